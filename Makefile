@@ -1,0 +1,75 @@
+# Every target sets up what it needs. PYTHON=... chooses the interpreter of the new .venv.
+
+SHELL := /bin/bash
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
+	$(name) -c 'import sys; sys.version_info >= (3, 11) and print("$(name)")' 2>/dev/null)))
+IN := .venv/bin
+INSTALLED := .venv/installed
+
+.PHONY: setup servers engine demo test integration check format bench dashboard wheel clean
+
+setup: $(INSTALLED)
+	@$(IN)/python -m integration.cluster.java >/dev/null
+
+$(INSTALLED): pyproject.toml setup.py $(wildcard kafka_tx/native/src/*)
+	@if [ -z "$(PYTHON)" ]; then \
+	    echo "Python 3.11 or newer is missing; on Debian 12 and later, or Ubuntu 24.04:" \
+	        "apt-get install python3 python3-venv. PYTHON=/path/to/python chooses one."; \
+	    exit 1; \
+	fi
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	    echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu:" \
+	        "apt-get install python3-venv"; \
+	    exit 1; \
+	}
+	@$(PYTHON) -m integration.cluster.java
+	@command -v $${CC:-cc} >/dev/null || echo "No C compiler: kafka_tx will read Kafka" \
+	    "in Python, which is slower. On Debian and Ubuntu:" \
+	    "apt-get install gcc libc6-dev python3-dev"
+	@[ -x $(IN)/python ] || $(PYTHON) -m venv .venv
+	$(IN)/python -m pip install --quiet --editable '.[postgresql,test,dev]'
+	@touch $@
+
+# What the tests start: jars of Kafka, ZooKeeper and Spark's connector, PostgreSQL and
+# Prometheus. Fetched once.
+servers: setup
+	$(IN)/python -m integration.cluster.jars
+	$(IN)/python -m integration.cluster.debian
+
+# What runs containers: an engine that is there, or Podman with images built here.
+engine: servers
+	$(IN)/python -m integration.containers.prepare
+
+demo: setup
+	$(IN)/kafka-tx demo
+
+test: servers
+	$(IN)/python -m pytest tests integration
+
+integration: engine
+	KAFKA_TX_CLUSTER=containers $(IN)/python -m pytest integration
+
+check: setup
+	$(IN)/ruff format --check .
+	$(IN)/ruff check .
+	$(IN)/mypy
+	$(IN)/lint-imports
+
+format: setup
+	$(IN)/ruff format .
+	$(IN)/ruff check --fix .
+
+# make bench BENCH=read runs one benchmark; without BENCH all of them.
+bench: servers
+	$(IN)/python -m benchmarks $(BENCH)
+
+dashboard: setup
+	$(IN)/python -m kafka_tx.metrics.dashboard grafana/dashboard.json
+
+wheel: setup
+	$(IN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf .venv .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	    .import_linter_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,33 @@
+"""``python -m benchmarks <name> [--json]`` runs one benchmark.
+
+A benchmark is a module with ``main(arguments)``; it is imported only when it runs, so
+that one does not need what another one needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+
+BENCHMARKS = {
+    "microbatch": "benchmarks.microbatch",
+    "pending": "benchmarks.pending",
+    "read": "benchmarks.read",
+    "state": "benchmarks.state",
+    "topology": "benchmarks.topology",
+}
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure one thing. Each takes --json and --help.",
+    )
+    parser.add_argument("benchmark", choices=sorted(BENCHMARKS))
+    chosen = parser.parse_args(arguments[:1])
+    import_module(BENCHMARKS[chosen.benchmark]).main(arguments[1:])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

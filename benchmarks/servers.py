@@ -1,0 +1,79 @@
+"""A broker, a session and filled topics, for benchmarks that need them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from integration.cluster import provider
+from integration.cluster.interface import KafkaCluster
+from integration.cluster.spark_local import local_session
+
+PARTITIONS = 4
+
+
+@contextmanager
+def broker() -> Iterator[KafkaCluster]:
+    """One real broker for the time of a benchmark."""
+    cluster = provider.chosen().kafka()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@contextmanager
+def session(more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A local session with Spark's own Kafka connector beside kafka_tx."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
+        spark = local_session(Path(work), {"spark.driver.memory": "2g", **(more or {})})
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def fill(
+    cluster: KafkaCluster,
+    topic: str,
+    records: int,
+    size: int,
+    *,
+    keys: int = 1000,
+    headers: bool = False,
+) -> None:
+    """Write ``records`` of ``size`` value bytes evenly into four partitions."""
+    cluster.create_topic(topic, PARTITIONS)
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "linger.ms": 20,
+            "batch.size": 500_000,
+            "queue.buffering.max.kbytes": 512_000,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    value = bytes(n % 251 for n in range(size))
+    more = {"headers": [("trace", b"0123456789abcdef"), ("kind", b"order")]}
+    for n in range(records):
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    value,
+                    b"key-%d" % (n % keys),
+                    partition=n % PARTITIONS,
+                    **(more if headers else {}),
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if n % 10_000 == 0:
+            producer.poll(0)
+    producer.flush()

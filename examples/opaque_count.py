@@ -1,0 +1,110 @@
+"""Counts exactly once although a replayed batch holds other records than before.
+
+Run it: python examples/opaque_count.py
+
+Batch 2 writes its count and fails right after that; in the same moment a partition is
+lost. The replay holds only what is left. The count before the batch is stored beside
+the count, so the replay starts from there. The lost rows come back in a later batch.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from kafka_tx import (
+    BatchBolt,
+    Committer,
+    FailedException,
+    OpaqueMemoryTransactionalSpout,
+    TransactionalTopologyBuilder,
+)
+
+ROWS = 30
+WORK = Path(tempfile.mkdtemp())
+DATABASE = WORK / "count.db"
+
+rows = [(number,) for number in range(ROWS)]
+spout = OpaqueMemoryTransactionalSpout([rows[::2], rows[1::2]], "n bigint", 4)
+
+
+class Count(BatchBolt):
+    fields = "count bigint"
+
+    def prepare(self, context, collector):
+        self.collector, self.count = collector, 0
+
+    def execute(self, row):
+        self.count += 1
+
+    def finish_batch(self):
+        self.collector.emit((self.count,))
+
+
+class Update(Committer, BatchBolt):
+    """Stores (count, previous, txid); runs on the driver, where the spout lives."""
+
+    def prepare(self, context, collector):
+        self.txid, self.sum = context.attempt.txid, 0
+
+    def execute(self, row):
+        self.sum += row.count
+
+    def finish_batch(self):
+        with closing(sqlite3.connect(DATABASE)) as db, db:
+            select = "SELECT count, previous, txid FROM total"
+            count, previous, txid = db.execute(select).fetchone()
+            base = previous if txid == self.txid else count
+            db.execute(
+                "UPDATE total SET count = ?, previous = ?, txid = ?",
+                (base + self.sum, base, self.txid),
+            )
+        print(f"txid {self.txid}: {self.sum} rows, {base} + {self.sum}")
+        if self.txid == 2 and not (WORK / "failed").exists():
+            (WORK / "failed").touch()
+            spout.set_lost(1)
+            raise FailedException("failed after its commit, and partition 1 is lost")
+
+
+def main():
+    with closing(sqlite3.connect(DATABASE)) as db, db:
+        db.execute("CREATE TABLE total (count, previous, txid)")
+        db.execute("INSERT INTO total VALUES (0, 0, 0)")
+
+    builder = TransactionalTopologyBuilder("opaque-count", "spout", spout, 2)
+    builder.set_bolt("count", Count).shuffle_grouping("spout")
+    builder.set_committer_bolt("update", Update).global_grouping("count")
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    handle = builder.build().start(
+        spark,
+        {"tx.store": f"sqlite:///{WORK}/state.db", "topology.max.spout.pending": 2},
+    )
+    handle.process_all_available()
+    print("partition 1 is found again")
+    spout.set_lost(1, lost=False)
+    handle.process_all_available()
+    handle.stop()
+    spark.stop()
+
+    with closing(sqlite3.connect(DATABASE)) as db:
+        (count,) = db.execute("SELECT count FROM total").fetchone()
+    print(f"replays: {handle.status.replays}")
+    print(f"counted {count} rows; there are {ROWS}")
+
+
+if __name__ == "__main__":
+    main()

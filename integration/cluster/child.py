@@ -1,0 +1,127 @@
+"""A server process of this run: started, watched, hurt and ended by its pid."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from integration.cluster.keeper import Keeper
+from integration.cluster.waiting import NotReadyError
+
+TAIL_LINES = 40
+
+
+class Child:
+    """A process in a group of its own, with its output in a file.
+
+    It dies with the run (see ``keeper``). Signals go to the whole group, so also to
+    what the process has started itself.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+        user: str | None = None,
+    ) -> None:
+        self.log = log
+        self._command = [str(word) for word in command]
+        keeper = Keeper.of_this_run()
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+                cwd=directory,
+                user=user,
+                group=user,
+                extra_groups=None if user is None else [],
+                start_new_session=True,
+            )
+        keeper.keep_process(self.pid)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Also true of a paused process."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._end(signal.SIGKILL)
+
+    def terminate(self, timeout_s: float = 30.0) -> None:
+        """SIGTERM, and wait until it is gone; SIGKILL after the time-out."""
+        self.unpause()
+        self._end(signal.SIGTERM, timeout_s)
+
+    def interrupt(self, timeout_s: float = 30.0) -> None:
+        """SIGINT, and wait until it is gone; SIGKILL after the time-out."""
+        self._end(signal.SIGINT, timeout_s)
+
+    def wait(self, timeout_s: float = 60.0) -> None:
+        """Let a tool run to its end.
+
+        Raises:
+            NotReadyError: It failed, or runs too long and is killed.
+        """
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            code = self._process.returncode
+        Keeper.of_this_run().forget_process(self.pid)
+        if code:
+            raise NotReadyError(f"{self._command} ended with {code}\n{self.tail()}")
+
+    def pause(self) -> None:
+        """SIGSTOP: its connections stay open and silent."""
+        self._signal(signal.SIGSTOP)
+
+    def unpause(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def tail(self) -> str:
+        """The last lines that it printed."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-TAIL_LINES:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.is_running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def _end(self, number: signal.Signals, timeout_s: float = 30.0) -> None:
+        self._signal(number)
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+        Keeper.of_this_run().forget_process(self.pid)
+
+
+class WorkDirectory:
+    """A new temporary directory that is deleted with the run at the latest."""
+
+    def __init__(self, purpose: str) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=f"kafka-tx-{purpose}-"))
+        Keeper.of_this_run().keep_directory(self.path)
+
+    def delete(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        Keeper.of_this_run().forget_directory(self.path)

@@ -1,0 +1,120 @@
+"""A PostgreSQL server in a temporary directory, run by a user who may run one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+
+import psycopg
+
+from integration.cluster.child import Child, WorkDirectory
+from integration.cluster.debian import postgresql_directory
+from integration.cluster.waiting import HOST, NotReadyError, free_port, wait_until
+
+OWNER = "postgres"
+"""The database's superuser, and the system's user when we are root."""
+
+QUICK = ("fsync=off", "full_page_writes=off")
+"""What is committed outlives the server, but not the machine."""
+
+STILL_ENDING = "shared memory block"
+"""What a server says when processes of a killed one have not noticed yet."""
+
+PATIENCE_S = 10.0
+
+
+class PostgresServer:
+    """One server. ``start`` returns when it takes connections.
+
+    Raises:
+        ProgramMissingError: PostgreSQL is not installed.
+    """
+
+    def __init__(self) -> None:
+        self._programs = postgresql_directory()
+        self._port = free_port()
+        self._work = WorkDirectory("postgresql")
+        self._user = OWNER if os.geteuid() == 0 else None
+        self._child: Child | None = None
+
+    def url(self, database: str = "postgres") -> str:
+        """The address of a database, as SQLAlchemy takes it."""
+        return f"postgresql+psycopg://{OWNER}@{HOST}:{self._port}/{database}"
+
+    def start(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self._start()
+            except NotReadyError as error:
+                if STILL_ENDING not in str(error) or time.monotonic() > deadline:
+                    raise
+
+    def stop(self) -> None:
+        """End it and delete its data. Harmless when repeated."""
+        self.kill()
+        self._work.delete()
+
+    def kill(self) -> None:
+        """SIGKILL; connections break. ``start`` brings it back with its data."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def shut_down(self) -> None:
+        """End it in order, breaking connections; ``start`` brings it back."""
+        if self._child is not None:
+            self._child.interrupt()
+            self._child = None
+
+    def execute(self, statement: str) -> bool:
+        """Run one statement as superuser, outside any transaction."""
+        with psycopg.connect(
+            host=HOST, port=self._port, user=OWNER, dbname="postgres", autocommit=True
+        ) as connection:
+            connection.execute(statement.encode())
+        return True
+
+    def _start(self) -> None:
+        data = self._work.path / "data"
+        if not data.exists():
+            self._make(str(data))
+        settings = (
+            f"listen_addresses={HOST}",
+            f"port={self._port}",
+            f"unix_socket_directories={self._work.path}",
+            "max_prepared_transactions=10",
+            *QUICK,
+        )
+        options = [word for setting in settings for word in ("-c", setting)]
+        child = Child(
+            [self._programs / "postgres", "-D", data, *options],
+            self._work.path / "output.log",
+            directory=self._work.path,
+            user=self._user,
+        )
+        self._child = child
+        wait_until(
+            "PostgreSQL takes connections",
+            lambda: self.execute("SELECT 1"),
+            complain=lambda: None if child.is_running else child.tail(),
+        )
+
+    def _make(self, data: str) -> None:
+        if self._user is not None:
+            shutil.chown(self._work.path, self._user, self._user)
+        subprocess.run(
+            [
+                self._programs / "initdb",
+                *("-D", data, "-U", OWNER, "-A", "trust", "-E", "UTF8"),
+                *("--locale=C", "--no-sync"),
+            ],
+            cwd=self._work.path,
+            user=self._user,
+            group=self._user,
+            extra_groups=None if self._user is None else [],
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )

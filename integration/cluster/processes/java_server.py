@@ -1,0 +1,125 @@
+"""A Java process that serves, in a directory of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from integration.cluster import versions
+from integration.cluster.child import Child
+from integration.cluster.jars import class_path
+from integration.cluster.java import java
+from integration.cluster.versions import JarSet
+
+FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+SMALL_HEAP = ("-Xms64m", "-Xmx256m")
+
+LOG4J_1 = """\
+log4j.rootLogger=INFO, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
+
+LOG4J_2 = """\
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = INFO
+rootLogger.appenderRef.out.ref = out
+"""
+
+
+class JavaServer:
+    """A ``Node`` as a process.
+
+    ``format_with``, if given, is another class of the same jars and its arguments; it
+    is run once, before the first start.
+    """
+
+    def __init__(
+        self,
+        place: Path,
+        jars: JarSet,
+        main: Sequence[str],
+        format_with: Sequence[str] = (),
+    ) -> None:
+        self.place = place
+        self.is_paused = False
+        self._jars = jars
+        self._main = main
+        self._format_with = format_with
+        self._formatter: Child | None = None
+        self._child: Child | None = None
+        place.mkdir()
+
+    @property
+    def is_running(self) -> bool:
+        return self._child is not None and self._child.is_running
+
+    def prepare(self) -> None:
+        if self._format_with:
+            self._formatter = self._java(self._format_with)
+            self._format_with = ()
+
+    def start(self) -> None:
+        self.prepare()
+        if self._formatter is not None:
+            self._formatter.wait()
+            self._formatter = None
+        self.is_paused = False
+        self._child = self._java(self._main)
+
+    def kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def terminate(self) -> None:
+        if self._child is not None:
+            self._child.terminate()
+            self._child = None
+
+    def delete(self) -> None:
+        if self._formatter is not None:
+            self._formatter.kill()
+        self.kill()
+
+    def pause(self) -> None:
+        assert self._child is not None
+        self._child.pause()
+        self.is_paused = True
+
+    def unpause(self) -> None:
+        assert self._child is not None
+        self._child.unpause()
+        self.is_paused = False
+
+    def complaint(self) -> str | None:
+        if self._child is None or self._child.is_running:
+            return None
+        return f"the process has ended\n{self._child.tail()}"
+
+    def _java(self, main: Sequence[str]) -> Child:
+        return Child(
+            [
+                java(),
+                *FAST_START,
+                *SMALL_HEAP,
+                self._logging(),
+                *("-cp", class_path(self._jars)),
+                *main,
+            ],
+            self.place / "output.log",
+            directory=self.place,
+        )
+
+    def _logging(self) -> str:
+        if self._jars is versions.KAFKA_JARS:
+            file, text, name = "log4j2.properties", LOG4J_2, "log4j2.configurationFile"
+        else:
+            file, text, name = "log4j.properties", LOG4J_1, "log4j.configuration"
+        path = self.place / file
+        path.write_text(text)
+        return f"-D{name}={path.as_uri()}"

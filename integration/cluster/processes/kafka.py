@@ -1,0 +1,62 @@
+"""Kafka clusters as processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from integration.cluster import settings, versions
+from integration.cluster.child import WorkDirectory
+from integration.cluster.nodes import KafkaOfNodes
+from integration.cluster.processes.java_server import JavaServer
+from integration.cluster.waiting import HOST, free_port
+
+SERVER = "kafka.Kafka"
+STORAGE = "kafka.tools.StorageTool"
+FILE = "server.properties"
+
+
+def kraft_cluster(brokers: int, more: Mapping[str, str]) -> KafkaOfNodes:
+    """Prepare a KRaft cluster; ``more`` settings go over the usual ones."""
+    work = WorkDirectory("kafka")
+    numbers = settings.nodes_of_quorum(brokers)
+    voters = {number: f"{HOST}:{free_port()}" for number in numbers}
+    ports = {number: free_port() for number in range(1, brokers + 1)}
+    nodes = {}
+    for number in numbers:
+        listeners = [f"CONTROLLER://{voters[number]}"]
+        if number in ports:
+            listeners.append(f"PLAINTEXT://{HOST}:{ports[number]}")
+        place = work.path / f"node{number}"
+        nodes[number] = JavaServer(
+            place,
+            versions.KAFKA_JARS,
+            [SERVER, FILE],
+            [STORAGE, "format", "-t", settings.CLUSTER_ID, "-c", FILE],
+        )
+        usual = settings.kraft(
+            number, brokers=brokers, voters=voters, directory=str(place / "data")
+        )
+        _write(place, {**usual, "listeners": ",".join(listeners), **more})
+    return KafkaOfNodes(nodes, ports, work.delete)
+
+
+def zookeeper_cluster(connect: str, brokers: int) -> KafkaOfNodes:
+    """Prepare a cluster whose brokers register in a running ZooKeeper."""
+    work = WorkDirectory("kafka-zk")
+    ports = {number: free_port() for number in range(1, brokers + 1)}
+    nodes = {}
+    for number, port in ports.items():
+        place = work.path / f"broker{number}"
+        nodes[number] = JavaServer(
+            place, versions.KAFKA_WITH_ZOOKEEPER_JARS, [SERVER, FILE]
+        )
+        usual = settings.on_zookeeper(
+            number, brokers=brokers, connect=connect, directory=str(place / "data")
+        )
+        _write(place, {**usual, "listeners": f"PLAINTEXT://{HOST}:{port}"})
+    return KafkaOfNodes(nodes, ports, work.delete)
+
+
+def _write(place: Path, properties: Mapping[str, str]) -> None:
+    place.joinpath(FILE).write_text(settings.as_properties(properties))

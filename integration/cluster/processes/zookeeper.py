@@ -1,0 +1,63 @@
+"""A ZooKeeper server as a process."""
+
+from __future__ import annotations
+
+from integration.cluster import versions
+from integration.cluster.child import WorkDirectory
+from integration.cluster.processes.java_server import JavaServer
+from integration.cluster.waiting import (
+    HOST,
+    free_port,
+    wait_until,
+    zookeeper_serves,
+)
+
+
+class ProcessZooKeeper:
+    """A ``ZooKeeperServer`` as a process; its shortest session is one second."""
+
+    def __init__(self) -> None:
+        self._port = free_port()
+        self._work = WorkDirectory("zookeeper")
+        self._server = JavaServer(
+            self._work.path / "server",
+            versions.KAFKA_WITH_ZOOKEEPER_JARS,
+            ["org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"],
+        )
+        self._server.place.joinpath("zoo.cfg").write_text(
+            f"dataDir={self._server.place / 'data'}\n"
+            f"clientPort={self._port}\n"
+            f"clientPortAddress={HOST}\n"
+            "tickTime=500\n"
+            "maxClientCnxns=0\n"
+            "admin.enableServer=false\n"
+        )
+
+    @property
+    def hosts(self) -> str:
+        return f"{HOST}:{self._port}"
+
+    def start(self) -> None:
+        self._server.start()
+        wait_until(
+            "ZooKeeper serves",
+            lambda: zookeeper_serves(self._port),
+            complain=self._server.complaint,
+        )
+
+    def stop(self) -> None:
+        self._server.delete()
+        self._work.delete()
+
+    def kill(self) -> None:
+        self._server.kill()
+
+    def restart(self) -> None:
+        self._server.terminate()
+        self.start()
+
+    def pause(self) -> None:
+        self._server.pause()
+
+    def unpause(self) -> None:
+        self._server.unpause()

@@ -1,0 +1,51 @@
+"""A Spark session in local mode that can read Kafka with Spark's own connector too."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from integration.cluster.jars import jar_paths
+from integration.cluster.java import java
+from integration.cluster.versions import SPARK_CONNECTOR_JARS
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+}
+"""What every session of the tests and benchmarks has, in local mode or not."""
+
+
+def local_session(
+    work: Path, more: Mapping[str, str] | None = None, *, cores: int = 2
+) -> SparkSession:
+    """Start a session; ``work`` takes what Spark wants to leave on disk.
+
+    The session's JVM ends with this process. Only one session may live at a time.
+    """
+    java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    jars = ",".join(map(str, jar_paths(SPARK_CONNECTOR_JARS)))
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("kafka_tx")
+    settings = {
+        **SETTINGS,
+        "spark.jars": jars,
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.local.dir": str(work / "local"),
+        **(more or {}),
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

@@ -1,0 +1,126 @@
+"""Topics of a running cluster, through Kafka's own admin requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from integration.cluster.waiting import wait_until
+
+ANSWER_WITHIN_S = 30.0
+
+PATIENTLY = {"request_timeout": ANSWER_WITHIN_S}
+
+Request = Callable[[AdminClient], dict[Any, Future[Any]]]
+Probe = Callable[[ClusterMetadata], object]
+
+
+def ask(addresses: Iterable[str]) -> AdminClient:
+    """A new client, which therefore knows no broker but these."""
+    return AdminClient(
+        {
+            "bootstrap.servers": ",".join(addresses),
+            "socket.timeout.ms": 10_000,
+            "log_level": 0,
+        }
+    )
+
+
+def metadata_from(address: str) -> ClusterMetadata:
+    """What this one broker knows of its cluster."""
+    return ask([address]).list_topics(timeout=2.0)
+
+
+def wait_until_joined(
+    addresses: Mapping[int, str], complain: Callable[[], str | None]
+) -> None:
+    """Wait until each of these brokers answers and knows at least all of them."""
+    for broker, address in addresses.items():
+        wait_until(
+            f"broker {broker} knows brokers {sorted(addresses)}",
+            lambda address=address: (  # type: ignore[misc]
+                addresses.keys() <= metadata_from(address).brokers.keys()
+            ),
+            complain=complain,
+        )
+
+
+class TopicCalls:
+    """The topic half of ``KafkaCluster``, the same for every provider."""
+
+    def answering(self) -> Mapping[int, str]:
+        """Addresses of the brokers that run and are not paused."""
+        raise NotImplementedError
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        replication: int | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        topic = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=-1 if replication is None else replication,
+            config=dict(config or {}),
+        )
+        self._call(lambda admin: admin.create_topics([topic], **PATIENTLY))
+        self._wait_for_partitions(name, partitions)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        self._call(
+            lambda admin: admin.create_partitions(
+                [NewPartitions(name, total)], **PATIENTLY
+            )
+        )
+        self._wait_for_partitions(name, total)
+
+    def delete_topic(self, name: str) -> None:
+        self._call(lambda admin: admin.delete_topics([name], **PATIENTLY))
+        self._everywhere(
+            f"topic {name} is gone", lambda known: name not in known.topics
+        )
+
+    def delete_records(self, name: str, before: Mapping[int, int]) -> None:
+        ends = [TopicPartition(name, number, end) for number, end in before.items()]
+        self._call(lambda admin: admin.delete_records(ends, **PATIENTLY))
+
+    def leader(self, name: str, partition: int) -> int | None:
+        found: int = self._topic(name).partitions[partition].leader
+        return None if found < 0 else found
+
+    def in_sync(self, name: str, partition: int) -> frozenset[int]:
+        return frozenset(self._topic(name).partitions[partition].isrs)
+
+    def _topic(self, name: str) -> TopicMetadata:
+        admin = ask(self.answering().values())
+        return admin.list_topics(name, timeout=ANSWER_WITHIN_S).topics[name]
+
+    def _call(self, request: Request) -> None:
+        admin = ask(self.answering().values())
+        for answer in request(admin).values():
+            answer.result(ANSWER_WITHIN_S)
+
+    def _wait_for_partitions(self, name: str, partitions: int) -> None:
+        def all_led(known: ClusterMetadata) -> bool:
+            topic = known.topics.get(name)
+            if topic is None or len(topic.partitions) != partitions:
+                return False
+            return all(part.leader >= 0 for part in topic.partitions.values())
+
+        self._everywhere(f"topic {name} has {partitions} led partitions", all_led)
+
+    def _everywhere(self, claim: str, probe: Probe) -> None:
+        for broker, address in self.answering().items():
+            wait_until(
+                f"{claim}, says broker {broker}",
+                lambda address=address: probe(metadata_from(address)),  # type: ignore[misc]
+            )

@@ -1,0 +1,95 @@
+"""Every version of every outside server and jar, in one place."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SCALA = "2.13"
+
+KAFKA = "4.3.1"
+"""The broker of all tests but those of ZooKeeper mode; KRaft only."""
+
+KAFKA_WITH_ZOOKEEPER = "3.9.2"
+"""The last line of Kafka that can register its brokers in a ZooKeeper."""
+
+ZOOKEEPER = "3.8.4"
+"""Comes with the jars of ``KAFKA_WITH_ZOOKEEPER``."""
+
+SPARK = "4.2.0"
+"""The pyspark release that Spark's own Kafka connector is taken for."""
+
+SPARK_TOKEN_PROVIDER = "4.0.0"
+"""Later releases of this one jar are not published everywhere; this one fits."""
+
+SPARK_KAFKA_CLIENTS = "3.9.2"
+COMMONS_POOL = "2.12.0"
+
+SLF4J = "1.7.36"
+RELOAD4J = "1.2.25"
+LOG4J = "2.25.4"
+
+OLDEST_JAVA = 17
+
+KAFKA_IMAGE = f"apache/kafka:{KAFKA}"
+KAFKA_WITH_ZOOKEEPER_IMAGE = f"apache/kafka:{KAFKA_WITH_ZOOKEEPER}"
+ZOOKEEPER_IMAGE = f"zookeeper:{ZOOKEEPER}"
+
+
+class Coordinate(NamedTuple):
+    """A jar's address in a Maven repository."""
+
+    group: str
+    artifact: str
+    version: str
+
+    def __str__(self) -> str:
+        return ":".join(self)
+
+
+class JarSet(NamedTuple):
+    """Jars that are fetched together into one directory.
+
+    ``transitive``: with everything they need, or exactly these.
+    """
+
+    name: str
+    coordinates: tuple[Coordinate, ...]
+    transitive: bool
+
+
+KAFKA_JARS = JarSet(
+    "kafka4",
+    (
+        Coordinate("org.apache.kafka", f"kafka_{SCALA}", KAFKA),
+        Coordinate("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J),
+    ),
+    transitive=True,
+)
+
+KAFKA_WITH_ZOOKEEPER_JARS = JarSet(
+    "kafka3",
+    (
+        Coordinate("org.apache.kafka", f"kafka_{SCALA}", KAFKA_WITH_ZOOKEEPER),
+        Coordinate("org.apache.zookeeper", "zookeeper", ZOOKEEPER),
+        Coordinate("org.slf4j", "slf4j-reload4j", SLF4J),
+        Coordinate("ch.qos.reload4j", "reload4j", RELOAD4J),
+    ),
+    transitive=True,
+)
+
+SPARK_CONNECTOR_JARS = JarSet(
+    "spark-connector",
+    (
+        Coordinate("org.apache.spark", f"spark-sql-kafka-0-10_{SCALA}", SPARK),
+        Coordinate(
+            "org.apache.spark",
+            f"spark-token-provider-kafka-0-10_{SCALA}",
+            SPARK_TOKEN_PROVIDER,
+        ),
+        Coordinate("org.apache.kafka", "kafka-clients", SPARK_KAFKA_CLIENTS),
+        Coordinate("org.apache.commons", "commons-pool2", COMMONS_POOL),
+    ),
+    transitive=False,
+)
+
+JAR_SETS = (KAFKA_JARS, KAFKA_WITH_ZOOKEEPER_JARS, SPARK_CONNECTOR_JARS)

@@ -1,0 +1,145 @@
+"""Real servers as fixtures. Nothing is started before a test asks for it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from integration.cluster import provider
+from integration.cluster.interface import KafkaCluster, Provider, ZooKeeperServer
+from integration.cluster.postgresql import PostgresServer
+from integration.cluster.records import Produce
+from integration.cluster.spark_local import local_session
+from integration.cluster.standalone import StandaloneSpark
+
+HERE = Path(__file__).parent
+TIMEOUT_S = 300
+ALSO_IN_CONTAINERS = {"test_cluster.py", "test_records.py", "test_source_parity.py"}
+"""Files that run on both providers where there is no time for all of them."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the client of a container engine forget its sockets; it always does."""
+    unix_socket = "ignore:unclosed <socket.socket fd=[0-9]+, family=1,:ResourceWarning"
+    config.addinivalue_line("filterwarnings", unix_socket)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests here more time than those without servers, and mark some of them."""
+    for item in items:
+        if HERE not in item.path.parents:
+            continue
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+        if item.path.name in ALSO_IN_CONTAINERS:
+            item.add_marker(pytest.mark.containers_smoke)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Provider:
+    """The provider that ``KAFKA_TX_CLUSTER`` chooses."""
+    return provider.chosen()
+
+
+@pytest.fixture(scope="session")
+def kafka(servers: Provider) -> Iterator[KafkaCluster]:
+    """One broker, shared by all tests: make topics, but do it no harm."""
+    cluster = servers.kafka()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def kafka_pair(servers: Provider) -> Iterator[KafkaCluster]:
+    """Two brokers for the faults of one module; heal what you break."""
+    cluster = servers.kafka(brokers=2)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def zookeeper(servers: Provider) -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper for one module; heal what you break."""
+    server = servers.zookeeper()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def kafka_zk(servers: Provider, zookeeper: ZooKeeperServer) -> Iterator[KafkaCluster]:
+    """Two Kafka 3 brokers that register in ``zookeeper``."""
+    cluster = servers.kafka_on_zookeeper(zookeeper, brokers=2)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def topic(kafka: KafkaCluster) -> Callable[..., str]:
+    """Make a topic with a fresh name in ``kafka``; options as in ``create_topic``."""
+
+    def make(partitions: int = 1, name: str = "topic", **more: object) -> str:
+        fresh = f"{name}-{uuid.uuid4().hex[:12]}"
+        kafka.create_topic(fresh, partitions, **more)  # type: ignore[arg-type]
+        return fresh
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def produce(kafka: KafkaCluster) -> Produce:
+    """Write records into ``kafka``."""
+    return Produce(kafka.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One local session for all tests, with Spark's own Kafka connector on board."""
+    session = local_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_standalone() -> Iterator[StandaloneSpark]:
+    """A standalone master and two workers; drivers on it are processes of their own."""
+    cluster = StandaloneSpark(workers=2)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[PostgresServer]:
+    """One PostgreSQL server, shared by all tests."""
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def postgresql(postgresql_server: PostgresServer) -> str:
+    """The SQLAlchemy URL of a fresh database of its own for each test."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    postgresql_server.execute(f"CREATE DATABASE {name}")
+    return postgresql_server.url(name)

@@ -1,0 +1,208 @@
+"""What real brokers tell about topics and offsets."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import Consumer
+
+from integration.cluster.records import Record
+from integration.cluster.waiting import wait_until
+from kafka_tx.errors import KafkaError
+from kafka_tx.kafka.cluster import KafkaClusterView
+from kafka_tx.kafka.mirror import GroupMirror
+from kafka_tx.kafka.settings import client_settings
+from kafka_tx.model import (
+    AtTime,
+    Earliest,
+    Latest,
+    LogBounds,
+    TopicPartition,
+    TopicPattern,
+    Topics,
+    Unavailable,
+)
+
+
+def view_of(cluster, **more):
+    options = {"bootstrap.servers": cluster.bootstrap_servers}
+    return KafkaClusterView(client_settings(options, purpose="admin"), **more)
+
+
+@pytest.fixture
+def view(kafka):
+    view = view_of(kafka, retry_interval_ms=100)
+    yield view
+    view.close()
+
+
+def trim(cluster, topic, before):
+    """Move log starts; the client may miss the leaders at first, so more than once."""
+    wait_until(
+        f"{topic} is trimmed", lambda: cluster.delete_records(topic, before) is None
+    )
+
+
+def test_topics_have_leaders_and_ids(view, topic):
+    name = topic(partitions=3)
+
+    found = view.topics(Topics((name, "absent")))
+
+    assert list(found) == [name]
+    assert sorted(found[name].leaders) == [0, 1, 2]
+    assert all(leader is not None for leader in found[name].leaders.values())
+    assert found[name].topic_id
+
+
+def test_a_topic_made_again_has_another_id(kafka, view, topic):
+    name = topic(partitions=3)
+    before = view.topics(Topics((name,)))[name]
+
+    kafka.delete_topic(name)
+    assert view.topics(Topics((name,))) == {}
+    kafka.create_topic(name, 1)
+    after = view.topics(Topics((name,)))[name]
+
+    assert after.topic_id != before.topic_id
+    assert len(after.leaders) == 1
+
+
+def test_added_partitions_are_seen(kafka, view, topic):
+    name = topic()
+    view.topics(Topics((name,)))
+
+    kafka.add_partitions(name, 4)
+
+    assert len(view.topics(Topics((name,)))[name].leaders) == 4
+
+
+def test_a_pattern_finds_topics_but_no_internal_ones(view, topic, produce):
+    name = topic()
+    produce.committed(name, ["a"])  # makes __transaction_state
+
+    found = view.topics(TopicPattern("topic-.*|__.*"))
+
+    assert name in found
+    assert not [other for other in found if other.startswith("__")]
+
+
+def test_looking_never_creates_a_topic(servers):
+    cluster = servers.kafka(settings={"auto.create.topics.enable": "true"})
+    try:
+        cluster.start()
+        view = view_of(cluster)
+        partition = TopicPartition("never-made", 0)
+
+        assert view.topics(Topics(("never-made",))) == {}
+        assert isinstance(view.bounds([partition])[partition], Unavailable)
+        assert view.topics(TopicPattern("never")) == {}
+        view.close()
+    finally:
+        cluster.stop()
+
+
+def test_offsets_follow_time_and_retention(kafka, view, topic, produce):
+    name = topic()
+    partition = TopicPartition(name, 0)
+    first = int(time.time() * 1000) - 10_000
+    produce(name, [Record("v", timestamp_ms=first + 1000 * n) for n in range(5)])
+    trim(kafka, name, {0: 2})
+
+    def resolved(position):
+        return view.offsets({partition: position})[partition]
+
+    assert view.bounds([partition]) == {partition: LogBounds(2, 5)}
+    assert resolved(Earliest()) == 2
+    assert resolved(Latest()) == 5
+    assert resolved(AtTime(first + 3000)) == 3
+    assert resolved(AtTime(first + 3001)) == 4
+    assert resolved(AtTime(0)) == 2
+    assert resolved(AtTime(first + 3_600_000)) is None
+
+
+def test_the_bounds_of_many_partitions_come_in_few_requests(view, topic):
+    count = 300
+    name = topic(partitions=count)
+    partitions = [TopicPartition(name, number) for number in range(count)]
+    empty = dict.fromkeys(partitions, LogBounds(0, 0))
+    wait_until("all leaders are at work", lambda: view.bounds(partitions) == empty)
+
+    started = time.monotonic()
+    found = view.bounds(partitions)
+
+    assert found == empty
+    assert time.monotonic() - started < 1.0
+
+
+def test_partitions_whose_broker_is_away_do_not_hold_back_the_others(kafka_pair):
+    kafka_pair.create_topic("spread", 6, replication=1)
+    view = view_of(kafka_pair, timeout_ms=15_000, retry_interval_ms=100)
+    partitions = view.topics(Topics(("spread",)))["spread"].partitions
+    away = {tp for tp in partitions if kafka_pair.leader("spread", tp.partition) == 2}
+
+    def lost(answer):
+        return {tp for tp in partitions if isinstance(answer[tp], Unavailable)}
+
+    def leaderless():
+        leaders = view.topics(Topics(("spread",)))["spread"].leaders
+        return {tp for tp in partitions if leaders[tp.partition] is None}
+
+    kafka_pair.kill(2)
+    try:
+        at_once = lost(view.bounds(partitions))
+        wait_until("the leaders are known to be away", lambda: leaderless() == away)
+        started = time.monotonic()
+        later = lost(view.bounds(partitions))
+        took_s = time.monotonic() - started
+    finally:
+        kafka_pair.restart(2)
+    healed = view.bounds(partitions)
+    view.close()
+
+    assert 0 < len(away) < len(partitions)
+    assert at_once == away
+    assert later == away
+    assert took_s < 5
+    assert set(healed.values()) == {LogBounds(0, 0)}
+
+
+# --- groups -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mirror(kafka, topic):
+    options = {"bootstrap.servers": kafka.bootstrap_servers}
+    mirror = GroupMirror(client_settings(options, purpose="admin"), f"group-{topic()}")
+    yield mirror
+    mirror.close()
+
+
+def test_offsets_are_mirrored_to_a_group_that_nobody_joined(mirror, topic):
+    name = topic(partitions=2)
+    zero, one = TopicPartition(name, 0), TopicPartition(name, 1)
+
+    assert mirror.load([zero, one]) == {}
+    mirror.store({zero: 5})
+    mirror.store({zero: 7, one: 0})
+
+    assert mirror.load([zero, one]) == {zero: 7, one: 0}
+
+
+def test_a_group_with_members_refuses_the_mirror(kafka, topic):
+    name = topic()
+    group = f"busy-{name}"
+    options = {"bootstrap.servers": kafka.bootstrap_servers}
+    consumer = Consumer({**options, "group.id": group, "log_level": 0})
+    consumer.subscribe([name])
+    deadline = time.monotonic() + 30
+    while not consumer.assignment() and time.monotonic() < deadline:
+        consumer.poll(0.1)
+    mirror = GroupMirror(client_settings(options, purpose="admin"), group)
+
+    try:
+        with pytest.raises(KafkaError, match="active members"):
+            mirror.store({TopicPartition(name, 0): 1})
+    finally:
+        consumer.close()
+        mirror.close()

@@ -1,0 +1,97 @@
+"""Every example runs with one command and shows what it promises."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from integration.cluster.java import java
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name):
+    java()
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py"],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def replays(shown):
+    found = re.search(r"replays: (\d+)", shown)
+    assert found is not None, shown
+    return int(found[1])
+
+
+def test_every_example_has_a_test():
+    tests = Path(__file__).read_text()
+    assert all(f'run("{path.stem}")' in tests for path in EXAMPLES.glob("*.py"))
+
+
+def test_global_count_counts_each_word_once_in_spite_of_a_replay():
+    shown = run("global_count")
+
+    assert "counted 36 words in 3 batches; there are 36" in shown
+    assert replays(shown) >= 1
+
+
+def test_words_keeps_two_tables_right_in_spite_of_a_replay():
+    shown = run("words")
+
+    assert "words right: True" in shown
+    assert "buckets right: True" in shown
+    assert replays(shown) >= 1
+
+
+def test_opaque_count_counts_each_row_once_although_a_replay_holds_others():
+    shown = run("opaque_count")
+
+    second = re.findall(r"txid 2: (\d+) rows, (\d+) \+", shown)
+    assert second == [("8", "8"), ("4", "8")]
+    assert "counted 30 rows; there are 30" in shown
+
+
+@pytest.mark.parametrize("txid", [1, 2, 3])
+def test_phases_run_in_the_order_of_the_graph(phases, txid):
+    steps = re.findall(rf"ms  txid {txid}  (\w)  (\w+)", phases)
+
+    assert steps == [
+        ("A", "execute"),
+        ("A", "finish"),
+        ("B", "execute"),
+        ("C", "execute"),
+        ("B", "commit"),
+        ("C", "execute"),
+        ("C", "finish"),
+        ("D", "execute"),
+        ("D", "commit"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def phases():
+    return run("phases")
+
+
+def test_kafka_global_count_counts_each_record_once():
+    shown = run("kafka_global_count")
+
+    assert "counted 20000 records of 10 keys" in shown
+    assert "committed up to txid 8" in shown
+
+
+def test_at_least_once_completes_every_order_or_says_which_it_gave_up():
+    shown = run("at_least_once")
+
+    assert "emitted=2000, completed=2000" in shown
+    assert "dead letter: order 13" in shown

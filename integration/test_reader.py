@@ -1,0 +1,301 @@
+"""Exact ranges of real logs, by both readers: holes, markers, truncation, faults."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from integration.cluster.records import Produce, Record
+from integration.cluster.waiting import wait_until
+from kafka_tx.errors import OffsetOutOfRangeError, UnknownTopicError
+from kafka_tx.kafka import range_fetch
+from kafka_tx.kafka.cluster import KafkaClusterView
+from kafka_tx.kafka.reader import KafkaRangeReader
+from kafka_tx.kafka.settings import client_settings
+from kafka_tx.model import LogBounds, OffsetRange, TopicPartition
+from kafka_tx.native import NativeRangeReader
+from kafka_tx.native import reader as native_reader
+
+COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
+PROMPT_S = 1.5
+"""A read that waits for nothing is over by then, on a busy machine too."""
+
+
+@pytest.fixture(params=[KafkaRangeReader, NativeRangeReader])
+def new_reader(request):
+    """The class of a reader, in turn both."""
+    return request.param
+
+
+@pytest.fixture
+def read(kafka, new_reader):
+    """Read a range of partition 0; gives (offset, value) of each record."""
+
+    def rows(topic, start, end, *, isolation=UNCOMMITTED, timeout_ms=20_000, **more):
+        reader = new_reader(
+            settings(kafka, "consumer", isolation), timeout_ms=timeout_ms, **more
+        )
+        batches = reader.read(OffsetRange(TopicPartition(topic, 0), start, end))
+        return [
+            (row["offset"], row["value"])
+            for batch in batches
+            for row in batch.to_pylist()
+        ]
+
+    return rows
+
+
+@pytest.fixture
+def end_of(kafka):
+    """The end of partition 0 as the planning side sees it."""
+
+    def end(topic, isolation=UNCOMMITTED):
+        view = KafkaClusterView(settings(kafka, "admin", isolation))
+        partition = TopicPartition(topic, 0)
+        try:
+            found = view.bounds([partition])[partition]
+            assert isinstance(found, LogBounds)
+            return found.end
+        finally:
+            view.close()
+
+    return end
+
+
+def settings(cluster, purpose, isolation=UNCOMMITTED, **more):
+    options = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "isolation.level": isolation,
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+    return client_settings(options, purpose=purpose)
+
+
+def values(rows):
+    return [value for _, value in rows]
+
+
+def trim(cluster, topic, before):
+    """Move log starts; the client may miss the leaders at first, so more than once."""
+    wait_until(
+        f"{topic} is trimmed", lambda: cluster.delete_records(topic, before) is None
+    )
+
+
+# --- transactions -------------------------------------------------------------------
+
+
+@pytest.fixture
+def mixed(topic, produce):
+    """Committed 0-1 with marker 2, aborted 3-4 with 5, committed 6 with 7."""
+    name = topic()
+    produce.committed(name, ["a", "b"])
+    produce.aborted(name, ["x", "y"])
+    produce.committed(name, ["c"])
+    return name
+
+
+def test_markers_and_aborted_records_are_holes_to_a_committed_read(mixed, read, end_of):
+    assert end_of(mixed, COMMITTED) == 8
+    assert read(mixed, 0, 8, isolation=COMMITTED) == [(0, b"a"), (1, b"b"), (6, b"c")]
+
+
+def test_an_uncommitted_read_sees_aborted_records_but_no_markers(mixed, read, end_of):
+    assert end_of(mixed) == 8
+    assert values(read(mixed, 0, 8)) == [b"a", b"b", b"x", b"y", b"c"]
+
+
+@pytest.mark.parametrize("isolation", [COMMITTED, UNCOMMITTED])
+@pytest.mark.parametrize(
+    ("start", "end", "committed", "uncommitted"),
+    [
+        (0, 3, "ab", "ab"),  # ends behind a marker
+        (2, 3, "", ""),  # only a marker
+        (3, 6, "", "xy"),  # only an aborted transaction
+        (3, 4, "", "x"),  # ends inside it
+        (4, 7, "c", "yc"),  # begins inside it
+        (6, 8, "c", "c"),  # the marker is the end of the log
+        (7, 8, "", ""),  # only the last marker of the log
+    ],
+)
+def test_a_range_may_begin_and_end_anywhere(
+    mixed, read, isolation, start, end, committed, uncommitted
+):
+    started = time.monotonic()
+    rows = read(mixed, start, end, isolation=isolation)
+
+    wanted = committed if isolation == COMMITTED else uncommitted
+    assert b"".join(values(rows)).decode() == wanted
+    assert all(start <= offset < end for offset, _ in rows)
+    assert time.monotonic() - started < PROMPT_S
+
+
+def test_a_committed_end_stays_before_an_open_transaction(topic, produce, read, end_of):
+    name = topic()
+    produce(name, ["a"])
+    transaction = produce.open_transaction(name, ["b"])
+    produce(name, ["c"])
+
+    open_end, high_watermark = end_of(name, COMMITTED), end_of(name)
+    seen = read(name, 0, open_end, isolation=COMMITTED)
+    transaction.commit()
+
+    assert (open_end, high_watermark) == (1, 3)
+    assert values(seen) == [b"a"]
+    assert values(read(name, 0, 4, isolation=COMMITTED)) == [b"a", b"b", b"c"]
+
+
+# --- what the log no longer holds ---------------------------------------------------
+
+
+def test_the_holes_of_a_compacted_topic_are_no_loss(topic, produce, read, end_of):
+    config = {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.001",
+        "delete.retention.ms": "600000",
+    }
+    name = topic(config=config)
+    for number in range(5):
+        produce(name, [Record(f"{number}", key="k"), Record(f"{number}", key="j")])
+    produce(name, [Record(None, key="j"), Record("last", key="k")])
+    time.sleep(0.2)  # the segment is old enough to be rolled by the next record
+    produce(name, [Record("open", key="other")])
+    end = end_of(name)
+
+    def rows():
+        return read(name, 0, end)
+
+    wait_until("the topic is compacted", lambda: len(rows()) == 3, timeout_s=90)
+
+    assert rows() == [(10, None), (11, b"last"), (12, b"open")]
+    assert values(read(name, 0, 10)) == []
+    assert values(read(name, 3, 11)) == [None]
+
+
+def test_a_range_below_the_log_start_names_what_is_left(kafka, topic, produce, read):
+    name = topic()
+    produce(name, [f"{number}" for number in range(10)])
+    trim(kafka, name, {0: 4})
+
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        read(name, 2, 8)
+
+    fields = caught.value.fields
+    assert (fields["wanted"], fields["log_start"], fields["log_end"]) == (2, 4, 10)
+    assert values(read(name, 4, 6)) == [b"4", b"5"]
+
+
+def test_an_emptied_log_can_only_be_read_at_its_end(kafka, topic, produce, read):
+    name = topic()
+    produce(name, ["a", "b"])
+    trim(kafka, name, {0: 2})
+
+    with pytest.raises(OffsetOutOfRangeError):
+        read(name, 0, 2)
+    assert read(name, 2, 2) == []
+
+
+def test_a_deleted_topic_is_named(kafka, topic, read, monkeypatch):
+    monkeypatch.setattr(range_fetch, "_GRACE_S", 1.0)
+    monkeypatch.setattr(native_reader, "_GRACE_MS", 1_000)
+    name = topic()
+    kafka.delete_topic(name)
+
+    with pytest.raises(UnknownTopicError, match=name):
+        read(name, 0, 1)
+
+
+# --- records ------------------------------------------------------------------------
+
+
+def test_nulls_headers_and_both_kinds_of_time_arrive(kafka, topic, produce, new_reader):
+    created, appended = (
+        topic(),
+        topic(config={"message.timestamp.type": "LogAppendTime"}),
+    )
+    for name in (created, appended):
+        produce(
+            name,
+            [
+                Record(None, key=b"", timestamp_ms=1_700_000_000_123),
+                Record(b"", headers=[("h", b"1"), ("h", None)], timestamp_ms=5),
+            ],
+        )
+    reader = new_reader(settings(kafka, "consumer"), include_headers=True)
+
+    first, second = (
+        [
+            row
+            for batch in reader.read(OffsetRange(TopicPartition(name, 0), 0, 2))
+            for row in batch.to_pylist()
+        ]
+        for name in (created, appended)
+    )
+
+    assert [(r["key"], r["value"]) for r in first] == [(b"", None), (None, b"")]
+    assert first[0]["headers"] is None
+    assert [(h["key"], h["value"]) for h in first[1]["headers"]] == [
+        ("h", b"1"),
+        ("h", None),
+    ]
+    assert [r["timestampType"] for r in first + second] == [0, 0, 1, 1]
+    assert first[0]["timestamp"].timestamp() == 1_700_000_000.123
+    assert abs(second[0]["timestamp"].timestamp() - time.time()) < 600
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_records_are_read(topic, produce, read, codec):
+    name = topic(config={"compression.type": codec})
+    produce(name, [f"value {number}" for number in range(500)])
+
+    rows = read(name, 100, 400)
+
+    assert rows == [(n, f"value {n}".encode()) for n in range(100, 400)]
+
+
+def test_a_record_larger_than_a_fetch_is_read(topic, produce, read):
+    name = topic(config={"max.message.bytes": "3000000"})
+    large = "x" * 900_000
+    produce(name, ["a", large, "b"])
+
+    rows = read(name, 0, 3, batch_bytes=1_000)
+
+    assert values(rows) == [b"a", large.encode(), b"b"]
+
+
+# --- faults -------------------------------------------------------------------------
+
+
+def test_a_broker_killed_and_restarted_in_mid_range_costs_no_record(
+    servers, new_reader
+):
+    count, size = 20_000, 500
+    cluster = servers.kafka()
+    try:
+        cluster.start()
+        cluster.create_topic("orders")
+        wanted = [f"{number:0{size}}" for number in range(count)]
+        Produce(cluster.bootstrap_servers)("orders", wanted)
+        options = settings(
+            cluster,
+            "consumer",
+            queued_min_messages="1",
+            max_partition_fetch_bytes="50000",
+        )
+        reader = new_reader(options, timeout_ms=60_000, batch_bytes=100_000)
+        batches = reader.read(OffsetRange(TopicPartition("orders", 0), 0, count))
+
+        found = next(batches)["value"].to_pylist()
+        cluster.kill(1)
+        restarted = threading.Thread(target=cluster.restart, args=(1,))
+        restarted.start()
+        for batch in batches:
+            found += batch["value"].to_pylist()
+        restarted.join()
+    finally:
+        cluster.stop()
+
+    assert found == [value.encode() for value in wanted]

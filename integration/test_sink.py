@@ -1,0 +1,196 @@
+"""The Kafka sink: columns, errors, and batches written exactly once."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+
+import kafka_tx
+from integration.reading import reader
+from kafka_tx.model import TransactionAttempt
+
+
+@pytest.fixture
+def read(spark, kafka):
+    """Rows of a topic as a reader sees them who reads committed records only."""
+
+    def rows(topic):
+        df = reader(
+            spark,
+            kafka.bootstrap_servers,
+            streaming=False,
+            subscribe=topic,
+            includeHeaders="true",
+            kafka__isolation__level="read_committed",
+        ).load()
+        return sorted(df.collect(), key=lambda row: (row.partition, row.offset))
+
+    return rows
+
+
+def values(rows):
+    return sorted(bytes(row.value).decode() for row in rows)
+
+
+def write(df, kafka, **options):
+    writer = df.write.format("kafka_tx").mode("append")
+    writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    for name, value in options.items():
+        writer = writer.option(name.replace("__", "."), value)
+    writer.save()
+
+
+def test_rows_are_written_as_sparks_own_sink_writes_them(spark, kafka, topic, read):
+    df = spark.sql(
+        "SELECT * FROM VALUES ('k1', 'v1', 1), (NULL, 'v2', 0), ('k3', NULL, 2)"
+        " AS t(key, value, partition)"
+    ).selectExpr(
+        "key",
+        "value",
+        "partition",
+        "array(named_struct('key', 'h', 'value', cast('x' AS binary))) AS headers",
+    )
+    ours, theirs = topic(3), topic(3)
+
+    write(df, kafka, topic=ours)
+    df.write.format("kafka").option(
+        "kafka.bootstrap.servers", kafka.bootstrap_servers
+    ).option("topic", theirs).save()
+
+    def facts(rows):
+        return [(r.key, r.value, r.partition, r.offset, r.headers) for r in rows]
+
+    assert len(read(ours)) == 3
+    assert facts(read(ours)) == facts(read(theirs))
+
+
+def test_keys_go_to_the_partitions_that_the_java_client_chooses(
+    spark, kafka, topic, read
+):
+    df = spark.range(200).selectExpr("cast(id AS string) AS key", "'v' AS value")
+    ours, theirs = topic(5), topic(5)
+
+    write(df, kafka, topic=ours)
+    df.write.format("kafka").option(
+        "kafka.bootstrap.servers", kafka.bootstrap_servers
+    ).option("topic", theirs).save()
+
+    def places(rows):
+        return {bytes(row.key): row.partition for row in rows}
+
+    assert places(read(ours)) == places(read(theirs))
+
+
+def test_the_topic_may_be_a_column(spark, kafka, topic, read):
+    first, second = topic(1), topic(1)
+    df = spark.createDataFrame(
+        [(first, "a"), (second, "b")], "topic string, value string"
+    )
+
+    write(df, kafka)
+
+    assert (values(read(first)), values(read(second))) == (["a"], ["b"])
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "text"),
+    [
+        ("SELECT 'a' AS value", {}, "topic option required"),
+        ("SELECT 'a' AS key", {"topic": "t"}, "Required attribute 'value' not found"),
+        ("SELECT 1 AS value", {"topic": "t"}, "value attribute unsupported type int"),
+        (
+            "SELECT 'a' AS value, cast(NULL AS string) AS topic",
+            {},
+            "KAFKA_NULL_TOPIC_IN_DATA",
+        ),
+        (
+            "SELECT 'a' AS value",
+            {"topic": "t", "tx__txid": "1"},
+            "needs option 'tx.id'",
+        ),
+    ],
+)
+def test_bad_rows_and_options_are_refused(spark, kafka, query, options, text):
+    with pytest.raises(PySparkException, match=text):
+        write(spark.sql(query), kafka, **options)
+
+
+def test_an_oversize_record_is_named_and_nothing_of_its_part_is_visible(
+    spark, kafka, topic, read
+):
+    name = topic(1, config={"max.message.bytes": "2000"})
+    df = spark.sql(
+        "SELECT cast(id AS string) AS key, repeat('x', CASE WHEN id = 7 THEN 9000"
+        " ELSE 10 END) AS value FROM range(10)"
+    ).coalesce(1)
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": name,
+        "tx.id": f"{name}-sink",
+    }
+
+    with pytest.raises(
+        PySparkException, match=f"KAFKA_TX_DELIVERY.*{name}.*b'7'.*9001"
+    ):
+        kafka_tx.write_transaction(df, TransactionAttempt(1, 1), options)
+
+    assert read(name) == []
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_transaction_is_written_once_however_often_it_is_tried(
+    spark, kafka, topic, read, parts
+):
+    name = topic(2)
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": name,
+        "tx.id": f"{name}-sink",
+    }
+
+    for txid, tries in ((1, 2), (2, 1), (3, 2)):
+        df = spark.range(20).selectExpr(
+            "cast(id AS string) AS key", f"concat('t{txid}-', id) AS value"
+        )
+        for attempt_id in range(tries):
+            attempt = TransactionAttempt(txid, attempt_id)
+            kafka_tx.write_transaction(df, attempt, options, parts=parts)
+
+    expected = sorted(f"t{txid}-{n}" for txid in (1, 2, 3) for n in range(20))
+    assert values(read(name)) == expected
+
+
+def test_an_older_transaction_is_refused(spark, kafka, topic):
+    name = topic(1)
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": name,
+        "tx.id": f"{name}-sink",
+    }
+    df = spark.sql("SELECT 'v' AS value")
+    kafka_tx.write_transaction(df, TransactionAttempt(5, 1), options)
+
+    with pytest.raises(PySparkException, match="KAFKA_TX_OUT_OF_ORDER"):
+        kafka_tx.write_transaction(df, TransactionAttempt(4, 1), options)
+
+
+def test_a_stream_is_written_at_least_once(
+    spark, kafka, topic, produce, read, tmp_path
+):
+    source, target = topic(2), topic(2)
+    produce(source, [f"v{n}" for n in range(50)])
+
+    query = (
+        reader(spark, kafka.bootstrap_servers, subscribe=source)
+        .load()
+        .select("key", "value")
+        .writeStream.format("kafka_tx")
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("topic", target)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+
+    assert values(read(target)) == sorted(f"v{n}" for n in range(50))

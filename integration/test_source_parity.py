@@ -1,0 +1,252 @@
+"""Spark's own Kafka source and kafka_tx read the same topics to equal DataFrames."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from integration.cluster.records import Record
+
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.01",
+    "min.compaction.lag.ms": "0",
+    "delete.retention.ms": "100",
+}
+
+
+@pytest.fixture
+def both(spark, kafka):
+    """Read one topic with both sources; gives the sorted rows of each."""
+
+    def read(topic, **options):
+        rows = []
+        for source in ("kafka", "kafka_tx"):
+            reader = (
+                spark.read.format(source)
+                .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+                .option("subscribe", topic)
+            )
+            for name, value in options.items():
+                reader = reader.option(name.replace("__", "."), value)
+            rows.append(sorted_rows(reader.load()))
+        return rows
+
+    return read
+
+
+def sorted_rows(df):
+    return sorted(df.collect(), key=lambda row: (row.topic, row.partition, row.offset))
+
+
+def stream(spark, kafka, source, topic, tmp_path, **options):
+    """Read everything there is as a stream, in several micro-batches."""
+    name = f"{source}_{time.monotonic_ns()}"
+    reader = (
+        spark.readStream.format(source)
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+    )
+    for option, value in options.items():
+        reader = reader.option(option.replace("__", "."), value)
+    query = (
+        reader.load()
+        .writeStream.format("memory")
+        .queryName(name)
+        .option("checkpointLocation", str(tmp_path / name))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return sorted_rows(spark.table(name)), query.recentProgress
+
+
+def odd_records():
+    return [
+        Record(value=b"plain", key=b"k"),
+        Record(value=None, key=b"tombstone"),
+        Record(value=b"", key=b""),
+        Record(value=b"no key"),
+        Record(value=b"\x00\xff", key=b"bytes", timestamp_ms=1_600_000_000_123),
+        Record(
+            value="head",
+            headers=[("a", b"1"), ("a", b"2"), ("empty", b""), ("null", None)],
+        ),
+        Record(value="x" * 200_000, key="large"),
+    ]
+
+
+def test_the_schemas_are_equal(spark, kafka, topic):
+    name = topic(1)
+    for headers in ("true", "false"):
+        schemas = [
+            spark.read.format(source)
+            .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+            .option("subscribe", name)
+            .option("includeHeaders", headers)
+            .load()
+            .schema
+            for source in ("kafka", "kafka_tx")
+        ]
+        assert schemas[0] == schemas[1]
+
+
+def test_odd_records_are_equal(both, topic, produce):
+    name = topic(3)
+    produce(name, odd_records() * 5)
+
+    theirs, ours = both(name, includeHeaders="true")
+
+    assert len(ours) == 35
+    assert ours == theirs
+
+
+def test_several_topics_and_a_pattern_are_equal(both, topic, produce):
+    first, second = topic(2, name="pair-a"), topic(3, name="pair-b")
+    produce(first, ["a"] * 10)
+    produce(second, ["b"] * 10)
+
+    theirs, ours = both(f"{first}, {second}")
+
+    assert len(ours) == 20
+    assert ours == theirs
+
+
+def test_compacted_topics_are_equal(both, topic, produce, kafka):
+    name = topic(1, config=COMPACTED)
+    for n in range(30):
+        produce(name, [Record(value=f"v{n}", key=f"k{n % 3}")])
+    deadline = time.monotonic() + 60
+    theirs, ours = both(name)
+    while len(ours) >= 20 and time.monotonic() < deadline:
+        produce(name, [Record(value="roll", key="roll")])
+        time.sleep(1)
+        theirs, ours = both(name)
+    assert len(ours) < 20, "the broker never compacted"
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_transactional_topics_are_equal(both, topic, produce, isolation):
+    name = topic(2)
+    produce.committed(name, [f"c{n}" for n in range(50)])
+    produce.aborted(name, [f"a{n}" for n in range(50)])
+    produce.committed(name, ["last"])
+    produce.aborted(name, ["end"])
+
+    theirs, ours = both(name, kafka__isolation__level=isolation)
+
+    assert ours == theirs
+    assert len(ours) == (51 if isolation == "read_committed" else 102)
+
+
+def test_a_topic_of_only_aborted_records_is_empty(both, topic, produce):
+    name = topic(1)
+    produce.aborted(name, ["never"] * 20)
+
+    theirs, ours = both(name, kafka__isolation__level="read_committed")
+
+    assert ours == theirs == []
+
+
+def test_ranges_by_offset_and_time_are_equal(both, topic, produce):
+    name = topic(1)
+    start = int(time.time() * 1000) - 1000  # older ones fall to retention
+    produce(name, [Record(value=str(n), timestamp_ms=start + n) for n in range(100)])
+
+    for options in (
+        {
+            "startingOffsets": f'{{"{name}":{{"0":10}}}}',
+            "endingOffsets": f'{{"{name}":{{"0":90}}}}',
+        },
+        {"startingTimestamp": str(start + 50)},
+        {"startingTimestamp": str(start + 50), "endingTimestamp": str(start + 60)},
+        {"startingOffsetsByTimestamp": f'{{"{name}":{{"0":{start + 99}}}}}'},
+        {"endingOffsetsByTimestamp": f'{{"{name}":{{"0":{start + 5}}}}}'},
+        {"minPartitions": "7"},
+        {"maxRecordsPerPartition": "13"},
+    ):
+        theirs, ours = both(name, **options)
+        assert ours == theirs, options
+        assert ours, options
+
+
+def test_streams_are_equal_batch_by_batch(spark, kafka, topic, produce, tmp_path):
+    name = topic(3)
+    produce(name, odd_records() * 10)
+    options = {"includeHeaders": "true", "maxOffsetsPerTrigger": "20"}
+
+    theirs, their_progress = stream(spark, kafka, "kafka", name, tmp_path, **options)
+    ours, our_progress = stream(spark, kafka, "kafka_tx", name, tmp_path, **options)
+
+    assert ours == theirs
+    assert len(ours) == 70
+    counts = [p["numInputRows"] for p in our_progress if p["numInputRows"]]
+    assert counts == [p["numInputRows"] for p in their_progress if p["numInputRows"]]
+    assert len(counts) > 2
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_streams_of_transactional_topics_are_equal(
+    spark, kafka, topic, produce, tmp_path, isolation
+):
+    name = topic(2)
+    for n in range(4):
+        produce.committed(name, [f"c{n}"] * 10)
+        produce.aborted(name, [f"a{n}"] * 10)
+    options = {"kafka__isolation__level": isolation, "maxOffsetsPerTrigger": "7"}
+
+    theirs, _ = stream(spark, kafka, "kafka", name, tmp_path, **options)
+    ours, progress = stream(spark, kafka, "kafka_tx", name, tmp_path, **options)
+
+    assert ours == theirs
+    assert (
+        progress[-1]["sources"][0]["endOffset"]
+        == progress[-1]["sources"][0]["latestOffset"]
+    )
+
+
+def test_a_checkpoint_of_sparks_own_source_is_continued(
+    spark, kafka, topic, produce, tmp_path
+):
+    name = topic(2)
+    checkpoint = str(tmp_path / "checkpoint")
+    seen: list[bytes] = []
+
+    def run(source):
+        query = (
+            spark.readStream.format(source)
+            .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+            .option("subscribe", name)
+            .option("startingOffsets", "earliest")
+            .load()
+            .writeStream.foreachBatch(
+                lambda df, _: seen.extend(bytes(row.value) for row in df.collect())
+            )
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    produce(name, [f"old{n}" for n in range(10)])
+    run("kafka")
+    produce(name, [f"new{n}" for n in range(10)])
+    run("kafka_tx")
+
+    expected = [f"{age}{n}".encode() for age in ("old", "new") for n in range(10)]
+    assert sorted(seen) == sorted(expected)
+
+
+def test_trimmed_topics_are_equal(both, topic, produce, kafka):
+    name = topic(1)
+    produce(name, [str(n) for n in range(50)])
+    kafka.delete_records(name, {0: 20})
+
+    theirs, ours = both(name)
+
+    assert [row.offset for row in ours] == list(range(20, 50))
+    assert ours == theirs

@@ -1,0 +1,59 @@
+"""The source on a standalone cluster, the package shipped as users ship it."""
+
+from __future__ import annotations
+
+import json
+
+JOB = """
+import json, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import kafka_tx
+
+servers, topic, work = sys.argv[1:]
+spark = SparkSession.builder.appName("counting").getOrCreate()
+spark.dataSource.register(kafka_tx.KafkaTxDataSource)
+attached = kafka_tx.attach(spark, metrics_port=None)
+found = {}
+
+
+def take(df, attempt):
+    rows = df.select("partition", "offset").collect()
+    found.setdefault(attempt.txid, []).extend([r.partition, r.offset] for r in rows)
+
+
+query = (
+    spark.readStream.format("kafka_tx")
+    .option("kafka.bootstrap.servers", servers)
+    .option("subscribe", topic)
+    .option("startingOffsets", "earliest")
+    .option("maxOffsetsPerTrigger", "100")
+    .option("tx.id", "standalone")
+    .option("tx.store", f"sqlite:///{work}/state.db")
+    .load()
+    .writeStream.foreachBatch(kafka_tx.for_each_transaction(take))
+    .option("checkpointLocation", f"{work}/checkpoint")
+    .trigger(availableNow=True)
+    .start()
+)
+query.awaitTermination()
+Path(work, "found.json").write_text(json.dumps(found))
+spark.stop()
+"""
+
+
+def test_a_streaming_job_runs_on_two_executors(
+    spark_standalone, kafka, topic, produce, tmp_path
+):
+    name = topic(4)
+    places = produce(name, [f"v{n}" for n in range(300)])
+    script = tmp_path / "job.py"
+    script.write_text(JOB)
+
+    spark_standalone.run_driver(script, kafka.bootstrap_servers, name, str(tmp_path))
+
+    batches = json.loads((tmp_path / "found.json").read_text())
+    assert sorted(map(int, batches)) == list(range(1, len(batches) + 1))
+    assert len(batches) >= 3
+    found = sorted(tuple(place) for rows in batches.values() for place in rows)
+    assert found == sorted(places)

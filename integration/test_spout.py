@@ -1,0 +1,290 @@
+"""At-least-once topologies on real brokers: kills, failures, poison, moved leaders."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import kafka_tx
+from integration.cluster.records import Produce
+from integration.cluster.waiting import wait_until
+from integration.spout_job import Try, Work, done, failures, topology, tries
+from kafka_tx import assembly
+from kafka_tx.config import SourceConfig
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import Assigned, Earliest, LogBounds, OffsetRange, TopicPartition
+from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.spark.record_spout import Deployment
+
+HERE = Path(__file__).parent
+RECORDS = int(os.environ.get("KAFKA_TX_SPOUT_RECORDS", "6000"))
+"""200,000 at full size."""
+PARTITIONS = 4
+FAILING = 0.01
+WITHIN_S = 60 + RECORDS // 500
+
+
+class Job:
+    """The job as a process tree of its own."""
+
+    def __init__(self, place: Path, **given: object) -> None:
+        self.place = place
+        self.given = {
+            "place": str(place),
+            "failing": FAILING,
+            "chunk": max(100, RECORDS // 40),
+            "within_s": WITHIN_S,
+            **given,
+        }
+
+    def start(self) -> None:
+        with (self.place / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "integration.spout_job"),
+                    *("--given", json.dumps(self.given)),
+                ],
+                cwd=HERE.parent,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+            )
+
+    def kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def wait_for_share(self, share: float) -> None:
+        self.wait_for(lambda: len(done(self.place)) >= RECORDS * share)
+
+    def wait_for(self, sign: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WITHIN_S + 60
+        began = time.monotonic()
+        while not sign():
+            looked_s = time.monotonic() - began
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                if sign():
+                    return
+                log = (self.place / "log").read_text(errors="replace")[-6000:]
+                pytest.fail(f"the job did not come that far:\n{log}")
+            time.sleep(max(0.05, 2 * looked_s))
+            began = time.monotonic()
+
+
+def source(servers: str, topic: str) -> SourceConfig:
+    return SourceConfig(
+        subscription=Assigned((TopicPartition(topic, 0),)),
+        kafka={"bootstrap.servers": servers},
+        start=Earliest(),
+    )
+
+
+def committed(store: str, consumer: str, servers: str, topic: str, partitions: int):
+    offsets = assembly.offset_store(store, consumer, source(servers, topic))
+    try:
+        wanted = [TopicPartition(topic, n) for n in range(partitions)]
+        return {p.partition: o.offset for p, o in offsets.load(wanted).items()}
+    finally:
+        offsets.close()
+
+
+def ends(servers: str, topic: str, partitions: int):
+    view = assembly.cluster_view(source(servers, topic))
+    try:
+        wanted = [TopicPartition(topic, n) for n in range(partitions)]
+        bounds = view.bounds(wanted)
+        return {p.partition: b.end for p, b in bounds.items()}  # type: ignore[union-attr]
+    finally:
+        view.close()
+
+
+def stores(kind: str, request: pytest.FixtureRequest, work: Path) -> dict[str, str]:
+    """Offsets of a cluster in ZooKeeper mode are kept there, and looked for there."""
+    if kind == "kafka_pair":
+        return {"store": f"sqlite:///{work}/offsets.db"}
+    hosts = request.getfixturevalue("zookeeper").hosts
+    return {"store": f"zookeeper://{hosts}/spouts", "zookeeper": hosts}
+
+
+@pytest.mark.timeout(3 * WITHIN_S + 300)
+@pytest.mark.parametrize("kind", ["kafka_pair", "kafka_zk"])
+def test_whatever_is_killed_every_record_is_completed_and_all_is_committed(
+    kind, request, tmp_path
+):
+    cluster = request.getfixturevalue(kind)
+    servers, topic = cluster.bootstrap_servers, f"spout-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(topic, PARTITIONS, replication=2)
+    places = Produce(servers)(topic, (f"v{n}" for n in range(RECORDS)))
+    kept = stores(kind, request, tmp_path)
+    job = Job(tmp_path, topic=topic, servers=servers, **kept)
+
+    for share in (0.2, 0.4):
+        job.start()
+        job.wait_for_share(share)
+        job.kill()
+    job.start()
+    job.wait_for_share(0.6)
+    cluster.kill(1)
+    time.sleep(3)
+    cluster.restart(1)
+    job.wait_for((tmp_path / "finished").exists)
+    job.process.wait()
+
+    assert done(tmp_path) == set(places)
+    failed = failures(tmp_path)
+    assert len(failed) > RECORDS * FAILING / 3
+    stored = committed(kept["store"], "spout-job", servers, topic, PARTITIONS)
+    assert stored == ends(servers, topic, PARTITIONS)
+    again = len([t for t in tries(tmp_path) if t.word == "done"]) - RECORDS
+    print(f"{RECORDS} records, {sum(failed.values())} failures, {again} done again")
+
+
+def test_poison_holds_back_nothing_but_the_commit(
+    kafka, topic, produce, spark, tmp_path
+):
+    count, poison, first_ms = 300, (0, 5), 200
+    name = topic(2)
+    for partition in range(2):
+        produce(name, [f"v{n}" for n in range(count)], partition=partition)
+    store = f"sqlite:///{tmp_path}/offsets.db"
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(kafka.bootstrap_servers),
+        topic=name,
+        scheme=kafka_tx.MetadataScheme(),
+        state_update_interval_ms=200,
+        retry_initial_delay_ms=first_ms,
+        retry_delay_multiplier=2.0,
+        retry_delay_max_ms=1_000,
+    )
+    built = topology(config, Work(str(tmp_path), poison=(poison,)))
+    everything = {(p, o) for p in range(2) for o in range(count)}
+
+    def stored():
+        return committed(store, "spout-job", kafka.bootstrap_servers, name, 2)
+
+    handle = built.start(spark, {"tx.store": store, "tx.chunkRecords": 100})
+    try:
+        wait_until("the others", lambda: done(tmp_path) == everything - {poison})
+        wait_until("four tries", lambda: failures(tmp_path)[poison] >= 4)
+        wait_until("the commit", lambda: stored() == {0: poison[1], 1: count})
+        assert handle.status.pending == 1
+        (tmp_path / "healed").touch()
+        assert handle.process_all_available(60)
+        assert stored() == {0: count, 1: count}
+    finally:
+        handle.stop()
+
+    assert_back_off([t for t in tries(tmp_path) if (t.partition, t.offset) == poison])
+    others = [t for t in tries(tmp_path) if (t.partition, t.offset) != poison]
+    assert len(others) == 2 * count - 1, "only what failed is tried again"
+
+
+def assert_back_off(of_one: list[Try]) -> None:
+    pauses = [b.at_ms - a.at_ms for a, b in pairwise(of_one)]
+    for n, pause_ms in enumerate(pauses):
+        assert pause_ms >= min(200 * 2**n, 1_000), pauses
+
+
+def test_a_record_out_of_tries_becomes_a_dead_letter(
+    kafka, topic, produce, spark, tmp_path
+):
+    name, dead = topic(1), topic(1)
+    produce(name, [f"v{n}" for n in range(20)])
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(kafka.bootstrap_servers),
+        topic=name,
+        scheme=kafka_tx.MetadataScheme(),
+        store="kafka:",
+        id=f"{name}-group",
+        retry_limit=2,
+        dead_letter_topic=dead,
+    )
+    work = Work(str(tmp_path), poison=((0, 7), (0, 8)))
+    handle = topology(config, work).start(spark)
+    try:
+        assert handle.process_all_available(60)
+        assert handle.status.dead_letters == 2
+    finally:
+        handle.stop()
+
+    assert failures(tmp_path) == {(0, 7): 3, (0, 8): 3}
+    servers = kafka.bootstrap_servers
+    assert committed("kafka:", f"{name}-group", servers, name, 1) == {0: 20}
+    assert letters(kafka.bootstrap_servers, dead) == [
+        (f"v{n}", {"topic": name, "partition": "0", "offset": str(n), "attempts": "3"})
+        for n in (7, 8)
+    ]
+
+
+def letters(servers: str, topic: str):
+    config = replace(source(servers, topic), include_headers=True)
+    end = ends(servers, topic, 1)[0]
+    wanted = OffsetRange(TopicPartition(topic, 0), 0, end)
+    rows = []
+    for batch in assembly.range_reader(config).read(wanted):
+        for row in batch.to_pylist():
+            about = {
+                h["key"].removeprefix("kafka_tx."): h["value"].decode()
+                for h in row["headers"]
+            }
+            assert about.pop("error") == "work: poison"
+            rows.append((row["value"].decode(), about))
+    return rows
+
+
+def begun(manager: PartitionManager | None) -> PartitionManager:
+    """Ten records emitted; the first completed, the second failed."""
+    assert manager is not None
+    plan = manager.plan(LogBounds(0, 10), max_offsets=10, now_ms=0)
+    assert plan.fresh is not None
+    manager.emitted(plan.fresh, 0)
+    manager.ack(0)
+    manager.fail(1, 0)
+    return manager
+
+
+@pytest.mark.timeout(240)
+def test_a_moved_leader_keeps_what_a_partition_is_about(kafka_zk, zookeeper):
+    servers, topic = kafka_zk.bootstrap_servers, f"moved-{uuid.uuid4().hex[:8]}"
+    kafka_zk.create_topic(topic, 1, replication=2)
+    Produce(servers)(topic, [f"v{n}" for n in range(10)])
+    partition = TopicPartition(topic, 0)
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.ZkHosts(zookeeper.hosts, refresh_freq_secs=1),
+        topic=topic,
+        zk_servers=(zookeeper.hosts,),
+        zk_root="/moved",
+    )
+    deployment = Deployment("moved", "moved", MetricsRegistry(), assembly.SystemClock())
+    desk = kafka_tx.KafkaSpout(config).desk("spout", deployment)
+    coordinator = desk.coordinator
+    manager = begun(coordinator.manager(partition))
+    former = manager.leader
+    assert former is not None
+
+    kafka_zk.kill(former.node_id)
+    try:
+        wait_until(
+            "another leader",
+            lambda: coordinator.my_managed_partitions() and manager.leader != former,
+        )
+        assert coordinator.manager(partition) is manager
+        assert (manager.pending, manager.waiting, manager.emitted_to) == (9, 1, 10)
+        coordinator.close()
+        store = f"zookeeper://{zookeeper.hosts}/moved"
+        assert committed(store, "moved", servers, topic, 1) == {0: 1}
+    finally:
+        kafka_zk.restart(former.node_id)
+        desk.release(5)

@@ -1,0 +1,130 @@
+"""Maps and tables on PostgreSQL, where rows go another way than into SQLite."""
+
+import datetime as dt
+from decimal import Decimal
+
+import psycopg
+import pyarrow as pa
+import pytest
+from sqlalchemy import make_url
+
+from kafka_tx.errors import StateError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
+from kafka_tx.sql.tables import append_rows
+
+FIRST, SECOND = TransactionAttempt(1, 10), TransactionAttempt(2, 20)
+SECOND_AGAIN = TransactionAttempt(2, 25)
+ODD = ["", " ", '"', "'", "\\", "\\N", "a,b", "a\nb", "%s", "NULL", "ключ", "🙂"]
+
+SIZES = pytest.mark.parametrize("more", [0, 1_000], ids=["statements", "copy"])
+
+
+@pytest.fixture
+def open_map(postgresql):
+    opened = []
+
+    def make(kind, name="counts", **types):
+        opened.append(kind(postgresql, name, **types))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+def content(state):
+    table = state.to_arrow()
+    return dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+
+
+@SIZES
+@pytest.mark.parametrize("kind", [NonTransactionalMap, TransactionalMap, OpaqueMap])
+@pytest.mark.parametrize(
+    ("reducer", "merged"), [("sum", 12), ("max", 9), ("min", 3), ("last", 3)]
+)
+def test_two_batches_are_merged(open_map, kind, more, reducer, merged):
+    state = open_map(kind)
+    keys = [*ODD, *(f"k{n}" for n in range(more))]
+
+    for attempt, value in ((FIRST, 9), (SECOND, 3)):
+        rows = pa.table({"key": keys, "value": [value] * len(keys)})
+        state.update(attempt, rows, reducer)
+
+    assert content(state) == dict.fromkeys(keys, merged)
+    assert list(content(state)) == sorted(keys)
+
+
+@SIZES
+def test_an_opaque_replay_takes_everything_back(open_map, more):
+    state = open_map(OpaqueMap)
+    keys = [*ODD, *(f"k{n}" for n in range(more))]
+    rows = pa.table({"key": keys, "value": [1] * len(keys)})
+    state.update(FIRST, rows)
+    with state.batch(SECOND) as batch:
+        batch.update(rows)
+        batch.update(rows)
+        batch.remove(keys[1:])
+    assert content(state) == {keys[0]: 3}
+
+    state.update(SECOND_AGAIN, pa.table({"key": ["new", ""], "value": [5, 5]}))
+
+    assert content(state) == dict.fromkeys(keys, 1) | {"": 6, "new": 5}
+
+
+@SIZES
+@pytest.mark.parametrize("kind", [TransactionalMap, OpaqueMap])
+def test_bytes_come_back_as_they_were(open_map, kind, more):
+    state = open_map(kind, key=bytes, value=bytes)
+    keys = [b"", b"\x00\xff", *(b"k%d" % n for n in range(more))]
+
+    state.update(FIRST, pa.table({"key": keys, "value": keys}), "last")
+
+    assert content(state) == {key: key for key in keys}
+
+
+def test_a_sum_of_more_than_64_bits_is_refused(open_map):
+    state = open_map(TransactionalMap)
+    state.update(FIRST, pa.table({"key": ["a"], "value": [2**63 - 1]}))
+
+    with pytest.raises(StateError, match="out of range"):
+        state.update(SECOND, pa.table({"key": ["a"], "value": [1]}))
+
+    assert content(state) == {"a": 2**63 - 1}
+
+
+def test_what_copy_refuses_is_an_error_of_ours(open_map):
+    state = open_map(TransactionalMap)
+    keys = [f"k{n}\x00" for n in range(1_000)]
+
+    with pytest.raises(StateError, match="invalid byte sequence"):
+        state.update(FIRST, pa.table({"key": keys, "value": [1] * 1_000}))
+
+    assert content(state) == {}
+
+
+def test_sparks_types_are_appended_once(postgresql):
+    moment = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
+    row = {
+        "text": "ö",
+        "bytes": b"\x00",
+        "n": 1,
+        "x": 0.5,
+        "yes": True,
+        "day": dt.date(2026, 1, 2),
+        "moment": moment,
+        "price": Decimal("1.10"),
+    }
+
+    for attempt in (FIRST, SECOND, SECOND_AGAIN):
+        append_rows(postgresql, "kept", attempt, pa.Table.from_pylist([row]))
+
+    address = make_url(postgresql)
+    with psycopg.connect(
+        host=address.host,
+        port=address.port,
+        user=address.username,
+        dbname=address.database,
+    ) as connection:
+        found = connection.execute("SELECT * FROM kept").fetchall()
+    assert found == [tuple(row.values())] * 2

@@ -1,0 +1,120 @@
+"""The SQL store on a PostgreSQL that fails and refuses."""
+
+import threading
+import time
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from integration.cluster.postgresql import PostgresServer
+from kafka_tx.errors import StateError, StateUnavailableError
+from kafka_tx.sql.store import SqlStore
+from tests.conformance.outage_suite import OutageSuite
+
+
+@pytest.fixture
+def open_store():
+    stores = []
+
+    def open_one(url):
+        stores.append(SqlStore(url, "orders"))
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        store.close()
+
+
+def connect(url):
+    address = make_url(url)
+    return psycopg.connect(
+        host=address.host,
+        port=address.port,
+        user=address.username,
+        dbname=address.database,
+    )
+
+
+class TestOutage(OutageSuite):
+    @pytest.fixture
+    def server(self):
+        server = PostgresServer()
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
+
+    @pytest.fixture
+    def open_store(self, open_store, server):
+        return lambda: open_store(server.url())
+
+    @pytest.fixture
+    def outage(self, server):
+        def kill_and_start():
+            server.kill()
+            server.start()
+
+        return kill_and_start
+
+
+def test_a_writer_that_is_stuck_is_waited_for_and_then_told(open_store, postgresql):
+    store = open_store(postgresql)
+    epoch = store.acquire()
+
+    with connect(postgresql) as stuck:
+        stuck.execute("SELECT * FROM kafka_tx_owner FOR UPDATE")
+        began = time.monotonic()
+
+        with pytest.raises(StateUnavailableError, match="lock timeout"):
+            store.write(epoch, {"a": "1"})
+
+        assert 8 < time.monotonic() - began < 30
+        assert store.read() == {}
+        stuck.rollback()
+    store.write(epoch, {"a": "1"})
+
+
+def test_a_writer_waits_for_another_and_then_goes_on(open_store, postgresql):
+    store = open_store(postgresql)
+    epoch = store.acquire()
+
+    with connect(postgresql) as other:
+        other.execute("SELECT * FROM kafka_tx_owner FOR UPDATE")
+        release = threading.Timer(0.5, other.rollback)
+        release.start()
+        store.write(epoch, {"a": "1"})
+        release.join()
+
+    assert store.get("a") == "1"
+
+
+def test_a_database_that_does_not_exist_is_named(open_store, postgresql_server):
+    with pytest.raises(StateError, match='"nosuch" does not exist') as caught:
+        open_store(postgresql_server.url("nosuch")).acquire()
+
+    assert not caught.value.retryable
+
+
+def test_a_user_without_rights_is_told_what_is_missing(
+    open_store, postgresql, postgresql_server
+):
+    postgresql_server.execute("CREATE ROLE reader LOGIN")
+    url = make_url(postgresql).set(username="reader").render_as_string()
+    owner = open_store(postgresql)
+
+    with pytest.raises(StateError, match="right to create") as caught:
+        open_store(url).acquire()
+    assert not caught.value.retryable
+
+    owner.acquire()
+    with pytest.raises(StateError, match="permission denied"):
+        open_store(url).read()
+
+
+def test_a_server_that_is_away_is_told_as_unavailable(open_store):
+    with pytest.raises(StateUnavailableError, match=r"127\.0\.0\.1") as caught:
+        open_store("postgresql+psycopg://me:s3cret@127.0.0.1:1/x").acquire()
+
+    assert "s3cret" not in str(caught.value)

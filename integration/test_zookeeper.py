@@ -1,0 +1,164 @@
+"""A real ZooKeeper that fails, and a real Kafka that registers in it."""
+
+import time
+
+import pytest
+from kazoo.client import KazooClient
+
+from integration.cluster.waiting import wait_until
+from kafka_tx.errors import StateError, StateUnavailableError
+from kafka_tx.model import Broker, TopicPattern, Topics
+from kafka_tx.zookeeper.brokers import ZooKeeperTopics
+from kafka_tx.zookeeper.store import ZooKeeperStore
+from tests.conformance.outage_suite import OutageSuite, again_while_unavailable
+
+SHORT_SESSION = "session_timeout_ms=1000&connection_timeout_ms=8000"
+
+
+@pytest.fixture
+def open_store(zookeeper):
+    stores = []
+
+    def open_one(root, options=SHORT_SESSION):
+        url = f"zookeeper://{zookeeper.hosts}/{root}?{options}"
+        stores.append(ZooKeeperStore(url, "orders"))
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        store.close()
+
+
+class TestOutage(OutageSuite):
+    @pytest.fixture
+    def open_store(self, open_store):
+        return lambda: open_store("killed")
+
+    @pytest.fixture
+    def outage(self, zookeeper):
+        def kill_and_start():
+            zookeeper.kill()
+            zookeeper.restart()
+
+        return kill_and_start
+
+
+def test_a_session_that_expired_is_replaced(open_store, zookeeper):
+    store = open_store("expired")
+    epoch = store.acquire()
+    store.write(epoch, {"a": "1"})
+    expired = store._client._client().client_id
+
+    thief = KazooClient(zookeeper.hosts, client_id=expired)
+    thief.start()
+    thief.stop()
+    thief.close()
+    again_while_unavailable(lambda: store.write(epoch, {"a": "2"}))
+
+    assert again_while_unavailable(lambda: store.get("a")) == "2"
+    assert store._client._client().client_id != expired
+
+
+def test_a_frozen_server_is_told_in_bounded_time(open_store, zookeeper):
+    store = open_store("frozen", "session_timeout_ms=4000&connection_timeout_ms=1000")
+    epoch = store.acquire()
+    zookeeper.pause()
+    try:
+        began = time.monotonic()
+
+        with pytest.raises(StateUnavailableError, match=zookeeper.hosts):
+            store.write(epoch, {"a": "1"})
+
+        assert time.monotonic() - began < 30
+    finally:
+        zookeeper.unpause()
+    again_while_unavailable(lambda: store.write(epoch, {"a": "2"}))
+    assert store.get("a") == "2"
+
+
+def test_nodes_made_with_auth_are_closed_to_others(open_store):
+    owner = open_store("closed", "auth=digest:me:s3cret")
+    owner.write(owner.acquire(), {"a": "1"})
+
+    for options in ("", "auth=digest:me:wrong"):
+        other = open_store("closed", options)
+        for step in (other.read, other.acquire):
+            with pytest.raises(StateError, match="refuses access") as caught:
+                step()
+            assert "s3cret" not in str(caught.value)
+
+    assert open_store("closed", "auth=digest:me:s3cret").read() == {"a": "1"}
+
+
+# --- the registry of Kafka 3 ----------------------------------------------------------
+
+
+@pytest.fixture
+def registry(zookeeper):
+    registry = ZooKeeperTopics(zookeeper.hosts)
+    yield registry
+    registry.close()
+
+
+def broker(cluster, number):
+    host, port = cluster.address(number).split(":")
+    return Broker(host, int(port), number)
+
+
+def test_kafkas_topics_partitions_leaders_and_addresses_are_seen(registry, kafka_zk):
+    kafka_zk.create_topic("orders", 4, replication=2)
+    kafka_zk.create_topic("orders.eu", 1)
+
+    found = registry.topics(TopicPattern(r"orders.*"))
+
+    assert sorted(found) == ["orders", "orders.eu"]
+    assert found["orders"].leaders == {
+        n: broker(kafka_zk, kafka_zk.leader("orders", n)) for n in range(4)
+    }
+    assert found["orders"].topic_id
+
+    kafka_zk.add_partitions("orders", 6)
+    assert len(registry.topics(Topics(("orders",)))["orders"].partitions) == 6
+
+
+def test_a_topic_made_again_has_another_id(registry, kafka_zk):
+    kafka_zk.create_topic("again", 1)
+    before = registry.topics(Topics(("again",)))["again"].topic_id
+
+    kafka_zk.delete_topic("again")
+    wait_until("its nodes are gone", lambda: registry.topics(Topics(("again",))) == {})
+    kafka_zk.create_topic("again", 1)
+
+    assert registry.topics(Topics(("again",)))["again"].topic_id != before
+
+
+def test_when_a_broker_dies_its_partitions_move_or_stay_without_leader(
+    registry, kafka_zk
+):
+    kafka_zk.create_topic("both", 2, replication=2)
+    kafka_zk.create_topic("single", 2, replication=1)
+    dead = 2
+    alive = broker(kafka_zk, 1)
+
+    kafka_zk.kill(dead)
+    try:
+        wait_until(
+            "the leaders moved",
+            lambda: (
+                set(registry.topics(Topics(("both",)))["both"].leaders.values())
+                == {alive}
+            ),
+            timeout_s=60,
+        )
+        single = registry.topics(Topics(("single",)))["single"]
+        assert sorted(single.leaders) == [0, 1]
+        assert set(single.leaders.values()) == {alive, None}
+    finally:
+        kafka_zk.restart(dead)
+    wait_until(
+        "every partition has a leader",
+        lambda: (
+            None not in registry.topics(Topics(("single",)))["single"].leaders.values()
+        ),
+        timeout_s=60,
+    )

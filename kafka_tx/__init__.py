@@ -1,0 +1,155 @@
+"""Kafka records as numbered batches for PySpark, each counted exactly once.
+
+The public names. They are loaded on first use: an executor that only reads records
+never imports the stores, the metrics or the command line.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kafka_tx.errors import FailedException, KafkaTxError
+    from kafka_tx.model import TopicPartition, TransactionAttempt
+    from kafka_tx.spark.builder import TransactionalTopologyBuilder
+    from kafka_tx.spark.engine_progress import BatchProgress
+    from kafka_tx.spark.foreach import for_each_transaction
+    from kafka_tx.spark.handle import TopologyHandle
+    from kafka_tx.spark.listener import attach
+    from kafka_tx.spark.record_builder import TopologyBuilder
+    from kafka_tx.spark.record_handle import RecordTopologyHandle
+    from kafka_tx.spark.record_spout import KafkaSpout
+    from kafka_tx.spark.sink import write_transaction
+    from kafka_tx.spark.source import KafkaTxDataSource
+    from kafka_tx.spark.spouts import (
+        OpaqueTransactionalKafkaSpout,
+        TransactionalKafkaSpout,
+    )
+    from kafka_tx.spark.state import append_once, delta_options, update_map
+    from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
+    from kafka_tx.sql.values import OpaqueValue, TransactionalValue
+    from kafka_tx.topology.bolts import (
+        BasicBolt,
+        BatchBolt,
+        Committer,
+        DataFrameBolt,
+        RichBolt,
+        TaskContext,
+    )
+    from kafka_tx.topology.memory_spouts import (
+        MemoryTransactionalSpout,
+        OpaqueMemoryTransactionalSpout,
+    )
+    from kafka_tx.topology.schemes import (
+        KeyValueScheme,
+        MetadataScheme,
+        RawScheme,
+        StringScheme,
+    )
+    from kafka_tx.topology.spout_config import SpoutConfig
+    from kafka_tx.topology.spout_hosts import BrokerHosts, StaticHosts, ZkHosts
+    from kafka_tx.topology.spouts import (
+        OpaquePartitionedTransactionalSpout,
+        PartitionedTransactionalSpout,
+        TransactionalSpout,
+    )
+
+__all__ = [
+    "BasicBolt",
+    "BatchBolt",
+    "BatchProgress",
+    "BrokerHosts",
+    "Committer",
+    "DataFrameBolt",
+    "FailedException",
+    "KafkaSpout",
+    "KafkaTxDataSource",
+    "KafkaTxError",
+    "KeyValueScheme",
+    "MemoryTransactionalSpout",
+    "MetadataScheme",
+    "NonTransactionalMap",
+    "OpaqueMap",
+    "OpaqueMemoryTransactionalSpout",
+    "OpaquePartitionedTransactionalSpout",
+    "OpaqueTransactionalKafkaSpout",
+    "OpaqueValue",
+    "PartitionedTransactionalSpout",
+    "RawScheme",
+    "RecordTopologyHandle",
+    "RichBolt",
+    "SpoutConfig",
+    "StaticHosts",
+    "StringScheme",
+    "TaskContext",
+    "TopicPartition",
+    "TopologyBuilder",
+    "TopologyHandle",
+    "TransactionAttempt",
+    "TransactionalKafkaSpout",
+    "TransactionalMap",
+    "TransactionalSpout",
+    "TransactionalTopologyBuilder",
+    "TransactionalValue",
+    "ZkHosts",
+    "append_once",
+    "attach",
+    "delta_options",
+    "for_each_transaction",
+    "update_map",
+    "write_transaction",
+]
+
+_HOMES = {
+    "BasicBolt": "kafka_tx.topology.bolts",
+    "BatchBolt": "kafka_tx.topology.bolts",
+    "BatchProgress": "kafka_tx.spark.engine_progress",
+    "BrokerHosts": "kafka_tx.topology.spout_hosts",
+    "Committer": "kafka_tx.topology.bolts",
+    "DataFrameBolt": "kafka_tx.topology.bolts",
+    "FailedException": "kafka_tx.errors",
+    "KafkaSpout": "kafka_tx.spark.record_spout",
+    "KafkaTxDataSource": "kafka_tx.spark.source",
+    "KafkaTxError": "kafka_tx.errors",
+    "KeyValueScheme": "kafka_tx.topology.schemes",
+    "MemoryTransactionalSpout": "kafka_tx.topology.memory_spouts",
+    "MetadataScheme": "kafka_tx.topology.schemes",
+    "NonTransactionalMap": "kafka_tx.sql.maps",
+    "OpaqueMap": "kafka_tx.sql.maps",
+    "OpaqueMemoryTransactionalSpout": "kafka_tx.topology.memory_spouts",
+    "OpaquePartitionedTransactionalSpout": "kafka_tx.topology.spouts",
+    "OpaqueTransactionalKafkaSpout": "kafka_tx.spark.spouts",
+    "OpaqueValue": "kafka_tx.sql.values",
+    "PartitionedTransactionalSpout": "kafka_tx.topology.spouts",
+    "RawScheme": "kafka_tx.topology.schemes",
+    "RecordTopologyHandle": "kafka_tx.spark.record_handle",
+    "RichBolt": "kafka_tx.topology.bolts",
+    "SpoutConfig": "kafka_tx.topology.spout_config",
+    "StaticHosts": "kafka_tx.topology.spout_hosts",
+    "StringScheme": "kafka_tx.topology.schemes",
+    "TaskContext": "kafka_tx.topology.bolts",
+    "TopicPartition": "kafka_tx.model",
+    "TopologyBuilder": "kafka_tx.spark.record_builder",
+    "TopologyHandle": "kafka_tx.spark.handle",
+    "TransactionAttempt": "kafka_tx.model",
+    "TransactionalKafkaSpout": "kafka_tx.spark.spouts",
+    "TransactionalMap": "kafka_tx.sql.maps",
+    "TransactionalSpout": "kafka_tx.topology.spouts",
+    "TransactionalTopologyBuilder": "kafka_tx.spark.builder",
+    "TransactionalValue": "kafka_tx.sql.values",
+    "ZkHosts": "kafka_tx.topology.spout_hosts",
+    "append_once": "kafka_tx.spark.state",
+    "attach": "kafka_tx.spark.listener",
+    "delta_options": "kafka_tx.spark.state",
+    "for_each_transaction": "kafka_tx.spark.foreach",
+    "update_map": "kafka_tx.spark.state",
+    "write_transaction": "kafka_tx.spark.sink",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kafka_tx' has no attribute {name!r}")
+    return getattr(import_module(home), name)

@@ -1,0 +1,275 @@
+"""Wires rooms together: from options to running parts. The only place that does.
+
+Each function makes its part in the process that calls it; nothing here is pickled.
+What executors never use is imported where it is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from kafka_tx.config import (
+    FromCommitted,
+    SinkConfig,
+    SourceConfig,
+    TransactionsConfig,
+    check_id,
+)
+from kafka_tx.errors import ConfigError
+from kafka_tx.kafka.settings import client_settings
+from kafka_tx.model import TopicPartition
+from kafka_tx.protocols import ClusterView, OffsetStore, RangeReader, Store
+from kafka_tx.transactions.ledger import Ledger
+
+if TYPE_CHECKING:
+    from kafka_tx.kafka.mirror import GroupMirror
+    from kafka_tx.kafka.producer import PartTransaction, Sender
+    from kafka_tx.kafka.reader import KafkaRangeReader
+    from kafka_tx.native import NativeRangeReader
+    from kafka_tx.topology.spout_hosts import ZkHosts
+    from kafka_tx.zookeeper.brokers import ZooKeeperTopics
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since the Unix epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some point."""
+        return time.monotonic_ns() // 1_000_000
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Wait so long."""
+        time.sleep(duration_ms / 1000)
+
+
+def open_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
+    """The store that a URL names, for one id.
+
+    ``memory:`` (this process only), ``zookeeper://h1:2181,h2:2181/root``, or any
+    SQLAlchemy URL such as ``sqlite:///kafka_tx.db``.
+
+    Raises:
+        ConfigError: The URL or the id cannot be used.
+        StateError: The store cannot be reached or written.
+    """
+    check_id(id)
+    scheme, colon, _ = url.partition(":")
+    if not colon:
+        raise ConfigError.illegal(
+            "tx.store",
+            url,
+            "memory:, sqlite:///file, another SQLAlchemy URL, zookeeper://host:port/root",
+        )
+    if scheme == "memory":
+        from kafka_tx.transactions.memory import MemoryStore
+
+        return MemoryStore(url.removeprefix("memory:"), id)
+    if scheme == "zookeeper":
+        from kafka_tx.zookeeper.store import ZooKeeperStore
+
+        return ZooKeeperStore(url, id)
+    from kafka_tx.sql.store import SqlStore
+
+    return SqlStore(url, id)
+
+
+def stored_ids(url: str) -> list[str]:
+    """Every id that a store holds state of, ascending. Makes nothing, changes nothing.
+
+    Raises:
+        ConfigError: The URL cannot be used, or is ``memory:``, which other processes
+            cannot look into.
+        StateError: The store does not exist, cannot be reached, or refuses.
+    """
+    scheme, colon, _ = url.partition(":")
+    if not colon or scheme == "memory":
+        raise ConfigError.illegal(
+            "tx.store",
+            url,
+            "sqlite:///file, another SQLAlchemy URL, zookeeper://host:port/root",
+            "State in memory: is seen by its own process only." if colon else "",
+        )
+    if scheme == "zookeeper":
+        from kafka_tx.zookeeper import listing as zookeeper_listing
+
+        return zookeeper_listing.stored_ids(url)
+    from kafka_tx.sql import listing as sql_listing
+
+    return sql_listing.stored_ids(url)
+
+
+def ledger(transactions: TransactionsConfig) -> Ledger:
+    """The ledger of one query's transactions."""
+    return Ledger(open_store(transactions.store, transactions.id))
+
+
+def stored_offsets(config: SourceConfig) -> dict[TopicPartition, int]:
+    """What the store of ``tx.id`` has committed; nothing without one. Only reads."""
+    if config.transactions is None:
+        return {}
+    found = ledger(config.transactions)
+    try:
+        committed = found.load().committed
+    finally:
+        found.close()
+    return dict(committed.offsets) if committed else {}
+
+
+def offset_store(
+    url: str,
+    id: str,  # noqa: A002 - the word users know
+    config: SourceConfig,
+    *,
+    by_topic: bool = False,
+) -> OffsetStore:
+    """Where an at-least-once spout keeps its offsets.
+
+    ``memory:`` (as long as the topology), ``kafka:`` (the consumer group ``id`` of the
+    cluster that is read), ``zookeeper://…/root`` (as storm-kafka keeps them, with the
+    topic in the path if ``by_topic``), or any SQLAlchemy URL.
+
+    Raises:
+        ConfigError: The URL or the id cannot be used.
+        StateError: The store cannot be reached or written.
+    """
+    check_id(id, "id")
+    scheme, colon, _ = url.partition(":")
+    if not colon:
+        legal = "memory:, kafka:, zookeeper://host:port/root, or a SQLAlchemy URL"
+        raise ConfigError.illegal("store", url, legal)
+    if scheme == "memory":
+        from kafka_tx.transactions.memory import MemoryOffsetStore
+
+        return MemoryOffsetStore()
+    if scheme == "kafka":
+        from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
+
+        settings = client_settings(config.kafka, purpose="admin")
+        return KafkaGroupOffsetStore(settings, id)
+    if scheme == "zookeeper":
+        from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
+
+        return ZooKeeperOffsetStore(url, id, by_topic=by_topic)
+    from kafka_tx.sql.offsets import SqlOffsetStore
+
+    return SqlOffsetStore(url, id)
+
+
+def zookeeper_topics(hosts: ZkHosts) -> ZooKeeperTopics:
+    """A look at the cluster as it registers in ZooKeeper."""
+    from kafka_tx.zookeeper.brokers import ZooKeeperTopics
+
+    return ZooKeeperTopics(hosts.connect, hosts.broker_zk_path)
+
+
+def cluster_view(config: SourceConfig) -> ClusterView:
+    """A look at the cluster (driver's machine)."""
+    from kafka_tx.kafka.cluster import KafkaClusterView
+
+    return KafkaClusterView(
+        client_settings(config.kafka, purpose="admin"),
+        num_retries=config.num_retries,
+        retry_interval_ms=config.retry_interval_ms,
+        timeout_ms=min(config.poll_timeout_ms, 30_000),
+    )
+
+
+def range_reader(config: SourceConfig) -> RangeReader:
+    """A reader of exact ranges (executor): the native one where it can be used.
+
+    The environment variable ``KAFKA_TX_READER``, ``python`` or ``native``, decides
+    otherwise.
+
+    Raises:
+        ConfigError: ``native`` was asked for and cannot be used; says why.
+    """
+    settings = client_settings(config.kafka, purpose="consumer")
+    settings.setdefault("group.id", f"{config.group_id_prefix}-{uuid.uuid4()}")
+    kind: type[NativeRangeReader | KafkaRangeReader] | None = _native_reader(settings)
+    if kind is None:
+        from kafka_tx.kafka.reader import KafkaRangeReader
+
+        kind = KafkaRangeReader
+    return kind(
+        settings,
+        include_headers=config.include_headers,
+        timeout_ms=config.poll_timeout_ms,
+    )
+
+
+def _native_reader(settings: Mapping[str, str]) -> type[NativeRangeReader] | None:
+    wish = os.environ.get("KAFKA_TX_READER", "")
+    if wish not in ("", "python", "native"):
+        raise ConfigError.illegal("KAFKA_TX_READER", wish, "python, native, or not set")
+    if wish == "python":
+        return None
+    from kafka_tx.native import NativeRangeReader, refusal
+
+    reason = refusal(settings)
+    if reason is None:
+        return NativeRangeReader
+    if wish == "native":
+        raise ConfigError(
+            f"KAFKA_TX_READER is native, and it cannot be used: {reason}",
+            option="KAFKA_TX_READER",
+            value=wish,
+        )
+    return None
+
+
+def sender(config: SinkConfig) -> Sender:
+    """What writes records at least once (executor)."""
+    from kafka_tx.kafka.producer import Sender
+
+    return Sender(client_settings(config.kafka, purpose="producer"))
+
+
+def part_transaction(config: SinkConfig, index: int) -> PartTransaction:
+    """What writes one part of a batch exactly once (executor)."""
+    from kafka_tx.kafka.producer import Part, PartTransaction
+
+    assert config.id is not None
+    assert config.txid is not None
+    assert config.topic is not None
+    part = Part(config.id, config.txid, index, config.parts)
+    settings = client_settings(config.kafka, purpose="producer")
+    return PartTransaction(settings, part, config.topic)
+
+
+def group_mirror(
+    config: SourceConfig,
+) -> Callable[[Mapping[TopicPartition, int]], None] | None:
+    """What sends committed offsets to ``tx.commitGroupId``; None when it is not set."""
+    transactions = config.transactions
+    if transactions is None or transactions.commit_group_id is None:
+        return None
+    return _group(config, transactions.commit_group_id).store
+
+
+def group_offsets(
+    config: SourceConfig,
+) -> Callable[[list[TopicPartition]], dict[TopicPartition, int]] | None:
+    """What looks up a group's offsets for ``startingOffsets=committed``, if asked for.
+
+    The group is ``tx.commitGroupId``, else ``kafka.group.id``.
+    """
+    transactions = config.transactions
+    group = transactions.commit_group_id if transactions else None
+    group = group or config.kafka.get("group.id")
+    if group is None or not isinstance(config.start, FromCommitted):
+        return None
+    return _group(config, group).load
+
+
+def _group(config: SourceConfig, group: str) -> GroupMirror:
+    from kafka_tx.kafka.mirror import GroupMirror
+
+    return GroupMirror(client_settings(config.kafka, purpose="admin"), group)

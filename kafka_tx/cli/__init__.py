@@ -1,0 +1,1 @@
+"""The kafka-tx command. Owns typer and rich."""

@@ -1,0 +1,214 @@
+"""The demo's job: a streaming word count, in a process that will be killed.
+
+``kafka-tx demo`` starts it as a program and tells it, as JSON in its argument, what to
+do. It writes what it is doing as JSON lines to a pipe, and stops dead at one point of a
+batch's life, when told so, for the demo to kill it exactly there. It ends when it reads
+``finish``, and at once when the demo is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import kafka_tx
+from kafka_tx.cli.word_count import WordTable
+from kafka_tx.model import TransactionAttempt
+
+READING = "while its tasks read"
+BEFORE_SINK = "before the sink's commit"
+AFTER_SINK = "after the sink's commit, before Spark's"
+
+BATCHES_BEFORE_HALT = 1
+TX_ID = "word-count"
+
+_FOR_EVER_S = 3600
+_LONGEST_SOCKET_FOLDER = 60  # with a name in it, a socket's path must stay below 104
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What one run of the job is told.
+
+    Attributes:
+        kafka: The ``kafka.*`` options of the source, without their prefix.
+        work: Folder for the store, the result and everything temporary.
+        batch_records: Most records of one batch.
+        halt_at: The point to stop dead at, None to go on until ``finish``.
+        events: File descriptor of the pipe.
+    """
+
+    kafka: dict[str, str]
+    topic: str
+    work: str
+    batch_records: int
+    halt_at: str | None
+    events: int
+
+    @property
+    def store(self) -> str:
+        """URL of the store of transactions."""
+        return f"sqlite:///{self.work}/transactions.db"
+
+    @property
+    def result(self) -> Path:
+        """The file with the words."""
+        return Path(self.work, "words.db")
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's checkpoint of the query."""
+        return Path(self.work, "checkpoint")
+
+    @property
+    def halted(self) -> Path:
+        """A file that exists once a run has stopped dead."""
+        return Path(self.work, "halted")
+
+    def to_json(self) -> str:
+        """The text for the job's argument."""
+        return json.dumps(asdict(self))
+
+
+class WordCount:
+    """Counts the words of each transaction, once."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._table = WordTable(orders.result)
+        self._batches = 0
+
+    def __call__(self, words: DataFrame, attempt: TransactionAttempt) -> None:
+        """Handle one batch; ``attempt.txid`` is the same however often it comes."""
+        self._tell("processing", attempt.txid)
+        if self._halts_at(READING):
+            words = words.mapInArrow(_halting(self._orders.halted), words.schema)
+        rows = words.groupBy("word").count().collect()
+        self._tell("committing", attempt.txid)
+        if self._halts_at(BEFORE_SINK):
+            _halt(self._orders.halted)
+        fresh = self._table.add(attempt.txid, {row[0]: row[1] for row in rows})
+        if self._halts_at(AFTER_SINK):
+            _halt(self._orders.halted)
+        self._batches += 1
+        tell(self._orders, phase="planning", txid=attempt.txid, skipped=not fresh)
+
+    def _halts_at(self, point: str) -> bool:
+        due = self._batches >= BATCHES_BEFORE_HALT
+        return due and self._orders.halt_at == point
+
+    def _tell(self, phase: str, txid: int) -> None:
+        tell(self._orders, phase=phase, txid=txid)
+
+
+def tell(orders: Orders, **event: object) -> None:
+    """Write one event to the demo."""
+    os.write(orders.events, json.dumps(event).encode() + b"\n")
+
+
+def start_query(spark: SparkSession, orders: Orders) -> StreamingQuery:
+    """The job itself: what a user of the source writes."""
+    source = spark.readStream.format("kafka_tx").options(
+        **{f"kafka.{name}": value for name, value in orders.kafka.items()}
+    )
+    return (
+        source.option("subscribe", orders.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", orders.batch_records)
+        .option("tx.id", TX_ID)
+        .option("tx.store", orders.store)
+        .load()
+        .selectExpr("CAST(value AS STRING) AS word")
+        .writeStream.foreachBatch(kafka_tx.for_each_transaction(WordCount(orders)))
+        .option("checkpointLocation", str(orders.checkpoint))
+        .start()
+    )
+
+
+def session(work: str) -> SparkSession:
+    """Spark on two threads, quiet, with everything temporary below ``work``."""
+    temporary = Path(work, "tmp")
+    temporary.mkdir(exist_ok=True)
+    uses_sockets = len(str(temporary)) <= _LONGEST_SOCKET_FOLDER
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={temporary}"
+        " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.local.dir": str(temporary),
+        "spark.sql.warehouse.dir": str(Path(work, "warehouse")),
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        # a few thousand rows a batch: compiling code for them takes longer
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.python.unix.domain.socket.enabled": str(uses_sockets).lower(),
+    }
+    builder = SparkSession.builder.master("local[2]").appName("kafka_tx demo")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def main(argument: str) -> None:
+    """Run until ``finish``, or until killed."""
+    orders = Orders(**json.loads(argument))
+    finish = threading.Event()
+    threading.Thread(target=_listen, args=(finish,), daemon=True).start()
+    spark = session(orders.work)
+    attachment = kafka_tx.attach(spark, metrics_port=None)
+    query = start_query(spark, orders)
+    tell(orders, phase="planning", txid=None)
+    while query.isActive and not finish.wait(0.1):
+        pass
+    if query.isActive:
+        query.stop()
+    query.awaitTermination()  # raises what ended it
+    attachment.close()
+    spark.stop()
+
+
+def _listen(finish: threading.Event) -> None:
+    """Wait for the demo's word; its end is ours too, and the JVM's."""
+    if sys.stdin.readline().strip() == "finish":
+        finish.set()
+    if not sys.stdin.readline():
+        os._exit(1)
+
+
+def _halt(sign: Path) -> None:
+    sign.touch()
+    time.sleep(_FOR_EVER_S)
+
+
+def _halting(sign: Path) -> Callable[[Iterator[pa.RecordBatch]], Any]:
+    """Let a task pass on the first records it reads, and no more."""
+
+    def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.slice(0, 1)
+            sign.touch()
+            time.sleep(_FOR_EVER_S)
+
+    return pass_on
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

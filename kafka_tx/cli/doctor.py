@@ -1,0 +1,201 @@
+"""``kafka-tx doctor``: is everything here that a job needs?"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from kafka_tx import assembly, native
+from kafka_tx.cli.java import find_java
+from kafka_tx.cli.lag import TIMEOUT_MS, KafkaOption, kafka_options
+from kafka_tx.cli.stores import JsonOption
+from kafka_tx.config import SourceConfig
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.model import Earliest, Topics
+
+Verdict = Literal["good", "advice", "bad"]
+
+SOCKETS = "spark.python.unix.domain.socket.enabled"
+_SOURCE_MODULE = "pyspark_kafka_tx"
+_PROBE = "kafka-tx-doctor"
+_ANSWER_S = 60
+_STYLES: dict[Verdict, tuple[str, str]] = {
+    "good": ("✓", "green"),
+    "advice": ("!", "yellow"),
+    "bad": ("✗", "red"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    verdict: Verdict
+    text: str
+
+
+def doctor(
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(help="Also ask these brokers: host:port,host:port")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="Also write to this store (tx.store) and clean up again."),
+    ] = None,
+    kafka: KafkaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check Python, Java, Spark, the reader, and on request brokers and a store.
+
+    Exit code 1 when something is missing.
+    """
+    found = [
+        _checked("Python", _python),
+        _checked("Java", _java),
+        _checked("Spark", _spark),
+        _checked("source", _source),
+        _checked("workers", _workers),
+        _checked("reader", _reader),
+        _checked("sockets", _sockets),
+    ]
+    if bootstrap_servers is not None:
+        options = kafka_options(bootstrap_servers, kafka)
+        found.append(_checked("brokers", lambda: _brokers(options)))
+    if store is not None:
+        found.append(_checked("store", lambda: _store(store)))
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in found]))
+    else:
+        _print(found)
+    if any(finding.verdict == "bad" for finding in found):
+        raise typer.Exit(1)
+
+
+def _checked(what: str, check: Callable[[], tuple[Verdict, str]]) -> Finding:
+    try:
+        verdict, text = check()
+    except (KafkaTxError, ImportError, OSError) as error:
+        return Finding(what, "bad", str(error))
+    return Finding(what, verdict, text)
+
+
+def _python() -> tuple[Verdict, str]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return "good", f"{version}, {sys.executable}"
+
+
+def _java() -> tuple[Verdict, str]:
+    java = find_java()
+    return "good", f"{java.version}, {java.command}"
+
+
+def _spark() -> tuple[Verdict, str]:
+    version = importlib.metadata.version("pyspark")
+    if tuple(map(int, version.split(".")[:2])) < (4, 2):
+        return "bad", f"pyspark {version} is too old: pip install 'pyspark>=4.2,<5'"
+    home = os.environ.get("SPARK_HOME")
+    return "good", f"pyspark {version}" + (f", SPARK_HOME={home}" if home else "")
+
+
+def _source() -> tuple[Verdict, str]:
+    found = importlib.import_module(_SOURCE_MODULE).DefaultSource
+    version = importlib.metadata.version("kafka-tx")
+    return "good", f'Spark finds format("{found.name()}") by name, version {version}'
+
+
+def _workers() -> tuple[Verdict, str]:
+    """Tasks run in this Python, which need not be the one of the driver."""
+    chosen = os.environ.get("PYSPARK_PYTHON", "python3")
+    command = shutil.which(chosen)
+    advice = f"set PYSPARK_PYTHON={sys.executable}"
+    if command is None:
+        return "bad", f"Spark's tasks would run '{chosen}', which is missing; {advice}"
+    if Path(command) != Path(sys.executable):
+        answer = subprocess.run(  # noqa: S603 - what Spark starts too
+            [command, "-c", f"import {_SOURCE_MODULE}"],
+            capture_output=True,
+            check=False,
+            timeout=_ANSWER_S,
+        )
+        if answer.returncode:
+            return (
+                "advice",
+                f"Spark's tasks would run {command}, which has no kafka_tx; {advice}",
+            )
+    return "good", f"Spark's tasks run {command}"
+
+
+def _reader() -> tuple[Verdict, str]:
+    status = native.status()
+    return ("good" if status.is_native else "advice"), str(status)
+
+
+def _sockets() -> tuple[Verdict, str]:
+    for line in _spark_defaults():
+        name, _, value = line.partition(" ")
+        if name == SOCKETS and value.strip().lower() == "true":
+            return "good", f"{SOCKETS}=true in spark-defaults.conf"
+    return (
+        "advice",
+        f"set {SOCKETS}=true in the session or in spark-defaults.conf: small batches"
+        " take less than half the time",
+    )
+
+
+def _spark_defaults() -> Iterator[str]:
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and str(Path(home, "conf")))
+    file = Path(folder, "spark-defaults.conf") if folder else None
+    if file is not None and file.is_file():
+        for line in file.read_text().splitlines():
+            yield line.strip().replace("=", " ", 1).replace("\t", " ")
+
+
+def _brokers(kafka: dict[str, str]) -> tuple[Verdict, str]:
+    config = SourceConfig(
+        subscription=Topics(()),
+        kafka=kafka,
+        start=Earliest(),
+        poll_timeout_ms=TIMEOUT_MS,
+        num_retries=1,
+    )
+    view = assembly.cluster_view(config)
+    probe = f"{_PROBE}-{uuid.uuid4().hex[:8]}"
+    try:
+        view.topics(Topics((probe,)))
+    finally:
+        view.close()
+    return "good", f"{kafka['bootstrap.servers']} answers"
+
+
+def _store(url: str) -> tuple[Verdict, str]:
+    store = assembly.open_store(url, _PROBE)
+    try:
+        epoch = store.acquire()
+        store.write(epoch, {"probe": "written by kafka-tx doctor"})
+        store.write(epoch, {}, ["probe"])
+        return "good", f"{store.url} can be written"
+    finally:
+        store.close()
+
+
+def _print(found: list[Finding]) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    for finding in found:
+        sign, style = _STYLES[finding.verdict]
+        console.print(f"[{style}]{sign}[/] {finding.what:<9}", end="")
+        console.print(finding.text, markup=False)

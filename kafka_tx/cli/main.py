@@ -1,0 +1,56 @@
+"""The command ``kafka-tx``: its sub-commands, and how its errors are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from kafka_tx.cli.demo_command import demo
+from kafka_tx.cli.doctor import doctor
+from kafka_tx.cli.lag import lag
+from kafka_tx.cli.offsets import offsets
+from kafka_tx.cli.status import status
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.metrics import catalogue
+from kafka_tx.spark.option_table import options_markdown
+
+
+class Commands(TyperGroup):
+    """Sub-commands. An error of ours ends as text and exit code 1, not a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer hides click
+        """Run the chosen sub-command."""
+        try:
+            return super().invoke(ctx)
+        except KafkaTxError as error:
+            typer.echo(f"kafka-tx: {error}", err=True)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    name="kafka-tx",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Look after jobs that read Kafka with kafka_tx.",
+)
+app.command()(demo)
+app.command()(status)
+app.command()(lag)
+app.add_typer(offsets, name="offsets")
+app.command()(doctor)
+
+
+@app.command()
+def options() -> None:
+    """Print the table of the source's options."""
+    typer.echo(options_markdown())
+
+
+@app.command()
+def metrics() -> None:
+    """Print the table of metrics."""
+    typer.echo(catalogue.markdown().rstrip())

@@ -1,0 +1,188 @@
+"""``kafka-tx offsets``: look at, set, forget and repair what is committed."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated
+
+import typer
+
+from kafka_tx.cli.status import no_ledger
+from kafka_tx.cli.stores import (
+    STORE,
+    IdOption,
+    JsonOption,
+    StoreOption,
+    YesOption,
+    opened,
+)
+from kafka_tx.errors import ConfigError, StateError
+from kafka_tx.model import AtOffset, TopicPartition
+from kafka_tx.protocols import Store
+from kafka_tx.spark.offset_json import nested, parse_positions
+from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
+from kafka_tx.transactions.ledger_repair import Examination, Repair, examine
+
+EXAMPLE = """'{"orders": {"0": 250, "1": 0}}'"""
+_NOTHING_WRITTEN = (
+    "Nothing was written. To do it, stop the job and add --yes; a job that still runs"
+    " is fenced."
+)
+
+offsets = typer.Typer(
+    no_args_is_help=True, help="Look at, set, forget or repair what is committed."
+)
+
+
+@offsets.command()
+def show(
+    id_: IdOption, store: StoreOption = STORE, as_json: JsonOption = False
+) -> None:
+    """Print committed offsets: the next offset to process of each partition.
+
+    With --json in the form that startingOffsets and `offsets set` take.
+    """
+    with opened(store, id_) as state:
+        committed = Ledger(state).load().committed
+        if committed is None:
+            raise no_ledger(id_, state)
+    if as_json:
+        typer.echo(json.dumps(nested(committed.offsets)))
+        return
+    typer.echo(f"txid {committed.txid}")
+    for partition, offset in sorted(committed.offsets.items()):
+        typer.echo(f"{partition}\t{offset}")
+
+
+@offsets.command("set")
+def set_(
+    id_: IdOption,
+    to: Annotated[str, typer.Option("--offsets", help=f"JSON, such as {EXAMPLE}")],
+    store: StoreOption = STORE,
+    yes: YesOption = False,
+) -> None:
+    """Go on from other offsets. Partitions that are not named keep theirs.
+
+    Open txids are given up and never used again, so that a sink does not take the next
+    batch for one it has seen. Start the job with a new checkpoint afterwards, or with
+    tx.onDisagreement=store.
+    """
+    given = _given(to)
+    with opened(store, id_) as state:
+        ledger = Ledger(state)
+        before = ledger.load()
+        wanted = _moved(before, given)
+        _tell_move(before, wanted)
+        if not yes:
+            typer.echo(_NOTHING_WRITTEN)
+            return
+        epoch = ledger.acquire()
+        ledger.adopt(epoch, _moved(ledger.load(), given))
+    typer.echo("Done. Start the job with a new checkpoint or tx.onDisagreement=store.")
+
+
+@offsets.command()
+def reset(id_: IdOption, store: StoreOption = STORE, yes: YesOption = False) -> None:
+    """Forget everything of an id: the job begins anew, with txid 1.
+
+    A sink that stores txids has seen 1 and those after it: empty it too, or it skips
+    them.
+    """
+    with opened(store, id_) as state:
+        paths = list(state.read())
+        typer.echo(f"to be deleted: {', '.join(paths)}")
+        if not yes:
+            typer.echo(_NOTHING_WRITTEN)
+            return
+        state.write(state.acquire(), {}, state.read())
+    typer.echo(
+        "Done. The next txid is 1: empty sinks that store txids, and start the job with"
+        " a new checkpoint."
+    )
+
+
+@offsets.command()
+def repair(id_: IdOption, store: StoreOption = STORE, yes: YesOption = False) -> None:
+    """Find records that cannot be read, and mend them from those that can.
+
+    Without --yes it only shows what is wrong and what it would do, with exit code 1 if
+    anything is wrong.
+    """
+    with opened(store, id_) as state:
+        found = examine(state)
+        if not found.problems:
+            typer.echo(f"every record of '{id_}' in {state.url} can be read")
+            return
+        for path, reason in found.problems.items():
+            typer.echo(f"{path}: {reason}")
+        plan = _repair_of(found, state)
+        _tell_repair(plan)
+        if not yes:
+            typer.echo(_NOTHING_WRITTEN)
+            raise typer.Exit(1)
+        epoch = state.acquire()
+        plan = _repair_of(examine(state), state)
+        state.write(epoch, plan.put, plan.delete)
+        Ledger(state).load()
+    typer.echo("Done. Every record can be read.")
+
+
+def _given(text: str) -> dict[TopicPartition, int]:
+    positions = parse_positions("--offsets", text)
+    numbers = {p: at.offset for p, at in positions.items() if isinstance(at, AtOffset)}
+    if not numbers or len(numbers) != len(positions):
+        raise ConfigError.illegal(
+            "--offsets", text, f"offsets of 0 and more, as in {EXAMPLE}"
+        )
+    return numbers
+
+
+def _moved(state: LedgerState, given: dict[TopicPartition, int]) -> Committed:
+    former = state.committed
+    return Committed(
+        txid=max([state.txid, *state.planned]),
+        offsets={**(former.offsets if former else {}), **given},
+        topic_ids=former.topic_ids if former else {},
+        completed_ms=int(time.time() * 1000),
+    )
+
+
+def _tell_move(before: LedgerState, wanted: Committed) -> None:
+    former = before.committed.offsets if before.committed else {}
+    for partition, offset in sorted(wanted.offsets.items()):
+        if former.get(partition) != offset:
+            typer.echo(f"{partition}: {former.get(partition, 'none')} -> {offset}")
+    for txid in before.unfinished:
+        typer.echo(f"txid {txid} is given up")
+    typer.echo(f"next txid: {wanted.txid + 1}")
+
+
+def _repair_of(found: Examination, state: Store) -> Repair:
+    if found.repair is not None:
+        return found.repair
+    raise StateError(
+        "the records that can be read do not say how to mend these. Put the store back"
+        " from a copy, or begin anew: kafka-tx offsets reset"
+        f" --store '{state.url}' --id {state.id}, and give the job startingOffsets from"
+        " its checkpoint or from the Kafka group of tx.commitGroupId",
+        store=state.url,
+        id=state.id,
+    )
+
+
+def _tell_repair(plan: Repair) -> None:
+    position = plan.position
+    typer.echo(
+        f"repair: committed becomes txid {position.txid}"
+        f" {json.dumps(nested(position.offsets))}, as the record '{plan.source}' says"
+    )
+    if plan.delete:
+        typer.echo(f"repair: delete {', '.join(plan.delete)}")
+    for txid in plan.given_up:
+        typer.echo(
+            f"attention: the ranges of open txid {txid} are lost; it will be planned"
+            " anew. A sink that holds this txid already would skip it: look there"
+            " first, or keep the checkpoint and set tx.onDisagreement=checkpoint, which"
+            " takes the ranges from Spark's log."
+        )

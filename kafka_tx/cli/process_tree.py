@@ -1,0 +1,134 @@
+"""A program with everything it starts, and the end of all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kafka_tx.errors import KafkaTxError
+
+_PATIENCE_S = 20.0
+_LINES = 20
+
+
+class ProcessTree:
+    """A Python program in a session of its own, with a pipe for its events.
+
+    Whatever it starts (a JVM, Python workers in process groups of their own) stays in
+    its session, and ``kill`` ends every process of that session.
+
+    Args:
+        module: What ``python -m`` runs; its argument is what ``argument`` makes of the
+            number of the pipe's file descriptor.
+        log: File that takes what the programs print.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        argument: Callable[[int], str],
+        log: Path,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._log = log
+        self._reading, writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._unread = b""
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - this Python, our module
+                [sys.executable, "-m", module, argument(writing)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **environment},
+                pass_fds=[writing],
+                start_new_session=True,
+            )
+        os.close(writing)
+
+    @property
+    def pid(self) -> int:
+        """Of the program; also the number of its session."""
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the program itself is gone."""
+        return self._process.poll() is not None
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self._process.poll()
+
+    def say(self, line: str) -> None:
+        """Write a line to its standard input; nothing happens when it is gone."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def events(self) -> list[dict[str, Any]]:
+        """What it told since the last call."""
+        with contextlib.suppress(BlockingIOError):
+            while piece := os.read(self._reading, 65536):
+                self._unread += piece
+        *lines, self._unread = self._unread.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def kill(self) -> None:
+        """SIGKILL to every process of the session; returns when all are gone.
+
+        Raises:
+            KafkaTxError: One is still there after 20 s.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        if not self.has_ended:  # where there is no /proc: the JVM's workers follow it
+            os.killpg(self.pid, signal.SIGKILL)
+        while left := session_members(self.pid) or not self.has_ended:
+            for pid in left if isinstance(left, list) else []:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise KafkaTxError(f"killed, and still there: processes {left}")
+            time.sleep(0.02)
+        self.close()
+
+    def close(self) -> None:
+        """Release the pipes. Calling it twice is harmless."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        if self._reading >= 0:
+            os.close(self._reading)
+            self._reading = -1
+
+    def tail(self) -> str:
+        """The last lines that were printed."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-_LINES:])
+
+
+def session_members(session: int) -> list[int]:
+    """Living processes of a session, from /proc.
+
+    Systems without /proc: only the process group, whose pids are not known, so none.
+    """
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # ended meanwhile
+        state, _parent, _group, member_of = fields[:4]
+        if int(member_of) == session and state not in "ZX":
+            found.append(int(entry.parent.name))
+    return found

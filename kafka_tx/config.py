@@ -1,0 +1,165 @@
+"""Option groups, as frozen values. Text becomes these in ``spark/options.py`` only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import (
+    AtTime,
+    Earliest,
+    Latest,
+    Position,
+    Subscription,
+    TopicPartition,
+)
+
+Mode = Literal["transactional", "opaque"]
+
+DEFAULT_STORE = "sqlite:///kafka_tx.db"
+
+LEGAL_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+def check_id(value: str, option: str = "tx.id") -> str:
+    """Return ``value`` if every store can hold it as an id.
+
+    Raises:
+        ConfigError: It is empty, too long, ``.`` or ``..``, or has another character.
+    """
+    if not LEGAL_ID.fullmatch(value) or value in {".", ".."}:
+        raise ConfigError.illegal(
+            option,
+            value,
+            "1 to 200 of the characters A-Z a-z 0-9 . _ -",
+            "Choose an id that stays the same over restarts of this job.",
+        )
+    return value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PerPartition:
+    """A position for each partition, all of them named."""
+
+    positions: Mapping[TopicPartition, Position]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FromCommitted:
+    """Where the store says, else the Kafka group, else ``otherwise``.
+
+    ``otherwise`` is None where having no committed offset is an error.
+    """
+
+    otherwise: Earliest | Latest | None = field(default_factory=Earliest)
+
+
+StartRule = Earliest | Latest | AtTime | PerPartition | FromCommitted
+EndRule = Earliest | Latest | AtTime | PerPartition
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransactionsConfig:
+    """Durable transactions of one query (options ``tx.*``).
+
+    Attributes:
+        id: Names the query's state; stable over restarts, one live query each.
+        store: URL of the store.
+        mode: What a replay holds, see the README's guarantees.
+        commit_group_id: Kafka group that committed offsets are mirrored to.
+        on_disagreement: Which side decides when checkpoint and store contradict each
+            other; ``error`` stops the query.
+    """
+
+    id: str
+    store: str = DEFAULT_STORE
+    mode: Mode = "transactional"
+    commit_group_id: str | None = None
+    on_disagreement: Literal["error", "checkpoint", "store"] = "error"
+
+    def __post_init__(self) -> None:
+        check_id(self.id)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LimitsConfig:
+    """How much one batch takes and into how many tasks it is cut."""
+
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60 * 1000
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+
+    def __post_init__(self) -> None:
+        low, high = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if low is not None and high is not None and low > high:
+            raise ConfigError(
+                f"The value of minOffsetPerTrigger({low}) is higher than the"
+                f" maxOffsetsPerTrigger({high}).",
+                option="minOffsetsPerTrigger",
+                value=low,
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceConfig:
+    """Everything the drop-in source was told.
+
+    Attributes:
+        kafka: The ``kafka.*`` options without their prefix, Java or librdkafka names.
+        start: Where a query without progress begins.
+        end: Where a batch read ends.
+        start_without_match: What a start time after the last record means.
+        poll_timeout_ms: How long a task waits without progress.
+        num_retries: Tries of a metadata or offset request.
+        retry_interval_ms: Pause between them.
+    """
+
+    subscription: Subscription
+    kafka: Mapping[str, str]
+    start: StartRule
+    end: EndRule = field(default_factory=Latest)
+    start_without_match: Literal["error", "latest"] = "error"
+    fails_on_data_loss: bool = True
+    include_headers: bool = False
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    group_id_prefix: str = "spark-kafka-source"
+    poll_timeout_ms: int = 120_000
+    num_retries: int = 3
+    retry_interval_ms: int = 1000
+    transactions: TransactionsConfig | None = None
+
+    def __repr__(self) -> str:
+        """Name what is read; never the Kafka settings, which may hold secrets."""
+        tx = f", tx.id={self.transactions.id}" if self.transactions else ""
+        return f"SourceConfig({self.subscription}{tx})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SinkConfig:
+    """Everything the Kafka sink was told.
+
+    Attributes:
+        topic: Wins over the column of the same name.
+        id: Names the sink for exactly once; None is at-least-once.
+        txid: The batch that is written; given with ``id``.
+        parts: Kafka transactions in each batch.
+    """
+
+    kafka: Mapping[str, str]
+    topic: str | None = None
+    id: str | None = None
+    txid: int | None = None
+    parts: int = 1
+
+    def __post_init__(self) -> None:
+        if self.id is not None:
+            check_id(self.id)
+
+    def __repr__(self) -> str:
+        """Name what is written; never the Kafka settings, which may hold secrets."""
+        return f"SinkConfig(topic={self.topic}, id={self.id}, txid={self.txid})"

@@ -1,0 +1,254 @@
+"""Every error kafka_tx raises.
+
+KafkaTxError
+├── ConfigError(ValueError)             option, value, legal values, what to do
+├── DataLossError                       Spark's KAFKA_DATA_LOSS family
+├── OffsetsError                        start and end offsets that do not fit
+├── StateError
+│   ├── StateUnavailableError *         the store does not answer
+│   ├── FencedError                     someone else owns this id now
+│   ├── StateConflictError              a record moved between reading and writing
+│   ├── StateCorruptedError             a record that cannot be read
+│   └── CheckpointDisagreesError        checkpoint and store tell different stories
+├── KafkaError
+│   ├── BrokerUnavailableError *        no broker answered in time
+│   ├── AuthenticationError             refused by the broker, or TLS failed
+│   ├── UnknownTopicError               the topic or partition does not exist
+│   ├── FetchError *                    a range could not be read in time
+│   └── DeliveryError                   a record could not be written
+├── OffsetOutOfRangeError               the wanted offset is not in the log
+└── TransactionError
+    ├── OutOfOrderError                 txids must be contiguous
+    ├── ReplayImpossibleError           records of a stored batch are gone
+    ├── FailedException                 user code asks for a replay
+    └── ComponentError                  user code in a topology raised anything else
+
+``*`` = ``retryable`` is true. Every error carries an ``error_class`` (the first word of
+its text, in brackets, as Spark prints its own) and crosses process borders: an error is
+rebuilt from its fields when it is unpickled.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class KafkaTxError(Exception):
+    """Root of the tree.
+
+    A subclass names its fields as keyword arguments of ``__init__`` and passes them on;
+    they become attributes and survive pickling.
+    """
+
+    error_class: str = "KAFKA_TX_ERROR"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **fields: object) -> None:
+        self.message = message
+        self.fields = fields
+        for name, value in fields.items():
+            setattr(self, name, value)
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        return f"[{self.error_class}] {self.message}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.fields, self.__dict__))
+
+
+def _rebuild(
+    kind: type[KafkaTxError],
+    message: str,
+    fields: dict[str, object],
+    state: dict[str, Any],
+) -> KafkaTxError:
+    error = kind.__new__(kind)
+    KafkaTxError.__init__(error, message, **fields)
+    error.__dict__.update(state)
+    return error
+
+
+class ConfigError(KafkaTxError, ValueError):
+    """An option is missing, unknown or has an illegal value."""
+
+    error_class = "KAFKA_TX_CONFIG"
+
+    @classmethod
+    def illegal(
+        cls, option: str, value: object, legal: str, advice: str = ""
+    ) -> ConfigError:
+        """Say which option, what it was, what it may be, and what to do."""
+        text = f"option '{option}' is {value!r}; legal: {legal}."
+        return cls(f"{text} {advice}".strip(), option=option, value=value)
+
+
+class DataLossError(KafkaTxError):
+    """Records the query still needed are no longer in Kafka.
+
+    ``error_class`` is one of Spark's ``KAFKA_DATA_LOSS.…`` names, given per instance.
+    """
+
+    error_class = "KAFKA_DATA_LOSS"
+
+    def __init__(self, subclass: str, reason: str, **fields: object) -> None:
+        super().__init__(
+            "Some data may have been lost because they are not available in Kafka any"
+            " more; either the data was aged out by Kafka or the topic may have been"
+            " deleted before all the data in the topic was processed. If you don't want"
+            " your streaming query to fail on such cases, set the source option"
+            f" failOnDataLoss to false. Reason: {reason}",
+            **fields,
+        )
+        self.error_class = f"KAFKA_DATA_LOSS.{subclass}"
+
+
+class OffsetsError(KafkaTxError):
+    """Given or resolved offsets contradict each other or the topic.
+
+    ``error_class`` is Spark's name for the case, given per instance.
+    """
+
+    error_class = "KAFKA_TX_OFFSETS"
+
+    def __init__(self, error_class: str, message: str, **fields: object) -> None:
+        super().__init__(message, **fields)
+        self.error_class = error_class
+
+
+class StateError(KafkaTxError):
+    """Something is wrong with the durable state of an id."""
+
+    error_class = "KAFKA_TX_STATE"
+
+
+class StateUnavailableError(StateError):
+    """The store does not answer; the same call may succeed later."""
+
+    error_class = "KAFKA_TX_STATE_UNAVAILABLE"
+    retryable = True
+
+
+class FencedError(StateError):
+    """A newer owner of the same id wrote its epoch; this one must stop."""
+
+    error_class = "KAFKA_TX_FENCED"
+
+
+class StateConflictError(StateError):
+    """A record changed between reading and writing; read again, then decide again."""
+
+    error_class = "KAFKA_TX_STATE_CONFLICT"
+
+
+class StateCorruptedError(StateError):
+    """A record of the store cannot be read. Nothing is guessed in its place."""
+
+    error_class = "KAFKA_TX_STATE_CORRUPTED"
+
+
+class CheckpointDisagreesError(StateError):
+    """Spark's checkpoint and the store of the same ``tx.id`` contradict each other."""
+
+    error_class = "KAFKA_TX_CHECKPOINT_DISAGREES"
+
+
+class KafkaError(KafkaTxError):
+    """A broker refused a request, or a client could not make one."""
+
+    error_class = "KAFKA_TX_KAFKA"
+
+
+class BrokerUnavailableError(KafkaError):
+    """No broker answered within the time-out."""
+
+    error_class = "KAFKA_TX_BROKER_UNAVAILABLE"
+    retryable = True
+
+
+class AuthenticationError(KafkaError):
+    """The broker refused the credentials, the permission is missing, or TLS failed."""
+
+    error_class = "KAFKA_TX_AUTHENTICATION"
+
+
+class UnknownTopicError(KafkaError):
+    """A topic or partition that was named does not exist."""
+
+    error_class = "KAFKA_TX_UNKNOWN_TOPIC"
+
+
+class FetchError(KafkaError):
+    """A range of a partition could not be read within the time-out."""
+
+    error_class = "KAFKA_TX_FETCH"
+    retryable = True
+
+
+class DeliveryError(KafkaError):
+    """A record could not be written.
+
+    Fields: ``topic``, ``key``, ``size`` (bytes of key and value), ``code``.
+    """
+
+    error_class = "KAFKA_TX_DELIVERY"
+    size: int
+    code: str
+
+
+class OffsetOutOfRangeError(KafkaTxError):
+    """The wanted offset is below the log start or above the log end.
+
+    Fields: ``topic``, ``partition``, ``wanted``, ``log_start``, ``log_end``.
+    """
+
+    error_class = "KAFKA_TX_OFFSET_OUT_OF_RANGE"
+
+
+class TransactionError(KafkaTxError):
+    """A rule of transactions would be broken."""
+
+    error_class = "KAFKA_TX_TRANSACTION"
+
+
+class OutOfOrderError(TransactionError):
+    """A txid was asked for out of its turn."""
+
+    error_class = "KAFKA_TX_OUT_OF_ORDER"
+
+
+class ReplayImpossibleError(TransactionError):
+    """A transactional batch must be replayed and some of its records are gone.
+
+    Fields: ``txid``, ``topic``, ``partition``, ``wanted`` and ``available`` (ranges).
+    """
+
+    error_class = "KAFKA_TX_REPLAY_IMPOSSIBLE"
+
+
+class FailedException(TransactionError):  # noqa: N818 - the name Storm's users know
+    """Raised by user code in a bolt or committer: replay this batch, do not stop."""
+
+    error_class = "KAFKA_TX_FAILED"
+
+    def __init__(
+        self, message: str = "the batch asked to be replayed", **fields: object
+    ) -> None:
+        super().__init__(message, **fields)
+
+
+class ComponentError(TransactionError):
+    """A spout or bolt of a topology raised an error that no replay mends.
+
+    Fields: ``component``, ``task``, ``txid``, ``attempt_id``, ``traceback`` (text, of
+    the user's own frames) and ``cause``: the error itself where it is one of this tree,
+    else None, since any other may not be picklable.
+    """
+
+    error_class = "KAFKA_TX_COMPONENT"
+    component: str
+    task: int
+    txid: int
+    attempt_id: int
+    traceback: str
+    cause: KafkaTxError | None

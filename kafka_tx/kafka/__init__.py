@@ -1,0 +1,1 @@
+"""Brokers: metadata, offsets, ranges to Arrow, producers. Owns confluent_kafka."""

@@ -1,0 +1,155 @@
+"""One admin client and how its answers are waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.kafka.clients import addresses, new_admin
+from kafka_tx.kafka.errors import (
+    ErrorWatch,
+    client_error,
+    is_unreachable,
+    translated,
+    unreachable,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin._metadata import ClusterMetadata
+
+_Answer = TypeVar("_Answer")
+
+_SLICE_S = 0.05
+"""How often a waiting call looks whether the brokers refused the client."""
+_FIRST_LOOK_S = 0.5
+_GRACE_S = 1.0
+"""How much longer than its own time-out a request may take to report it."""
+
+
+class Deadline:
+    """The end of one call's time, shared by all its requests and pauses."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
+        self._at = time.monotonic() + timeout_ms / 1000
+
+    def rest_s(self) -> float:
+        """Seconds left, never less than what librdkafka takes for a time-out."""
+        return max(0.01, self._at - time.monotonic())
+
+    def is_over(self, grace_s: float = 0.0) -> bool:
+        """Whether the time is used up."""
+        return time.monotonic() >= self._at + grace_s
+
+    def pause(self, pause_ms: int) -> bool:
+        """Wait before a retry; False at once when there is no time for one."""
+        if time.monotonic() + pause_ms / 1000 >= self._at:
+            return False
+        time.sleep(pause_ms / 1000)
+        return True
+
+
+class AdminConnection:
+    """An admin client that is made when it is first used.
+
+    Waiting calls look at the client's error reports, so that a refusal is raised when
+    it happens and not when the time is over. For one thread at a time.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._made: AdminClient | None = None
+        self._watch = ErrorWatch(addresses(settings))
+
+    @property
+    def client(self) -> AdminClient:
+        """The client itself, for requests whose futures go to ``wait``.
+
+        Raises:
+            ConfigError: librdkafka refuses a setting.
+        """
+        if self._made is None:
+            self._watch = ErrorWatch(addresses(self._settings))
+            self._made = new_admin(self._settings, self._watch)
+        return self._made
+
+    def close(self) -> None:
+        """Release the connections; the next call makes new ones."""
+        self._made = None
+
+    def wait(
+        self, future: Future[_Answer], deadline: Deadline
+    ) -> _Answer | ClientError:
+        """The answer, or the client's error for it.
+
+        Raises:
+            AuthenticationError: A broker refused the client.
+            BrokerUnavailableError: The client itself did not answer in time.
+        """
+        while True:
+            try:
+                answer = future.result(timeout=_SLICE_S)
+            except FutureTimeoutError:
+                self.raise_refusal()
+                if deadline.is_over(_GRACE_S):
+                    raise self.unreachable("a request", deadline) from None
+            except KafkaException as exception:
+                return client_error(exception)
+            else:
+                self._watch.answered()
+                return answer
+
+    def metadata(self, deadline: Deadline) -> ClusterMetadata:
+        """The metadata of the whole cluster.
+
+        The client's call is blind to a refusal, so the first looks are short.
+
+        Raises:
+            BrokerUnavailableError: No broker answered in time.
+            AuthenticationError: A broker refused the client.
+            KafkaError: A broker answered with another error.
+        """
+        slice_s = _FIRST_LOOK_S
+        while True:
+            try:
+                found = self.client.list_topics(timeout=min(slice_s, deadline.rest_s()))
+            except KafkaException as exception:
+                self.raise_refusal()
+                if not is_unreachable(client_error(exception)):
+                    raise self.failed(client_error(exception), "metadata") from None
+                if deadline.is_over():
+                    raise self.unreachable("a metadata request", deadline) from None
+                slice_s *= 2
+            else:
+                self._watch.answered()
+                return found
+
+    def raise_refusal(self) -> None:
+        """Raise AuthenticationError when a broker refused the client."""
+        self.client.poll(0)
+        self._watch.raise_refusal()
+
+    def failed(self, error: ClientError, what: str) -> KafkaTxError:
+        """The error to raise for a client's error about ``what``."""
+        return translated(error, what, self._watch)
+
+    def unreachable(self, what: str, deadline: Deadline) -> KafkaTxError:
+        """The error to raise when no broker answered ``what`` in time."""
+        self.client.poll(0)
+        return unreachable(what, deadline.timeout_ms, self._watch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_settings": self._settings}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._settings = state["_settings"]
+        self._made = None
+        self._watch = ErrorWatch(addresses(self._settings))

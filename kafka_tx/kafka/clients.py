@@ -1,0 +1,88 @@
+"""Making librdkafka clients: callbacks, logging, and errors in their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.kafka.errors import ErrorWatch, without_secrets
+from kafka_tx.kafka.settings import is_secret
+
+_Client = TypeVar("_Client")
+
+
+def new_admin(settings: Mapping[str, str], watch: ErrorWatch) -> AdminClient:
+    """An admin client that reports to ``watch``.
+
+    Raises:
+        ConfigError: librdkafka refuses a setting.
+    """
+    usable = {k: v for k, v in settings.items() if k != "isolation.level"}
+    return _made(lambda conf: AdminClient(conf, logger=watch), usable, watch)
+
+
+def new_consumer(
+    settings: Mapping[str, str],
+    watch: ErrorWatch,
+    statistics: Callable[[str], None] | None = None,
+) -> Consumer:
+    """A consumer that reports to ``watch`` and gives its figures to ``statistics``.
+
+    librdkafka wants a group id even of a consumer that joins no group.
+
+    Raises:
+        ConfigError: librdkafka refuses a setting.
+    """
+    named: dict[str, Any] = {"group.id": "kafka-tx", **settings}
+    if statistics is not None:
+        named["stats_cb"] = statistics
+    return _made(lambda conf: Consumer(conf, logger=watch), named, watch)
+
+
+def new_producer(settings: Mapping[str, str], watch: ErrorWatch) -> Producer:
+    """A producer that reports to ``watch``.
+
+    Raises:
+        ConfigError: librdkafka refuses a setting.
+    """
+    usable = {k: v for k, v in settings.items() if k not in ("group.id",)}
+    return _made(lambda conf: Producer(conf, logger=watch), usable, watch)
+
+
+def addresses(settings: Mapping[str, str]) -> str:
+    """The addresses the user gave, for messages."""
+    return settings.get("bootstrap.servers") or settings.get("metadata.broker.list", "")
+
+
+def _made(
+    make: Callable[[dict[str, Any]], _Client],
+    settings: Mapping[str, Any],
+    watch: ErrorWatch,
+) -> _Client:
+    try:
+        return make({**settings, "error_cb": watch})
+    except (KafkaException, ValueError, TypeError) as error:
+        detail = error.args[0] if error.args else error
+        text = detail.str() if hasattr(detail, "str") else str(detail)
+        secrets = {k: v for k, v in settings.items() if is_secret(k)}
+        raise ConfigError(
+            f"the Kafka client cannot be made: {without_secrets(text, secrets)}."
+            f" Brokers: {watch.addresses}.{_advice(text)}",
+            option="kafka",
+        ) from None
+
+
+def _advice(text: str) -> str:
+    if "GSSAPI" in text or "Kerberos" in text.title():
+        return (
+            " The published packages of confluent-kafka come without Kerberos: install"
+            " librdkafka with it and `pip install --no-binary confluent-kafka"
+            " confluent-kafka`."
+        )
+    if "No such configuration property" in text:
+        return " The installed confluent-kafka is too old for it: upgrade it."
+    return ""

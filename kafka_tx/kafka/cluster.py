@@ -1,0 +1,296 @@
+"""Topics, leaders and offsets of a cluster in few requests."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import TopicCollection
+
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.errors import is_absent, is_unreachable
+from kafka_tx.kafka.offset_requests import Listed, Question, is_moving, list_offsets
+from kafka_tx.kafka.topics import (
+    from_description,
+    from_metadata,
+    matching,
+    names_of,
+    shrunk,
+)
+from kafka_tx.model import (
+    AtOffset,
+    Earliest,
+    Latest,
+    LogBounds,
+    Position,
+    Subscription,
+    TopicDescription,
+    TopicPartition,
+    TopicPattern,
+    Topics,
+    Unavailable,
+)
+
+_log = logging.getLogger(__name__)
+
+_LOOKS_AT_MOVING_LEADERS = 5
+_LEADER_PAUSE_MS = 200
+_DESCRIBE_MS = 2_000
+"""How long the controller may take to describe topics before any broker is asked."""
+
+
+class KafkaClusterView:
+    """What the brokers tell, asked through one admin client that is made when needed.
+
+    Implements ``protocols.ClusterView``; for one thread at a time. Picklable: the
+    client and what was seen stay behind.
+
+    An answer in which a topic is missing or smaller than in the one before may come
+    from a broker that lags behind: the question is put again ``num_retries`` times
+    before it is believed. A topic with another id is believed at once.
+
+    Args:
+        settings: From ``client_settings(…, purpose="admin")``.
+        timeout_ms: The longest time one call may take, with its retries; each attempt
+            for offsets has its share, after which leaders that are silent are given up.
+        num_retries: How often a request is repeated (``fetchOffset.numRetries``).
+        retry_interval_ms: The pause before it (``fetchOffset.retryIntervalMs``).
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        timeout_ms: int = 30_000,
+        num_retries: int = 3,
+        retry_interval_ms: int = 1_000,
+    ) -> None:
+        self._settings = settings
+        self._admin = AdminConnection(settings)
+        self._timeout_ms = timeout_ms
+        self._num_retries = num_retries
+        self._retry_interval_ms = retry_interval_ms
+        self._can_describe: bool | None = None
+        self._seen: dict[str, TopicDescription] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_can_describe": None, "_seen": {}}
+
+    def close(self) -> None:
+        """Release the connections; the next call makes new ones."""
+        self._admin.close()
+
+    # --- topics ---------------------------------------------------------------------
+
+    def topics(self, wanted: Subscription) -> dict[str, TopicDescription]:
+        """The topics that exist now, by name; absent ones are left out.
+
+        One request for named topics, two for a pattern; a pattern never matches
+        Kafka's internal topics. For ``Assigned`` whole topics are described. While the
+        controller is away topics come without their ids.
+
+        Raises:
+            BrokerUnavailableError: No broker answered in time; names the addresses.
+            AuthenticationError: Credentials, permission or TLS.
+            ConfigError: The pattern or a setting cannot be used.
+            KafkaError: A broker answered with another error.
+        """
+        deadline = Deadline(self._timeout_ms)
+        named = names_of(wanted)
+        found = self._look(wanted, deadline)
+        for _ in range(self._num_retries):
+            if not shrunk(self._seen, found, named):
+                break
+            _log.info("of %s something is missing now; asking again", wanted)
+            if not deadline.pause(self._retry_interval_ms):
+                break
+            found = self._look(wanted, deadline)
+        for name in list(self._seen) if named is None else named:
+            self._seen.pop(name, None)
+        self._seen.update(found)
+        return found
+
+    def _look(
+        self, wanted: Subscription, deadline: Deadline
+    ) -> dict[str, TopicDescription]:
+        names = names_of(wanted)
+        if names is not None and (self._can_describe or not names):
+            described = self._described(names, deadline)
+            if described is not None:
+                return described
+        metadata = self._admin.metadata(deadline)
+        existing = from_metadata(metadata)
+        if isinstance(wanted, TopicPattern):
+            names = matching(wanted, existing)
+        # librdkafka's mock cluster has no controller and cannot describe topics
+        self._can_describe = metadata.controller_id in metadata.brokers
+        if self._can_describe:
+            described = self._described(names or [], deadline)
+            if described is not None:
+                return described
+        return {name: existing[name] for name in names or [] if name in existing}
+
+    def _described(
+        self, names: list[str], deadline: Deadline
+    ) -> dict[str, TopicDescription] | None:
+        """The topics with their ids; None when the controller does not answer.
+
+        The client asks no other broker for it. Without an answer the plain metadata of
+        any broker must do, which has no ids.
+        """
+        if not names:
+            return {}
+        own = Deadline(min(_DESCRIBE_MS, int(deadline.rest_s() * 1000)))
+        answers = self._admin.client.describe_topics(
+            TopicCollection(names), request_timeout=own.rest_s()
+        )
+        found = {}
+        for name, future in answers.items():
+            answer = self._admin.wait(future, own)
+            if not isinstance(answer, ClientError):
+                found[name] = from_description(answer)
+            elif is_unreachable(answer):
+                self._can_describe = False
+                return None
+            elif not is_absent(answer):
+                raise self._admin.failed(answer, f"topic '{name}'")
+        return found
+
+    # --- offsets --------------------------------------------------------------------
+
+    def bounds(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LogBounds | Unavailable]:
+        """Log start and end of every asked partition, or why it cannot be had now.
+
+        Two requests to each broker, sent together. The end is the last stable offset
+        where the settings say ``isolation.level=read_committed``.
+
+        Raises: as ``topics``.
+        """
+        asked = list(partitions)
+        starts, ends = self._listed(
+            [dict.fromkeys(asked, Earliest()), dict.fromkeys(asked, Latest())]
+        )
+        return {
+            partition: _bounds(partition, starts[partition], ends[partition])
+            for partition in asked
+        }
+
+    def offsets(
+        self, wanted: Mapping[TopicPartition, Position]
+    ) -> dict[TopicPartition, int | Unavailable | None]:
+        """Resolve positions to next offsets; None where no record matches a time.
+
+        A given offset comes back as it is, without asking whether the log holds it.
+
+        Raises: as ``topics``.
+        """
+        question = {
+            partition: position
+            for partition, position in wanted.items()
+            if not isinstance(position, AtOffset)
+        }
+        (listed,) = self._listed([question])
+        found: dict[TopicPartition, int | Unavailable | None] = {}
+        for partition, position in wanted.items():
+            if isinstance(position, AtOffset):
+                found[partition] = position.offset
+            else:
+                found[partition] = _resolved(partition, listed[partition])
+        return found
+
+    # --- asking leaders -------------------------------------------------------------
+
+    def _listed(self, questions: Sequence[Question]) -> list[Listed]:
+        """Ask all questions at once; ask again where a leader has just moved."""
+        deadline = Deadline(self._timeout_ms)
+        answers = self._answered(questions, deadline)
+        for _ in range(_LOOKS_AT_MOVING_LEADERS):
+            moving = [
+                {tp: question[tp] for tp in question if is_moving(listed[tp])}
+                for question, listed in zip(questions, answers, strict=True)
+            ]
+            if not any(moving) or not deadline.pause(_LEADER_PAUSE_MS):
+                break
+            self._admin.metadata(deadline)  # the client keeps the leaders it shows
+            for listed, fresh in zip(answers, self._ask(moving, deadline), strict=True):
+                listed.update(fresh)
+        return answers
+
+    def _answered(
+        self, questions: Sequence[Question], deadline: Deadline
+    ) -> list[Listed]:
+        """The first answers, each attempt having its share of the time."""
+        share_ms = self._timeout_ms // (self._num_retries + 1)
+        for _ in range(self._num_retries):
+            try:
+                return self._ask(questions, Deadline(share_ms))
+            except KafkaTxError as error:
+                if not error.retryable or not deadline.pause(self._retry_interval_ms):
+                    raise
+                _log.info("asking again for offsets: %s", error)
+        return self._ask(questions, deadline)
+
+    def _ask(self, questions: Sequence[Question], deadline: Deadline) -> list[Listed]:
+        missing = self._without_leader({tp for q in questions for tp in q}, deadline)
+        answers = list_offsets(
+            self._admin,
+            [{tp: q[tp] for tp in q if tp not in missing} for q in questions],
+            deadline,
+            committed=self._settings.get("isolation.level") == "read_committed",
+        )
+        for question, listed in zip(questions, answers, strict=True):
+            listed.update({tp: missing[tp] for tp in question if tp in missing})
+        return answers
+
+    def _without_leader(
+        self, partitions: set[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, ClientError]:
+        """The partitions that have no leader, going by a fresh look if any seems so.
+
+        One of them in a request would hold back the answers for all others: the client
+        asks for its leader again, every three seconds.
+        """
+        suspects = [tp for tp in partitions if not self._has_leader(tp)]
+        if suspects:
+            names = tuple({tp.topic for tp in suspects})
+            for name in names:
+                self._seen.pop(name, None)
+            self._seen.update(self._look(Topics(names), deadline))
+        return {tp: self._absence(tp) for tp in suspects if not self._has_leader(tp)}
+
+    def _has_leader(self, partition: TopicPartition) -> bool:
+        seen = self._seen.get(partition.topic)
+        return seen is not None and seen.leaders.get(partition.partition) is not None
+
+    def _absence(self, partition: TopicPartition) -> ClientError:
+        seen = self._seen.get(partition.topic)
+        if seen is not None and partition.partition in seen.leaders:
+            return ClientError(ClientError.BROKER_NOT_AVAILABLE, "it has no leader")
+        return ClientError(ClientError.UNKNOWN_TOPIC_OR_PART, "it does not exist")
+
+
+def _bounds(
+    partition: TopicPartition, start: int | ClientError, end: int | ClientError
+) -> LogBounds | Unavailable:
+    if isinstance(start, ClientError):
+        return _unavailable(partition, start)
+    if isinstance(end, ClientError):
+        return _unavailable(partition, end)
+    return LogBounds(start, max(start, end))
+
+
+def _resolved(
+    partition: TopicPartition, answer: int | ClientError
+) -> int | Unavailable | None:
+    if isinstance(answer, ClientError):
+        return _unavailable(partition, answer)
+    return answer if answer >= 0 else None
+
+
+def _unavailable(partition: TopicPartition, error: ClientError) -> Unavailable:
+    return Unavailable(f"{partition}: {error.str()}")

@@ -1,0 +1,155 @@
+"""Committed offsets in Kafka itself, as those of a consumer group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NoReturn
+
+from confluent_kafka import TopicPartition as ClientPartition
+
+from kafka_tx.errors import (
+    BrokerUnavailableError,
+    StateCorruptedError,
+    StateUnavailableError,
+)
+from kafka_tx.kafka import commit_metadata
+from kafka_tx.kafka.mirror import GroupMirror
+from kafka_tx.model import CommittedOffset, TopicPartition
+from kafka_tx.transactions.refusals import unpicklable
+
+_REQUEST_BYTES = 500_000
+"""A broker keeps a request as one batch of its own topic: at most 1 MB by default."""
+
+
+class KafkaGroupOffsetStore:
+    """An OffsetStore in a Kafka consumer group, which it never joins.
+
+    Every tool that shows groups shows the offsets. Runs that are done beyond the offset
+    and the deployment travel in the commit's metadata, as far as there is room:
+    ``fitting`` tells. The broker is not kept. For one thread at a time.
+
+    Args:
+        settings: From ``client_settings(…, purpose="admin")``.
+        group: The name of the group; nobody else may be an active member of it.
+        timeout_ms: The longest time one call may take.
+        metadata_limit: ``offset.metadata.max.bytes`` of the brokers.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        group: str,
+        *,
+        timeout_ms: int = 30_000,
+        metadata_limit: int = commit_metadata.LIMIT,
+    ) -> None:
+        self._group = group
+        self._limit = metadata_limit
+        self._mirror = GroupMirror(settings, group, timeout_ms=timeout_ms)
+
+    def __repr__(self) -> str:
+        return f"KafkaGroupOffsetStore({self._group!r})"
+
+    def __reduce__(self) -> NoReturn:
+        unpicklable(self)
+
+    def fitting(self, committed: CommittedOffset) -> int:
+        """How many of the lowest runs beyond the offset can be kept.
+
+        Fewer than there are: emit nothing new on that partition until some are joined
+        to the offset, or accept that the rest is processed again after a restart.
+        """
+        return commit_metadata.fitting(committed, self._limit)
+
+    def load(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The group's offsets; partitions without one are left out.
+
+        An offset that another program committed has no runs and no deployment.
+
+        Raises:
+            StateCorruptedError: Metadata of ours cannot be read.
+            StateUnavailableError: No broker answered in time.
+            AuthenticationError: Credentials, permission (DESCRIBE of the group) or TLS.
+            KafkaError: A broker answered with another error.
+        """
+        with self._reachable():
+            positions = self._mirror.load_positions(partitions)
+        return {
+            TopicPartition(at.topic, at.partition): self._read(at) for at in positions
+        }
+
+    def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Write all of them; other partitions keep theirs.
+
+        One request, which a broker takes whole or not at all, for some thousand
+        partitions; fewer when each has many runs. Beyond that several. Runs that do not
+        fit are left out, the highest first.
+
+        Raises:
+            StateUnavailableError: No broker answered in time; unknown whether it
+                landed.
+            AuthenticationError: Credentials, permission (READ of the group) or TLS.
+            KafkaError: The group refused: it has active members, or the metadata is
+                longer than the brokers take.
+        """
+        positions = [
+            ClientPartition(
+                topic,
+                partition,
+                committed.offset,
+                commit_metadata.encode(committed, self._limit),
+            )
+            for (topic, partition), committed in offsets.items()
+        ]
+        with self._reachable():
+            for some in _requests(positions):
+                self._mirror.store_positions(some)
+
+    def close(self) -> None:
+        """Release the connections. Calling it twice is harmless."""
+        self._mirror.close()
+
+    def _read(self, at: ClientPartition) -> CommittedOffset:
+        try:
+            return commit_metadata.decode(at.offset, at.metadata or "")
+        except ValueError as error:
+            raise self._corrupted(at, str(error)) from None
+
+    def _corrupted(self, at: ClientPartition, reason: str) -> StateCorruptedError:
+        where = f"{at.topic}-{at.partition}"
+        return StateCorruptedError(
+            f"the metadata of the offset {at.offset} that group '{self._group}' has"
+            f" committed for {where} cannot be read: {reason}. Nothing was changed. Set"
+            " the group's offset again with kafka-consumer-groups --reset-offsets; what"
+            " was done beyond it is then processed again",
+            store=f"group {self._group}",
+            path=where,
+            reason=reason,
+        )
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokerUnavailableError as error:
+            raise StateUnavailableError(
+                f"group '{self._group}' cannot be reached: {error.message}",
+                store=f"group {self._group}",
+            ) from error
+
+
+def _requests(positions: list[ClientPartition]) -> Iterator[list[ClientPartition]]:
+    some: list[ClientPartition] = []
+    size = 0
+    for position in positions:
+        bytes_ = 100 + 2 * len(position.topic) + len(position.metadata or "")
+        if some and size + bytes_ > _REQUEST_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(position)
+        size += bytes_
+    if some:
+        yield some

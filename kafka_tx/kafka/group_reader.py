@@ -1,0 +1,91 @@
+"""Reading the committed offsets of a consumer group without joining it.
+
+Through a consumer, because the admin client's own request for it ends the process with
+a segmentation fault when the group's coordinator is not ready, as on a new cluster or
+after a broker went down (librdkafka 2.16 and before, its issue 5040).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import TopicPartition as ClientPartition
+
+from kafka_tx.kafka.admin import Deadline
+from kafka_tx.kafka.clients import addresses, new_consumer
+from kafka_tx.kafka.errors import (
+    ErrorWatch,
+    client_error,
+    is_absent,
+    is_unreachable,
+    translated,
+    unreachable,
+)
+
+_LATER = {
+    ClientError._WAIT_COORD,
+    ClientError.COORDINATOR_LOAD_IN_PROGRESS,
+    ClientError.COORDINATOR_NOT_AVAILABLE,
+    ClientError.NOT_COORDINATOR,
+}
+_FIRST_LOOK_S = 0.5
+_PAUSE_MS = 100
+
+
+def read_group(
+    settings: Mapping[str, str],
+    group: str,
+    partitions: list[ClientPartition],
+    timeout_ms: int,
+) -> list[ClientPartition]:
+    """The group's next offsets with their metadata, of those that have one.
+
+    A partition that does not exist has none.
+
+    Raises:
+        BrokerUnavailableError: No broker answered in time.
+        AuthenticationError: Credentials, permission (DESCRIBE of the group) or TLS.
+        KafkaError: A broker answered with another error.
+    """
+    watch = ErrorWatch(addresses(settings))
+    named = {**settings, "group.id": group, "enable.auto.commit": "false"}
+    consumer = new_consumer(named, watch)
+    try:
+        found = _committed(consumer, watch, group, partitions, Deadline(timeout_ms))
+    finally:
+        consumer.close()
+    for position in found:
+        if position.error is not None and not is_absent(position.error):
+            where = f"group '{group}', {position.topic}-{position.partition}"
+            raise translated(position.error, where, watch)
+    return [p for p in found if p.error is None and p.offset >= 0]
+
+
+def _committed(
+    consumer: Consumer,
+    watch: ErrorWatch,
+    group: str,
+    partitions: list[ClientPartition],
+    deadline: Deadline,
+) -> list[ClientPartition]:
+    """Ask until somebody answers. The client's call is blind to a refusal."""
+    slice_s = _FIRST_LOOK_S
+    while True:
+        try:
+            found: list[ClientPartition] = consumer.committed(
+                partitions, timeout=min(slice_s, deadline.rest_s())
+            )
+        except KafkaException as exception:
+            error = client_error(exception)
+            consumer.poll(0)  # hands the client's reports to ``watch``
+            watch.raise_refusal()
+            if not is_unreachable(error) and error.code() not in _LATER:
+                raise translated(error, f"group '{group}'", watch) from None
+            if deadline.is_over() or not deadline.pause(_PAUSE_MS):
+                what = f"group '{group}'"
+                raise unreachable(what, deadline.timeout_ms, watch) from None
+            slice_s *= 2
+        else:
+            return found

@@ -1,0 +1,126 @@
+"""Committed offsets as those of a Kafka consumer group, for tools that show groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import TopicPartition as ClientPartition
+
+from kafka_tx.errors import KafkaError
+from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.errors import is_unreachable
+from kafka_tx.kafka.group_reader import read_group
+from kafka_tx.model import TopicPartition
+
+_SOON = {
+    ClientError.COORDINATOR_LOAD_IN_PROGRESS,
+    ClientError.COORDINATOR_NOT_AVAILABLE,
+    ClientError.NOT_COORDINATOR,
+}
+"""A group's first use makes Kafka's own topic for it, and a failover reads it again."""
+_PAUSE_MS = 200
+
+
+class GroupMirror:
+    """Writes and reads the offsets of one group, without ever joining it.
+
+    A group that another consumer is an active member of refuses the write. Picklable;
+    for one thread at a time.
+
+    Args:
+        settings: From ``client_settings(…, purpose="admin")``.
+        group: The name of the group.
+        timeout_ms: The longest time one call may take.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, str], group: str, *, timeout_ms: int = 30_000
+    ) -> None:
+        self._settings = settings
+        self._admin = AdminConnection(settings)
+        self._group = group
+        self._timeout_ms = timeout_ms
+
+    def store(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set the next offset of each partition, all in one request.
+
+        Raises:
+            BrokerUnavailableError: No broker answered in time; unknown whether it
+                landed. Doing it again is harmless.
+            AuthenticationError: Credentials, permission (READ of the group) or TLS.
+            KafkaError: The group refused it; names the partitions.
+        """
+        self.store_positions(
+            [
+                ClientPartition(topic, partition, offset)
+                for (topic, partition), offset in offsets.items()
+            ]
+        )
+
+    def store_positions(self, positions: list[ClientPartition]) -> None:
+        """Set next offsets and what each carries as metadata, all in one request.
+
+        Raises: as ``store``.
+        """
+        if not positions:
+            return
+        answer = self._answer(positions)
+        bad = [tp for tp in answer.topic_partitions if tp.error is not None]
+        if bad:
+            detail = ", ".join(
+                f"{tp.topic}-{tp.partition}: {tp.error.str()}" for tp in bad[:3]
+            )
+            raise KafkaError(
+                f"group '{self._group}' did not take the offsets of {len(bad)} of"
+                f" {len(positions)} partitions: {detail}. A group with active members"
+                " cannot be written from outside; choose another name.",
+                group=self._group,
+            )
+
+    def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The group's next offsets; partitions without one are left out.
+
+        Raises:
+            BrokerUnavailableError: No broker answered in time.
+            AuthenticationError: Credentials, permission (DESCRIBE of the group) or TLS.
+            KafkaError: A broker answered with another error.
+        """
+        return {
+            TopicPartition(found.topic, found.partition): found.offset
+            for found in self.load_positions(partitions)
+        }
+
+    def load_positions(
+        self, partitions: Iterable[TopicPartition]
+    ) -> list[ClientPartition]:
+        """The group's next offsets with their metadata, of those that have one.
+
+        Raises: as ``load``.
+        """
+        asked = [ClientPartition(*partition) for partition in partitions]
+        if not asked:
+            return []
+        return read_group(self._settings, self._group, asked, self._timeout_ms)
+
+    def close(self) -> None:
+        """Release the connections. Calling it twice is harmless."""
+        self._admin.close()
+
+    def _answer(self, positions: list[ClientPartition]) -> Any:  # noqa: ANN401 - client's
+        """Send the offsets until the group's coordinator is ready to answer."""
+        deadline = Deadline(self._timeout_ms)
+        while True:
+            (future,) = self._admin.client.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(self._group, positions)],
+                request_timeout=deadline.rest_s(),
+            ).values()
+            answer = self._admin.wait(future, deadline)
+            if not isinstance(answer, ClientError):
+                return answer
+            if is_unreachable(answer):
+                raise self._admin.unreachable(f"group '{self._group}'", deadline)
+            if answer.code() not in _SOON or not deadline.pause(_PAUSE_MS):
+                raise self._admin.failed(answer, f"group '{self._group}'")

@@ -1,0 +1,115 @@
+"""Asking the leaders of many partitions for offsets, in one request to each broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import confluent_kafka.admin
+from confluent_kafka import IsolationLevel
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import TopicPartition as ClientPartition
+
+from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.errors import is_refused, is_unreachable
+from kafka_tx.model import AtTime, Earliest, Latest, TopicPartition
+
+_Spec: Any = confluent_kafka.admin.OffsetSpec  # type: ignore[attr-defined]
+
+Question = Mapping[TopicPartition, Earliest | Latest | AtTime]
+"""What to look up in each partition."""
+Listed = dict[TopicPartition, int | ClientError]
+"""An offset (-1 where no record is as late as the time asked for) or an error."""
+
+_LARGEST_REQUEST = 500
+"""Partitions: the client's own work grows with the square of it."""
+
+_MOVING = {
+    ClientError.NOT_LEADER_FOR_PARTITION,
+    ClientError.LEADER_NOT_AVAILABLE,
+    ClientError.FENCED_LEADER_EPOCH,
+    ClientError.UNKNOWN_LEADER_EPOCH,
+    ClientError.OFFSET_NOT_AVAILABLE,
+}
+
+
+def list_offsets(
+    admin: AdminConnection,
+    questions: Sequence[Question],
+    deadline: Deadline,
+    *,
+    committed: bool,
+) -> list[Listed]:
+    """Send all questions together and wait for every answer.
+
+    A partition without a leader holds back the answers for all the others: leave it
+    out. One whose leader does not answer in time gets an error, the others their
+    offsets. ``committed`` makes the end the last stable offset.
+
+    Raises:
+        BrokerUnavailableError: No partition got an answer in time.
+        AuthenticationError: A broker refused the client, or a topic to it.
+    """
+    pending = [_send(admin, question, deadline, committed) for question in questions]
+    found: list[Listed] = [
+        {tp: _offset(admin.wait(future, deadline)) for tp, future in futures.items()}
+        for futures in pending
+    ]
+    _check(admin, [answer for listed in found for answer in listed.values()], deadline)
+    return found
+
+
+def is_moving(answer: object) -> bool:
+    """Whether the partition has just changed its leader: ask again in a moment."""
+    return isinstance(answer, ClientError) and answer.code() in _MOVING
+
+
+def _send(
+    admin: AdminConnection, question: Question, deadline: Deadline, committed: bool
+) -> dict[TopicPartition, Future[Any]]:
+    level = "READ_COMMITTED" if committed else "READ_UNCOMMITTED"
+    answers: dict[TopicPartition, Future[Any]] = {}
+    partitions = list(question)
+    for first in range(0, len(partitions), _LARGEST_REQUEST):
+        chunk = partitions[first : first + _LARGEST_REQUEST]
+        # the client answers with the same partition objects, in an order of its own
+        asked = {ClientPartition(*tp): tp for tp in chunk}
+        futures = admin.client.list_offsets(
+            {client: _spec(question[tp]) for client, tp in asked.items()},
+            isolation_level=IsolationLevel[level],
+            request_timeout=deadline.rest_s(),
+        )
+        answers.update((asked[client], future) for client, future in futures.items())
+    return answers
+
+
+def _spec(position: Earliest | Latest | AtTime) -> Any:  # noqa: ANN401 - untyped there
+    if isinstance(position, Earliest):
+        return _Spec.earliest()
+    if isinstance(position, Latest):
+        return _Spec.latest()
+    # a negative time would be one of the protocol's special values
+    return _Spec.for_timestamp(max(0, position.timestamp_ms))
+
+
+def _check(
+    admin: AdminConnection, answers: Iterable[object], deadline: Deadline
+) -> None:
+    everything = list(answers)
+    errors = [answer for answer in everything if isinstance(answer, ClientError)]
+    for error in errors:
+        if is_refused(error):
+            raise admin.failed(error, "a request for offsets")
+    if errors and len(errors) == len(everything) and all(map(is_unreachable, errors)):
+        raise admin.unreachable("a request for offsets", deadline)
+
+
+def _offset(answer: Any) -> int | ClientError:  # noqa: ANN401 - client's
+    if isinstance(answer, ClientError):
+        return answer
+    offset = int(answer.offset)
+    if offset < -1:
+        # the client leaves partitions so whose leader did not answer, without an error
+        return ClientError(ClientError._TIMED_OUT, "its leader did not answer in time")
+    return offset

@@ -1,0 +1,237 @@
+"""One range of a partition on its way from the brokers."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from bisect import bisect_left
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import TopicPartition as ClientPartition
+
+from kafka_tx.errors import FetchError, OffsetOutOfRangeError
+from kafka_tx.kafka.clients import addresses, new_consumer
+from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, translated
+from kafka_tx.model import OffsetRange
+
+_log = logging.getLogger(__name__)
+
+_WAIT_S = 0.1
+_GRACE_S = 5.0
+"""How long brokers may deny a partition or its end: a new leader learns it late."""
+
+_QUESTION_S = 2.0
+
+_UNREADABLE = {
+    ClientError._BAD_MSG,
+    ClientError._BAD_COMPRESSION,
+    ClientError._NOT_IMPLEMENTED,
+    ClientError._UNDERFLOW,
+    ClientError.MSG_SIZE_TOO_LARGE,
+    ClientError.UNSUPPORTED_COMPRESSION_TYPE,
+}
+"""Errors of single records. The client goes on behind them; an exact range must not."""
+
+
+class RangeFetch:
+    """A consumer of one range, its position and its deadline. Not to be shared.
+
+    1. A fresh consumer is assigned at the start of the range, without any group.
+    2. ``take`` gives what has arrived, or waits for the first record to come. The
+       position follows the records and the client's end-of-log events, so that holes
+       (compaction, markers, aborted records) at the end of the range are passed.
+    3. ``is_done`` when the position has reached the end of the range.
+    4. ``close`` releases the consumer, whatever happened.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, str], wanted: OffsetRange, timeout_ms: int
+    ) -> None:
+        self._wanted = wanted
+        self._timeout_s = timeout_ms / 1000
+        self._watch = ErrorWatch(addresses(settings))
+        self._position = wanted.start
+        self._fetched_to = wanted.start
+        self._at_log_end = False
+        self._trouble = ""
+        self._asked_at = 0.0
+        self._consumer: Consumer = new_consumer(settings, self._watch, self._statistics)
+        self.resume_clock()
+        topic, partition = wanted.topic_partition
+        self._consumer.assign([ClientPartition(topic, partition, wanted.start)])
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything readable of the range was taken."""
+        return self._position >= self._wanted.end
+
+    def resume_clock(self) -> None:
+        """Count the time without progress from now on."""
+        self._progress_at = time.monotonic()
+
+    def close(self) -> None:
+        """Release the consumer."""
+        self._consumer.close()
+
+    def take(self, count: int) -> list[Message]:
+        """At most ``count`` records: what is there now, or else the first to come.
+
+        An empty list means: look at ``is_done`` and ask again. Waiting for one record
+        and then taking what is queued never waits for records that will not come, as
+        waiting for ``count`` of them would at a hole.
+
+        Raises:
+            OffsetOutOfRangeError: The range is not, or not all, in the log.
+            UnknownTopicError: The topic or partition does not exist.
+            FetchError: No progress within the time-out, or a broken record.
+            AuthenticationError: Credentials, permission or TLS.
+        """
+        count = min(count, self._wanted.end - self._position)
+        fetched = self._consumer.consume(count, 0)
+        if not fetched:
+            fetched = self._consumer.consume(1, _WAIT_S)
+        if not fetched:
+            self._check_stall()
+            return fetched
+        self._progress_at = time.monotonic()
+        if any(map(Message.error, fetched)):
+            fetched = self._without_events(fetched)
+        return self._cut(fetched) if fetched else fetched
+
+    # --- what came ------------------------------------------------------------------
+
+    def _without_events(self, fetched: list[Message]) -> list[Message]:
+        """The records of the list, after every event in it was looked at."""
+        records = []
+        for message in fetched:
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif error.code() == ClientError._PARTITION_EOF:
+                self._at_log_end = True
+                self._position = max(self._position, _offset(message))
+            else:
+                self._handle(error)
+        return records
+
+    def _handle(self, error: ClientError) -> None:
+        """Raise what cannot get better; remember the rest for the time-out's text."""
+        code = error.code()
+        if code == ClientError.GROUP_AUTHORIZATION_FAILED:
+            return  # no group is used
+        if code in (ClientError.OFFSET_OUT_OF_RANGE, ClientError._AUTO_OFFSET_RESET):
+            raise self._out_of_range(*self._watermarks())
+        if is_refused(error) or is_absent(error):
+            raise translated(error, f"reading {self._wanted}", self._watch)
+        self._trouble = f" Last error of the partition: {error.str()}."
+        if code in _UNREADABLE:
+            raise self._fetch_error("a record is broken or cannot be decoded")
+        _log.debug("%s at %d: %s", self._wanted, self._position, error.str())
+
+    def _cut(self, records: list[Message]) -> list[Message]:
+        """The records below the end; moves the position behind the last one."""
+        last = _offset(records[-1])
+        self._position = max(self._position, last + 1)
+        end = self._wanted.end
+        if last < end:
+            return records
+        return records[: bisect_left(records, end, key=_offset)]
+
+    def _statistics(self, text: str) -> None:
+        """Take the client's own figures: passing over aborted records is progress."""
+        topic, partition = self._wanted.topic_partition
+        topics = json.loads(text).get("topics", {})
+        figures = topics.get(topic, {}).get("partitions", {}).get(str(partition), {})
+        next_offset = figures.get("next_offset", -1)
+        if next_offset > self._fetched_to:
+            self._fetched_to = next_offset
+            self._progress_at = time.monotonic()
+
+    # --- nothing came ---------------------------------------------------------------
+
+    def _check_stall(self) -> None:
+        """Raise when waiting longer is pointless; see ``take``."""
+        self._watch.raise_refusal()
+        now = time.monotonic()
+        waited_s = now - self._progress_at
+        if now - max(self._progress_at, self._asked_at) > min(
+            _GRACE_S, self._timeout_s
+        ):
+            self._ask_why()
+            self._asked_at = time.monotonic()
+        if waited_s > self._timeout_s:
+            raise self._fetch_error(f"no progress for {self._timeout_s:g} s")
+
+    def _ask_why(self) -> None:
+        """Ask a broker: is there such a partition, may it be read, does it hold that?
+
+        The client itself keeps silent about it.
+        """
+        topic, partition = self._wanted.topic_partition
+        what = f"reading {self._wanted}"
+        try:
+            found = self._consumer.list_topics(topic, timeout=self._question_s)
+        except KafkaException:
+            return
+        described = found.topics[topic]
+        if described.error is not None:
+            if is_refused(described.error) or is_absent(described.error):
+                raise translated(described.error, what, self._watch)
+            self._trouble = f" The topic: {described.error.str()}."
+        elif partition not in described.partitions:
+            absent = ClientError(ClientError._UNKNOWN_PARTITION)
+            raise translated(absent, what, self._watch)
+        elif described.partitions[partition].leader < 0:
+            self._trouble = " The partition has no leader."
+        elif self._at_log_end:
+            log_start, log_end = self._watermarks()
+            if 0 <= log_end < self._wanted.end:
+                raise self._out_of_range(log_start, log_end)
+
+    @property
+    def _question_s(self) -> float:
+        return min(_QUESTION_S, self._timeout_s)
+
+    def _watermarks(self) -> tuple[int, int]:
+        """Log start and high watermark as a broker tells them; -1 if none does."""
+        try:
+            return self._consumer.get_watermark_offsets(
+                ClientPartition(*self._wanted.topic_partition),
+                timeout=self._question_s,
+            )
+        except KafkaException:
+            return -1, -1
+
+    def _fetch_error(self, what: str) -> FetchError:
+        topic, partition = self._wanted.topic_partition
+        return FetchError(
+            f"range {self._wanted} could not be read: {what} at offset"
+            f" {self._position}, brokers at {self._watch.addresses}."
+            f"{self._trouble}{self._watch.reason()}",
+            topic=topic,
+            partition=partition,
+            start=self._wanted.start,
+            end=self._wanted.end,
+            position=self._position,
+        )
+
+    def _out_of_range(self, log_start: int, log_end: int) -> OffsetOutOfRangeError:
+        topic, partition = self._wanted.topic_partition
+        return OffsetOutOfRangeError(
+            f"range {self._wanted} is not in the log: it holds [{log_start}, {log_end})"
+            f" now (position {self._position}, brokers at {self._watch.addresses})",
+            topic=topic,
+            partition=partition,
+            wanted=self._position,
+            log_start=log_start,
+            log_end=log_end,
+        )
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None  # records and end-of-log events have one
+    return offset

@@ -1,0 +1,107 @@
+"""Topics as brokers describe them, and which of them a subscription means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError as ClientError
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import (
+    Assigned,
+    Broker,
+    Subscription,
+    TopicDescription,
+    TopicPattern,
+    Topics,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin._metadata import ClusterMetadata
+
+_INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+
+
+def names_of(wanted: Subscription) -> list[str] | None:
+    """The names a subscription gives, without repetition; None for a pattern."""
+    if isinstance(wanted, Topics):
+        return sorted(set(wanted.names))
+    if isinstance(wanted, Assigned):
+        return sorted({partition.topic for partition in wanted.partitions})
+    return None
+
+
+def matching(wanted: TopicPattern, names: Iterable[str]) -> list[str]:
+    """The names the pattern matches as a whole, without Kafka's internal topics.
+
+    Raises:
+        ConfigError: The pattern is not a regular expression.
+    """
+    try:
+        pattern = re.compile(wanted.pattern)
+    except re.error as error:
+        raise ConfigError.illegal(
+            "subscribePattern",
+            wanted.pattern,
+            "a regular expression as Python's re understands it",
+            f"It says: {error}.",
+        ) from None
+    return [n for n in names if n not in _INTERNAL and pattern.fullmatch(n)]
+
+
+def shrunk(
+    before: Mapping[str, TopicDescription],
+    now: Mapping[str, TopicDescription],
+    named: list[str] | None,
+) -> bool:
+    """Whether a topic seen before is absent or, under the same id, smaller."""
+    for name in before if named is None else named:
+        old, new = before.get(name), now.get(name)
+        if old is None:
+            continue
+        if new is None:
+            return True
+        if len(new.leaders) < len(old.leaders) and new.topic_id == old.topic_id:
+            return True
+    return False
+
+
+def from_metadata(metadata: ClusterMetadata) -> dict[str, TopicDescription]:
+    """Every readable topic of a metadata answer; topic ids are not in it."""
+    found = {}
+    for name, topic in metadata.topics.items():
+        if topic.error is not None and not _is_without_leader(topic.error):
+            continue
+        leaders = {
+            number: _broker(metadata.brokers.get(partition.leader))
+            for number, partition in topic.partitions.items()
+        }
+        if leaders:
+            found[name] = TopicDescription(name, leaders)
+    return found
+
+
+def from_description(description: Any) -> TopicDescription:  # noqa: ANN401 - client's
+    """A topic as ``describe_topics`` tells it."""
+    leaders = {
+        partition.id: _broker(partition.leader) for partition in description.partitions
+    }
+    return TopicDescription(description.name, leaders, _id(description.topic_id))
+
+
+def _id(topic_id: Any) -> str | None:  # noqa: ANN401 - client's
+    """The text of a topic id; brokers before 2.8 send zeros."""
+    text = str(topic_id) if topic_id is not None else ""
+    return None if text.strip("A=") == "" else text
+
+
+def _broker(node: Any) -> Broker | None:  # noqa: ANN401 - client's
+    if node is None or node.id < 0 or not node.host:
+        return None
+    return Broker(node.host, node.port, node.id)
+
+
+def _is_without_leader(error: ClientError) -> bool:
+    return error.code() == ClientError.LEADER_NOT_AVAILABLE

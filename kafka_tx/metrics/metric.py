@@ -1,0 +1,135 @@
+"""What a metric is: name, kind, labels, meaning. Values only; no measuring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+PREFIX = "kafka_tx_"
+
+
+class Kind(Enum):
+    """What Prometheus may do with the samples."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    INFO = "info"
+
+
+class Fed(Enum):
+    """Which part of the software moves a metric; tells which jobs have it at all."""
+
+    COMMIT = "every commit"
+    BATCH = "commits of numbered batches"
+    PHASE = "phases of batches"
+    RECORD = "the at-least-once spout"
+    PROCESS = "the process"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A label; ``values`` is its closed set, or empty when any text is legal."""
+
+    name: str
+    values: tuple[str, ...] = ()
+
+
+ID = Label("id")
+PER_ID = (ID,)
+PER_PARTITION = (ID, Label("topic"), Label("partition"))
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        name: Full name, as scraped (histograms get ``_bucket``, ``_sum``, ``_count``).
+        kind: Counter, gauge, histogram or info.
+        labels: In this order everywhere; ``id``, ``topic``, ``partition`` come first.
+        help: One sentence; says the edge where there is one.
+        fed: Which part of the software moves it.
+        storm: The name Storm's Kafka spouts give to it; empty where they have none.
+        buckets: Upper bounds of a histogram in its unit, ascending, without +Inf.
+        begins_at_zero: A counter shows 0 as soon as its id or partition is known, so
+            that ``increase()`` sees its first step: for an id with all values of its
+            closed label, for a partition with the first one.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[Label, ...]
+    help: str
+    fed: Fed
+    storm: str = ""
+    buckets: tuple[float, ...] = ()
+    begins_at_zero: bool = False
+
+    @property
+    def unit(self) -> str:
+        """The last word of the name, ``_total`` apart; empty for an info metric."""
+        if self.kind is Kind.INFO:
+            return ""
+        return self.name.removesuffix("_total").rpartition("_")[2]
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names of the labels, in order."""
+        return tuple(label.name for label in self.labels)
+
+    @property
+    def is_per_partition(self) -> bool:
+        """Whether its label sets begin with id, topic and partition."""
+        return self.labels[:3] == PER_PARTITION
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Makes metrics that share what feeds them and their first labels."""
+
+    fed: Fed
+    labels: tuple[Label, ...]
+
+    def counter(
+        self,
+        name: str,
+        text: str,
+        *more: Label,
+        storm: str = "",
+        begins_at_zero: bool = True,
+    ) -> Metric:
+        """A number that only grows, until the process ends."""
+        return Metric(
+            name=f"{PREFIX}{name}_total",
+            kind=Kind.COUNTER,
+            labels=(*self.labels, *more),
+            help=text,
+            fed=self.fed,
+            storm=storm,
+            begins_at_zero=begins_at_zero,
+        )
+
+    def gauge(self, name: str, text: str, *more: Label, storm: str = "") -> Metric:
+        """A number that moves both ways."""
+        labels = (*self.labels, *more)
+        return Metric(PREFIX + name, Kind.GAUGE, labels, text, self.fed, storm)
+
+    def histogram(
+        self,
+        name: str,
+        text: str,
+        *more: Label,
+        buckets: tuple[float, ...],
+        storm: str = "",
+    ) -> Metric:
+        """How often a value fell below each of the bounds."""
+        return Metric(
+            name=PREFIX + name,
+            kind=Kind.HISTOGRAM,
+            labels=(*self.labels, *more),
+            help=text,
+            fed=self.fed,
+            storm=storm,
+            buckets=buckets,
+        )

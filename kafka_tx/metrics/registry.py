@@ -1,0 +1,292 @@
+"""Takes measurements, keeps them, hands them to a scrape."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from itertools import product
+from threading import RLock
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric as Family
+
+from kafka_tx.metrics import catalogue
+from kafka_tx.metrics.events import BatchCommitted, OffsetsCommitted, stop_reason
+from kafka_tx.metrics.metric import PER_ID, Fed, Kind, Metric
+from kafka_tx.metrics.series import Key, Samples, Series, family
+from kafka_tx.metrics.standing import Standing, partition_key
+from kafka_tx.model import LogBounds, TopicPartition, Unavailable
+
+logger = logging.getLogger(__name__)
+
+
+class MetricsRegistry:
+    """The measurements of one process (the driver); implements ``protocols.Meter``.
+
+    Progress moves in one call per commit, ``record_commit`` or ``record_offsets``, made
+    after the store has recorded it: a scrape sees all of a commit or nothing of it.
+    No method ever raises: what cannot be measured is logged once by name, counted in
+    ``kafka_tx_metric_failures_total``, and otherwise left out.
+
+    Source: Storm, kafkaOffset metric (deviates: reports the partitions whose bounds are
+    known instead of all or nothing, and keeps the last bounds instead of showing 0).
+
+    Attributes:
+        prometheus: The prometheus_client registry these measurements are in, for users
+            who already have an endpoint of their own.
+    """
+
+    def __init__(
+        self,
+        *,
+        spark_version: str = "",
+        monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+    ) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._lock = RLock()
+        self._series = {metric.name: Series(metric) for metric in catalogue.ALL}
+        self._standing = Standing(self._of)
+        self._begun: set[tuple[Fed, Key]] = set()
+        self._complained: set[str] = set()
+        self._of(catalogue.METRIC_FAILURES).add((), 0)
+        build = (_version(), platform.python_version(), spark_version)
+        self._of(catalogue.BUILD_INFO).show(build)
+        self.prometheus = CollectorRegistry()
+        self.prometheus.register(self)
+
+    # --- Meter ----------------------------------------------------------------------
+
+    def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Add to a counter of the catalogue."""
+        with self._measuring(name):
+            self._of_name(name).add(self._key(name, labels), amount)
+
+    def set(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge of the catalogue."""
+        with self._measuring(name):
+            self._of_name(name).set(self._key(name, labels), value)
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Record one value, in seconds, in a histogram of the catalogue."""
+        with self._measuring(name):
+            self._of_name(name).observe(self._key(name, labels), value)
+
+    # --- what happened --------------------------------------------------------------
+
+    def record_commit(self, batch: BatchCommitted) -> None:
+        """A numbered batch has committed and the store has recorded it."""
+        with self._measuring("record_commit"):
+            self._commit(batch, Fed.COMMIT, Fed.BATCH)
+            self._batch(batch)
+            self._ranges(batch)
+
+    def record_offsets(self, offsets: OffsetsCommitted) -> None:
+        """A store has recorded offsets that belong to no numbered batch."""
+        with self._measuring("record_offsets"):
+            self._commit(offsets, Fed.COMMIT)
+
+    def record_log(
+        self, tx_id: str, bounds: Mapping[TopicPartition, LogBounds | Unavailable]
+    ) -> None:
+        """The logs were looked at outside a commit, for a plan or while idle.
+
+        Moves what follows from the log alone (end, log start, lag, headroom), so that
+        the lag of a job that hangs or waits stays true; never the job's progress.
+        """
+        with self._measuring("record_log"):
+            self._standing.looked(tx_id, bounds, self._monotonic_ms())
+
+    def record_stop(self, tx_id: str, error: BaseException) -> None:
+        """A query or topology ended with this error.
+
+        One that was fenced leaves its id to the newer owner: what it last knew of it
+        is forgotten here (see ``forget``), or both would be shown side by side.
+        """
+        with self._measuring("record_stop"):
+            reason = stop_reason(error)
+            self._begin((Fed.COMMIT,), (tx_id,))
+            self._of(catalogue.STOPS).add((tx_id, reason), 1)
+            if reason == "fenced":
+                self.forget(tx_id)
+
+    def forget(
+        self, tx_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> None:
+        """Drop the label sets of partitions that ``tx_id`` no longer owns.
+
+        Without ``partitions`` the id has left this process: all its partitions and its
+        gauges go. Its own counters and histograms stay: they tell what happened here.
+        """
+        with self._measuring("forget"):
+            if partitions is None:
+                self._drop_gauges(tx_id)
+                self._drop(lambda key: key[0] == tx_id)
+            else:
+                gone = {partition_key(tx_id, each) for each in partitions}
+                self._drop(lambda key: key[:3] in gone)
+
+    # --- scrape ---------------------------------------------------------------------
+
+    def samples(self) -> dict[str, Samples]:
+        """A copy of everything at one moment, by metric name."""
+        with self._lock:
+            return {name: series.samples() for name, series in self._series.items()}
+
+    def collect(self) -> Iterator[Family]:
+        """What prometheus_client calls at a scrape."""
+        return families([self])
+
+    # --- inside the lock ------------------------------------------------------------
+
+    def _commit(self, offsets: OffsetsCommitted, *fed: Fed) -> None:
+        key = (offsets.id,)
+        self._begin(fed, key)
+        self._of(catalogue.LAST_COMMIT).set(key, offsets.committed_at_ms / 1000)
+        self._of(catalogue.COMMIT_LATENCY).observe(key, offsets.commit_ms / 1000)
+        for partition in offsets.committed:
+            self._begin(fed, partition_key(offsets.id, partition))
+        self._standing.committed(
+            offsets.id, offsets.committed, offsets.bounds, self._monotonic_ms()
+        )
+        for (partition, reason), count in offsets.skipped.items():
+            self.add(
+                catalogue.SKIPPED_OFFSETS.name,
+                count,
+                id=offsets.id,
+                topic=partition.topic,
+                partition=str(partition.partition),
+                reason=reason,
+            )
+
+    def _batch(self, batch: BatchCommitted) -> None:
+        key = (batch.id,)
+        self._of(catalogue.RECORDS).add(key, batch.records)
+        self._of(catalogue.BATCHES).add((batch.id, "committed"), 1)
+        self._of(catalogue.COMMITTED_TXID).set(key, batch.txid)
+        self._of(catalogue.CURRENT_TXID).set(key, batch.txid + 1)
+        self._of(catalogue.BATCH_DURATION).observe(key, batch.duration_ms / 1000)
+        if batch.bytes is not None:
+            self._of(catalogue.BYTES).add(key, batch.bytes)
+        if batch.newest_timestamp_ms is not None:
+            newest = self._of(catalogue.NEWEST_RECORD)
+            seconds = batch.newest_timestamp_ms / 1000
+            newest.set(key, max(seconds, newest.get(key) or seconds))
+        for phase, took_ms in batch.phases_ms.items():
+            name = catalogue.PHASE_DURATION.name
+            self.observe(name, took_ms / 1000, id=batch.id, phase=phase)
+
+    def _ranges(self, batch: BatchCommitted) -> None:
+        starts = self._of(catalogue.START_OFFSET)
+        passed = self._of(catalogue.OFFSETS)
+        for partition, start in batch.starts.items():
+            key = partition_key(batch.id, partition)
+            starts.set(key, start)
+            passed.add(key, max(0, batch.committed.get(partition, start) - start))
+
+    def _begin(self, fed: tuple[Fed, ...], key: Key) -> None:
+        """Show the counters of an id or a partition at 0, the first time it is seen."""
+        for group in fed:
+            if (group, key) in self._begun:
+                continue
+            self._begun.add((group, key))
+            for metric, endings in _ZEROS[group, len(key)]:
+                for ending in endings:
+                    self._of(metric).add((*key, *ending), 0)
+
+    def _drop(self, is_gone: Callable[[Key], bool]) -> None:
+        for series in self._series.values():
+            if series.metric.is_per_partition:
+                series.drop(is_gone)
+        self._standing.forget(is_gone)
+        self._begun = {
+            (fed, key)
+            for fed, key in self._begun
+            if len(key) < _PARTITION_WIDTH or not is_gone(key)
+        }
+
+    def _drop_gauges(self, tx_id: str) -> None:
+        for series in self._series.values():
+            if series.metric.kind is Kind.GAUGE and series.metric.labels[:1] == PER_ID:
+                series.drop(lambda key: key[0] == tx_id)
+
+    def _of(self, metric: Metric) -> Series:
+        return self._series[metric.name]
+
+    def _of_name(self, name: str) -> Series:
+        if name not in self._series:
+            raise ValueError("the catalogue has no such metric")
+        return self._series[name]
+
+    def _key(self, name: str, labels: Mapping[str, str]) -> Key:
+        series = self._of_name(name)
+        key = series.key(labels)
+        if series.metric.labels[:1] == PER_ID:
+            self._begin((series.metric.fed,), key[:1])
+        if series.metric.is_per_partition:
+            self._begin((series.metric.fed,), key[:_PARTITION_WIDTH])
+        return key
+
+    @contextmanager
+    def _measuring(self, what: str) -> Iterator[None]:
+        try:
+            with self._lock:
+                yield
+        except Exception as error:  # noqa: BLE001 - a metric never fails a batch
+            self._complain(what, error)
+
+    def _complain(self, what: str, error: Exception) -> None:
+        with self._lock:
+            self._of(catalogue.METRIC_FAILURES).add((), 1)
+            is_new = what not in self._complained
+            self._complained.add(what)
+        if is_new:
+            logger.warning("not measured: %s: %s (said once)", what, error)
+
+
+def families(registries: Sequence[MetricsRegistry]) -> Iterator[Family]:
+    """The metrics of all these registries, each metric once, in catalogue order.
+
+    Where two hold the same label set, the later registry's value is shown.
+    """
+    taken = [registry.samples() for registry in registries]
+    for metric in catalogue.ALL:
+        merged: dict[Key, tuple[float, ...]] = {}
+        for samples in taken:
+            merged |= samples[metric.name]
+        if merged:
+            yield family(metric, merged)
+
+
+def _version() -> str:
+    try:
+        return version("kafka-tx")
+    except PackageNotFoundError:  # the source tree itself is on the path
+        return ""
+
+
+_PARTITION_WIDTH = 3
+
+
+def _endings(metric: Metric, width: int) -> list[Key]:
+    """The values of the closed labels with which a counter begins at zero."""
+    closed = [label.values for label in metric.labels[width:]]
+    if width == _PARTITION_WIDTH:  # one series a partition is enough to see
+        closed = [values[:1] for values in closed]
+    return list(product(*closed))
+
+
+def _zeros(fed: Fed, width: int) -> list[tuple[Metric, list[Key]]]:
+    return [
+        (metric, _endings(metric, width))
+        for metric in catalogue.ALL
+        if metric.fed is fed
+        and metric.begins_at_zero
+        and metric.is_per_partition == (width == _PARTITION_WIDTH)
+    ]
+
+
+_ZEROS = {(fed, width): _zeros(fed, width) for fed in Fed for width in (1, 3)}

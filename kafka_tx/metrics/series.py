@@ -1,0 +1,169 @@
+"""The samples of one metric: its label sets and their values.
+
+Plain dictionaries instead of prometheus_client's own metrics: one lock of the registry
+covers a whole commit, so a scrape never sees half of one; label sets that are no longer
+owned can be dropped at once; and a commit of 1,000 partitions costs a few milliseconds.
+The price is the bucket arithmetic below.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.utils import floatToGoString
+
+from kafka_tx.metrics.metric import Kind, Metric
+
+Key = tuple[str, ...]
+"""Label values in the order of the metric's labels."""
+
+Samples = Mapping[Key, tuple[float, ...]]
+"""The value of each label set; a histogram's is a count for each bucket, one for
++Inf, and the sum of all values."""
+
+
+class Series:
+    """One metric's values by label set. Not thread-safe."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        self._rows: dict[Key, list[float]] = {}
+
+    def key(self, labels: Mapping[str, str]) -> Key:
+        """Label values in order.
+
+        Raises:
+            ValueError: Names that are not exactly the metric's, or a value outside a
+                closed set.
+        """
+        names = self.metric.label_names
+        if labels.keys() != set(names):
+            raise ValueError(f"labels are {sorted(labels)}; legal: {sorted(names)}")
+        for label in self.metric.labels:
+            if label.values and labels[label.name] not in label.values:
+                raise ValueError(
+                    f"label {label.name} is {labels[label.name]!r};"
+                    f" legal: {', '.join(label.values)}"
+                )
+        return tuple(str(labels[name]) for name in names)
+
+    def get(self, key: Key) -> float | None:
+        """The number of a counter or gauge; None before it has one."""
+        row = self._rows.get(key)
+        return None if row is None else row[0]
+
+    def add(self, key: Key, amount: float) -> None:
+        """Add to a counter.
+
+        Raises:
+            ValueError: Not a counter, or the amount is negative or no number.
+        """
+        self._must_be(Kind.COUNTER)
+        if not 0 <= amount < math.inf:
+            raise ValueError(f"a counter cannot grow by {amount}")
+        self._rows[key] = [self._rows.get(key, (0.0,))[0] + amount]
+
+    def set(self, key: Key, value: float) -> None:
+        """Set a gauge.
+
+        Raises:
+            ValueError: Not a gauge.
+        """
+        self._must_be(Kind.GAUGE)
+        self._rows[key] = [float(value)]
+
+    def observe(self, key: Key, value: float) -> None:
+        """Count one value in a histogram.
+
+        Raises:
+            ValueError: Not a histogram, or the value is no number.
+        """
+        self._must_be(Kind.HISTOGRAM)
+        if math.isnan(value):
+            raise ValueError("a histogram cannot take NaN")
+        buckets = self.metric.buckets
+        row = self._rows.setdefault(key, [0.0] * (len(buckets) + 2))
+        row[bisect_left(buckets, value)] += 1
+        row[-1] += value
+
+    def show(self, key: Key) -> None:
+        """Make an info's label set visible.
+
+        Raises:
+            ValueError: Not an info.
+        """
+        self._must_be(Kind.INFO)
+        self._rows[key] = [1.0]
+
+    def drop(self, is_gone: Callable[[Key], bool]) -> None:
+        """Forget every label set for which ``is_gone`` says so."""
+        for key in [key for key in self._rows if is_gone(key)]:
+            del self._rows[key]
+
+    def samples(self) -> Samples:
+        """A copy of everything, to be turned into text outside the lock."""
+        return {key: tuple(row) for key, row in self._rows.items()}
+
+    def _must_be(self, kind: Kind) -> None:
+        if self.metric.kind is not kind:
+            raise ValueError(f"its kind is {self.metric.kind.value}, not {kind.value}")
+
+
+def family(metric: Metric, samples: Samples) -> Family:
+    """What prometheus_client turns into text: the metric with its samples."""
+    return _FAMILIES[metric.kind](metric, samples)
+
+
+def _counter(metric: Metric, samples: Samples) -> Family:
+    made = CounterMetricFamily(
+        metric.name, metric.help, labels=metric.label_names, unit=metric.unit
+    )
+    for key, (value,) in samples.items():
+        made.add_metric(key, value)
+    return made
+
+
+def _gauge(metric: Metric, samples: Samples) -> Family:
+    made = GaugeMetricFamily(
+        metric.name, metric.help, labels=metric.label_names, unit=metric.unit
+    )
+    for key, (value,) in samples.items():
+        made.add_metric(key, value)
+    return made
+
+
+def _histogram(metric: Metric, samples: Samples) -> Family:
+    made = HistogramMetricFamily(
+        metric.name, metric.help, labels=metric.label_names, unit=metric.unit
+    )
+    bounds = [*map(floatToGoString, metric.buckets), "+Inf"]
+    for key, (*counts, total) in samples.items():
+        buckets = list(zip(bounds, accumulate(counts), strict=True))
+        made.add_metric(key, buckets, sum_value=total)
+    return made
+
+
+def _info(metric: Metric, samples: Samples) -> Family:
+    name = metric.name.removesuffix("_info")
+    made = InfoMetricFamily(name, metric.help, labels=metric.label_names)
+    for key in samples:
+        made.add_metric(key, {})
+    return made
+
+
+_FAMILIES: dict[Kind, Callable[[Metric, Samples], Family]] = {
+    Kind.COUNTER: _counter,
+    Kind.GAUGE: _gauge,
+    Kind.HISTOGRAM: _histogram,
+    Kind.INFO: _info,
+}

@@ -1,0 +1,226 @@
+"""Frozen values shared by every room.
+
+Offsets follow one rule: a range is half-open ``[start, end)`` and a position is the
+*next* offset. An empty range (``start == end``) is legal and keeps the position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafka_tx.errors import ConfigError
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic. Everything is keyed by it, never by a broker.
+
+    Sorts by topic, then partition number.
+    """
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """The offsets ``[start, end)`` of one partition."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ConfigError(
+                f"offset range of {self.topic_partition} is [{self.start}, {self.end});"
+                " legal: 0 <= start <= end",
+                option="range",
+                value=(self.start, self.end),
+            )
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition} [{self.start}, {self.end})"
+
+    def __len__(self) -> int:
+        """Number of offsets; an upper bound of the records (the log may have holes)."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TransactionAttempt:
+    """One try at processing one batch.
+
+    ``txid`` names the batch (first 1, +1 each, the same on every replay);
+    ``attempt_id`` is new on every try. Everything downstream is keyed by the pair, so
+    that what is left of an older attempt can never be counted in a newer one.
+    Source: Storm, TransactionAttempt.
+    """
+
+    txid: int
+    attempt_id: int
+
+    def __str__(self) -> str:
+        return f"{self.txid}:{self.attempt_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> TransactionAttempt:
+        """Read the text form ``txid:attempt``."""
+        txid, _, attempt_id = text.partition(":")
+        return cls(int(txid), int(attempt_id))
+
+
+# --- where to start -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """The log start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The end: high watermark, or last stable offset under ``read_committed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    """A given next offset."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record whose timestamp is at or after ``timestamp_ms`` (Unix epoch)."""
+
+    timestamp_ms: int
+
+
+Position = Earliest | Latest | AtOffset | AtTime
+
+
+# --- which partitions ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """These topics, all partitions; a topic that is absent is picked up later."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPattern:
+    """Every topic whose whole name matches the regular expression."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Exactly these partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Subscription = Topics | TopicPattern | Assigned
+
+
+# --- what a cluster looks like ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Broker:
+    """A broker's address; ``node_id`` is -1 where only the address is known."""
+
+    host: str
+    port: int = 9092
+    node_id: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic as one metadata answer shows it.
+
+    ``leaders`` has an entry for every partition; None where it has no leader now.
+    ``topic_id`` is None where the broker does not tell it.
+    """
+
+    name: str
+    leaders: Mapping[int, Broker | None]
+    topic_id: str | None = None
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """All partitions, ascending, also those without a leader."""
+        return [TopicPartition(self.name, number) for number in sorted(self.leaders)]
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """What a partition holds now: ``[log_start, end)``.
+
+    ``end`` is the high watermark, or the last stable offset under ``read_committed``.
+    """
+
+    log_start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """A partition's answer that could not be had now, and why. Not data loss."""
+
+    reason: str
+
+
+# --- what a store keeps -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """The stored progress of one partition.
+
+    Attributes:
+        offset: The next offset to process: everything below it is done.
+        completed: Runs ``(start, end)`` beyond ``offset`` that are done too; ascending,
+            disjoint, not touching ``offset``. Stores that cannot keep them drop them.
+        topology_id: The deployment that wrote it; empty when unknown.
+        topology_name: Its name; empty when unknown.
+        broker: The leader when it was written, for tools that show it.
+    """
+
+    offset: int
+    completed: tuple[tuple[int, int], ...] = ()
+    topology_id: str = ""
+    topology_name: str = ""
+    broker: Broker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMetadata:
+    """What a txid holds: a range for each partition known when it was planned.
+
+    The number of partitions is frozen in it, so a replay never reads a partition that
+    was added later. ``topic_ids`` lets a re-created topic be told from the same one.
+    """
+
+    txid: int
+    ranges: tuple[OffsetRange, ...]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """The position after this batch, per partition."""
+        return {r.topic_partition: r.end for r in self.ranges}
+
+    def starts(self) -> dict[TopicPartition, int]:
+        """The position before this batch, per partition."""
+        return {r.topic_partition: r.start for r in self.ranges}

@@ -1,0 +1,157 @@
+"""Exact ranges of a partition as Arrow record batches, in native code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import OffsetRange
+from kafka_tx.native.failures import translated
+from kafka_tx.native.library import load, refusal
+
+if TYPE_CHECKING:
+    from kafka_tx.native import _reader
+
+DEFAULT_TIMEOUT_MS = 120_000
+"""Spark's default of ``kafkaConsumer.pollTimeoutMs``."""
+
+_GRACE_MS = 5_000
+"""How long brokers may deny a partition or its end: a new leader learns it late."""
+
+_LARGEST_BATCH_BYTES = 1 << 30
+_FIXED = {
+    "auto.offset.reset": "error",
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "enable.partition.eof": "true",
+}
+_GROUP = re.compile(r"group\..*|session\.timeout\.ms|heartbeat\.interval\.ms")
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_COLUMNS = [
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("timestampType", pa.int32()),
+]
+_PLAIN = pa.schema(_COLUMNS)
+_WITH_HEADERS = pa.schema(
+    [*_COLUMNS, pa.field("headers", pa.list_(pa.field("element", _HEADER)))]
+)
+
+
+class NativeRangeReader:
+    """Reads ranges with a fresh librdkafka client each, without Python in between.
+
+    Picklable: it holds no client between reads. Use it where ``refusal(settings)`` is
+    None. Memory: what librdkafka prefetches (``queued.max.messages.kbytes``), the batch
+    that is being filled and those the caller still holds. A record without headers has
+    null in their column; header keys that are not UTF-8 are repaired as Java does.
+
+    Args:
+        settings: Of a librdkafka consumer. A group is never joined or looked up, so
+            what concerns one has no effect; nor is an offset ever reset or committed.
+        include_headers: Whether the batches have the column ``headers``.
+        timeout_ms: The longest time without progress. Between two batches the clock
+            stands still, so a slow user of the iterator is no time-out.
+        batch_bytes: The largest sum of the columns' bytes in a batch, their headers
+            apart; a larger record is a batch of its own. From 1 to 1 GiB.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        include_headers: bool = False,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        batch_bytes: int = 4 << 20,
+    ) -> None:
+        if not 1 <= batch_bytes <= _LARGEST_BATCH_BYTES:
+            raise ConfigError.illegal(
+                "batch_bytes", batch_bytes, f"1 to {_LARGEST_BATCH_BYTES}"
+            )
+        self._settings = settings
+        self._include_headers = include_headers
+        self._timeout_ms = timeout_ms
+        self._batch_bytes = batch_bytes
+
+    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield the readable records of the range in offset order.
+
+        See ``protocols.RangeReader.read``. An empty range asks no broker.
+
+        Raises:
+            OffsetOutOfRangeError: The range begins below the log start or ends beyond
+                the log end.
+            UnknownTopicError: The topic or partition does not exist.
+            FetchError: No progress within the time-out, or a record that cannot be
+                decoded.
+            AuthenticationError: Credentials, permission or TLS.
+            ConfigError: librdkafka refuses a setting, or only Python can use it.
+        """
+        if not len(wanted):
+            return
+        extension = self._extension()
+        schema = _WITH_HEADERS if self._include_headers else _PLAIN
+        try:
+            batches = self._open(extension, wanted)
+            try:
+                while (array := batches.next()) is not None:
+                    yield pa.record_batch(_Exported(schema, array))
+            finally:
+                batches.close()
+        except extension.ReadError as error:
+            raise translated(error, wanted, self._settings, self._timeout_ms) from None
+
+    def _extension(self) -> ModuleType:
+        extension, _ = load()
+        why_not = refusal(self._settings)
+        if extension is None or why_not is not None:
+            raise ConfigError(f"the native reader cannot be used: {why_not}")
+        return extension
+
+    def _open(self, extension: ModuleType, wanted: OffsetRange) -> _reader.Range:
+        kept = {k: _text(v) for k, v in self._settings.items() if not _GROUP.match(k)}
+        for name, value in kept.items():
+            if "\0" in name + value:
+                raise ConfigError(f"Kafka setting '{name}' has a NUL character")
+        topic, partition = wanted.topic_partition
+        opened: _reader.Range = extension.Range(
+            topic=topic,
+            partition=partition,
+            start=wanted.start,
+            end=wanted.end,
+            has_headers=self._include_headers,
+            batch_bytes=self._batch_bytes,
+            timeout_ms=self._timeout_ms,
+            grace_ms=_GRACE_MS,
+            settings=tuple(chain.from_iterable((kept | _FIXED).items())),
+        )
+        return opened
+
+
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """An array of the extension and its schema, as Arrow's PyCapsule interface asks."""
+
+    schema: pa.Schema
+    array: object
+
+    def __arrow_c_array__(
+        self, requested_schema: object | None = None
+    ) -> tuple[object, object]:
+        return self.schema.__arrow_c_schema__(), self.array
+
+
+def _text(value: object) -> str:
+    """A setting as librdkafka reads it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,163 @@
+/* The part of librdkafka's public C interface that the reader calls.
+ *
+ * Declared here so that building needs neither librdkafka's headers nor a second copy
+ * of the library: every function is looked up at run time in the shared object that
+ * confluent-kafka uses. All of it is librdkafka 2.x's stable interface:
+ * the structures below have not changed since 0.11.
+ */
+#ifndef KAFKA_TX_RDKAFKA_API_H
+#define KAFKA_TX_RDKAFKA_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+typedef struct rdk_client rdk_client;   /* rd_kafka_t */
+typedef struct rdk_conf rdk_conf;       /* rd_kafka_conf_t */
+typedef struct rdk_topic rdk_topic;     /* rd_kafka_topic_t */
+typedef struct rdk_queue rdk_queue;     /* rd_kafka_queue_t */
+typedef struct rdk_headers rdk_headers; /* rd_kafka_headers_t */
+typedef struct rdk_event rdk_event;     /* rd_kafka_event_t */
+
+typedef struct {
+    int err; /* 0 for a record; otherwise payload is the text of an event */
+    rdk_topic *topic;
+    int32_t partition;
+    void *payload;
+    size_t payload_len;
+    void *key;
+    size_t key_len;
+    int64_t offset;
+    void *owner;
+} rdk_message;
+
+typedef struct {
+    char *topic;
+    int32_t partition;
+    int64_t offset;
+    void *metadata;
+    size_t metadata_size;
+    void *opaque;
+    int err;
+    void *owner;
+} rdk_position;
+
+typedef struct {
+    int count;
+    int size;
+    rdk_position *elements;
+} rdk_positions;
+
+typedef struct {
+    int32_t id;
+    int err;
+    int32_t leader; /* -1 while there is none */
+    int replica_count;
+    int32_t *replicas;
+    int in_sync_count;
+    int32_t *in_sync;
+} rdk_partition_metadata;
+
+typedef struct {
+    char *topic;
+    int partition_count;
+    rdk_partition_metadata *partitions;
+    int err;
+} rdk_topic_metadata;
+
+typedef struct {
+    int broker_count;
+    void *brokers;
+    int topic_count;
+    rdk_topic_metadata *topics;
+    int32_t answering_broker;
+    char *answering_name;
+} rdk_metadata;
+
+typedef int rdk_stats_cb(rdk_client *, char *json, size_t size, void *opaque);
+typedef void rdk_error_cb(rdk_client *, int err, const char *reason, void *opaque);
+
+enum {
+    RDK_CONSUMER = 1,
+    RDK_DESTROY_NO_CONSUMER_CLOSE = 0x8,
+
+    /* librdkafka's own */
+    RDK_ERR_UNKNOWN_PARTITION = -190,
+    RDK_ERR_PARTITION_EOF = -191,
+    RDK_ERR_UNKNOWN_TOPIC = -188,
+    RDK_ERR_ALL_BROKERS_DOWN = -187,
+    RDK_ERR_SSL = -181,
+    RDK_ERR_AUTHENTICATION = -169,
+    RDK_ERR_NO_ENTRY = -156,
+    RDK_ERR_AUTO_OFFSET_RESET = -140,
+
+    RDK_ERR_LAST_OWN = -100,
+
+    /* the broker's */
+    RDK_ERR_OFFSET_OUT_OF_RANGE = 1,
+    RDK_ERR_UNKNOWN_TOPIC_OR_PARTITION = 3,
+    RDK_ERR_LEADER_NOT_AVAILABLE = 5,
+    RDK_ERR_MESSAGE_TOO_LARGE = 10,
+    RDK_ERR_TOPIC_AUTHORIZATION = 29,
+    RDK_ERR_CLUSTER_AUTHORIZATION = 31,
+    RDK_ERR_SASL_AUTHENTICATION = 58,
+    RDK_ERR_UNSUPPORTED_COMPRESSION = 76,
+    RDK_ERR_UNKNOWN_TOPIC_ID = 100,
+};
+
+/* result, name without the prefix rd_kafka_, parameters */
+#define RDK_FUNCTIONS(X)                                                               \
+    X(int, version, (void))                                                            \
+    X(const char *, version_str, (void))                                               \
+    X(const char *, err2name, (int))                                                   \
+    X(const char *, err2str, (int))                                                    \
+    X(int, last_error, (void))                                                         \
+    X(rdk_conf *, conf_new, (void))                                                    \
+    X(void, conf_destroy, (rdk_conf *))                                                \
+    X(int, conf_set, (rdk_conf *, const char *, const char *, char *, size_t))         \
+    X(void, conf_set_opaque, (rdk_conf *, void *))                                     \
+    X(void, conf_set_error_cb, (rdk_conf *, rdk_error_cb *))                           \
+    X(void, conf_set_stats_cb, (rdk_conf *, rdk_stats_cb *))                           \
+    X(rdk_client *, new, (int, rdk_conf *, char *, size_t))                            \
+    X(void, destroy_flags, (rdk_client *, int))                                        \
+    X(int, poll, (rdk_client *, int))                                                  \
+    X(rdk_topic *, topic_new, (rdk_client *, const char *, void *))                    \
+    X(void, topic_destroy, (rdk_topic *))                                              \
+    X(rdk_queue *, queue_new, (rdk_client *))                                          \
+    X(void, queue_destroy, (rdk_queue *))                                              \
+    X(int, consume_start_queue, (rdk_topic *, int32_t, int64_t, rdk_queue *))          \
+    X(int, consume_stop, (rdk_topic *, int32_t))                                       \
+    X(ssize_t, consume_batch_queue, (rdk_queue *, int, rdk_message **, size_t))        \
+    X(int, position, (rdk_client *, rdk_positions *))                                  \
+    X(rdk_positions *, topic_partition_list_new, (int))                                \
+    X(rdk_position *, topic_partition_list_add,                                        \
+      (rdk_positions *, const char *, int32_t))                                        \
+    X(void, topic_partition_list_destroy, (rdk_positions *))                           \
+    X(int, query_watermark_offsets,                                                    \
+      (rdk_client *, const char *, int32_t, int64_t *, int64_t *, int))                \
+    X(int, metadata, (rdk_client *, int, rdk_topic *, const rdk_metadata **, int))     \
+    X(void, metadata_destroy, (const rdk_metadata *))                                  \
+    X(rdk_event *, queue_poll, (rdk_queue *, int))                                     \
+    X(int, event_log, (rdk_event *, const char **, const char **, int *))              \
+    X(void, event_destroy, (rdk_event *))                                              \
+    X(int, set_log_queue, (rdk_client *, rdk_queue *))                                 \
+    X(void, message_destroy, (rdk_message *))                                          \
+    X(int64_t, message_timestamp, (const rdk_message *, int *))                        \
+    X(int, message_headers, (const rdk_message *, rdk_headers **))                     \
+    X(int, header_get_all,                                                             \
+      (const rdk_headers *, size_t, const char **, const void **, size_t *))
+
+typedef struct {
+#define RDK_FIELD(result, name, parameters) result(*name) parameters;
+    RDK_FUNCTIONS(RDK_FIELD)
+#undef RDK_FIELD
+} rdk_api;
+
+/* Fill `api` from the shared object at `path` or a library it needs.
+ *
+ * It is loaded unless it is there already: a process never has it twice. Returns 0, or
+ * -1 with the reason in `why`: it cannot be loaded, lacks a function, or is of a
+ * version whose structures are unknown. */
+int rdk_bind(rdk_api *api, const char *path, char *why, size_t why_size);
+
+#endif

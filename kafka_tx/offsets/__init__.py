@@ -1,0 +1,1 @@
+"""Progress inside one partition: pending runs, retries, start rules, ownership."""

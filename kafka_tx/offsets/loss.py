@@ -1,0 +1,75 @@
+"""Records that cannot be processed any more: why, and what to do about it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from kafka_tx.errors import OffsetOutOfRangeError
+from kafka_tx.model import LogBounds, TopicPartition
+
+
+class LossReason(StrEnum):
+    """Why offsets were given up. Also the value of the metric's label ``reason``."""
+
+    TRIMMED = "trimmed"
+    """The log start passed them: retention, or records were deleted."""
+
+    CUT = "cut"
+    """The log end fell below them: the topic was re-created, or a leader lost them."""
+
+    BEHIND = "behind"
+    """They were more than ``max_offset_behind`` behind."""
+
+
+class OutOfRange(StrEnum):
+    """What to do when the wanted offset is below the log start or above the log end."""
+
+    FAIL = "fail"
+    """Raise ``OffsetOutOfRangeError``."""
+
+    EARLIEST = "earliest"
+    """Go on at the log start: nothing that can be read is skipped."""
+
+    NEAREST = "nearest"
+    """Below the log start go on there; above the log end go on at the end.
+
+    Source: Storm, PartitionManager.fill.
+    """
+
+    def next_offset(
+        self, partition: TopicPartition, wanted: int, bounds: LogBounds
+    ) -> int:
+        """Where to go on instead of ``wanted``, which lies outside of ``bounds``.
+
+        Raises:
+            OffsetOutOfRangeError: The policy is to fail.
+        """
+        is_above = wanted > bounds.end
+        if self is OutOfRange.FAIL:
+            raise out_of_range(
+                partition, wanted, bounds, _ABOVE if is_above else _BELOW
+            )
+        if self is OutOfRange.NEAREST and is_above:
+            return bounds.end
+        return bounds.log_start
+
+
+_ABOVE = "above the log end: the topic was re-created or records were cut"
+_BELOW = "below the log start: retention or a deletion removed records"
+
+
+def out_of_range(
+    partition: TopicPartition, wanted: int, bounds: LogBounds, happened: str
+) -> OffsetOutOfRangeError:
+    """The error for a wanted offset that is ``happened``, with what to do."""
+    return OffsetOutOfRangeError(
+        f"{partition}: the next offset to read is {wanted}, and the log holds"
+        f" [{bounds.log_start}, {bounds.end}); it is {happened}. Choose the"
+        " out-of-range policy 'earliest' or 'nearest' to go on without them, or store"
+        " another offset for this partition.",
+        topic=partition.topic,
+        partition=partition.partition,
+        wanted=wanted,
+        log_start=bounds.log_start,
+        log_end=bounds.end,
+    )

@@ -1,0 +1,237 @@
+"""Failed records and when to try them again: exponential back-off, kept as runs."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.offsets.runs import OffsetRuns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackOff:
+    """How long a failed record waits, and how often it is tried again.
+
+    The k-th failure waits ``initial_delay_ms * multiplier ** (k - 1)``, at most
+    ``max_delay_ms``. ``limit`` is the number of *retries*: a record is processed up to
+    ``1 + limit`` times. None: for ever. 0: never again.
+    Source: Storm, ExponentialBackoffMsgRetryManager (deviates: 0 means none).
+
+    Raises:
+        ConfigError: A delay or the limit is negative, or the multiplier is below 1.
+    """
+
+    initial_delay_ms: int = 0
+    multiplier: float = 1.0
+    max_delay_ms: int = 60_000
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        legal = "an integer of 0 or more"
+        if self.initial_delay_ms < 0:
+            raise ConfigError.illegal("initial_delay_ms", self.initial_delay_ms, legal)
+        if self.max_delay_ms < 0:
+            raise ConfigError.illegal("max_delay_ms", self.max_delay_ms, legal)
+        if not self.multiplier >= 1:
+            raise ConfigError.illegal(
+                "multiplier", self.multiplier, "a number of 1 or more"
+            )
+        if self.limit is not None and self.limit < 0:
+            raise ConfigError.illegal(
+                "limit", self.limit, legal, "Leave it out to retry for ever."
+            )
+
+    def delay_ms(self, failures: int) -> int:
+        """How long a record waits after that many failures (1 or more); saturates."""
+        try:
+            delay = self.initial_delay_ms * self.multiplier ** (failures - 1)
+        except OverflowError:
+            return self.max_delay_ms if self.initial_delay_ms else 0
+        return int(min(delay, self.max_delay_ms))
+
+    def allows(self, failures: int) -> bool:
+        """Whether a record that failed that often may be tried again."""
+        return self.limit is None or failures <= self.limit
+
+
+class Failure(NamedTuple):
+    """A run of records that failed together, with the same history.
+
+    ``failures`` counts this one; ``may_retry`` is False once the limit is passed.
+    """
+
+    start: int
+    end: int
+    failures: int
+    may_retry: bool
+
+
+class RetryQueue:
+    """The failed records of one partition, in the order in which they are due.
+
+    A record is *waiting* from its failure until its retry starts, and keeps its count
+    of failures until it is completed. Records that fail together stay one run. Times
+    are milliseconds of the caller's monotonic clock. An instance is false when it knows
+    of no record.
+
+    Source: Storm, ExponentialBackoffMsgRetryManager.
+    """
+
+    def __init__(self, back_off: BackOff) -> None:
+        self.back_off = back_off
+        # How often failed -> which offsets; 0: released, never failed.
+        self._failures: dict[int, OffsetRuns] = {}
+        self._waiting = OffsetRuns()
+        # (due, start, end, failures). Entries are not searched for when records leave:
+        # one stands only for offsets that still wait *and* have not failed again since.
+        self._due: list[tuple[int, int, int, int]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._failures)
+
+    @property
+    def waiting(self) -> OffsetRuns:
+        """The offsets whose retry has not started. Read only."""
+        return self._waiting
+
+    def knows(self, offset: int) -> bool:
+        """Whether the offset failed or was released and is not completed."""
+        return any(offset in runs for runs in self._failures.values())
+
+    def failures(self, offset: int) -> int:
+        """How often an offset failed; 0 for one that is not known."""
+        for failures, runs in self._failures.items():
+            if offset in runs:
+                return failures
+        return 0
+
+    def failed(self, start: int, end: int, now_ms: int) -> list[Failure]:
+        """Count a failure of ``[start, end)``, none of which may be waiting.
+
+        What may be retried waits from now on; the rest does not, and keeps its count.
+        """
+        found = []
+        for low, high, before in self._histories(start, end):
+            failures = before + 1
+            if before in self._failures:
+                self._forget(low, high, before)
+            may_retry = self.back_off.allows(failures)
+            self._failures.setdefault(failures, OffsetRuns()).add(low, high)
+            if may_retry:
+                due_ms = now_ms + self.back_off.delay_ms(failures)
+                self._wait(low, high, failures, due_ms)
+            found.append(Failure(low, high, failures, may_retry))
+        return found
+
+    def released(self, start: int, end: int, now_ms: int) -> None:
+        """Let ``[start, end)`` be emitted again at once, without counting a failure.
+
+        For records that were never tried: the job or the fetch broke, not they.
+        """
+        for low, high, failures in self._histories(start, end):
+            self._failures.setdefault(failures, OffsetRuns()).add(low, high)
+            self._wait(low, high, failures, now_ms)
+
+    def due(self, now_ms: int, max_offsets: int) -> list[tuple[int, int]]:
+        """Runs that are due, longest due first, together at most ``max_offsets``.
+
+        They stay due until ``started``.
+        """
+        found: list[tuple[int, int]] = []
+        seen = []
+        while max_offsets > 0 and self._due and self._due[0][0] <= now_ms:
+            entry = heapq.heappop(self._due)
+            runs = self._standing(entry)
+            if runs:
+                seen.append(entry)
+            for low, high in runs:
+                high = min(high, low + max_offsets)
+                if low < high:
+                    found.append((low, high))
+                    max_offsets -= high - low
+        for entry in seen:
+            heapq.heappush(self._due, entry)
+        return found
+
+    def next_due_ms(self) -> int | None:
+        """When the next retry is due (may lie in the past); None when none waits."""
+        while self._due:
+            if self._standing(self._due[0]):
+                return self._due[0][0]
+            heapq.heappop(self._due)
+        return None
+
+    def started(self, start: int, end: int) -> int:
+        """The retry of ``[start, end)`` is emitted; returns how many were waiting."""
+        return self._waiting.remove(start, end)
+
+    def completed(self, start: int, end: int) -> None:
+        """Forget ``[start, end)``: acknowledged, or lost."""
+        self._waiting.remove(start, end)
+        for failures in list(self._failures):
+            self._forget(start, end, failures)
+        if not len(self._waiting):
+            self._due.clear()
+
+    def clear_below(self, offset: int) -> int:
+        """Forget everything below ``offset``; returns how many were waiting."""
+        dropped = self._waiting.remove_below(offset)
+        self.completed(0, offset)
+        return dropped
+
+    def clear_from(self, offset: int) -> int:
+        """Forget ``offset`` and all above; returns how many were waiting.
+
+        Those offsets may come back as other records (the log was cut), so nothing may
+        stay that remembers them.
+        """
+        dropped = self._waiting.remove_from(offset)
+        self._due = [
+            (due_ms, start, min(end, offset), failures)
+            for due_ms, start, end, failures in self._due
+            if start < offset
+        ]
+        heapq.heapify(self._due)
+        for failures, runs in list(self._failures.items()):
+            runs.remove_from(offset)
+            if not len(runs):
+                del self._failures[failures]
+        return dropped
+
+    def _wait(self, start: int, end: int, failures: int, due_ms: int) -> None:
+        self._waiting.add(start, end)
+        heapq.heappush(self._due, (due_ms, start, end, failures))
+
+    def _standing(self, entry: tuple[int, int, int, int]) -> list[tuple[int, int]]:
+        _, start, end, failures = entry
+        runs = self._failures.get(failures)
+        if runs is None:
+            return []
+        if end - start == 1:  # records mostly fail singly
+            return [(start, end)] if start in self._waiting and start in runs else []
+        return [
+            run
+            for low, high in self._waiting.overlap(start, end)
+            for run in runs.overlap(low, high)
+        ]
+
+    def _histories(self, start: int, end: int) -> list[tuple[int, int, int]]:
+        """``[start, end)`` cut into runs ``(start, end, failures so far)``."""
+        if end - start <= 1:
+            return [(start, end, self.failures(start))] if start < end else []
+        known = OffsetRuns()
+        parts = []
+        for failures, runs in self._failures.items():
+            for low, high in runs.overlap(start, end):
+                parts.append((low, high, failures))
+                known.add(low, high)
+        parts += [(low, high, 0) for low, high in known.gaps(start, end)]
+        return sorted(parts)
+
+    def _forget(self, start: int, end: int, failures: int) -> None:
+        runs = self._failures[failures]
+        runs.remove(start, end)
+        if not len(runs):
+            del self._failures[failures]

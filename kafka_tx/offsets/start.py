@@ -1,0 +1,175 @@
+"""Where a partition starts, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from kafka_tx.model import (
+    AtOffset,
+    AtTime,
+    CommittedOffset,
+    Earliest,
+    LogBounds,
+    Position,
+    TopicPartition,
+)
+from kafka_tx.offsets.loss import LossReason, OutOfRange
+from kafka_tx.offsets.run_list import RunList
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRules:
+    """What decides where partitions start.
+
+    Attributes:
+        position: Where to start without a stored offset.
+        topology_id: This deployment; stored with every offset.
+        ignore_stored_offsets: Start at ``position`` although an offset is stored, if
+            *another* deployment stored it. A restart of the same one always resumes.
+        max_offset_behind: A stored offset further than this below ``position`` is not
+            used. Does nothing where ``position`` is the earliest. None: no bound.
+        out_of_range: What to do with a start outside of the log.
+    """
+
+    position: Position = field(default_factory=Earliest)
+    topology_id: str = ""
+    ignore_stored_offsets: bool = False
+    max_offset_behind: int | None = None
+    out_of_range: OutOfRange = OutOfRange.EARLIEST
+
+
+@dataclass(frozen=True, slots=True)
+class StartDecision:
+    """Where one partition starts.
+
+    Attributes:
+        committed: The next offset, and what is done beyond it.
+        reason: One sentence to log: where, and by which rule.
+        lost: How many offsets are skipped for good, by reason. An upper bound of the
+            records, since a log may have holes.
+    """
+
+    committed: CommittedOffset
+    reason: str
+    lost: dict[LossReason, int] = field(default_factory=dict)
+
+
+def choose_start(
+    partition: TopicPartition,
+    rules: StartRules,
+    *,
+    stored: CommittedOffset | None,
+    resolved: int | None,
+    bounds: LogBounds,
+) -> StartDecision:
+    """Decide where a partition starts. Called once, when a task gets the partition.
+
+    The first rule that applies wins: no stored offset; one of another deployment that
+    is to be ignored; one too far behind; else the stored one. 0 is an offset like any
+    other. Last, a start outside of the log is moved by the policy.
+
+    Args:
+        partition: Named in the reason.
+        rules: As configured.
+        stored: The stored record; None when there is none.
+        resolved: The offset that ``rules.position`` stands for; None when a start time
+            is later than every record, which means the end.
+        bounds: What the log holds now.
+
+    Source: Storm, PartitionManager (deviates: offset 0 is legal, a record that cannot
+    be read is an error of the store and not a reason to start anew).
+
+    Raises:
+        OffsetOutOfRangeError: The start is not in the log and the policy is to fail.
+    """
+    position = bounds.end if resolved is None else resolved
+    lost: dict[LossReason, int] = {}
+    if stored is None:
+        chosen = CommittedOffset(position)
+        why = f"no stored offset; start position is {_name(rules.position)}"
+    elif rules.ignore_stored_offsets and stored.topology_id != rules.topology_id:
+        chosen = CommittedOffset(position)
+        why = (
+            f"stored offset {stored.offset} of topology {stored.topology_id!r} is"
+            f" ignored by {rules.topology_id!r}; start position is"
+            f" {_name(rules.position)}"
+        )
+    elif _is_behind(stored.offset, position, rules.max_offset_behind):
+        chosen = CommittedOffset(position)
+        lost[LossReason.BEHIND] = _unfinished(stored, position)
+        why = (
+            f"stored offset {stored.offset} is {position - stored.offset} behind the"
+            f" start position {_name(rules.position)}, more than"
+            f" max_offset_behind={rules.max_offset_behind}"
+        )
+    else:
+        chosen = stored
+        why = f"stored offset{_written_by(stored, rules)}"
+    return _within(partition, rules.out_of_range, bounds, chosen, why, lost)
+
+
+def _within(
+    partition: TopicPartition,
+    policy: OutOfRange,
+    bounds: LogBounds,
+    chosen: CommittedOffset,
+    why: str,
+    lost: dict[LossReason, int],
+) -> StartDecision:
+    """Move a start that lies outside of the log."""
+    wanted = chosen.offset
+    if wanted < bounds.log_start:
+        start = policy.next_offset(partition, wanted, bounds)
+        lost[LossReason.TRIMMED] = _unfinished(chosen, start)
+        chosen = skip_below(chosen, start)
+        why += f"; {wanted} was trimmed, the log starts at {bounds.log_start}"
+    elif wanted > bounds.end:
+        # The offsets named by the record belong to a log that is gone.
+        chosen = CommittedOffset(policy.next_offset(partition, wanted, bounds))
+        why += (
+            f"; {wanted} is above the log end {bounds.end}: the topic was re-created or"
+            f" cut, policy {policy.value!r}"
+        )
+    reason = f"{partition} starts at {chosen.offset}: {why}"
+    return StartDecision(chosen, reason, {k: n for k, n in lost.items() if n})
+
+
+def skip_below(committed: CommittedOffset, offset: int) -> CommittedOffset:
+    """The same progress, with everything below ``offset`` taken for done."""
+    done = RunList()
+    done.add(-1, max(offset, committed.offset))  # -1: never empty, also at offset 0
+    for start, end in committed.completed:
+        done.add(start, end)
+    (_, start), *beyond = done
+    return replace(committed, offset=start, completed=tuple(beyond))
+
+
+def _unfinished(committed: CommittedOffset, end: int) -> int:
+    """How many offsets below ``end`` are not done."""
+    done = RunList()
+    for run in committed.completed:
+        done.add(*run)
+    below = done.overlap(committed.offset, end)
+    return end - committed.offset - sum(high - low for low, high in below)
+
+
+def _is_behind(offset: int, position: int, max_offset_behind: int | None) -> bool:
+    return max_offset_behind is not None and position - offset > max_offset_behind
+
+
+def _written_by(stored: CommittedOffset, rules: StartRules) -> str:
+    if not stored.topology_id:
+        return ""
+    if stored.topology_id == rules.topology_id:
+        return " of this topology"
+    return f" of topology {stored.topology_id!r}"
+
+
+def _name(position: Position) -> str:
+    match position:
+        case AtOffset(offset):
+            return f"offset {offset}"
+        case AtTime(timestamp_ms):
+            return f"time {timestamp_ms} ms"
+        case _:
+            return type(position).__name__.lower()

@@ -1,0 +1,156 @@
+"""The unfinished records of one partition: in flight, waiting, given up, abandoned."""
+
+from __future__ import annotations
+
+from kafka_tx.model import CommittedOffset
+from kafka_tx.offsets.loss import LossReason
+from kafka_tx.offsets.plan import Counts
+from kafka_tx.offsets.retry import Failure, RetryQueue
+from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.runs import OffsetRuns
+from kafka_tx.offsets.window import Window
+
+
+class Unfinished:
+    """What is known of records that are emitted and not completed, and how it changes.
+
+    A pending record is in flight, waits for a retry, or is given up (answered for good,
+    and pending until the caller has put it somewhere safe). An *abandoned* record is
+    none of these: it was in flight when the commit stopped waiting for it, and is lost
+    only if it fails. Completions, give-ups and losses are counted
+    here.
+    """
+
+    __slots__ = ("_abandoned", "_counts", "_given_up", "_max_behind", "retry", "window")
+
+    def __init__(
+        self, start: CommittedOffset, rules: PartitionRules, counts: Counts
+    ) -> None:
+        self.window = Window(start.offset, start.completed)
+        self.retry = RetryQueue(rules.back_off)
+        self._max_behind = rules.max_offset_behind
+        self._counts = counts
+        self._given_up = OffsetRuns()
+        self._abandoned = {reason: OffsetRuns() for reason in LossReason}
+
+    @property
+    def abandoned(self) -> int:
+        """Abandoned offsets whose outcome is not known yet."""
+        return sum(len(runs) for runs in self._abandoned.values())
+
+    def in_flight(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The runs of ``[start, end)`` that are pending and do not wait for a retry."""
+        if end - start == 1:  # records mostly fail singly
+            is_pending = start in self.window.pending
+            is_waiting = start in self.retry.waiting
+            return [(start, end)] if is_pending and not is_waiting else []
+        return [
+            part
+            for run in self.window.pending.overlap(start, end)
+            for part in self.retry.waiting.gaps(*run)
+        ]
+
+    def complete_one(self, offset: int) -> bool:
+        """Complete a pending record; False, and nothing done, when it is not pending.
+
+        The way of nearly every acknowledgement, so it does as little as it can.
+        """
+        if not self.window.pending.discard(offset):
+            return False
+        self._counts.completed += 1
+        if self.retry and self.retry.knows(offset):
+            self._forget(offset, offset + 1)
+        if self._max_behind is not None:
+            self.abandon(offset - self._max_behind, LossReason.BEHIND)
+        return True
+
+    def complete(self, start: int, end: int) -> int:
+        """Complete what is pending or abandoned; returns how many offsets that are."""
+        done = self.window.pending.remove(start, end)
+        done += sum(runs.remove(start, end) for runs in self._abandoned.values())
+        self._forget(start, end)
+        self._counts.completed += done
+        if done and self._max_behind is not None:
+            self.abandon(end - 1 - self._max_behind, LossReason.BEHIND)
+        return done
+
+    def complete_holes(self, start: int, end: int) -> int:
+        """Complete pending offsets that have no record; returns how many."""
+        holes = self.window.take_hole(start, end)
+        self._forget(start, end)
+        self._counts.holes += holes
+        return holes
+
+    def fail(self, start: int, end: int, now_ms: int) -> list[Failure]:
+        """Send a run in flight to the retries; returns the parts that are given up.
+
+        What is too far behind is lost instead.
+        """
+        self._counts.failed += end - start
+        if self._max_behind is not None:
+            limit = min(end, self.window.emitted_to - self._max_behind)
+            if start < limit:
+                self.lose(start, limit, LossReason.BEHIND)
+                start = limit
+        given_up = [
+            part for part in self.retry.failed(start, end, now_ms) if not part.may_retry
+        ]
+        for part in given_up:
+            self._counts.given_up += self._given_up.add(part.start, part.end)
+        return given_up
+
+    def release(self, start: int, end: int, now_ms: int) -> None:
+        """Make a run in flight due again, except for what of it is given up."""
+        for part in list(self._given_up.gaps(start, end)):
+            self.retry.released(*part, now_ms)
+
+    # --- losing ---------------------------------------------------------------------
+
+    def lose(self, start: int, end: int, reason: LossReason) -> int:
+        """Drop what is pending in ``[start, end)`` for good; returns how many."""
+        lost = self.window.pending.remove(start, end)
+        self._forget(start, end)
+        self._counts.lost[reason] += lost
+        return lost
+
+    def abandon(self, below: int, reason: LossReason) -> None:
+        """Stop waiting for what is pending below an offset.
+
+        What waits for a retry is lost at once. What is in flight may yet complete.
+        """
+        pending = self.window.pending
+        first = pending.first
+        if first is None or first >= below:
+            return
+        for run in self.retry.waiting.overlap(first, below):
+            self._counts.lost[reason] += pending.remove(*run)
+        for run in pending.overlap(first, below):
+            self._abandoned[reason].add(*run)
+        pending.remove_below(below)
+        self._forget(first, below)
+
+    def lose_abandoned(self, start: int, end: int) -> int:
+        """Abandoned records failed after all; returns how many of them are lost."""
+        lost = 0
+        for reason, runs in self._abandoned.items():
+            dropped = runs.remove(start, end)
+            self._counts.lost[reason] += dropped
+            lost += dropped
+        return lost
+
+    def skip_to(self, offset: int, reason: LossReason) -> None:
+        """Emit nothing below ``offset``; what was not emitted is lost."""
+        self._counts.lost[reason] += self.window.skip_to(offset)
+
+    def cut(self, end: int, now_ms: int) -> None:
+        """Lose ``end`` and all above, and emit what is in flight below it again."""
+        self._counts.lost[LossReason.CUT] += self.window.cut(end)
+        self.retry.clear_from(end)
+        self._given_up = OffsetRuns()
+        for run in self.in_flight(0, end):
+            self.retry.released(*run, now_ms)
+
+    def _forget(self, start: int, end: int) -> None:
+        if self.retry:
+            self.retry.completed(start, end)
+            self._given_up.remove(start, end)

@@ -1,0 +1,223 @@
+"""The seams: what one room asks of another.
+
+Implementations never inherit from these; a conformance suite in ``tests/conformance``
+runs against all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from kafka_tx.model import (
+    CommittedOffset,
+    LogBounds,
+    OffsetRange,
+    Position,
+    Subscription,
+    TopicDescription,
+    TopicPartition,
+    Unavailable,
+)
+
+
+class Clock(Protocol):
+    """Time as the edges hand it to the core."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since the Unix epoch; may jump either way."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some point; never goes backwards."""
+        ...
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Wait so long, at the edges only."""
+        ...
+
+
+class Store(Protocol):
+    """The small durable state of one id: a flat map from path to text.
+
+    Paths are relative, ``/`` separated, without leading or trailing slash, of the
+    characters ``A-Z a-z 0-9 . _ - = /``. Values are text. Writes are atomic and fenced:
+    the store keeps an epoch for the id; a write with an older epoch changes nothing.
+    Safe to use from several threads. Never pickled: each process opens its own.
+    """
+
+    @property
+    def url(self) -> str:
+        """The address, without secrets: for texts and for commands people run."""
+        ...
+
+    @property
+    def id(self) -> str:
+        """Whose state this is."""
+        ...
+
+    def acquire(self) -> int:
+        """Become the owner: raise the stored epoch by one and return it (first 1).
+
+        Raises:
+            StateUnavailableError: The store does not answer.
+            StateError: The store refuses (permissions, read-only, wrong address).
+        """
+        ...
+
+    def epoch(self) -> int:
+        """The stored epoch now; 0 when the id was never acquired."""
+        ...
+
+    def read(self, prefix: str = "") -> dict[str, str]:
+        """Every path that begins with ``prefix`` and its value, in path order.
+
+        A consistent snapshot where the store can give one. An id without state: ``{}``.
+        """
+        ...
+
+    def get(self, path: str) -> str | None:
+        """One value, or None when the path does not exist."""
+        ...
+
+    def write(
+        self,
+        epoch: int,
+        put: Mapping[str, str],
+        delete: Iterable[str] = (),
+        *,
+        expect: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Set and delete all these paths in one atomic step, if ``epoch`` is current.
+
+        ``expect`` names paths and the values they must still have (None: absent); an
+        owner that writes from two processes keeps them from crossing with it. Deleting
+        a missing path is no error; a path that is both put and deleted is put. On any
+        error nothing was changed, except that a StateUnavailableError leaves it open
+        whether the write arrived: writes are therefore made so that doing them twice
+        is harmless.
+
+        Raises:
+            FencedError: The stored epoch is another than ``epoch``.
+            StateConflictError: A path of ``expect`` has another value.
+            StateUnavailableError: The store does not answer.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release connections. Calling it twice is harmless."""
+        ...
+
+
+class OffsetStore(Protocol):
+    """Committed offsets of one consumer, one record for each partition."""
+
+    def load(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The stored records; partitions without one are left out.
+
+        Raises:
+            StateCorruptedError: A record exists and cannot be read.
+            StateUnavailableError: The store does not answer.
+        """
+        ...
+
+    def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Write all of them at once; other partitions keep theirs.
+
+        Raises:
+            StateUnavailableError: The store does not answer; unknown whether it landed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release connections. Calling it twice is harmless."""
+        ...
+
+
+class ClusterView(Protocol):
+    """Topics, leaders and offsets as the cluster tells them, in few requests.
+
+    Requests are batched: the cost grows with the number of brokers, not of partitions.
+    """
+
+    def topics(self, wanted: Subscription) -> dict[str, TopicDescription]:
+        """The topics that exist now; absent ones are left out.
+
+        Raises:
+            BrokerUnavailableError: No broker answered in time; names the addresses.
+            AuthenticationError: Credentials, permission or TLS.
+        """
+        ...
+
+    def bounds(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LogBounds | Unavailable]:
+        """Log start and end of every asked partition, or why it cannot be had now.
+
+        Raises: as ``topics``.
+        """
+        ...
+
+    def offsets(
+        self, wanted: Mapping[TopicPartition, Position]
+    ) -> dict[TopicPartition, int | Unavailable | None]:
+        """Resolve positions to next offsets; None where no record matches a time.
+
+        Raises: as ``topics``.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release connections. Calling it twice is harmless."""
+        ...
+
+
+class RangeReader(Protocol):
+    """Reads exactly one range into Arrow record batches (runs on executors)."""
+
+    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield the readable records of the range in offset order.
+
+        Ends when the *position* has reached ``wanted.end``: holes (compaction, control
+        records, aborted transactions) are fine. Closing the iterator early releases
+        everything.
+
+        Raises:
+            OffsetOutOfRangeError: The range begins below the log start or lies beyond
+                the log end.
+            FetchError: No progress within the time-out.
+            AuthenticationError: Credentials, permission or TLS.
+        """
+        ...
+
+
+class PartitionCoordinator(Protocol):
+    """Knows which partitions exist and which of them are this task's."""
+
+    def my_managed_partitions(self) -> Sequence[TopicPartition]:
+        """This task's partitions, in assignment order."""
+        ...
+
+    def refresh(self) -> None:
+        """Look again. A failed or partial look changes nothing."""
+        ...
+
+
+class Meter(Protocol):
+    """Where measurements go. Never raises: a failing metric never fails a batch."""
+
+    def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Add to a counter of the catalogue."""
+        ...
+
+    def set(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge of the catalogue."""
+        ...
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Record one value in a histogram of the catalogue."""
+        ...

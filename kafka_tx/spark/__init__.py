@@ -1,0 +1,1 @@
+"""Spark: data source, listener, engine. Owns pyspark; only here camelCase."""

@@ -1,0 +1,76 @@
+"""What a failed Spark job means: replay the batch, or stop."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+
+from kafka_tx.errors import KafkaTxError, TransactionError
+from kafka_tx.model import TransactionAttempt
+
+_STOPPED = (
+    "SparkContext was shut down",
+    "stopped SparkContext",
+    "SparkContext or SparkSession should be created first",
+)
+_PYTHON = "org.apache.spark.api.python.PythonException"
+_TOO_LARGE = "spark.driver.maxResultSize"
+_REASON = re.compile(r"Job aborted due to stage failure: (?P<reason>[^\n]*)")
+_LONGEST_REASON = 500
+
+
+class JobLostError(KafkaTxError):
+    """A task, a Python worker or an executor was lost: the batch may be replayed."""
+
+    error_class = "KAFKA_TX_JOB_LOST"
+    retryable = True
+
+
+def job_failure(error: Exception, attempt: TransactionAttempt) -> KafkaTxError:
+    """What the exception of a Spark job means.
+
+    User code never raises through Spark: what it raises comes back as data. So what
+    comes here was lost on the way (``JobLostError``), or can never work.
+    """
+    if isinstance(error, KafkaTxError):
+        return error
+    text = str(error)
+    if _is_gone(error, text):
+        return TransactionError(
+            f"Spark was stopped while attempt {attempt} ran; start the topology again"
+            " with a new session, it goes on where it committed.",
+            txid=attempt.txid,
+        )
+    if _TOO_LARGE in text:
+        return TransactionError(
+            f"attempt {attempt} sends more to the driver than {_TOO_LARGE} allows."
+            " Emit less to components on the driver (aggregate before a global"
+            " grouping), make batches smaller, or raise that setting.",
+            txid=attempt.txid,
+        )
+    if _PYTHON in text or not isinstance(error, Py4JError):
+        return TransactionError(
+            f"the tasks of attempt {attempt} cannot run: {_last_lines(text)}\n"
+            "Executors need the same Python packages as the driver, kafka_tx included"
+            " (spark-submit --py-files, or installed).",
+            txid=attempt.txid,
+        )
+    return JobLostError(_reason(text), txid=attempt.txid)
+
+
+def _is_gone(error: Exception, text: str) -> bool:
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return True
+    return any(sign in text for sign in _STOPPED)
+
+
+def _reason(text: str) -> str:
+    found = _REASON.search(text)
+    return (found["reason"] if found else text)[:_LONGEST_REASON].strip()
+
+
+def _last_lines(text: str) -> str:
+    """The Python traceback in a Java one, or what there is."""
+    python = text.partition(_PYTHON)[2].partition("\n\tat ")[0] or text
+    return python[-4 * _LONGEST_REASON :].strip(": \n")

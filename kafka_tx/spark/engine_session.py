@@ -1,0 +1,97 @@
+"""What Spark's own settings mean for topologies: refused, or explained once."""
+
+from __future__ import annotations
+
+import logging
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.topology.graph import Placement
+from kafka_tx.topology.plan import Plan
+
+logger = logging.getLogger(__name__)
+
+_SOCKETS = "spark.python.unix.domain.socket.enabled"
+_explained: set[tuple[str, str]] = set()  # (application, setting)
+
+
+def check_session(spark: SparkSession, plan: Plan, max_pending: int) -> None:
+    """Refuse what cannot work; explain once per application what costs time.
+
+    Raises:
+        ConfigError: Spark Connect, pinned threads switched off, or speculation
+            together with committers on executors.
+    """
+    context = _context(spark)
+    conf = context.getConf()
+
+    def is_on(name: str, default: str) -> bool:
+        return str(conf.get(name, default)).lower() == "true"
+
+    commits_there = any(w.placement is Placement.EXECUTORS for w in plan.commit)
+    if is_on("spark.speculation", "false") and commits_there:
+        raise ConfigError.illegal(
+            "spark.speculation",
+            "true",
+            "false with committers on executors",
+            "Speculation would commit a batch in two tasks at once; switch it off, or"
+            " put the committers on the driver (.on_driver()).",
+        )
+    advice = {
+        _SOCKETS: None
+        if is_on(_SOCKETS, "false")
+        else "is off: each Spark job waits about 45 ms for delayed acknowledgements on"
+        " loopback sockets; set it to true when the session is made",
+        "spark.python.worker.reuse": None
+        if is_on("spark.python.worker.reuse", "true")
+        else "is off: each task starts a Python process of its own",
+        "spark.scheduler.mode": None
+        if not commits_there or max_pending == 1 or _mode(context) == "FAIR"
+        else "is FIFO: commit phases on executors wait behind the processing of later"
+        " batches; FAIR lets them overtake",
+        "spark.sql.adaptive.enabled": None
+        if not _has_frames(plan)
+        or str(spark.conf.get("spark.sql.adaptive.enabled", "true")) == "false"
+        else "is on: small DataFrame bolts run faster without adaptive execution",
+    }
+    for name, text in advice.items():
+        if text is not None:
+            _explain(context, name, text)
+
+
+def _context(spark: SparkSession) -> SparkContext:
+    if not hasattr(spark, "_jsparkSession"):
+        raise ConfigError.illegal(
+            "spark",
+            type(spark).__name__,
+            "a classic SparkSession",
+            "Topologies run RDDs, which Spark Connect does not have; the drop-in source"
+            " (format 'kafka_tx') works there.",
+        )
+    context = spark.sparkContext
+    gateway = type(context._gateway).__name__
+    if gateway != "ClientServer":
+        raise ConfigError.illegal(
+            "PYSPARK_PIN_THREAD",
+            "false",
+            "true (the default)",
+            "Without it the jobs of one attempt cannot be told from those of another.",
+        )
+    return context
+
+
+def _mode(context: SparkContext) -> str:
+    return str(context.getConf().get("spark.scheduler.mode", "FIFO")).upper()
+
+
+def _has_frames(plan: Plan) -> bool:
+    return any(s.placement is Placement.DATAFRAME for s in plan.stages.values())
+
+
+def _explain(context: SparkContext, name: str, text: str) -> None:
+    key = (context.applicationId, name)
+    if key not in _explained:
+        _explained.add(key)
+        logger.warning("%s %s", name, text)

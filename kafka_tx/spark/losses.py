@@ -1,0 +1,105 @@
+"""What to do when records the query still needs are gone: stop, or skip and count."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+
+from kafka_tx.errors import DataLossError
+from kafka_tx.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Skip = tuple[TopicPartition, str]
+"""A partition and the reason why offsets of it were jumped over."""
+
+
+class Losses:
+    """Reports lost records by the rule of ``failOnDataLoss``.
+
+    Data is lost when the log starts above a wanted offset, when a topic was deleted or
+    made anew. A gap inside the log is no loss: compaction and transaction markers make
+    them. Skipped offsets are counted by reason until ``take`` hands them out.
+    Source: Spark, KafkaMicroBatchStream.reportDataLoss (deviates: counts).
+    """
+
+    def __init__(self, *, fails: bool) -> None:
+        self._fails = fails
+        self._skipped: Counter[Skip] = Counter()
+
+    def take(self) -> dict[Skip, int]:
+        """Offsets skipped since the last call, by partition and reason."""
+        taken = dict(self._skipped)
+        self._skipped.clear()
+        return taken
+
+    def trimmed(self, partition: TopicPartition, wanted: int, log_start: int) -> None:
+        """Retention removed ``[wanted, log_start)``."""
+        self._report(
+            DataLossError(
+                "START_OFFSET_RESET",
+                f"Starting offset for {partition} was {wanted} but consumer reset to"
+                f" {log_start}.",
+                topic=partition.topic,
+                partition=partition.partition,
+                wanted=wanted,
+                available=log_start,
+            ),
+            {(partition, "retention"): log_start - wanted},
+        )
+
+    def skipped(self, partition: TopicPartition, wanted: int, first: int) -> None:
+        """Count ``[wanted, first)`` as skipped where skipping is the rule."""
+        self._skipped[partition, "retention"] += first - wanted
+        logger.warning("%s: [%d, %d) is gone and skipped", partition, wanted, first)
+
+    def recreated(self, partition: TopicPartition, wanted: int, end: int) -> None:
+        """The partition ends below the wanted offset, or its topic has another id."""
+        self._report(
+            DataLossError(
+                "PARTITION_OFFSET_CHANGED",
+                f"Partition {partition} offset was changed from {wanted} to {end}. This"
+                " could either be a user error that the start offset is set too high"
+                " and this is the first batch, or the topic was deleted and created"
+                " again, and some data may have been missed.",
+                topic=partition.topic,
+                partition=partition.partition,
+                wanted=wanted,
+                available=end,
+            ),
+            {},
+        )
+
+    def deleted(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions do not exist any more."""
+        gone = sorted(partitions)
+        if gone:
+            names = ", ".join(map(str, gone))
+            self._report(
+                DataLossError(
+                    "PARTITIONS_DELETED",
+                    f"Partitions {names} have been deleted.",
+                    partitions=[str(partition) for partition in gone],
+                ),
+                {},
+            )
+
+    def added_late(self, partition: TopicPartition, log_start: int) -> None:
+        """A partition that appeared while running does not begin at 0."""
+        self._report(
+            DataLossError(
+                "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+                f"Added partition {partition} starts from {log_start} instead of 0.",
+                topic=partition.topic,
+                partition=partition.partition,
+                available=log_start,
+            ),
+            {(partition, "retention"): log_start},
+        )
+
+    def _report(self, loss: DataLossError, skipped: dict[Skip, int]) -> None:
+        if self._fails:
+            raise loss
+        self._skipped.update(skipped)
+        logger.warning("%s", loss)

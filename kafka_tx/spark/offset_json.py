@@ -1,0 +1,181 @@
+"""The JSON of offsets: Spark's form, and ours inside it.
+
+Spark's Kafka source writes ``{"orders": {"0": 250}}``. With ``tx.id`` the same object
+carries one more member, ``_kafka_tx``, so that whoever holds an offset (the checkpoint,
+a progress report) knows which transaction ended there. The member is ignored where only
+offsets are wanted, so a copied offset is legal in ``startingOffsets``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import (
+    AtOffset,
+    Earliest,
+    Latest,
+    Position,
+    TopicPartition,
+)
+
+MARK = "_kafka_tx"
+
+LATEST, EARLIEST = -1, -2
+
+PER_PARTITION = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+TIMESTAMPS = '{"topicA":{"0":1700000000000},"topicB":{"0":1700000000000}}'
+ASSIGN = '{"topicA":[0,1],"topicB":[0,1]}'
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMark:
+    """Which transaction ends at an offset, and who planned it.
+
+    Attributes:
+        id: The query's ``tx.id``.
+        txid: The last transaction at or before this offset; 0 before the first.
+        epoch: The owner's epoch when it was planned.
+    """
+
+    id: str
+    txid: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """One offset of the source: the next position of every partition, and its mark."""
+
+    positions: Mapping[TopicPartition, int]
+    mark: TransactionMark | None = None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what ``to_json`` wrote, or an offset of Spark's own source."""
+        mark = data.get(MARK)
+        positions = flat({t: v for t, v in data.items() if t != MARK})
+        return cls(positions, TransactionMark(**mark) if mark else None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The dict Spark stores; topics and partitions ascending, as Spark's source."""
+        data: dict[str, Any] = nested(self.positions)
+        if self.mark is not None:
+            data[MARK] = asdict(self.mark)
+        return data
+
+
+def nested(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """``{"topic": {"0": value}}``, topics and partitions ascending."""
+    data: dict[str, dict[str, int]] = {}
+    for (topic, number), value in sorted(values.items()):
+        data.setdefault(topic, {})[str(number)] = value
+    return data
+
+
+def flat(data: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """What ``nested`` made of it."""
+    return {
+        TopicPartition(topic, int(number)): int(value)
+        for topic, values in data.items()
+        for number, value in values.items()
+    }
+
+
+def parse_positions(option: str, text: str) -> dict[TopicPartition, Position]:
+    """Read ``startingOffsets``/``endingOffsets`` JSON (-1 latest, -2 earliest).
+
+    Raises:
+        ConfigError: It is not of that form.
+    """
+    positions: dict[TopicPartition, Position] = {}
+    for partition, offset in _parse_numbers(option, text, PER_PARTITION).items():
+        if offset == LATEST:
+            positions[partition] = Latest()
+        elif offset == EARLIEST:
+            positions[partition] = Earliest()
+        elif offset >= 0:
+            positions[partition] = AtOffset(offset)
+        else:
+            raise ConfigError.illegal(
+                option,
+                offset,
+                f"an offset >= 0, -1 (latest) or -2 (earliest) for {partition}",
+            )
+    return positions
+
+
+def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
+    """Read a JSON of epoch milliseconds per partition.
+
+    Raises:
+        ConfigError: It is not of that form.
+    """
+    return _parse_numbers(option, text, TIMESTAMPS)
+
+
+def parse_assign(text: str) -> tuple[TopicPartition, ...]:
+    """Read the ``assign`` JSON.
+
+    Raises:
+        ConfigError: It is not of that form, or names no partition.
+    """
+    if not text.strip().startswith("{"):
+        raise ConfigError(
+            "No topicpartitions to assign as specified value for option 'assign' is"
+            f" '{text}'; expected e.g. {ASSIGN}",
+            option="assign",
+            value=text,
+        )
+    data = _load("assign", text, ASSIGN)
+    try:
+        found = [
+            TopicPartition(topic, _number(number))
+            for topic, numbers in data.items()
+            for number in numbers
+        ]
+    except (TypeError, ValueError):
+        raise _expected("assign", text, ASSIGN) from None
+    if not found or any(partition.partition < 0 for partition in found):
+        raise _expected("assign", text, ASSIGN)
+    return tuple(sorted(set(found)))
+
+
+def _parse_numbers(option: str, text: str, example: str) -> dict[TopicPartition, int]:
+    data = _load(option, text, example)
+    data.pop(MARK, None)
+    try:
+        return {
+            TopicPartition(topic, int(number)): _number(value)
+            for topic, partitions in data.items()
+            for number, value in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise _expected(option, text, example) from None
+
+
+def _number(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(value)
+    return value
+
+
+def _load(option: str, text: str, example: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError:
+        raise _expected(option, text, example) from None
+    if not isinstance(data, dict):
+        raise _expected(option, text, example)
+    return data
+
+
+def _expected(option: str, text: str, example: str) -> ConfigError:
+    return ConfigError(
+        f"option '{option}': Expected e.g. {example}, got {text}",
+        option=option,
+        value=text,
+    )

@@ -1,0 +1,206 @@
+"""From start and end rules to positions, with one batched offset request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kafka_tx.config import EndRule, FromCommitted, PerPartition, SourceConfig
+from kafka_tx.errors import BrokerUnavailableError, OffsetsError, UnknownTopicError
+from kafka_tx.model import (
+    AtTime,
+    Earliest,
+    Latest,
+    OffsetRange,
+    Position,
+    TopicDescription,
+    TopicPartition,
+    Topics,
+    Unavailable,
+)
+from kafka_tx.protocols import ClusterView
+
+Rule = Earliest | Latest | AtTime | PerPartition
+
+
+def assigned_partitions(
+    config: SourceConfig, found: Mapping[str, TopicDescription]
+) -> list[TopicPartition]:
+    """The partitions a new query begins with.
+
+    Raises:
+        UnknownTopicError: A topic or partition named by the user does not exist.
+    """
+    wanted = config.subscription
+    if isinstance(wanted, Topics):
+        missing: list[str] = [name for name in wanted.names if name not in found]
+    else:
+        existing = {p for topic in found.values() for p in topic.partitions}
+        named = getattr(wanted, "partitions", ())
+        missing = [str(partition) for partition in named if partition not in existing]
+        if named and not missing:
+            return sorted(named)
+    if missing:
+        brokers = config.kafka.get("bootstrap.servers", "")
+        raise UnknownTopicError(
+            f"not found on {brokers}: {', '.join(missing)}. Create it first, or correct"
+            " the option. (A topic without permission to describe it looks the same.)",
+            missing=missing,
+        )
+    return sorted(p for topic in found.values() for p in topic.partitions)
+
+
+def resolve(
+    config: SourceConfig,
+    view: ClusterView,
+    partitions: Iterable[TopicPartition],
+    rule: EndRule,
+    *,
+    starting: bool,
+) -> dict[TopicPartition, int]:
+    """Turn a rule into the next offset of every partition.
+
+    Raises:
+        OffsetsError: The rule names other partitions than there are, or no record
+            matches a start time.
+        BrokerUnavailableError: A partition does not answer.
+    """
+    wanted = _positions(list(partitions), rule, starting=starting)
+    answers = view.offsets(wanted)
+    unmatched = [p for p, answer in answers.items() if answer is None]
+    if unmatched:
+        _check_match(config, wanted, unmatched, starting=starting)
+        answers.update(view.offsets({p: Latest() for p in unmatched}))
+    return {
+        p: answer if isinstance(answer, int) else _unanswered(p, answer)
+        for p, answer in answers.items()
+    }
+
+
+def otherwise_of(
+    rule: FromCommitted, missing: Iterable[TopicPartition]
+) -> Earliest | Latest:
+    """Where partitions without a committed offset begin.
+
+    Raises:
+        OffsetsError: The rule is that they must have one.
+    """
+    if rule.otherwise is None:
+        raise OffsetsError(
+            "KAFKA_TX_NO_COMMITTED_OFFSET",
+            f"no committed offset in the store or the group for {_names(missing)}. Set"
+            " startingOffsets to committed:earliest or committed:latest for the first"
+            " run.",
+        )
+    return rule.otherwise
+
+
+def ranges_between(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> list[OffsetRange]:
+    """The ranges of a batch read.
+
+    Raises:
+        OffsetsError: A start lies beyond its end.
+    """
+    for partition, start in starts.items():
+        if start > ends[partition]:
+            raise OffsetsError(
+                "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+                f"The resolved start offset {start} is greater than the resolved end"
+                f" offset {ends[partition]} for topic {partition.topic} partition"
+                f" {partition.partition}. Lower startingOffsets or raise endingOffsets;"
+                " a time may resolve to a later offset than an offset given as number.",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+    return [OffsetRange(p, start, ends[p]) for p, start in sorted(starts.items())]
+
+
+def check_given(start: Rule, end: Rule) -> None:
+    """Compare two rules that name partitions, before anything is contacted.
+
+    Raises:
+        OffsetsError: They name different partitions, or a start beyond its end.
+    """
+    if not (isinstance(start, PerPartition) and isinstance(end, PerPartition)):
+        return
+    if start.positions.keys() != end.positions.keys():
+        raise OffsetsError(
+            "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET",
+            "The specified start offset and end offset should have the same"
+            " topic-partitions. Topic-partitions for start offset:"
+            f" {_names(start.positions)}, topic-partitions for end offset:"
+            f" {_names(end.positions)}.",
+        )
+    for partition, position in start.positions.items():
+        low = _comparable(position)
+        high = _comparable(end.positions[partition])
+        if low is not None and high is not None and low[0] == high[0] and low > high:
+            raise OffsetsError(
+                "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+                f"The specified start {low[0]} {low[1]} is greater than the end"
+                f" {high[0]} {high[1]} for topic {partition.topic} partition"
+                f" {partition.partition}.",
+            )
+
+
+def _comparable(position: Position) -> tuple[str, int] | None:
+    if isinstance(position, AtTime):
+        return "timestamp", position.timestamp_ms
+    if isinstance(position, Earliest | Latest):
+        return None
+    return "offset", position.offset
+
+
+def _positions(
+    partitions: list[TopicPartition], rule: EndRule, *, starting: bool
+) -> dict[TopicPartition, Position]:
+    if not isinstance(rule, PerPartition):
+        return dict.fromkeys(partitions, rule)
+    if set(partitions) != set(rule.positions):
+        times = any(isinstance(p, AtTime) for p in rule.positions.values())
+        side = "start" if starting else "end"
+        raise OffsetsError(
+            "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+            if times
+            else "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+            f"Partitions specified for Kafka {side} offsets don't match what are"
+            " assigned. Name every partition that exists and no other. Use -1 for"
+            f" latest, -2 for earliest. Specified: {_names(rule.positions)} Assigned:"
+            f" {_names(partitions)}",
+        )
+    return dict(rule.positions)
+
+
+def _check_match(
+    config: SourceConfig,
+    wanted: Mapping[TopicPartition, Position],
+    unmatched: list[TopicPartition],
+    *,
+    starting: bool,
+) -> None:
+    if starting and config.start_without_match == "error":
+        partition = unmatched[0]
+        position = wanted[partition]
+        time = position.timestamp_ms if isinstance(position, AtTime) else position
+        raise OffsetsError(
+            "KAFKA_TX_NO_OFFSET_FOR_TIMESTAMP",
+            "No offset matched from request of topic-partition"
+            f" {partition} and timestamp {time}. Set startingOffsetsByTimestampStrategy"
+            " to latest to begin at the end there.",
+            topic=partition.topic,
+            partition=partition.partition,
+        )
+
+
+def _unanswered(partition: TopicPartition, answer: Unavailable | None) -> int:
+    reason = answer.reason if answer else "no offset"
+    raise BrokerUnavailableError(
+        f"offset of {partition} cannot be had now: {reason}. Is its leader up?",
+        topic=partition.topic,
+        partition=partition.partition,
+    )
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return "{" + ", ".join(str(partition) for partition in sorted(partitions)) + "}"

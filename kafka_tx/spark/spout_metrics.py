@@ -1,0 +1,130 @@
+"""Measures what partition managers counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from kafka_tx.metrics import catalogue
+from kafka_tx.metrics.metric import Metric
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import TopicPartition
+from kafka_tx.offsets.manager import PartitionManager
+
+
+class SpoutMetrics:
+    """Tells the registry of one spout's partitions (the topology's thread).
+
+    Partitions that are not there any more are forgotten.
+
+    Attributes:
+        timed_out: Failures by time-out, by partition.
+        skipped: Records given up without a dead letter, by partition.
+        written: Dead letters, by partition.
+    """
+
+    def __init__(self, id: str, registry: MetricsRegistry) -> None:  # noqa: A002
+        self._id = id
+        self._registry = registry
+        self._told: dict[tuple[TopicPartition, str, str], float] = {}
+        self._former: dict[PartitionManager, dict[str, int]] = {}
+        self._totals: Counter[tuple[TopicPartition, str]] = Counter()
+        self.timed_out: Counter[TopicPartition] = Counter()
+        self.skipped: Counter[TopicPartition] = Counter()
+        self.written: Counter[TopicPartition] = Counter()
+
+    def update(self, managers: Iterable[PartitionManager], now_ms: int) -> None:
+        """Bring everything up to date; ``now_ms`` is monotonic."""
+        open_now = set(managers)
+        for manager in open_now:
+            self._gauges(manager, now_ms)
+            self._counters(manager)
+        closed = self._former.keys() - open_now
+        for manager in closed:
+            del self._former[manager]
+        kept = {manager.topic_partition for manager in open_now}
+        gone = {manager.topic_partition for manager in closed} - kept
+        if gone:
+            self._registry.forget(self._id, gone)
+
+    def fetched(self, facts: Mapping[str, object], names: Iterable[str]) -> None:
+        """Fetches took so long; ``names`` are the partitions' text forms."""
+        for name in names:
+            told = facts.get(name)
+            took_ms = told.get("fetch_ms", ()) if isinstance(told, dict) else ()
+            topic, _, number = name.rpartition("-")
+            for each_ms in took_ms:
+                self._registry.observe(
+                    catalogue.FETCH_DURATION.name,
+                    each_ms / 1000,
+                    id=self._id,
+                    topic=topic,
+                    partition=number,
+                )
+
+    def totals(self) -> Mapping[str, int]:
+        """What all partitions counted since the start, by word."""
+        found: Counter[str] = Counter()
+        for (_, word), count in self._totals.items():
+            found[word] += count
+        for word, counted in (
+            ("skipped", self.skipped),
+            ("dead_letters", self.written),
+        ):
+            found[word] = sum(counted.values())
+        return found
+
+    def _gauges(self, manager: PartitionManager, now_ms: int) -> None:
+        since_ms = manager.oldest_pending_since_ms
+        age_s = 0.0 if since_ms is None else max(0, now_ms - since_ms) / 1000
+        values = {
+            catalogue.EMITTED_OFFSET: manager.emitted_to,
+            catalogue.COMPLETED_OFFSET: manager.last_completed_offset,
+            catalogue.PENDING_RECORDS: manager.pending,
+            catalogue.RETRY_RECORDS: manager.waiting,
+            catalogue.OLDEST_PENDING_AGE: age_s,
+        }
+        at = manager.topic_partition
+        for metric, value in values.items():
+            labels = {"topic": at.topic, "partition": str(at.partition)}
+            self._registry.set(metric.name, value, id=self._id, **labels)
+
+    def _counters(self, manager: PartitionManager) -> None:
+        at, counts = manager.topic_partition, manager.counts
+        now = {
+            "emitted": counts.emitted,
+            "completed": counts.completed,
+            "failed": counts.failed,
+            "retried": counts.retried,
+            "given_up": counts.given_up,
+            "lost": sum(counts.lost.values()),
+        }
+        before = self._former.get(manager, {})
+        for word, count in now.items():
+            self._totals[at, word] += count - before.get(word, 0)
+        self._former[manager] = now
+        total = {word: self._totals[at, word] for word in now}
+        buried = self.skipped[at] + self.written[at]
+        self._tell(at, catalogue.EMITTED_RECORDS, total["emitted"])
+        self._tell(at, catalogue.COMPLETED_RECORDS, total["completed"] - buried)
+        failed = total["failed"] - self.timed_out[at]
+        self._tell(at, catalogue.FAILED_RECORDS, failed, "failed")
+        self._tell(at, catalogue.FAILED_RECORDS, self.timed_out[at], "timed_out")
+        self._tell(at, catalogue.RETRIED_RECORDS, total["retried"])
+        self._tell(at, catalogue.INELIGIBLE_RECORDS, total["given_up"])
+        self._tell(at, catalogue.DEAD_LETTERS, self.written[at])
+        self._tell(at, catalogue.LOST_RECORDS, total["lost"], "retention")
+        self._tell(at, catalogue.LOST_RECORDS, self.skipped[at], "retry_limit")
+
+    def _tell(
+        self, at: TopicPartition, metric: Metric, total: int, reason: str = ""
+    ) -> None:
+        key = (at, metric.name, reason)
+        more = total - self._told.get(key, 0)
+        if more <= 0:
+            return
+        self._told[key] = total
+        labels = {"topic": at.topic, "partition": str(at.partition)}
+        if reason:
+            labels["reason"] = reason
+        self._registry.add(metric.name, more, id=self._id, **labels)

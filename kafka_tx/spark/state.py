@@ -1,0 +1,119 @@
+"""Results of ``for_each_transaction`` that count once: maps, tables, Delta."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from kafka_tx.config import check_id
+from kafka_tx.errors import ConfigError
+from kafka_tx.sql.tables import append_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from kafka_tx.model import TransactionAttempt
+    from kafka_tx.sql.maps import NonTransactionalMap
+    from kafka_tx.sql.reducers import Reducer
+
+
+def update_map(
+    df: DataFrame,
+    attempt: TransactionAttempt,
+    state: NonTransactionalMap,
+    *,
+    key: str = "key",
+    value: str = "value",
+    reducer: Reducer = "sum",
+    order: str | None = None,
+) -> bool:
+    """Count a batch into a map (driver), one row a key brought there where it can be.
+
+    ``sum``, ``count``, ``max``, ``min``, and ``last`` with ``order`` are computed on
+    executors. ``last`` without ``order`` and functions bring every row to the driver,
+    in the order of Spark's partitions: records of one Kafka partition keep theirs.
+
+    Args:
+        df: The batch. Rows without a key are an error: filter them.
+        attempt: Of the batch.
+        state: An ``OpaqueMap`` for ``tx.mode=opaque``, else a ``TransactionalMap``.
+        key: Column of the keys.
+        value: Column of the values; ``count`` needs none.
+        reducer: As of ``map.update``.
+        order: Column by which ``last`` is the last of a key, such as ``offset`` where
+            all records of a key are in one partition.
+
+    Returns:
+        False where the txid was counted already and nothing was written.
+
+    Raises: as ``map.update``; also what Spark raises.
+    """
+    if order is not None and reducer != "last":
+        raise ConfigError.illegal("order", order, "None, except with reducer 'last'")
+    keys = F.col(key).alias("key")
+    if callable(reducer) or (reducer == "last" and order is None):
+        rows = df.select(keys, F.col(value).alias("value"))
+    elif reducer == "count":
+        rows = df.groupBy(keys).agg(F.count("*").alias("value"))
+    elif reducer == "last":
+        rows = df.groupBy(keys).agg(F.max_by(value, order).alias("value"))
+    elif reducer in {"sum", "max", "min"}:
+        merged = getattr(F, reducer)(value)
+        rows = df.groupBy(keys).agg(merged.alias("value"))
+    else:
+        rows = df.select(keys)  # the map names what is legal
+    return state.update(
+        attempt, rows.toArrow(), "sum" if reducer == "count" else reducer
+    )
+
+
+def append_once(
+    df: DataFrame,
+    attempt: TransactionAttempt,
+    url: str,
+    table: str,
+    *,
+    opaque: bool = False,
+) -> bool:
+    """Append a batch's rows to a table of a SQL database, once (driver).
+
+    The rows pass through the driver's memory: the txid is checked and written in the
+    same database transaction as all of them.
+
+    Args:
+        df: The batch.
+        attempt: Of the batch.
+        url: Any SQLAlchemy URL.
+        table: Made from the columns of ``df`` where it is missing.
+        opaque: For ``tx.mode=opaque``: rows also get a column ``txid``, and a replay
+            replaces the rows of the earlier attempt.
+
+    Returns:
+        False where the txid was there already and nothing was written.
+
+    Raises:
+        OutOfOrderError: A later txid is stored.
+        FencedError: Opaque: a later attempt of the txid is stored.
+        ConfigError: The name is not legal or of another kind, or a column's type has
+            no counterpart.
+        StateUnavailableError: The database does not answer; the batch may be replayed.
+        StateError: The database refuses.
+    """
+    return append_rows(url, table, attempt, df.toArrow(), opaque=opaque)
+
+
+def delta_options(tx_id: str, attempt: TransactionAttempt) -> dict[str, str]:
+    """Options of ``df.write.format("delta")`` that make Delta skip a replayed batch.
+
+    They follow the txid, which goes on in a new checkpoint; Spark's batch id begins
+    again there, and Delta would skip new batches as old ones. What a txid held when it
+    was written first is what counts, so use it with a transactional source.
+
+    Raises:
+        ConfigError: ``tx_id`` is no legal ``tx.id``.
+    """
+    return {
+        "txnAppId": f"kafka_tx.{check_id(tx_id)}",
+        "txnVersion": str(attempt.txid),
+    }

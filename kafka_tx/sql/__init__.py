@@ -1,0 +1,1 @@
+"""SQL: store, counted-once maps and tables. Owns sqlalchemy."""

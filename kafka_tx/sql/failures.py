@@ -1,0 +1,110 @@
+"""What a database's errors mean to us: try again, cannot be had, or damaged."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sqlalchemy import exc
+from sqlalchemy.engine import URL
+
+from kafka_tx.errors import StateCorruptedError, StateError, StateUnavailableError
+
+_SQLITE_LATER = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL")
+_SQLITE_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+_SQLSTATE_LATER = ("08", "40", "53", "55P03", "57")
+_SQLSTATE_REFUSED = ("28", "3D", "42501", "25006")
+_MYSQL_REFUSED = (1044, 1045, 1049, 1142)
+_REFUSED_TEXTS = ("authentication failed", "no pg_hba.conf", '" does not exist')
+
+
+def translate(error: exc.SQLAlchemyError, url: URL) -> StateError:
+    """Our error for one of SQLAlchemy's; the text names the address and what to do."""
+    store = url.render_as_string(hide_password=True)
+    reason = _reason(error, url)
+    orig = getattr(error, "orig", None)
+    if url.get_backend_name() == "sqlite":
+        return _of_sqlite(orig, url, store, reason)
+    if _is_refused(error, orig):
+        return StateError(
+            f"the database {store} refuses: {reason}. Check user, password, database"
+            " name and the user's right to create and write tables",
+            store=store,
+        )
+    if _is_for_later(error, orig):
+        return StateUnavailableError(
+            f"the database {store} does not answer: {reason}", store=store
+        )
+    return StateError(f"the database {store} failed: {reason}", store=store)
+
+
+def _of_sqlite(
+    orig: BaseException | None, url: URL, store: str, reason: str
+) -> StateError:
+    name = getattr(orig, "sqlite_errorname", "")
+    if name.startswith(_SQLITE_LATER):
+        advice = " (is the disk full?)" if name == "SQLITE_FULL" else ""
+        return StateUnavailableError(
+            f"the store {store} cannot be used now: {reason}{advice}", store=store
+        )
+    if name.startswith(_SQLITE_DAMAGED):
+        return StateCorruptedError(
+            f"the file of store {store} is damaged or no SQLite database: {reason}."
+            " Nothing was changed. Put back a copy of it, or name another file",
+            store=store,
+            path=url.database,
+            reason=reason,
+        )
+    return StateError(
+        f"the store {store} cannot be opened or written: {reason}."
+        f" {_what_is_wrong_with(url.database)}",
+        store=store,
+        path=url.database,
+    )
+
+
+def _what_is_wrong_with(file: str | None) -> str:
+    """Look at the file and its directory, and say what to do."""
+    path = Path(file or "")
+    folder = path.parent
+    if not folder.is_dir():
+        return f"Directory {folder} does not exist: create it, or choose another store"
+    if path.is_dir():
+        return f"{path} is a directory: name a file in it"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return (
+            f"Directory {folder} is not writable for this user, and SQLite keeps files"
+            " beside its own there: grant it, or choose another store"
+        )
+    return f"Is {path} writable for this user? Grant it, or choose another store"
+
+
+def _is_refused(error: exc.SQLAlchemyError, orig: BaseException | None) -> bool:
+    code = _sqlstate(orig)
+    if code:
+        return code.startswith(_SQLSTATE_REFUSED)
+    if orig is not None and orig.args and orig.args[0] in _MYSQL_REFUSED:
+        return True
+    return any(text in str(error) for text in _REFUSED_TEXTS)
+
+
+def _is_for_later(error: exc.SQLAlchemyError, orig: BaseException | None) -> bool:
+    code = _sqlstate(orig)
+    if code:
+        return code.startswith(_SQLSTATE_LATER)
+    if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
+        return True
+    return isinstance(
+        error, exc.OperationalError | exc.InterfaceError | exc.TimeoutError
+    )
+
+
+def _sqlstate(orig: BaseException | None) -> str:
+    return getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None) or ""
+
+
+def _reason(error: exc.SQLAlchemyError, url: URL) -> str:
+    """The driver's own sentence, without SQL, parameters or the password."""
+    text = str(getattr(error, "orig", None) or error).strip().replace("\n", " ")
+    password = url.password
+    return text.replace(str(password), "***") if password else text

@@ -1,0 +1,47 @@
+"""Which ids a database holds state of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+
+from kafka_tx.errors import StateError
+from kafka_tx.sql.engine import Database
+from kafka_tx.sql.store import STATE
+
+
+def stored_ids(url: str) -> list[str]:
+    """Every id with at least one record, ascending. Makes nothing, changes nothing.
+
+    Raises:
+        ConfigError: The URL cannot be used.
+        StateUnavailableError: The database does not answer or is locked.
+        StateCorruptedError: The file is damaged or no database.
+        StateError: There is no such SQLite file, or the database refuses.
+    """
+    database = Database(url)
+    _must_exist(database)
+    try:
+        with database.reading(sa.MetaData()) as connection:
+            if not sa.inspect(connection).has_table(STATE.name):
+                return []
+            found = connection.scalars(sa.select(STATE.c.id).distinct())
+            return sorted(found)
+    finally:
+        database.close()
+
+
+def _must_exist(database: Database) -> None:
+    """Connecting would make a missing SQLite file."""
+    file = make_url(database.url).database
+    if database.dialect != "sqlite" or not file or file.startswith("file:"):
+        return
+    if not Path(file).exists():
+        raise StateError(
+            f"there is no store {database.url}: the file does not exist. A job makes"
+            " it on its first run, where its option tx.store says; a relative path"
+            " begins in the folder the job was started in.",
+            store=database.url,
+        )

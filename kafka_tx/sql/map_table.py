@@ -1,0 +1,133 @@
+"""The table of a map: ``key`` and ``value``, and what a replay needs beside them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+from sqlalchemy.sql import quoted_name
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.sql.columns import LONG_TEXT
+from kafka_tx.sql.progress import progress_table
+
+LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
+
+BYTEWISE = "C"
+"""PostgreSQL's collation by code point: the order of SQLite and of Arrow."""
+
+_KEYS: dict[type, sa.types.TypeEngine[Any]] = {
+    str: sa.Text()
+    .with_variant(sa.Text(collation=BYTEWISE), "postgresql")
+    .with_variant(
+        mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin"),
+        *("mysql", "mariadb"),
+    ),
+    int: sa.BigInteger(),
+    bytes: sa.LargeBinary().with_variant(mysql.VARBINARY(255), "mysql", "mariadb"),
+}
+_VALUES: dict[type, sa.types.TypeEngine[Any]] = {
+    int: sa.BigInteger(),
+    float: sa.Double(),
+    str: LONG_TEXT.with_variant(sa.Text(collation=BYTEWISE), "postgresql"),
+    bytes: sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"),
+}
+_ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary()}
+_SQLITE_STORES = {int: "integer", float: "real", str: "text", bytes: "blob"}
+
+
+@dataclass(frozen=True)
+class MapTable:
+    """One map's table.
+
+    Attributes:
+        table: ``key``, ``value``, from transactional on ``txid``, opaque ``previous``.
+        progress: ``kafka_tx_progress`` in the same database.
+        key_type: Arrow's type of keys.
+        value_type: Arrow's type of values.
+    """
+
+    table: sa.Table
+    progress: sa.Table
+    key_type: pa.DataType
+    value_type: pa.DataType
+
+    @property
+    def metadata(self) -> sa.MetaData:
+        """Both tables."""
+        return self.table.metadata
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether rows keep the value before the last transaction."""
+        return "previous" in self.table.c
+
+    @property
+    def has_txid(self) -> bool:
+        """Whether rows keep the last transaction."""
+        return "txid" in self.table.c
+
+
+def map_table(name: str, kind: str, key: type, value: type) -> MapTable:
+    """Describe the table; nothing is made in a database yet.
+
+    Raises:
+        ConfigError: The name, the key's or the value's type is not one of the legal.
+    """
+    check_table_name(name)
+    _check_type("key", key, _KEYS)
+    _check_type("value", value, _VALUES)
+    metadata = sa.MetaData()
+    is_opaque = kind == "opaque map"
+    columns: list[sa.schema.SchemaItem] = [
+        sa.Column("key", _KEYS[key], primary_key=True, autoincrement=False),
+        sa.Column("value", _VALUES[value], nullable=is_opaque),
+        _stored_as("value", value),
+    ]
+    if is_opaque:
+        columns += [sa.Column("previous", _VALUES[value])]
+        removed = sa.Index(
+            f"{name}_removed", "key", sqlite_where=sa.text("value IS NULL")
+        )
+        removed.dialect_options["postgresql"]["where"] = sa.text("value IS NULL")
+        where = ("sqlite", "postgresql")  # others would keep an index of every row
+        removed.ddl_if(dialect=where)  # type: ignore[arg-type] # a tuple is legal
+        columns += [removed]
+    if kind != "plain map":
+        columns += [sa.Column("txid", sa.BigInteger, nullable=False)]
+    quoted = quoted_name(name, quote=True)
+    table = sa.Table(quoted, metadata, *columns, sqlite_with_rowid=False)
+    progress = progress_table(metadata)
+    return MapTable(table, progress, _ARROW[key], _ARROW[value])
+
+
+def check_table_name(name: str, option: str = "name") -> str:
+    """Return the name if every database can have such a table.
+
+    Raises:
+        ConfigError: It cannot, or it is a table of ours.
+    """
+    if not LEGAL_NAME.fullmatch(name) or name.lower().startswith("kafka_tx_"):
+        raise ConfigError.illegal(
+            option,
+            name,
+            "a table's name: a letter or _, then up to 59 letters, digits or _; not"
+            " beginning with kafka_tx_",
+        )
+    return name
+
+
+def _check_type(option: str, given: type, legal: dict[type, Any]) -> None:
+    if given not in legal:
+        names = ", ".join(kind.__name__ for kind in legal)
+        raise ConfigError.illegal(option, given, names)
+
+
+def _stored_as(column: str, kind: type) -> sa.schema.SchemaItem:
+    """SQLite stores what fits no integer as a float; better an error."""
+    legal = f"typeof({column}) IN ('{_SQLITE_STORES[kind]}', 'null')"
+    return sa.CheckConstraint(legal).ddl_if(dialect="sqlite")

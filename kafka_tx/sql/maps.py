@@ -1,0 +1,242 @@
+"""Maps in a SQL database whose every batch counts once.
+
+Source: Storm, TransactionalMap, OpaqueMap, NonTransactionalMap and SnapshottableMap
+(deviates: the txid belongs to the whole batch, not to each key; an opaque replay takes
+back every key of the earlier attempt, not only those it writes again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.sql.engine import Database
+from kafka_tx.sql.map_batch import MapBatch, forget_removed, revert, values_of
+from kafka_tx.sql.map_table import map_table
+from kafka_tx.sql.progress import Progress
+from kafka_tx.sql.reducers import Reducer
+from kafka_tx.sql.values import OpaqueValue, TransactionalValue
+
+
+class NonTransactionalMap:
+    """A map that counts a replay again: for tests, caches and idempotent reducers.
+
+    One table with the columns ``key`` and ``value``, made on first use. An object can
+    be pickled; each process opens connections of its own. Threads may share one.
+
+    Args:
+        url: Any SQLAlchemy URL, ``sqlite:///file`` or
+            ``postgresql://user:password@host/database``.
+        name: Of the table.
+        key: ``str``, ``int`` or ``bytes``.
+        value: ``int`` (64 bits), ``float``, ``str`` or ``bytes``.
+
+    Raises:
+        ConfigError: An argument is not legal.
+    """
+
+    kind: ClassVar[str] = "plain map"
+
+    def __init__(
+        self, url: str, name: str, *, key: type = str, value: type = int
+    ) -> None:
+        self._given = (url, name, key, value)
+        self._to = map_table(name, self.kind, key, value)
+        self._database = Database(url, option="url")
+        self._progress = Progress(
+            self._to.progress, name, self.kind, is_opaque=self._to.is_opaque
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._database.url!r}, {self.name!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_made_again, (type(self), *self._given))
+
+    @property
+    def name(self) -> str:
+        """Of the map and its table."""
+        return self._to.table.name
+
+    def update(
+        self,
+        attempt: TransactionAttempt,
+        table: pa.Table | pa.RecordBatch,
+        reducer: Reducer = "sum",
+    ) -> bool:
+        """Count a whole batch, in one database transaction with its txid.
+
+        Several updates of one batch belong into ``with map.batch(attempt)``: a second
+        call for the same txid is a replay.
+
+        Args:
+            attempt: Of the batch.
+            table: Columns ``key`` and ``value`` (``count`` needs no values), a key any
+                number of times.
+            reducer: ``sum``, ``count`` (rows), ``max``, ``min``: null values are left
+                out; ``last``: a null value removes the key; or a function (value so far
+                or None, row's value) → new value or None, called row by row.
+
+        Returns:
+            False where the txid was counted already and nothing was written.
+
+        Raises:
+            OutOfOrderError: A later txid is stored.
+            FencedError: Opaque: a later attempt of the txid is stored.
+            ConfigError: Rows or reducer do not fit, or the name is of another kind.
+            StateUnavailableError: The database does not answer or is locked; unknown
+                whether the batch arrived; the same attempt may try again.
+            StateCorruptedError: The file is damaged or no database.
+            StateError: The database refuses: rights, path, a sum of more than 64 bits.
+        """
+        with self.batch(attempt) as batch:
+            batch.update(table, reducer)
+        return not batch.is_counted
+
+    def remove(self, attempt: TransactionAttempt, keys: Iterable[Any]) -> bool:
+        """Remove keys, as a batch of its own; a replay can undo it. As ``update``."""
+        with self.batch(attempt) as batch:
+            batch.remove(keys)
+        return not batch.is_counted
+
+    @contextmanager
+    def batch(self, attempt: TransactionAttempt) -> Iterator[MapBatch]:
+        """Several writes of one batch, in one database transaction with its txid.
+
+        Raises: as ``update``.
+        """
+        with self._database.writing(self._to.metadata) as connection:
+            yield self._entered(connection, attempt)
+
+    def get(self, keys: Iterable[Any]) -> dict[Any, Any]:
+        """The values of those keys that are there, as last committed.
+
+        Raises:
+            StateUnavailableError: The database does not answer or is locked.
+            StateError: The database refuses.
+        """
+        with self._database.reading(self._to.metadata) as connection:
+            return values_of(connection, self._to, keys)
+
+    def to_arrow(self) -> pa.Table:
+        """The whole map: columns ``key`` (ascending) and ``value``.
+
+        Raises: as ``get``.
+        """
+        columns = self._to.table.c
+        query = sa.select(columns.key, columns.value).where(columns.value.is_not(None))
+        with self._database.reading(self._to.metadata) as connection:
+            rows = connection.execute(query.order_by(columns.key)).all()
+        keys, values = zip(*rows, strict=True) if rows else ((), ())
+        return pa.table(
+            {
+                "key": pa.array(keys, self._to.key_type),
+                "value": pa.array(values, self._to.value_type),
+            }
+        )
+
+    def close(self) -> None:
+        """Release connections. Calling it twice is harmless; a later call reopens."""
+        self._database.close()
+
+    def _entered(
+        self, connection: sa.Connection, attempt: TransactionAttempt
+    ) -> MapBatch:
+        return MapBatch(connection, self._to, attempt.txid)
+
+
+class TransactionalMap(NonTransactionalMap):
+    """A map for batches whose replay holds the same records: a replay is skipped.
+
+    Beside ``key`` and ``value`` each row tells its last ``txid``; the last attempt of
+    the whole map is a row of ``kafka_tx_progress``. One map has one writer: tasks that
+    write side by side need a map (a name) each.
+    """
+
+    kind: ClassVar[str] = "transactional map"
+
+    def entries(self, keys: Iterable[Any]) -> dict[Any, TransactionalValue[Any]]:
+        """The keys' values with the last txid counted in each.
+
+        Raises: as ``get``.
+        """
+        with self._database.reading(self._to.metadata) as connection:
+            return {
+                row["key"]: TransactionalValue(row["value"], row["txid"])
+                for row in self._rows(connection, keys)
+            }
+
+    def last_attempt(self) -> TransactionAttempt:
+        """The attempt that wrote last; 0:0 before the first.
+
+        Raises: as ``get``, and ConfigError where the name is of another kind.
+        """
+        with self._database.reading(self._to.metadata) as connection:
+            return self._progress.stored(connection)
+
+    def _rows(
+        self, connection: sa.Connection, keys: Iterable[Any]
+    ) -> Iterator[sa.RowMapping]:
+        query = sa.select(self._to.table)
+        wanted = list(keys)
+        for begin in range(0, len(wanted), 500):
+            some = query.where(self._to.table.c.key.in_(wanted[begin : begin + 500]))
+            yield from connection.execute(some).mappings()
+
+    def _entered(
+        self, connection: sa.Connection, attempt: TransactionAttempt
+    ) -> MapBatch:
+        is_counted = self._progress.enter(connection, attempt)
+        return MapBatch(connection, self._to, attempt.txid, is_counted=is_counted)
+
+
+class OpaqueMap(TransactionalMap):
+    """A map for batches whose replay may hold other records.
+
+    Each row also keeps the value ``previous`` to its last txid. A replay first takes
+    back all that the earlier attempt wrote, also when it holds nothing itself: open a
+    batch for an empty replay too.
+    """
+
+    kind: ClassVar[str] = "opaque map"
+
+    def entries(  # type: ignore[override]
+        self, keys: Iterable[Any]
+    ) -> dict[Any, OpaqueValue[Any]]:
+        """The keys' values, what they were before, and the last transaction of each.
+
+        A removed key is there until the next transaction, with the value None.
+
+        Raises: as ``get``.
+        """
+        with self._database.reading(self._to.metadata) as connection:
+            last = self._progress.stored(connection)
+            return {
+                row["key"]: OpaqueValue(
+                    row["value"],
+                    row["previous"],
+                    row["txid"],
+                    last.attempt_id if row["txid"] == last.txid else 0,
+                )
+                for row in self._rows(connection, keys)
+            }
+
+    def _entered(
+        self, connection: sa.Connection, attempt: TransactionAttempt
+    ) -> MapBatch:
+        if self._progress.enter(connection, attempt):
+            revert(connection, self._to, attempt.txid)
+        else:
+            forget_removed(connection, self._to)
+        return MapBatch(connection, self._to, attempt.txid)
+
+
+def _made_again(
+    made: type[NonTransactionalMap], url: str, name: str, key: type, value: type
+) -> NonTransactionalMap:
+    return made(url, name, key=key, value=value)

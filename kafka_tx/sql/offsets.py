@@ -1,0 +1,114 @@
+"""Committed offsets in a SQL database: one row for each partition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+import sqlalchemy as sa
+
+from kafka_tx.config import check_id
+from kafka_tx.errors import StateCorruptedError
+from kafka_tx.model import Broker, CommittedOffset, TopicPartition
+from kafka_tx.sql.columns import LONG_TEXT, exact_text
+from kafka_tx.sql.engine import Database
+from kafka_tx.sql.upsert import upsert
+from kafka_tx.transactions import records
+from kafka_tx.transactions.refusals import unpicklable
+
+_TABLES = sa.MetaData()
+
+OFFSETS = sa.Table(
+    "kafka_tx_offsets",
+    _TABLES,
+    sa.Column("id", exact_text(200), primary_key=True),
+    sa.Column("topic", exact_text(249), primary_key=True),
+    sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("next_offset", sa.BigInteger, nullable=False),
+    sa.Column("completed", LONG_TEXT, nullable=False),
+    sa.Column("topology_id", LONG_TEXT, nullable=False),
+    sa.Column("topology_name", LONG_TEXT, nullable=False),
+    sa.Column("broker_host", LONG_TEXT, nullable=False),
+    sa.Column("broker_port", sa.Integer, nullable=False),
+)
+
+
+class SqlOffsetStore:
+    """An OffsetStore in any database that SQLAlchemy reaches; keeps everything."""
+
+    def __init__(self, url: str, id: str) -> None:  # noqa: A002 - the seam's word
+        self._id = check_id(id)
+        self._database = Database(url)
+
+    def __repr__(self) -> str:
+        return f"SqlOffsetStore({self._database.url!r}, {self._id!r})"
+
+    def __reduce__(self) -> NoReturn:
+        unpicklable(self)
+
+    def load(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The stored records; partitions without one are left out.
+
+        Raises:
+            StateCorruptedError: A record makes no sense, or the file is damaged.
+            StateUnavailableError: The database does not answer or is locked.
+            StateError: The database refuses: rights, path, password, disk.
+        """
+        wanted = set(partitions)
+        query = sa.select(OFFSETS).where(
+            OFFSETS.c.id == self._id, OFFSETS.c.topic.in_({p.topic for p in wanted})
+        )
+        with self._database.reading(_TABLES) as connection:
+            rows = connection.execute(query).mappings().all()
+        stored = {TopicPartition(row["topic"], row["partition"]): row for row in rows}
+        return {p: self._read(p, row) for p, row in stored.items() if p in wanted}
+
+    def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Write all of them in one database transaction; other partitions keep theirs.
+
+        Raises:
+            StateUnavailableError: The database does not answer or is locked; unknown
+                whether it landed.
+            StateError: The database refuses: rights, path, password, disk.
+        """
+        rows = [
+            {
+                "id": self._id,
+                "topic": topic,
+                "partition": partition,
+                "next_offset": offset.offset,
+                "completed": json.dumps(offset.completed, separators=(",", ":")),
+                "topology_id": offset.topology_id,
+                "topology_name": offset.topology_name,
+                "broker_host": offset.broker.host if offset.broker else "",
+                "broker_port": offset.broker.port if offset.broker else 0,
+            }
+            for (topic, partition), offset in offsets.items()
+        ]
+        with self._database.writing(_TABLES) as connection:
+            upsert(connection, OFFSETS, rows)
+
+    def close(self) -> None:
+        """Release connections. Calling it twice is harmless."""
+        self._database.close()
+
+    def _read(self, partition: TopicPartition, row: sa.RowMapping) -> CommittedOffset:
+        host, port = row["broker_host"], row["broker_port"]
+        try:
+            return CommittedOffset(
+                offset=row["next_offset"],
+                completed=tuple((s, e) for s, e in json.loads(row["completed"])),
+                topology_id=row["topology_id"],
+                topology_name=row["topology_name"],
+                broker=Broker(host, port) if host else None,
+            )
+        except (ValueError, TypeError) as error:
+            raise self._corrupted(partition, str(error)) from None
+
+    def _corrupted(self, partition: TopicPartition, reason: str) -> StateCorruptedError:
+        return records.corrupted(
+            reason, path=str(partition), store=self._database.url, id=self._id
+        )

@@ -1,0 +1,199 @@
+"""The store in a SQL database: SQLite in a file, PostgreSQL, or what SQLAlchemy knows.
+
+Two tables hold every id: ``kafka_tx_state`` (id, path, value) and ``kafka_tx_owner``
+(id, epoch). Every write locks the owner's row first, so writers of one id come one
+after the other and the epoch cannot move under them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import NoReturn
+
+import sqlalchemy as sa
+
+from kafka_tx.config import check_id
+from kafka_tx.errors import StateConflictError
+from kafka_tx.sql.columns import LONG_TEXT, exact_text
+from kafka_tx.sql.engine import Database
+from kafka_tx.sql.upsert import upsert
+from kafka_tx.transactions.records import MAX_PATH_LENGTH, check_path, check_value
+from kafka_tx.transactions.refusals import conflict, fenced, unpicklable
+
+_TABLES = sa.MetaData()
+
+STATE = sa.Table(
+    "kafka_tx_state",
+    _TABLES,
+    sa.Column("id", exact_text(200), primary_key=True),
+    sa.Column("path", exact_text(MAX_PATH_LENGTH), primary_key=True),
+    sa.Column("value", LONG_TEXT, nullable=False),
+)
+OWNER = sa.Table(
+    "kafka_tx_owner",
+    _TABLES,
+    sa.Column("id", exact_text(200), primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+)
+
+_PATHS_PER_STATEMENT = 500
+
+
+class SqlStore:
+    """A Store in any database that SQLAlchemy reaches.
+
+    SQLite: a file, made on first use, in WAL mode and synchronised on every write; a
+    writer waits up to 10 s for another. Values are stored as given, up to the
+    database's limit (1 GB and more).
+    """
+
+    def __init__(self, url: str, id: str) -> None:  # noqa: A002 - the seam's word
+        self._id = check_id(id)
+        self._database = Database(url)
+
+    def __repr__(self) -> str:
+        return f"SqlStore({self.url!r}, {self._id!r})"
+
+    def __reduce__(self) -> NoReturn:
+        unpicklable(self)
+
+    @property
+    def url(self) -> str:
+        """The address without the password; a SQLite file with its whole path."""
+        return self._database.url
+
+    @property
+    def id(self) -> str:
+        """Whose state this is."""
+        return self._id
+
+    def acquire(self) -> int:
+        """Raise the stored epoch by one and return it.
+
+        Raises:
+            StateUnavailableError: The database does not answer or is locked.
+            StateCorruptedError: The file is damaged or no database.
+            StateError: The database refuses: rights, path, password, disk.
+        """
+        try:
+            return self._raise_epoch()
+        except StateConflictError:  # somebody else made the row; now it can be locked
+            return self._raise_epoch()
+
+    def epoch(self) -> int:
+        """The stored epoch; 0 when the id was never acquired.
+
+        Raises: as ``acquire``.
+        """
+        with self._database.reading(_TABLES) as connection:
+            query = sa.select(OWNER.c.epoch).where(OWNER.c.id == self._id)
+            return connection.scalar(query) or 0
+
+    def read(self, prefix: str = "") -> dict[str, str]:
+        """Every path that begins with ``prefix``, in path order: a snapshot.
+
+        Raises: as ``acquire``.
+        """
+        query = sa.select(STATE.c.path, STATE.c.value).where(STATE.c.id == self._id)
+        if prefix:  # roughly; some databases take upper case for lower case here
+            query = query.where(STATE.c.path.startswith(prefix, autoescape=True))
+        with self._database.reading(_TABLES) as connection:
+            rows = connection.execute(query).all()
+        return {path: v for path, v in sorted(rows) if path.startswith(prefix)}
+
+    def get(self, path: str) -> str | None:
+        """One value, or None.
+
+        Raises: as ``acquire``, and ConfigError for an illegal path.
+        """
+        with self._database.reading(_TABLES) as connection:
+            return self._values(connection, [check_path(path)]).get(path)
+
+    def write(
+        self,
+        epoch: int,
+        put: Mapping[str, str],
+        delete: Iterable[str] = (),
+        *,
+        expect: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Set and delete all these paths in one database transaction.
+
+        Raises:
+            ConfigError: A path or value that no store can hold.
+            FencedError: The stored epoch is another than ``epoch``.
+            StateConflictError: A path of ``expect`` has another value.
+            StateUnavailableError: The database does not answer or is locked; unknown
+                whether the write arrived.
+            StateCorruptedError: The file is damaged or no database.
+            StateError: The database refuses: rights, path, password, disk.
+        """
+        gone = [check_path(path) for path in delete]
+        rows = [
+            {"id": self._id, "path": check_path(p), "value": check_value(p, value)}
+            for p, value in put.items()
+        ]
+        with self._database.writing(_TABLES) as connection:
+            stored = self._locked_epoch(connection) or 0
+            if stored != epoch or not stored:
+                raise fenced(self, held=epoch, stored=stored)
+            self._check_expected(connection, expect or {})
+            for some in _chunks(gone):
+                connection.execute(
+                    sa.delete(STATE).where(
+                        STATE.c.id == self._id, STATE.c.path.in_(some)
+                    )
+                )
+            upsert(connection, STATE, rows)
+
+    def close(self) -> None:
+        """Release connections. Calling it twice is harmless."""
+        self._database.close()
+
+    def _raise_epoch(self) -> int:
+        with self._database.writing(_TABLES) as connection:
+            stored = self._locked_epoch(connection)
+            if stored is None:
+                return self._first_epoch(connection)
+            connection.execute(
+                sa.update(OWNER).where(OWNER.c.id == self._id).values(epoch=stored + 1)
+            )
+            return stored + 1
+
+    def _locked_epoch(self, connection: sa.Connection) -> int | None:
+        """The stored epoch, ours to change until the transaction ends."""
+        query = sa.select(OWNER.c.epoch).where(OWNER.c.id == self._id)
+        return connection.scalar(query.with_for_update())
+
+    def _first_epoch(self, connection: sa.Connection) -> int:
+        try:
+            connection.execute(sa.insert(OWNER).values(id=self._id, epoch=1))
+        except sa.exc.IntegrityError as error:
+            raise conflict(self, OWNER.name) from error
+        return 1
+
+    def _check_expected(
+        self, connection: sa.Connection, expect: Mapping[str, str | None]
+    ) -> None:
+        found = self._values(connection, [check_path(path) for path in expect])
+        for path, value in expect.items():
+            if found.get(path) != value:
+                raise conflict(self, path)
+
+    def _values(self, connection: sa.Connection, paths: list[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for some in _chunks(paths):
+            rows = connection.execute(
+                sa.select(STATE.c.path, STATE.c.value).where(
+                    STATE.c.id == self._id, STATE.c.path.in_(some)
+                )
+            )
+            found.update((path, value) for path, value in rows)
+        return found
+
+
+def _chunks(paths: Iterable[str]) -> Iterable[list[str]]:
+    rest = iter(paths)
+    while some := list(islice(rest, _PATHS_PER_STATEMENT)):
+        yield some

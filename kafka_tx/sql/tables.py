@@ -1,0 +1,152 @@
+"""Rows appended to a table once, with the txid in the same database transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.sql import quoted_name
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.sql.columns import LONG_TEXT
+from kafka_tx.sql.engine import Database
+from kafka_tx.sql.map_table import check_table_name
+from kafka_tx.sql.merge import copy_rows
+from kafka_tx.sql.progress import Progress, progress_table
+
+TXID = "txid"
+"""The column that an opaque table has beside the rows' own."""
+
+ROWS_PER_INSERT = 10_000
+
+_UTC = pa.timestamp("us", "UTC")
+_KINDS: tuple[tuple[str, sa.types.TypeEngine[Any]], ...] = (
+    ("is_boolean", sa.Boolean()),
+    ("is_integer", sa.BigInteger()),
+    ("is_floating", sa.Double()),
+    ("is_string", LONG_TEXT),
+    ("is_large_string", LONG_TEXT),
+    ("is_binary", sa.LargeBinary()),
+    ("is_large_binary", sa.LargeBinary()),
+    ("is_date", sa.Date()),
+)
+
+
+def append_rows(
+    url: str,
+    table: str,
+    attempt: TransactionAttempt,
+    rows: pa.Table,
+    *,
+    opaque: bool = False,
+) -> bool:
+    """Append a batch's rows unless its txid is in the table already.
+
+    A missing table is made from the rows' types; one that exists must have their
+    columns by name. SQLite has no exact decimals: they are stored as text there, and
+    timestamps in UTC.
+
+    Args:
+        url: Any SQLAlchemy URL.
+        table: Its name; one job appends to it through here.
+        attempt: Of the batch.
+        rows: Any number, also none.
+        opaque: A replay may hold other rows: each row carries its txid in a column
+            ``txid``, and a replay replaces the rows of the earlier attempt.
+
+    Returns:
+        False where the txid was there already and nothing was written.
+
+    Raises:
+        OutOfOrderError: A later txid is stored.
+        FencedError: Opaque: a later attempt of the txid is stored.
+        ConfigError: The name is not legal or of another kind, or a column's type has
+            no counterpart.
+        StateUnavailableError: The database does not answer or is locked; unknown
+            whether the rows arrived; the same attempt may try again.
+        StateError: The database refuses: rights, path, a missing column.
+    """
+    check_table_name(table, "table")
+    database = Database(url, option="url")
+    metadata = sa.MetaData()
+    progress = Progress(
+        progress_table(metadata),
+        table,
+        "opaque table" if opaque else "transactional table",
+        is_opaque=opaque,
+    )
+    rows = _plain(rows, database.dialect)
+    if opaque:
+        rows = _with_txid(rows, attempt.txid)
+    to = _described(table, metadata, rows.schema, opaque=opaque)
+    try:
+        with database.writing(metadata) as connection:
+            is_replay = progress.enter(connection, attempt)
+            if is_replay and not opaque:
+                return False
+            if is_replay:
+                connection.execute(sa.delete(to).where(to.c[TXID] == attempt.txid))
+            _insert(connection, to, rows)
+            return True
+    finally:
+        database.close()
+
+
+def _insert(connection: sa.Connection, to: sa.Table, rows: pa.Table) -> None:
+    dialect = connection.dialect
+    if dialect.name == "postgresql" and dialect.driver == "psycopg":
+        copy_rows(connection, to.name, rows)
+        return
+    for some in rows.to_batches(max_chunksize=ROWS_PER_INSERT):
+        if len(some):
+            connection.execute(sa.insert(to), some.to_pylist())
+
+
+def _described(
+    table: str, metadata: sa.MetaData, schema: pa.Schema, *, opaque: bool
+) -> sa.Table:
+    columns = [
+        sa.Column(quoted_name(field.name, quote=True), _kind_of(field))
+        for field in schema
+    ]
+    index = [sa.Index(f"{table}_{TXID}", TXID)] if opaque else []
+    return sa.Table(quoted_name(table, quote=True), metadata, *columns, *index)
+
+
+def _kind_of(field: pa.Field) -> sa.types.TypeEngine[Any]:
+    if pa.types.is_timestamp(field.type):
+        return sa.DateTime(timezone=field.type.tz is not None)
+    if pa.types.is_decimal(field.type):
+        return sa.Numeric(field.type.precision, field.type.scale)
+    for is_kind, kind in _KINDS:
+        if getattr(pa.types, is_kind)(field.type):
+            return kind
+    raise ConfigError(
+        f"column '{field.name}' is {field.type}, for which SQL databases have no common"
+        " type. Select its members, or to_json of it",
+        option=field.name,
+        value=str(field.type),
+    )
+
+
+def _plain(rows: pa.Table, dialect: str) -> pa.Table:
+    """The rows in types that every driver writes alike."""
+    for index, field in enumerate(rows.schema):
+        wanted = field.type
+        if pa.types.is_timestamp(wanted) and wanted.tz is not None:
+            wanted = _UTC
+        if pa.types.is_decimal(wanted) and dialect == "sqlite":
+            wanted = pa.string()
+        if wanted != field.type:
+            rows = rows.set_column(index, field.name, rows.column(index).cast(wanted))
+    return rows
+
+
+def _with_txid(rows: pa.Table, txid: int) -> pa.Table:
+    if TXID in rows.column_names:
+        raise ConfigError.illegal(
+            "table", TXID, f"other columns: '{TXID}' is written by append_once"
+        )
+    return rows.append_column(TXID, pa.array([txid] * len(rows), pa.int64()))

@@ -1,0 +1,44 @@
+"""Writing rows whether or not they exist, in the words of each database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+
+def upsert(
+    connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Insert ``rows``, or overwrite those whose primary key exists.
+
+    Every row names every column; no key comes twice. Runs in the caller's transaction.
+    A database without a word for it (not SQLite, PostgreSQL, MySQL, MariaDB) gets a
+    DELETE of the keys and an INSERT.
+    """
+    if not rows:
+        return
+    keys = [column.name for column in table.primary_key]
+    others = [column.name for column in table.columns if column.name not in keys]
+    dialect = connection.dialect.name
+    if dialect in {"sqlite", "postgresql"}:
+        module = sqlite if dialect == "sqlite" else postgresql
+        insert = module.insert(table)
+        connection.execute(
+            insert.on_conflict_do_update(
+                index_elements=keys, set_={n: insert.excluded[n] for n in others}
+            ),
+            rows,
+        )
+    elif dialect in {"mysql", "mariadb"}:
+        added = mysql.insert(table)
+        connection.execute(
+            added.on_duplicate_key_update({n: added.inserted[n] for n in others}), rows
+        )
+    else:
+        same = sa.and_(*(table.c[n] == sa.bindparam(f"key_{n}") for n in keys))
+        gone = [{f"key_{n}": row[n] for n in keys} for row in rows]
+        connection.execute(sa.delete(table).where(same), gone)
+        connection.execute(sa.insert(table), rows)

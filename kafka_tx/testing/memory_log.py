@@ -1,0 +1,266 @@
+"""A Kafka cluster in memory."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from kafka_tx.errors import OffsetOutOfRangeError, UnknownTopicError
+from kafka_tx.kafka.decode import arrow_schema
+from kafka_tx.model import (
+    Assigned,
+    AtOffset,
+    AtTime,
+    Broker,
+    Earliest,
+    Latest,
+    LogBounds,
+    OffsetRange,
+    Position,
+    Subscription,
+    TopicDescription,
+    TopicPartition,
+    TopicPattern,
+    Topics,
+    Unavailable,
+)
+
+MEMORY_BROKER = Broker("memory", 9092, 0)
+_NO_LEADER = Unavailable("no leader")
+
+
+class MemoryRecord(NamedTuple):
+    """One record of a ``MemoryLog``."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+
+
+@dataclass(slots=True)
+class _Partition:
+    """``[log_start, end)``, of which only ``records`` (ascending) can be read."""
+
+    leader: Broker | None
+    log_start: int = 0
+    end: int = 0
+    records: list[MemoryRecord] = field(default_factory=list)
+
+    def keep(self, low: int, high: int) -> None:
+        self.records = self.between(low, high)
+
+    def between(self, low: int, high: int) -> list[MemoryRecord]:
+        start = bisect_left(self.records, low, key=_offset)
+        return self.records[start : bisect_left(self.records, high, key=_offset)]
+
+
+class MemoryLog:
+    """A Kafka cluster in memory.
+
+    Args:
+        topics: Names and numbers of partitions; all empty, all with a leader.
+    """
+
+    def __init__(self, topics: Mapping[str, int]) -> None:
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._ids: dict[str, str] = {}
+        self._made = 0
+        for topic, partitions in topics.items():
+            self.create(topic, partitions)
+
+    # --- what happens to it ---------------------------------------------------------
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Create a topic, or create it again: with another id and empty."""
+        self.delete(topic)
+        self._made += 1
+        self._ids[topic] = f"id-{self._made}"
+        self.add_partitions(topic, partitions)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, if it exists."""
+        self._ids.pop(topic, None)
+        for partition in [p for p in self._partitions if p.topic == topic]:
+            del self._partitions[partition]
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Let a topic have ``total`` partitions; those it has are left as they are."""
+        for number in range(total):
+            partition = TopicPartition(topic, number)
+            self._partitions.setdefault(partition, _Partition(MEMORY_BROKER))
+
+    def append(
+        self,
+        partition: TopicPartition,
+        *values: bytes | None,
+        key: bytes | None = None,
+        timestamp_ms: int = 0,
+    ) -> int:
+        """Append records; returns the offset after the last one."""
+        log = self._log(partition)
+        for value in values:
+            log.records.append(MemoryRecord(log.end, key, value, timestamp_ms))
+            log.end += 1
+        return log.end
+
+    def append_hole(self, partition: TopicPartition, offsets: int = 1) -> int:
+        """Use up offsets without a record, as markers and aborted records do."""
+        self._log(partition).end += offsets
+        return self._log(partition).end
+
+    def compact(self, partition: TopicPartition, offsets: Iterable[int]) -> None:
+        """Remove single records; their offsets become holes."""
+        log, gone = self._log(partition), set(offsets)
+        log.records = [record for record in log.records if record.offset not in gone]
+
+    def trim(self, partition: TopicPartition, log_start: int) -> None:
+        """Remove what is below ``log_start``, as retention does."""
+        log = self._log(partition)
+        log.log_start = min(max(log.log_start, log_start), log.end)
+        log.keep(log.log_start, log.end)
+
+    def cut(self, partition: TopicPartition, end: int) -> None:
+        """Remove ``end`` and all above, as an unclean leader election does."""
+        log = self._log(partition)
+        log.end = min(log.end, max(end, log.log_start))
+        log.keep(log.log_start, log.end)
+
+    def set_leader(self, partition: TopicPartition, leader: Broker | None) -> None:
+        """Move a partition to another leader, or leave it without one."""
+        self._log(partition).leader = leader
+
+    # --- ClusterView ----------------------------------------------------------------
+
+    def topics(self, wanted: Subscription) -> dict[str, TopicDescription]:
+        """The topics that exist and are wanted."""
+        return {
+            topic: TopicDescription(
+                topic,
+                {
+                    partition.partition: log.leader
+                    for partition, log in self._partitions.items()
+                    if partition.topic == topic
+                },
+                topic_id,
+            )
+            for topic, topic_id in self._ids.items()
+            if _is_wanted(topic, wanted)
+        }
+
+    def bounds(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LogBounds | Unavailable]:
+        """Log start and end; unavailable without a leader, or when it is absent."""
+        found: dict[TopicPartition, LogBounds | Unavailable] = {}
+        for partition in partitions:
+            log = self._partitions.get(partition)
+            if log is None:
+                found[partition] = Unavailable("unknown topic or partition")
+            elif log.leader is None:
+                found[partition] = _NO_LEADER
+            else:
+                found[partition] = LogBounds(log.log_start, log.end)
+        return found
+
+    def offsets(
+        self, wanted: Mapping[TopicPartition, Position]
+    ) -> dict[TopicPartition, int | Unavailable | None]:
+        """Positions as next offsets; None where no record is that late."""
+        found: dict[TopicPartition, int | Unavailable | None] = {}
+        for partition, bounds in self.bounds(wanted).items():
+            if isinstance(bounds, Unavailable):
+                found[partition] = bounds
+                continue
+            match wanted[partition]:
+                case Earliest():
+                    found[partition] = bounds.log_start
+                case Latest():
+                    found[partition] = bounds.end
+                case AtOffset(offset):
+                    found[partition] = offset
+                case AtTime(timestamp_ms):
+                    found[partition] = self._at(partition, timestamp_ms)
+        return found
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    # --- RangeReader ----------------------------------------------------------------
+
+    def records(self, wanted: OffsetRange) -> list[MemoryRecord]:
+        """The records of a range, in offset order.
+
+        Raises:
+            OffsetOutOfRangeError: It begins below the log start or ends beyond the end.
+            UnknownTopicError: There is no such partition.
+        """
+        log = self._log(wanted.topic_partition)
+        if wanted.start < log.log_start or wanted.end > log.end:
+            raise OffsetOutOfRangeError(
+                f"{wanted} is not within the log [{log.log_start}, {log.end})",
+                topic=wanted.topic_partition.topic,
+                partition=wanted.topic_partition.partition,
+                wanted=wanted.start,
+                log_start=log.log_start,
+                log_end=log.end,
+            )
+        return log.between(wanted.start, wanted.end)
+
+    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """The records of a range as one Arrow batch; none when it holds no record.
+
+        Raises: as ``records``.
+        """
+        records = self.records(wanted)
+        if not records:
+            return
+        partition, count = wanted.topic_partition, len(records)
+        columns: list[list[Any]] = [
+            [record.key for record in records],
+            [record.value for record in records],
+            [partition.topic] * count,
+            [partition.partition] * count,
+            [record.offset for record in records],
+            [record.timestamp_ms * 1_000 for record in records],
+            [0] * count,
+        ]
+        schema = arrow_schema(include_headers=False)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(column, kind.type)
+                for column, kind in zip(columns, schema, strict=True)
+            ],
+            schema=schema,
+        )
+
+    def _at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
+        for record in self._log(partition).records:
+            if record.timestamp_ms >= timestamp_ms:
+                return record.offset
+        return None
+
+    def _log(self, partition: TopicPartition) -> _Partition:
+        try:
+            return self._partitions[partition]
+        except KeyError:
+            raise UnknownTopicError(f"the memory log has no {partition}") from None
+
+
+def _offset(record: MemoryRecord) -> int:
+    return record.offset
+
+
+def _is_wanted(topic: str, wanted: Subscription) -> bool:
+    match wanted:
+        case Topics(names):
+            return topic in names
+        case TopicPattern(pattern):
+            return re.fullmatch(pattern, topic) is not None
+        case Assigned(partitions):
+            return any(partition.topic == topic for partition in partitions)

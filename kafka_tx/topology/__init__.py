@@ -1,0 +1,1 @@
+"""Topologies: spouts, bolts, groupings and the validated graph."""

@@ -1,0 +1,146 @@
+"""One chunk of records through an at-least-once topology, from end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.graph import Placement
+from kafka_tx.topology.jobs import Engine, TaskJob, addressee
+from kafka_tx.topology.messages import (
+    BatchFailed,
+    BatchStopped,
+    Message,
+    RootsFailed,
+    TreeReport,
+)
+from kafka_tx.topology.phases import Phase
+from kafka_tx.topology.plan import Plan, TaskId
+from kafka_tx.topology.record_tasks import RecordPacket, RecordSource, RecordTask
+from kafka_tx.topology.trees import NO_ROOTS
+from kafka_tx.transactions.root_blocks import BlockLedger, Ended
+
+
+@dataclass(frozen=True)
+class RecordJob(TaskJob):
+    """A job whose tasks track rows back to their records.
+
+    Attributes:
+        records: What each spout reads, by its component.
+    """
+
+    records: Mapping[str, RecordSource] = field(default_factory=dict)
+
+    def _run(self, task: TaskId, messages: Iterator[Message]) -> Iterator[Message]:
+        packets = (m for m in messages if isinstance(m, RecordPacket))
+        source = self.records.get(task.stage)
+        return RecordTask(self.plan, task, self.attempt).process(packets, source)
+
+
+@dataclass
+class Chunk:
+    """What became of a chunk of records.
+
+    Attributes:
+        plan: Of the topology.
+        attempt: The number of the chunk, and which try it is.
+        failure: None, or why the chunk could not be worked off: after a ``BatchFailed``
+            all of its records are to be replayed. Nothing else here counts then.
+        reports: Of all tasks.
+    """
+
+    plan: Plan
+    attempt: TransactionAttempt
+    failure: BatchFailed | BatchStopped | None = None
+    reports: list[TreeReport] = field(default_factory=list)
+    _waiting: dict[TaskId, list[Message]] = field(default_factory=dict)
+
+    def accept(self, messages: Iterable[Message]) -> None:
+        """Keep what is for a task, collect what is for the driver."""
+        for message in messages:
+            match message:
+                case TreeReport():
+                    self.reports.append(message)
+                case BatchFailed() | BatchStopped():
+                    self.failure = self.failure or message
+                case _:
+                    task = addressee(self.plan, message)
+                    assert task is not None
+                    self._waiting.setdefault(task, []).append(message)
+
+    def take(self, tasks: Iterable[TaskId]) -> tuple[Message, ...]:
+        """What waits for these tasks; it waits no more."""
+        return tuple(m for task in tasks for m in self._waiting.pop(task, ()))
+
+    @property
+    def failed(self) -> list[RootsFailed]:
+        """The records that bolts failed, and why; a record may be there repeatedly."""
+        return [failed for report in self.reports for failed in report.failed]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the spouts found out."""
+        return {name: f for r in self.reports for name, f in r.facts.items()}
+
+    def settle(self, ledger: BlockLedger) -> Ended:
+        """Tell the acker's ledger everything; return the trees that ended by it.
+
+        The roots of the chunk must have been begun in the ledger before.
+        """
+        ended = [end for report in self.reports for end in _settled(report, ledger)]
+        return Ended(
+            np.concatenate([NO_ROOTS, *(end.completed for end in ended)]),
+            np.concatenate([NO_ROOTS, *(end.failed for end in ended)]),
+        )
+
+
+def run_chunk(
+    plan: Plan,
+    attempt: TransactionAttempt,
+    records: Mapping[str, RecordSource],
+    engine: Engine,
+) -> Chunk:
+    """Work off a chunk of records (driver, a thread of its own).
+
+    Args:
+        plan: Of the topology.
+        attempt: The number of the chunk as txid, and which try it is.
+        records: What each spout reads.
+        engine: Runs the tasks of executors.
+
+    Raises:
+        Exception: Whatever the engine raises when it cannot run a job.
+    """
+    chunk = Chunk(plan, attempt)
+    for placement, together in groupby(plan.processing, lambda wave: wave.placement):
+        waves = tuple(together)
+        tasks = [task for wave in waves for task in wave.task_ids]
+        if placement is Placement.EXECUTORS:
+            inbox = chunk.take(tasks)
+            job = RecordJob(
+                plan, Phase.PROCESSING, waves, attempt, None, inbox, records
+            )
+            chunk.accept(engine.run_tasks(job))
+        else:
+            for task in tasks:
+                packets = [p for p in chunk.take([task]) if isinstance(p, RecordPacket)]
+                chunk.accept(RecordTask(plan, task, attempt).process(packets))
+        if chunk.failure is not None:
+            break
+    return chunk
+
+
+def _settled(report: TreeReport, ledger: BlockLedger) -> Iterator[Ended]:
+    for first, end in report.completed:
+        yield ledger.init(np.arange(first, end), np.zeros(end - first, np.uint64))
+    if len(report.begun):
+        yield ledger.init(report.begun, report.begun_edges)
+    if len(report.acked):
+        yield ledger.ack(report.acked, report.acked_edges)
+    for failed in report.failed:
+        yield ledger.fail(failed.roots)

@@ -1,0 +1,63 @@
+"""How an exception in a task becomes word to the driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from traceback import format_exception
+from types import TracebackType
+
+from kafka_tx.errors import ComponentError, FailedException, KafkaTxError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.messages import BatchFailed, BatchStopped
+
+_HERE = str(Path(__file__).parent)
+
+
+def failure_of(
+    error: Exception,
+    attempt: TransactionAttempt,
+    component: str,
+    task: int,
+    *,
+    is_spout: bool,
+) -> BatchFailed | BatchStopped:
+    """Replay, or stop, and why.
+
+    A ``FailedException`` asks for a replay. So does a retryable error while a spout
+    reads: brokers come back. What else a spout raises of our own errors (records that
+    are gone) stops the topology as it is; any other error as a ``ComponentError``.
+    """
+    if isinstance(error, FailedException):
+        return BatchFailed(attempt, component, task, error.message)
+    if is_spout and isinstance(error, KafkaTxError):
+        if error.retryable:
+            return BatchFailed(attempt, component, task, str(error))
+        error.add_note(f"in component '{component}', task {task}, attempt {attempt}")
+        return BatchStopped(attempt, error)
+    return BatchStopped(attempt, component_error(error, attempt, component, task))
+
+
+def component_error(
+    error: Exception, attempt: TransactionAttempt, component: str, task: int
+) -> ComponentError:
+    """The error as the handle raises it: where it was, and the user's traceback."""
+    lines = format_exception(type(error), error, _users_part(error.__traceback__))
+    text = "".join(lines)
+    return ComponentError(
+        f"component '{component}', task {task}, failed in txid {attempt.txid} (attempt"
+        f" {attempt.attempt_id}): {type(error).__name__}: {error}\n{text}",
+        component=component,
+        task=task,
+        txid=attempt.txid,
+        attempt_id=attempt.attempt_id,
+        traceback=text,
+        cause=error if isinstance(error, KafkaTxError) else None,
+    )
+
+
+def _users_part(frames: TracebackType | None) -> TracebackType | None:
+    """From the first frame that is not of this room; all of it if there is none."""
+    users = frames
+    while users and users.tb_frame.f_code.co_filename.startswith(_HERE):
+        users = users.tb_next
+    return users or frames

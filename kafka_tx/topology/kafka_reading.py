@@ -1,0 +1,95 @@
+"""The executor's side of Kafka spouts: reads the ranges of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kafka_tx.errors import (
+    FailedException,
+    KafkaTxError,
+    OffsetOutOfRangeError,
+    ReplayImpossibleError,
+)
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.protocols import RangeReader
+from kafka_tx.topology.blocks import Block
+from kafka_tx.topology.fingerprints import Fingerprint
+from kafka_tx.topology.schemes import Scheme
+from kafka_tx.topology.spouts import Json
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaEmitter:
+    """Reads ranges in a task.
+
+    Attributes:
+        reader: Reads one range.
+        scheme: From records to rows.
+        txid: Named in errors.
+        is_exact: Whether the same records must be read as last time.
+        seen: By partition, what was read the last time, if it is known.
+    """
+
+    reader: RangeReader
+    scheme: Scheme
+    txid: int
+    is_exact: bool
+    seen: Mapping[str, Json]
+
+    def read(
+        self, partition: str, metadata: Json, facts: dict[str, Json]
+    ) -> Iterator[Block]:
+        """Yield the rows of one range.
+
+        Raises:
+            ReplayImpossibleError: Exact, and the records are gone or other ones.
+            FailedException: Not exact, and the records are gone.
+            FetchError: No progress in time.
+            AuthenticationError: Credentials, permission or TLS.
+        """
+        wanted = OffsetRange(
+            partition_of(partition), metadata["start"], metadata["end"]
+        )
+        read = Fingerprint()
+        if len(wanted):
+            try:
+                for batch in self.reader.read(wanted):
+                    read.add(batch)
+                    yield self.scheme.decode(batch).rows
+            except OffsetOutOfRangeError as error:
+                raise self._gone(wanted, error) from error
+        facts.update(read.facts())
+        self._check(wanted, facts, self.seen.get(partition))
+
+    def _gone(self, wanted: OffsetRange, error: OffsetOutOfRangeError) -> KafkaTxError:
+        if not self.is_exact:
+            return FailedException(f"{wanted} cannot be read any more: {error.message}")
+        available = (error.fields.get("log_start"), error.fields.get("log_end"))
+        return self._impossible(wanted, available, f"The log holds {available}.")
+
+    def _check(self, wanted: OffsetRange, read: Json, seen: Json | None) -> None:
+        if seen is not None and read != seen:
+            reason = f"It held {seen} the last time and holds {read} now."
+            raise self._impossible(wanted, (wanted.start, wanted.end), reason)
+
+    def _impossible(
+        self, wanted: OffsetRange, available: object, reason: str
+    ) -> ReplayImpossibleError:
+        partition = wanted.topic_partition
+        return ReplayImpossibleError(
+            f"txid {self.txid} holds {wanted}, and these records cannot be read as they"
+            f" were. {reason} A transactional batch never changes: give the topology a"
+            " new id to go on without them, or use an opaque spout.",
+            txid=self.txid,
+            topic=partition.topic,
+            partition=partition.partition,
+            wanted=(wanted.start, wanted.end),
+            available=available,
+        )
+
+
+def partition_of(name: str) -> TopicPartition:
+    """Read the text form ``topic-3``."""
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))

@@ -1,0 +1,289 @@
+"""Kafka as transactional and as opaque spout, over the seams of the brokers' room.
+
+Metadata of a partition: ``{"start": 5, "end": 9}``, the offsets [5, 9); also ``"id"``,
+the topic's id, where brokers tell it, and ``"lost"``, the offsets given up by reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_tx.config import Mode
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.model import (
+    Assigned,
+    Earliest,
+    LogBounds,
+    Position,
+    Subscription,
+    TopicPartition,
+    TransactionAttempt,
+    Unavailable,
+)
+from kafka_tx.offsets.loss import LossReason, OutOfRange
+from kafka_tx.offsets.split import is_delayed
+from kafka_tx.offsets.start import StartRules
+from kafka_tx.protocols import Clock, ClusterView, RangeReader
+from kafka_tx.topology.kafka_limits import BatchLimits, RecordSize, limited_ends
+from kafka_tx.topology.kafka_reading import KafkaEmitter, partition_of
+from kafka_tx.topology.kafka_starts import choose_starts
+from kafka_tx.topology.schemes import RawScheme, Scheme
+from kafka_tx.topology.spouts import (
+    Json,
+    OpaquePartitionedTransactionalSpout,
+    PartitionedTransactionalSpout,
+    PartitionEmitter,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaBatches:
+    """What a Kafka spout reads, and how much at a time.
+
+    Attributes:
+        subscription: Topics, a pattern, or partitions.
+        start: Where the partitions of the very first batch start; partitions that come
+            later start at the earliest offset.
+        limits: Of a batch.
+        scheme: From records to rows.
+        out_of_range: What to do, when a batch is planned, with a partition whose next
+            offset is not in the log any more. None: a transactional spout fails, an
+            opaque one goes on at the earliest offset and counts what it skipped.
+        poll_ms: While there is nothing to read, ask the brokers this often.
+        refresh_ms: While there is nothing to read, look for new partitions this often.
+    """
+
+    subscription: Subscription
+    start: Position = field(default_factory=Earliest)
+    limits: BatchLimits = field(default_factory=BatchLimits)
+    scheme: Scheme = field(default_factory=RawScheme)
+    out_of_range: OutOfRange | None = None
+    poll_ms: int = 100
+    refresh_ms: int = 5_000
+
+
+class TransactionalKafkaSpout(PartitionedTransactionalSpout):
+    """Numbered batches of Kafka records; a replay holds exactly the same ones.
+
+    Planning costs a few requests however many partitions there are. What a batch held
+    (count and checksum) is remembered until it is committed; a replay that reads
+    anything else, or cannot read it any more, stops with ``ReplayImpossibleError``.
+
+    Args:
+        batches: What and how much.
+        cluster: Used on the driver only.
+        reader: Pickled and sent to the tasks.
+        clock: Used on the driver only.
+
+    Source: storm-contrib, TransactionalKafkaSpout (deviates: reads until the end of the
+    range, with as many fetches as that takes; holes are no error).
+    """
+
+    mode: Mode = "transactional"
+
+    def __init__(
+        self,
+        batches: KafkaBatches,
+        cluster: ClusterView,
+        reader: RangeReader,
+        clock: Clock,
+    ) -> None:
+        self.fields = batches.scheme.fields
+        self.lost: Counter[tuple[TopicPartition, LossReason]] = Counter()
+        """Offsets that committed batches gave up, by partition and reason."""
+        self._batches = batches
+        self._cluster = cluster
+        self._reader = reader
+        self._clock = clock
+        self._policy = batches.out_of_range or self._usual_policy()
+        self._topic_ids: dict[str, str | None] = {}
+        self._size = RecordSize()
+        self.open()
+
+    def _usual_policy(self) -> OutOfRange:
+        return OutOfRange.FAIL
+
+    def open(self) -> None:
+        """Forget what was planned and read; keep what was learned and counted."""
+        self._planned_to: dict[TopicPartition, int] = {}
+        self._seen: dict[int, Mapping[str, Json]] = {}
+        self._look_at_ms = self._refresh_at_ms = 0
+        self._last_batch_ms: int | None = None
+
+    # --- planning (driver) ---
+
+    def is_ready(self) -> bool:
+        """While partitions hold enough that no batch holds yet, or new ones appeared.
+
+        May take as long as a request to the brokers; asks them every ``poll_ms`` at
+        most. While they do not answer the spout is not ready.
+        """
+        if not self._planned_to:
+            return True
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._look_at_ms:
+            return False
+        try:
+            ready = self._has_enough(now_ms) or self._has_new_partitions(now_ms)
+        except KafkaTxError as error:
+            if not error.retryable:
+                raise
+            ready = False
+        self._look_at_ms = 0 if ready else now_ms + self._batches.poll_ms
+        return ready
+
+    def _has_enough(self, now_ms: int) -> bool:
+        found = self._cluster.bounds(self._planned_to)
+        ends = {p: b.end for p, b in found.items() if isinstance(b, LogBounds)}
+        if not any(end != self._planned_to[p] for p, end in ends.items()):
+            return False
+        least = self._batches.limits.min_records
+        return least is None or not is_delayed(
+            least,
+            self._planned_to,
+            ends,
+            now_ms=now_ms,
+            last_batch_ms=self._last_batch_ms,
+            max_delay_ms=self._batches.limits.max_delay_ms,
+        )
+
+    def _has_new_partitions(self, now_ms: int) -> bool:
+        if now_ms < self._refresh_at_ms:
+            return False
+        self._refresh_at_ms = now_ms + self._batches.refresh_ms
+        return any(
+            partition_of(name) not in self._planned_to for name in self.partitions()
+        )
+
+    def partitions(self) -> Sequence[str]:
+        """By topic name, then number.
+
+        Raises:
+            BrokerUnavailableError: No broker answers.
+            AuthenticationError: Credentials, permission or TLS.
+        """
+        wanted = self._batches.subscription
+        topics = self._cluster.topics(wanted)
+        self._topic_ids = {name: topic.topic_id for name, topic in topics.items()}
+        found = sorted(p for topic in topics.values() for p in topic.partitions)
+        if isinstance(wanted, Assigned):
+            found = [p for p in found if p in wanted.partitions]
+        return [str(partition) for partition in found]
+
+    def offers(
+        self, lasts: Mapping[str, Json | None]
+    ) -> Mapping[str, Json | Unavailable]:
+        """Ranges of all partitions, within the limits of the batch.
+
+        Raises:
+            FetchError: A partition of the very first batch has no start position yet;
+                the same call may succeed later.
+            OffsetOutOfRangeError: The next offset of a partition is not in the log, and
+                the policy is to fail; or its topic was re-created.
+            BrokerUnavailableError: No broker answers.
+            AuthenticationError: Credentials, permission or TLS.
+        """
+        by_partition = {partition_of(name): last for name, last in lasts.items()}
+        bounds = self._cluster.bounds(by_partition)
+        known = {p: b for p, b in bounds.items() if isinstance(b, LogBounds)}
+        starts, lost = choose_starts(
+            by_partition,
+            known,
+            self._topic_ids,
+            StartRules(position=self._batches.start, out_of_range=self._policy),
+            self._cluster.offsets,
+        )
+        limits, size = self._batches.limits, self._size.average_bytes
+        ends = limited_ends(starts, {p: known[p].end for p in starts}, limits, size)
+        self._planned_to |= ends
+        self._last_batch_ms = self._clock.monotonic_ms()
+        return {
+            str(p): self._metadata(p, starts[p], ends[p], lost.get(p))
+            if p in starts
+            else Unavailable(getattr(bounds.get(p), "reason", "no answer"))
+            for p in by_partition
+        }
+
+    def _metadata(
+        self,
+        partition: TopicPartition,
+        start: int,
+        end: int,
+        lost: Mapping[str, int] | None,
+    ) -> Json:
+        metadata: dict[str, Json] = {"start": start, "end": end}
+        topic_id = self._topic_ids.get(partition.topic)
+        if topic_id is not None:
+            metadata["id"] = topic_id
+        if lost:
+            metadata["lost"] = dict(lost)
+        return metadata
+
+    def empty_after(self, metadata: Json) -> Json:
+        """The empty range at the end of this one."""
+        kept = {"id": metadata["id"]} if "id" in metadata else {}
+        return {"start": metadata["end"], "end": metadata["end"], **kept}
+
+    def is_empty(self, metadata: Mapping[str, Json]) -> bool:
+        """All ranges are empty."""
+        return all(part["start"] == part["end"] for part in metadata.values())
+
+    # --- the life of a batch (driver) ---
+
+    def emitter(
+        self,
+        attempt: TransactionAttempt,
+        metadata: Mapping[str, Json],  # noqa: ARG002 - it travels beside the emitter
+    ) -> PartitionEmitter:
+        """What tasks need: the reader, the scheme, what was read the last time."""
+        seen = self._seen.get(attempt.txid, {})
+        return KafkaEmitter(
+            self._reader, self._batches.scheme, attempt.txid, True, seen
+        )
+
+    def observed(
+        self,
+        attempt: TransactionAttempt,
+        metadata: Mapping[str, Json],  # noqa: ARG002 - the facts say it all
+        facts: Mapping[str, Json],
+    ) -> None:
+        """Remember what the batch held, and how large its records were."""
+        self._seen.setdefault(attempt.txid, facts)
+        records = sum(told["records"] for told in facts.values())
+        self._size.observe(records, sum(told["bytes"] for told in facts.values()))
+
+    def committed(self, txid: int, metadata: Mapping[str, Json]) -> None:
+        """Count what was given up; forget what the batch held."""
+        self._seen = {t: facts for t, facts in self._seen.items() if t > txid}
+        for name, part in metadata.items():
+            for reason, offsets in part.get("lost", {}).items():
+                self.lost[partition_of(name), LossReason(reason)] += offsets
+
+    def close(self) -> None:
+        """Release connections."""
+        self._cluster.close()
+
+
+class OpaqueTransactionalKafkaSpout(
+    TransactionalKafkaSpout, OpaquePartitionedTransactionalSpout
+):
+    """The opaque twin: goes on when a broker is lost.
+
+    A partition that cannot be reached contributes an empty range, and catches up later.
+    What is gone when a batch is read fails that attempt; it is then planned anew.
+    """
+
+    mode: Mode = "opaque"
+
+    def _usual_policy(self) -> OutOfRange:
+        return OutOfRange.EARLIEST
+
+    def emitter(
+        self,
+        attempt: TransactionAttempt,
+        metadata: Mapping[str, Json],  # noqa: ARG002 - it travels beside the emitter
+    ) -> PartitionEmitter:
+        """What tasks need: the reader and the scheme."""
+        return KafkaEmitter(self._reader, self._batches.scheme, attempt.txid, False, {})

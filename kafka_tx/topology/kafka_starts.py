@@ -1,0 +1,127 @@
+"""Where the partitions of a new batch start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from kafka_tx.errors import FetchError, OffsetOutOfRangeError
+from kafka_tx.model import (
+    CommittedOffset,
+    Earliest,
+    LogBounds,
+    Position,
+    TopicPartition,
+    Unavailable,
+)
+from kafka_tx.offsets.loss import OutOfRange
+from kafka_tx.offsets.start import StartRules, choose_start
+from kafka_tx.topology.spouts import Json
+
+Resolve: TypeAlias = Callable[
+    [Mapping[TopicPartition, Position]],
+    Mapping[TopicPartition, int | Unavailable | None],
+]
+"""``ClusterView.offsets``."""
+
+_NO_ANSWER = Unavailable("no answer")
+
+
+def choose_starts(
+    lasts: Mapping[TopicPartition, Json | None],
+    known: Mapping[TopicPartition, LogBounds],
+    topic_ids: Mapping[str, str | None],
+    rules: StartRules,
+    resolve: Resolve,
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Mapping[str, int]]]:
+    """Where each reachable partition goes on, and what was given up there.
+
+    Args:
+        lasts: Metadata of the batch before; None for partitions that are new. If all
+            are new this is the first batch: they start at ``rules.position``, and all
+            of them must be reachable unless that is the earliest. Partitions that are
+            new later start at the earliest offset.
+        known: Logs that can be reached now.
+        topic_ids: As the brokers tell them now.
+        rules: Start position, and what to do with offsets outside of the log.
+        resolve: Asks for the offsets of positions.
+
+    Returns:
+        Start offsets, and lost offsets by reason.
+
+    Raises:
+        FetchError: The first batch must wait for a partition.
+        OffsetOutOfRangeError: A start is outside of the log, or its topic was
+            re-created, and the policy is to fail.
+    """
+    fresh = [partition for partition, last in lasts.items() if last is None]
+    if len(fresh) < len(lasts):
+        rules = replace(rules, position=Earliest())
+    resolved = _resolved(rules.position, fresh, known, resolve)
+    starts: dict[TopicPartition, int] = {}
+    lost: dict[TopicPartition, Mapping[str, int]] = {}
+    for partition, bounds in known.items():
+        decision = choose_start(
+            partition,
+            rules,
+            stored=_stored(partition, lasts[partition], bounds, topic_ids, rules),
+            resolved=resolved.get(partition, bounds.log_start),
+            bounds=bounds,
+        )
+        starts[partition] = decision.committed.offset
+        if decision.lost:
+            lost[partition] = {str(reason): n for reason, n in decision.lost.items()}
+    return starts, lost
+
+
+def _resolved(
+    position: Position,
+    fresh: list[TopicPartition],
+    known: Mapping[TopicPartition, LogBounds],
+    resolve: Resolve,
+) -> dict[TopicPartition, int | None]:
+    if isinstance(position, Earliest) or not fresh:
+        return {}
+    found = resolve(dict.fromkeys(fresh, position))
+    starts: dict[TopicPartition, int | None] = {}
+    for partition in fresh:
+        offset = found.get(partition, _NO_ANSWER)
+        if isinstance(offset, Unavailable) or partition not in known:
+            raise FetchError(
+                f"{partition} has no start position yet, since it cannot be reached:"
+                f" {getattr(offset, 'reason', 'no answer')}. The first batch waits for"
+                " it.",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+        starts[partition] = offset
+    return starts
+
+
+def _stored(
+    partition: TopicPartition,
+    last: Json | None,
+    bounds: LogBounds,
+    topic_ids: Mapping[str, str | None],
+    rules: StartRules,
+) -> CommittedOffset | None:
+    """Where the batch before ended; the log start of a topic that was re-created."""
+    if last is None:
+        return None
+    was, now = last.get("id"), topic_ids.get(partition.topic)
+    if was is None or now is None or was == now:
+        return CommittedOffset(last["end"])
+    if rules.out_of_range is OutOfRange.FAIL:
+        raise OffsetOutOfRangeError(
+            f"topic {partition.topic} was re-created (its id was {was} and is {now}):"
+            f" offset {last['end']} of {partition} belongs to a log that is gone."
+            " Choose the out-of-range policy 'earliest' to go on with the new one from"
+            " its start.",
+            topic=partition.topic,
+            partition=partition.partition,
+            wanted=last["end"],
+            log_start=bounds.log_start,
+            log_end=bounds.end,
+        )
+    return CommittedOffset(bounds.log_start)

@@ -1,0 +1,108 @@
+"""Runs whole attempts in this process: for tests, examples and small jobs."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology import attempts
+from kafka_tx.topology.attempts import Processed
+from kafka_tx.topology.blocks import Block
+from kafka_tx.topology.builder import TransactionalTopology
+from kafka_tx.topology.jobs import FrameJob, TaskJob
+from kafka_tx.topology.messages import Message
+from kafka_tx.topology.spouts import BatchSource, Json
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine:
+    """Runs the tasks of executors one after the other, in this process.
+
+    Attributes:
+        travels: Whether jobs and messages are pickled and read back, as they would be
+            on their way to an executor.
+        to_frame: Makes what DataFrame bolts are given of a table; None: none may run.
+        to_table: The named columns of what a DataFrame bolt returned.
+    """
+
+    travels: bool = False
+    to_frame: Callable[[pa.Table], Any] | None = None
+    to_table: Callable[[Any, tuple[str, ...]], pa.Table] = lambda frame, names: (
+        frame.select(list(names))
+    )
+
+    def run_tasks(self, job: TaskJob) -> list[Message]:
+        """Wave after wave, partition after partition."""
+        shipped = self._moved(job.shipped())
+        inboxes = self._moved(job.first())
+        messages: list[Message] = []
+        for wave in range(len(job.waves)):
+            width = [*job.partitions, 1][wave + 1]
+            outboxes: list[list[Message]] = [[] for _ in range(width)]
+            for partition, inbox in enumerate(inboxes):
+                for target, message in shipped.run_partition(wave, partition, inbox):
+                    outboxes[target].append(message)
+            inboxes = self._moved(outboxes)
+            messages = inboxes[0]
+        return messages
+
+    def run_frames(self, job: FrameJob) -> Iterator[Message]:
+        """Call the bolts with what ``to_frame`` makes.
+
+        Raises:
+            ConfigError: There is no ``to_frame``.
+        """
+        if self.to_frame is None:
+            raise ConfigError.illegal(
+                "to_frame",
+                None,
+                "a function from an Arrow table to a DataFrame",
+                f"The topology has DataFrame bolts: {', '.join(job.stage.components)}.",
+            )
+        return job.run(self.to_frame, self.to_table)
+
+    def _moved(self, given: Any) -> Any:  # noqa: ANN401 - gives back what it takes
+        return pickle.loads(pickle.dumps(given)) if self.travels else given  # noqa: S301
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBlocks:
+    """A batch that consists of these blocks; task ``i`` of ``n`` gets every n-th."""
+
+    blocks: tuple[Block, ...]
+
+    def read(self, task: int, tasks: int, facts: dict[str, Json]) -> Iterator[Block]:
+        """Yield this task's blocks."""
+        facts[f"task {task}"] = {"blocks": len(self.blocks[task::tasks])}
+        yield from self.blocks[task::tasks]
+
+
+def run_processing(
+    topology: TransactionalTopology,
+    attempt: TransactionAttempt,
+    batch: BatchSource | Iterable[Block],
+    engine: LocalEngine | None = None,
+) -> Processed:
+    """Run the processing phase of one attempt here.
+
+    Args:
+        topology: What to run.
+        attempt: For which attempt.
+        batch: ``spout.batch(attempt, metadata)``, or the blocks themselves.
+        engine: One with other settings.
+    """
+    source = GivenBlocks(tuple(batch)) if isinstance(batch, Iterable) else batch
+    return attempts.run_processing(
+        topology.plan, attempt, source, engine or LocalEngine()
+    )
+
+
+def run_commit(processed: Processed, engine: LocalEngine | None = None) -> None:
+    """Run the commit phase here; look at ``processed.failure`` afterwards."""
+    attempts.run_commit(processed, engine or LocalEngine())

@@ -1,0 +1,69 @@
+"""Rows that leave a task, sorted by where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from kafka_tx.topology.blocks import Block, Rows, size, to_batch
+from kafka_tx.topology.fields import Fields
+from kafka_tx.topology.groupings import Router, router_for
+from kafka_tx.topology.messages import Packet
+from kafka_tx.topology.plan import Edge
+
+_ROWS_PER_PACKET = 8192
+
+
+class OneTask:
+    """Router into a DataFrame: Spark spreads the rows, so they stay together here."""
+
+    def route(self, block: Block) -> Iterator[tuple[int, Block]]:
+        """The block, whole."""
+        yield 0, block
+
+
+class Outgoing:
+    """What one task of a source sends along one edge.
+
+    Plain rows wait for each other, so that a packet is worth its cost; record batches
+    go as they are.
+    """
+
+    def __init__(self, edge: Edge, fields: Fields, source_task: int) -> None:
+        self._edge = edge
+        self._fields = fields
+        self._waiting: dict[int, Rows] = {}
+        self._router: Router = (
+            OneTask()
+            if edge.as_arrow
+            else router_for(edge.given.grouping, fields, edge.tasks, source_task)
+        )
+
+    def put(self, block: Block) -> Iterator[Packet]:
+        """Take rows; yield the packets that are full."""
+        if self._edge.as_arrow:
+            block = to_batch(block, self._fields, self._edge.given.source)
+        for task, part in self._router.route(block):
+            if isinstance(part, pa.RecordBatch):
+                yield from self._flush(task)
+                yield self._packet(task, part)
+            else:
+                waiting = self._waiting.setdefault(task, [])
+                waiting.extend(part)
+                if size(waiting) >= _ROWS_PER_PACKET:
+                    yield from self._flush(task)
+
+    def flush(self) -> Iterator[Packet]:
+        """Yield what still waits."""
+        for task in sorted(self._waiting):
+            yield from self._flush(task)
+
+    def _flush(self, task: int) -> Iterator[Packet]:
+        rows = self._waiting.pop(task, None)
+        if rows:
+            yield self._packet(task, rows)
+
+    def _packet(self, task: int, block: Block) -> Packet:
+        given = self._edge.given
+        return Packet(self._edge.target, task, given.source, given.stream, block)

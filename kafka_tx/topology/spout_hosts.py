@@ -1,0 +1,102 @@
+"""Where an at-least-once Kafka spout learns which partitions there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import Broker, TopicPartition
+
+
+def parse_broker(text: str, option: str = "hosts") -> Broker:
+    """Read ``host`` (port 9092) or ``host:port``.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    host, colon, port = text.strip().partition(":")
+    if not host or (colon and not port.isdecimal()):
+        raise ConfigError.illegal(option, text, "host or host:port")
+    return Broker(host, int(port or 9092))
+
+
+@dataclass(frozen=True)
+class StaticHosts:
+    """Fixed partitions, each with its broker; nothing is ever looked up.
+
+    Attributes:
+        brokers: ``{0: "host:9092", 1: "other"}``.
+        refresh_freq_secs: Seconds between two tries to begin partitions that could not
+            be begun.
+    """
+
+    brokers: Mapping[int, str]
+    refresh_freq_secs: int = 60
+
+    def __post_init__(self) -> None:
+        if not self.brokers:
+            raise ConfigError.illegal("hosts", self.brokers, "at least one partition")
+        for address in self.brokers.values():
+            parse_broker(address)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Every broker once."""
+        found = {str(parse_broker(address)) for address in self.brokers.values()}
+        return ",".join(sorted(found))
+
+    def leaders(self, topic: str) -> dict[TopicPartition, Broker]:
+        """The broker of each partition."""
+        return {
+            TopicPartition(topic, number): parse_broker(address)
+            for number, address in self.brokers.items()
+        }
+
+
+@dataclass(frozen=True)
+class ZkHosts:
+    """Topics, leaders and brokers as they register in ZooKeeper: Kafka 3 and older.
+
+    Attributes:
+        connect: ``h1:2181,h2:2181``, with the cluster's chroot behind it if it has one.
+        broker_zk_path: Where brokers register, below the chroot.
+        refresh_freq_secs: Seconds between two looks.
+        bootstrap_servers: Where clients connect first; None: to the leaders found.
+    """
+
+    connect: str
+    broker_zk_path: str = "/brokers"
+    refresh_freq_secs: int = 60
+    bootstrap_servers: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_seconds(self.refresh_freq_secs)
+
+
+@dataclass(frozen=True)
+class BrokerHosts:
+    """Topics and leaders as the brokers themselves tell them: every cluster of today.
+
+    Attributes:
+        bootstrap_servers: ``h1:9092,h2:9092``.
+        refresh_freq_secs: Seconds between two looks.
+    """
+
+    bootstrap_servers: str
+    refresh_freq_secs: int = 60
+
+    def __post_init__(self) -> None:
+        if not self.bootstrap_servers.strip():
+            legal = "host:port of at least one broker"
+            raise ConfigError.illegal("hosts", self.bootstrap_servers, legal)
+        _check_seconds(self.refresh_freq_secs)
+
+
+Hosts = StaticHosts | ZkHosts | BrokerHosts
+
+
+def _check_seconds(seconds: int) -> None:
+    if seconds < 1:
+        legal = "a whole number of seconds from 1"
+        raise ConfigError.illegal("refresh_freq_secs", seconds, legal)

@@ -1,0 +1,1 @@
+"""Txids: which batch may be processed, which may commit, what must be stored."""

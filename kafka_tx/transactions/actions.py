@@ -1,0 +1,96 @@
+"""What a transaction coordinator asks its runner to do.
+
+Frozen values, carried out in the order in which they were given. Every one but
+``Cancel``, ``Committed`` and ``Stopped`` is answered by one event of the coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kafka_tx.model import TransactionAttempt
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Initialize(Generic[M]):
+    """Plan the batch of ``attempt.txid``; answer ``initialized`` (or ``…_failed``).
+
+    ``previous`` is the metadata of ``txid - 1``; None for txid 1. At most one is asked
+    for at a time.
+    """
+
+    attempt: TransactionAttempt
+    previous: M | None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Make this change in the store, in one atomic step; answer ``stored`` (or failed).
+
+    At most one is under way. One that failed is asked for again, under a new id.
+    """
+
+    write_id: int
+    epoch: int
+    put: Mapping[str, str]
+    delete: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StartBatch(Generic[M]):
+    """Begin the processing phase; answer ``processed`` or ``failed``.
+
+    ``committed_txid`` is the last committed txid; None while there was none.
+    """
+
+    attempt: TransactionAttempt
+    metadata: M
+    committed_txid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartCommit:
+    """Begin the commit phase; answer ``committed`` or ``commit_failed``, always.
+
+    One at a time: the next one comes after that answer.
+    """
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop working on these attempts; what they still answer is ignored."""
+
+    attempts: tuple[TransactionAttempt, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Committed(Generic[M]):
+    """The batch is recorded: metrics and the mirror of offsets move now."""
+
+    attempt: TransactionAttempt
+    metadata: M
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Nothing more comes. ``error`` is None after ``stop``."""
+
+    error: BaseException | None = None
+
+
+Action = (
+    Initialize[M]
+    | Write
+    | StartBatch[M]
+    | StartCommit
+    | Cancel
+    | Committed[M]
+    | Stopped
+)

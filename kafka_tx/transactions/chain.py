@@ -1,0 +1,209 @@
+"""The metadata of uncommitted batches, each planned from the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar, cast
+
+from kafka_tx.config import Mode
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions import records
+from kafka_tx.transactions.rotating import (
+    Change,
+    Codec,
+    RecordCodec,
+    RotatingState,
+)
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Planned(Generic[M]):
+    """What a batch holds, who planned it, and what is stored in one step with it."""
+
+    attempt: TransactionAttempt
+    metadata: M
+    change: Change
+
+
+class MetadataChain(Protocol[M]):
+    """Metadata by txid, without holes from the last committed txid on."""
+
+    is_opaque: bool
+
+    def has(self, txid: int) -> bool:
+        """Whether an uncommitted txid may start without being planned."""
+        ...
+
+    def metadata(self, txid: int) -> M:
+        """The metadata of the last committed txid, or of one that ``has`` knows."""
+        ...
+
+    def attempt(self, txid: int) -> TransactionAttempt | None:
+        """The attempt the metadata was planned for, where it holds for no other one."""
+        ...
+
+    def keep(self, planned: Planned[M]) -> Change:
+        """Take new metadata; return what must be stored before it may be used."""
+        ...
+
+    def drop_from(self, txid: int) -> None:
+        """This txid failed: forget what cannot be used again."""
+        ...
+
+    def record(self, txid: int) -> Change:
+        """What is stored when the txid has committed, and what is not needed then."""
+        ...
+
+    def apply(self, change: Change) -> None:
+        """Follow a change that is in the store now."""
+        ...
+
+
+class TransactionalChain(Generic[M]):
+    """Stored before a batch is emitted; the same for every attempt, for ever."""
+
+    is_opaque = False
+
+    def __init__(self, stored: RotatingState[M]) -> None:
+        self._stored = stored
+
+    def has(self, txid: int) -> bool:
+        """Whether it is stored."""
+        return self._stored.has_state(txid)
+
+    def metadata(self, txid: int) -> M:
+        """The stored metadata."""
+        # None is metadata too, where a spout has nothing to say about a batch.
+        return cast(M, self._stored.state(txid))
+
+    def attempt(self, txid: int) -> None:
+        """None: every start is a new attempt."""
+
+    def keep(self, planned: Planned[M]) -> Change:
+        """Store it, and what comes with it, first."""
+        txid = planned.attempt.txid
+        _, creation = self._stored.get_state(txid, lambda *_: planned.metadata)
+        return creation | planned.change
+
+    def drop_from(self, txid: int) -> None:
+        """Nothing is forgotten: a replay holds the same records."""
+
+    def record(self, txid: int) -> Change:
+        """Clean up strictly below; the txid itself is the next one's predecessor."""
+        return self._stored.cleanup_before(txid)
+
+    def apply(self, change: Change) -> None:
+        """Follow a change that is in the store now."""
+        self._stored.apply(change)
+
+
+class OpaqueChain(Generic[M]):
+    """In memory until the batch commits; a batch begins where the one before it ends.
+
+    A failed batch may end elsewhere next time, so its later ones are forgotten with it.
+    """
+
+    is_opaque = True
+
+    def __init__(self, stored: RotatingState[M]) -> None:
+        self._stored = stored
+        self._planned: dict[int, Planned[M]] = {}
+
+    def has(self, txid: int) -> bool:
+        """Whether it is planned; what is stored for an uncommitted txid is void."""
+        return txid in self._planned
+
+    def metadata(self, txid: int) -> M:
+        """The planned metadata, else that of the last committed txid."""
+        planned = self._planned.get(txid)
+        return planned.metadata if planned else cast(M, self._stored.state(txid))
+
+    def attempt(self, txid: int) -> TransactionAttempt | None:
+        """The attempt it was planned for."""
+        planned = self._planned.get(txid)
+        return planned.attempt if planned else None
+
+    def keep(self, planned: Planned[M]) -> Change:
+        """Store nothing yet."""
+        self._planned[planned.attempt.txid] = planned
+        return Change()
+
+    def drop_from(self, txid: int) -> None:
+        """Forget this txid and all later ones."""
+        self._planned = {t: plan for t, plan in self._planned.items() if t < txid}
+
+    def record(self, txid: int) -> Change:
+        """Store its metadata, with what came with it, and clean up strictly below."""
+        planned = self._planned[txid]
+        own = self._stored.override_state(txid, planned.metadata) | planned.change
+        return own | self._stored.cleanup_before(txid)
+
+    def apply(self, change: Change) -> None:
+        """Follow a change that is in the store now, and plan no more what it sets."""
+        for txid in self._stored.apply(change):
+            self._planned.pop(txid, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a new owner found.
+
+    Attributes:
+        epoch: Acquired *before* ``values`` were read, or an older owner may still write
+            in between.
+        values: Everything the store holds for the id, by path.
+        store: Address of the store, without secrets, for errors.
+        id: Whose state it is, for errors.
+    """
+
+    epoch: int
+    values: Mapping[str, str]
+    store: str
+    id: str
+
+
+def currtx_codec(opened: Opened) -> RecordCodec[int]:
+    """How the lowest uncommitted txid is kept."""
+    return RecordCodec("currtx", opened.store, opened.id, from_json=_txid)
+
+
+def open_chain(
+    mode: Mode, codec: Codec[M | None], opened: Opened, prefix: str
+) -> tuple[int, int, MetadataChain[M]]:
+    """Read ``<prefix>/currtx`` and ``<prefix>/meta/<txid>``.
+
+    Returns:
+        The lowest uncommitted txid; the greatest txid that must be replayed and not
+        planned (that txid - 1 if there is none); the chain.
+
+    Raises:
+        StateCorruptedError: A record cannot be read, or the txids have a hole.
+    """
+    path = f"{prefix}/currtx"
+    text = opened.values.get(path)
+    current = 1 if text is None else currtx_codec(opened).decode(path, text) or 1
+    state = RotatingState[M](f"{prefix}/meta", codec, strict_order=True)
+    state.load(opened.values)
+    txids, first = state.txids(), max(current - 1, 1)
+    whole = txids == list(range(first, first + len(txids)))
+    if not whole or len(txids) < current - first:
+        raise records.corrupted(
+            f"it is {current} and '{prefix}/meta' holds the txids {txids}; legal: every"
+            f" txid from {first} on, without a hole",
+            path=path,
+            store=opened.store,
+            id=opened.id,
+        )
+    if mode == "opaque":
+        return current, current - 1, OpaqueChain(state)
+    return current, max([current - 1, *txids]), TransactionalChain(state)
+
+
+def _txid(payload: object) -> int:
+    if not isinstance(payload, int) or isinstance(payload, bool) or payload < 1:
+        msg = f"{payload!r} is no txid"
+        raise ValueError(msg)
+    return payload

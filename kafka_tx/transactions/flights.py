@@ -1,0 +1,116 @@
+"""The batches in flight and the phase of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_tx.model import TransactionAttempt
+
+
+class Phase(StrEnum):
+    """Where a batch in flight is."""
+
+    PROCESSING = "processing"
+    PROCESSED = "processed"
+    COMMITTING = "committing"
+    RECORDING = "recording"
+
+
+CAN_FAIL = (Phase.PROCESSING, Phase.PROCESSED, Phase.COMMITTING)
+"""Once a commit phase is complete, nothing can undo it."""
+
+_CAN_TIME_OUT = (Phase.PROCESSING, Phase.COMMITTING)
+
+
+@dataclass(slots=True)
+class Flight:
+    """One attempt, its phase, and when that phase began."""
+
+    attempt: TransactionAttempt
+    phase: Phase
+    since_ms: int
+
+
+class Flights:
+    """One flight for each active txid.
+
+    ``timeout_ms`` bounds the phases in which work is done; None: they never end late.
+    """
+
+    def __init__(self, timeout_ms: int | None) -> None:
+        self._timeout_ms = timeout_ms
+        self._flights: dict[int, Flight] = {}
+        self._ending: set[TransactionAttempt] = set()
+
+    def __contains__(self, txid: object) -> bool:
+        return txid in self._flights
+
+    def start(self, attempt: TransactionAttempt, now_ms: int) -> None:
+        """Begin the processing phase of an attempt."""
+        self._flights[attempt.txid] = Flight(attempt, Phase.PROCESSING, now_ms)
+
+    def find(self, attempt: TransactionAttempt, *phases: Phase) -> Flight | None:
+        """The flight of exactly this attempt, in one of these phases; else None."""
+        flight = self._flights.get(attempt.txid)
+        if flight is None or flight.attempt != attempt or flight.phase not in phases:
+            return None
+        return flight
+
+    def may_commit(self, txid: int) -> Flight | None:
+        """The flight of a txid that waits for its commit phase, if none is still on."""
+        flight = self._flights.get(txid)
+        if flight is None or flight.phase is not Phase.PROCESSED or self._ending:
+            return None
+        return flight
+
+    def is_committing(self, txid: int) -> bool:
+        """Whether the commit phase of a txid has begun."""
+        flight = self._flights.get(txid)
+        return flight is not None and flight.phase in (
+            Phase.COMMITTING,
+            Phase.RECORDING,
+        )
+
+    def land(self, txid: int) -> None:
+        """Its commit is recorded."""
+        del self._flights[txid]
+
+    def drop_from(self, txid: int) -> tuple[TransactionAttempt, ...]:
+        """Forget this txid and every later one; return their attempts, ascending.
+
+        A commit call that is dropped may still write: until it ``has_ended``, no txid
+        ``may_commit``.
+        """
+        later = [self._flights.pop(t) for t in sorted(self._flights) if t >= txid]
+        self._ending |= {f.attempt for f in later if f.phase is Phase.COMMITTING}
+        return tuple(flight.attempt for flight in later)
+
+    def late(self, now_ms: int) -> Flight | None:
+        """The lowest flight whose phase has lasted too long."""
+        late = [f for f in self._timed() if self._deadline_ms(f) <= now_ms]
+        return min(late, key=lambda flight: flight.attempt.txid, default=None)
+
+    def has_ended(self, attempt: TransactionAttempt) -> None:
+        """The commit call of this attempt has returned, one way or the other."""
+        self._ending.discard(attempt)
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next flight will be late."""
+        return min(map(self._deadline_ms, self._timed()), default=None)
+
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight and no dropped commit call is still on."""
+        return not self._flights and not self._ending
+
+    def phases(self) -> dict[TransactionAttempt, Phase]:
+        """Every attempt in flight, in txid order, and its phase."""
+        return {f.attempt: f.phase for _, f in sorted(self._flights.items())}
+
+    def _timed(self) -> list[Flight]:
+        if self._timeout_ms is None:
+            return []
+        return [f for f in self._flights.values() if f.phase in _CAN_TIME_OUT]
+
+    def _deadline_ms(self, flight: Flight) -> int:
+        return flight.since_ms + (self._timeout_ms or 0)

@@ -1,0 +1,259 @@
+"""The ledger of transactions: which txid holds which ranges, and what is committed.
+
+Three kinds of records of one id, in any store::
+
+    currtx          the txid that is first in line (committed + 1)
+    committed       txid, next offset of every partition, topic ids, completion time
+    meta/<txid>     the ranges of a txid; those after the committed one are unfinished
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kafka_tx.errors import (
+    ConfigError,
+    OutOfOrderError,
+    StateConflictError,
+)
+from kafka_tx.model import BatchMetadata
+from kafka_tx.protocols import Store
+from kafka_tx.transactions.ledger_reading import LedgerReader, Reading
+from kafka_tx.transactions.ledger_records import (
+    COMMITTED,
+    CURRENT,
+    METADATA,
+    Committed,
+    after,
+    batch_record,
+    metadata_path,
+    position_records,
+)
+from kafka_tx.transactions.refusals import fenced
+
+__all__ = ["Committed", "Ledger", "LedgerState"]
+
+_TRIES = 10
+"""A conflict means that the other process of this owner got one step done; ten in a row
+mean that something else is wrong."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """Everything the ledger of an id knows.
+
+    Attributes:
+        epoch: The owner's epoch when it was read; 0 if there never was one.
+        committed: None before the first commit or adopted position.
+        planned: Stored metadata by ascending txid. The committed txid's own stays until
+            the next commit, so that a replay of that batch is recognised.
+    """
+
+    epoch: int
+    committed: Committed | None
+    planned: Mapping[int, BatchMetadata]
+
+    @property
+    def txid(self) -> int:
+        """The last committed txid; 0 when there is none."""
+        return self.committed.txid if self.committed else 0
+
+    @property
+    def unfinished(self) -> dict[int, BatchMetadata]:
+        """Planned and not committed: contiguous from ``txid + 1``, ascending."""
+        return {txid: m for txid, m in self.planned.items() if txid > self.txid}
+
+
+class Ledger:
+    """Reads and writes the transactions of one id.
+
+    1. The planning process takes the id over: ``acquire``, then ``load``.
+    2. It stores the ranges of txid n before anybody may read them: ``plan``.
+    3. n is done: ``commit``, from the planning process or from the listener in the
+       user's process, or from both. The first one writes; the other finds it done.
+
+    Both processes write under one epoch. Every write depends on ``currtx`` being what
+    it was when the decision was made; if the other process moved it, the decision is
+    made again. Blocks as long as its store does. Several threads may use one object.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._reader = LedgerReader(store)
+
+    def acquire(self) -> int:
+        """Become the owner and return the new epoch; former owners are fenced.
+
+        Raises:
+            StateUnavailableError: The store does not answer.
+            StateError: The store refuses.
+        """
+        return self._store.acquire()
+
+    def load(self) -> LedgerState:
+        """Everything, from one reading. Writes nothing; needs no ownership.
+
+        Raises:
+            StateCorruptedError: A record cannot be read, or two contradict each other.
+            StateUnavailableError: The store does not answer.
+        """
+        epoch = self._store.epoch()  # first: one that is too old only gets us fenced
+        seen = self._reader.look()
+        return LedgerState(epoch, seen.committed, seen.planned)
+
+    def plan(
+        self, epoch: int, metadata: BatchMetadata, *, replace: bool = False
+    ) -> None:
+        """Store what a txid holds, before anything of it is emitted.
+
+        The txid must be the first one without metadata. Storing the same ranges again
+        changes nothing. With ``replace`` (opaque mode) an unfinished txid may get other
+        ranges; later ones, which began where it ended, are dropped with it.
+
+        Raises:
+            OutOfOrderError: It is committed already, leaves a gap, or has other ranges
+                and ``replace`` is not set.
+            FencedError: ``epoch`` is not the current one.
+            StateCorruptedError: A record that is needed cannot be read.
+            StateUnavailableError: The store does not answer.
+        """
+        self._until_unmoved(lambda: self._plan(epoch, metadata, replace))
+
+    def commit(
+        self,
+        epoch: int,
+        txid: int,
+        completed_ms: int,
+        *,
+        metadata: BatchMetadata | None = None,
+    ) -> bool:
+        """Mark a txid committed, in one atomic write; True if this call did it.
+
+        Its ends become the committed offsets (other partitions keep theirs), metadata
+        of lower txids goes, ``currtx`` is the next one. False, and nothing is written,
+        when it was committed before: both processes may call this, and so may a retry
+        after an unknown outcome. ``metadata`` gives the ranges of a txid that was not
+        planned, or other ones than planned, in the same write (opaque); later txids
+        that began where the planned ones ended are dropped.
+        Source: Storm, TransactionalSpoutCoordinator.ack (deviates: one atomic write).
+
+        Raises:
+            OutOfOrderError: An earlier txid is not committed, or no ranges are known.
+            FencedError: ``epoch`` is not the current one.
+            StateCorruptedError: A record that is needed cannot be read.
+            StateUnavailableError: The store does not answer; unknown if it landed.
+        """
+        return self._until_unmoved(
+            lambda: self._commit(epoch, txid, completed_ms, metadata)
+        )
+
+    def adopt(self, epoch: int, committed: Committed) -> None:
+        """Make ``committed`` the position, whatever the ledger says; drop all metadata.
+
+        For a position that a checkpoint or a person decided. The next txid is
+        ``committed.txid + 1``. Works also when records cannot be read.
+
+        Raises:
+            ConfigError: A negative txid or offset.
+            FencedError: ``epoch`` is not the current one.
+            StateUnavailableError: The store does not answer.
+        """
+        if committed.txid < 0 or any(o < 0 for o in committed.offsets.values()):
+            raise ConfigError.illegal(
+                "committed", committed, "txid and every offset at least 0"
+            )
+        self._store.write(
+            epoch, position_records(committed), self._store.read(METADATA)
+        )
+
+    def reset(self, epoch: int) -> None:
+        """Forget every transaction; the next txid is 1. The epoch stays.
+
+        Raises:
+            FencedError: ``epoch`` is not the current one.
+            StateUnavailableError: The store does not answer.
+        """
+        gone = [CURRENT, COMMITTED, *self._store.read(METADATA)]
+        self._store.write(epoch, {}, gone)
+
+    def close(self) -> None:
+        """Release the store's connections. Calling it twice is harmless."""
+        self._store.close()
+
+    # --- one decision -------------------------------------------------------------
+
+    def _plan(self, epoch: int, metadata: BatchMetadata, replace: bool) -> None:
+        seen = self._reader.look()
+        txid = metadata.txid
+        path, text = metadata_path(txid), batch_record(metadata)
+        later = [n for n in seen.planned if n > txid]
+        last = max([seen.txid, *seen.planned])
+        if not seen.txid < txid <= last + 1:
+            raise self._out_of_order(epoch, txid, seen, "be planned")
+        if seen.texts.get(path) == text:
+            later = []
+        elif path in seen.texts and not replace:
+            self._must_own(epoch)
+            raise OutOfOrderError(
+                f"txid {txid} of '{self._store.id}' is planned with other ranges"
+                " already; a transactional txid keeps its ranges on every replay",
+                id=self._store.id,
+                txid=txid,
+            )
+        gone = [metadata_path(n) for n in later]
+        self._store.write(epoch, {path: text}, gone, expect=seen.guard())
+
+    def _commit(
+        self,
+        epoch: int,
+        txid: int,
+        completed_ms: int,
+        given: BatchMetadata | None,
+    ) -> bool:
+        seen = self._reader.look()
+        if txid <= seen.txid:
+            self._must_own(epoch)
+            return False
+        metadata = given or seen.planned.get(txid)
+        if txid > seen.txid + 1 or metadata is None or metadata.txid != txid:
+            raise self._out_of_order(epoch, txid, seen, "be committed")
+        put = position_records(after(seen.committed, metadata, completed_ms))
+        if given:
+            put[metadata_path(txid)] = batch_record(given)
+        same = not given or seen.texts.get(metadata_path(txid)) == batch_record(given)
+        gone = [metadata_path(n) for n in seen.planned if n < txid or not same]
+        self._store.write(epoch, put, gone, expect=seen.guard())
+        return True
+
+    def _until_unmoved(self, decide: Callable[[], _T]) -> _T:
+        for _ in range(_TRIES - 1):
+            try:
+                return decide()
+            except StateConflictError:
+                continue
+        return decide()
+
+    def _must_own(self, epoch: int) -> None:
+        """Being fenced comes first: what a former owner finds is not its own story."""
+        stored = self._store.epoch()
+        if stored != epoch:
+            raise fenced(self._store, held=epoch, stored=stored)
+
+    def _out_of_order(
+        self, epoch: int, txid: int, seen: Reading, wish: str
+    ) -> OutOfOrderError:
+        self._must_own(epoch)
+        waiting = [n for n in seen.planned if n > seen.txid]
+        return OutOfOrderError(
+            f"txid {txid} of '{self._store.id}' cannot {wish} now: committed is"
+            f" {seen.txid}, planned and unfinished: {waiting or 'none'}. Txids are"
+            " planned and committed one after the other, without a gap.",
+            id=self._store.id,
+            txid=txid,
+            committed=seen.txid,
+            planned=waiting,
+        )

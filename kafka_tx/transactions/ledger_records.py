@@ -1,0 +1,109 @@
+"""The records of the ledger: what they are called and how they are written.
+
+Compact on purpose: ``{"topic":{"0":[start,end]}}`` takes a few dozen bytes for a
+partition, so that 5,000 partitions are one record of a quarter of a megabyte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.transactions import records
+
+CURRENT = "currtx"
+COMMITTED = "committed"
+METADATA = "meta/"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The last transaction that is committed; ``txid`` 0 is a start position.
+
+    ``offsets`` has the next offset of every partition that ever took part, also of
+    those without a range in the last batch. ``completed_ms``: wall clock, Unix epoch.
+    """
+
+    txid: int
+    offsets: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    completed_ms: int = 0
+
+
+def metadata_path(txid: int) -> str:
+    """Where the ranges of a txid are. Not padded: list them by number, not by text."""
+    return f"{METADATA}{txid}"
+
+
+def after(
+    former: Committed | None, metadata: BatchMetadata, completed_ms: int
+) -> Committed:
+    """The position once ``metadata`` is committed on top of ``former``."""
+    return Committed(
+        txid=metadata.txid,
+        offsets={**(former.offsets if former else {}), **metadata.ends()},
+        topic_ids={**(former.topic_ids if former else {}), **metadata.topic_ids},
+        completed_ms=completed_ms,
+    )
+
+
+def position_records(committed: Committed) -> dict[str, str]:
+    """Where the next transaction stands: the two records that move together."""
+    payload = {
+        "txid": committed.txid,
+        "offsets": _by_topic(committed.offsets.items()),
+        "topic_ids": dict(committed.topic_ids),
+        "completed_ms": committed.completed_ms,
+    }
+    return {
+        COMMITTED: records.encode(COMMITTED, payload),
+        CURRENT: records.encode(CURRENT, committed.txid + 1),
+    }
+
+
+def batch_record(metadata: BatchMetadata) -> str:
+    """The ranges of a txid. The same ranges in any order give the same text."""
+    ranges = ((r.topic_partition, [r.start, r.end]) for r in metadata.ranges)
+    payload = {
+        "txid": metadata.txid,
+        "ranges": _by_topic(ranges),
+        "topic_ids": dict(metadata.topic_ids),
+    }
+    return records.encode("batch", payload)
+
+
+def read_committed(payload: Any) -> Committed:  # noqa: ANN401 - any JSON
+    """The position that a payload says; KeyError and the like when it says none."""
+    offsets = {
+        TopicPartition(topic, int(number)): int(offset)
+        for topic, by_number in payload["offsets"].items()
+        for number, offset in by_number.items()
+    }
+    return Committed(
+        txid=int(payload["txid"]),
+        offsets=offsets,
+        topic_ids=dict(payload["topic_ids"]),
+        completed_ms=int(payload["completed_ms"]),
+    )
+
+
+def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
+    """The ranges that a payload says; KeyError and the like when it says none."""
+    ranges = tuple(
+        OffsetRange(TopicPartition(topic, int(number)), int(start), int(end))
+        for topic, by_number in payload["ranges"].items()
+        for number, (start, end) in by_number.items()
+    )
+    return BatchMetadata(int(payload["txid"]), ranges, dict(payload["topic_ids"]))
+
+
+def _by_topic(values: Iterable[tuple[TopicPartition, _T]]) -> dict[str, dict[str, _T]]:
+    """``{"topic": {"0": …}}``, by topic, then partition number."""
+    nested: dict[str, dict[str, _T]] = {}
+    for (topic, number), value in sorted(values, key=lambda item: item[0]):
+        nested.setdefault(topic, {})[str(number)] = value
+    return nested

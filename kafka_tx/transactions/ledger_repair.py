@@ -1,0 +1,190 @@
+"""What is wrong with a ledger's records, and the smallest change that mends it.
+
+The readable records decide, nothing is made up: the position comes from ``committed``,
+else from the ranges around ``currtx``. Metadata that cannot be read goes, and all that
+came after it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_tx.errors import ConfigError, KafkaTxError, StateCorruptedError
+from kafka_tx.model import BatchMetadata
+from kafka_tx.protocols import Store
+from kafka_tx.transactions import records
+from kafka_tx.transactions.ledger_records import (
+    COMMITTED,
+    CURRENT,
+    METADATA,
+    Committed,
+    after,
+    metadata_path,
+    position_records,
+    read_batch,
+    read_committed,
+)
+
+_NO_SENSE = (ValueError, TypeError, KeyError, AttributeError, ConfigError)
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One atomic write that makes the ledger readable.
+
+    Attributes:
+        position: What is committed afterwards.
+        source: The record that the position is taken from.
+        put: Records to set.
+        delete: Records to take away.
+        given_up: Open txids whose ranges are taken away: they will be planned anew.
+    """
+
+    position: Committed
+    source: str
+    put: Mapping[str, str]
+    delete: tuple[str, ...]
+    given_up: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What a look at every record of an id found.
+
+    Attributes:
+        problems: Path and reason of each record that is wrong, by path.
+        repair: None where nothing is wrong, or where the readable records do not say
+            what is committed.
+    """
+
+    problems: Mapping[str, str]
+    repair: Repair | None
+
+
+def examine(store: Store) -> Examination:
+    """Look at every record of the store's id. Writes nothing.
+
+    Records of others than the ledger (those of topologies) are checked too; they are
+    never part of a repair.
+
+    Raises:
+        StateUnavailableError: The store does not answer.
+        StateError: The store refuses.
+    """
+    look = _Look(store)
+    position, source = look.position()
+    kept = _kept(look, position)
+    gone = tuple(p for p in look.texts if p.startswith(METADATA) and p not in kept)
+    for path in gone:
+        look.problems.setdefault(path, "it follows one that is missing or unreadable")
+    if position is None and CURRENT in look.texts and not look.problems:
+        look.problems[COMMITTED] = f"it is missing, and '{CURRENT}' exists"
+    ours = [p for p in look.problems if _is_ledger(p)]
+    if not ours or position is None:
+        return Examination(look.problems, None)
+    given_up = tuple(n for n in look.named_txids(gone) if n > position.txid)
+    put = position_records(position)
+    return Examination(
+        look.problems, Repair(position, source, put, gone, tuple(sorted(given_up)))
+    )
+
+
+class _Look:
+    """Every record, read as far as it can be."""
+
+    def __init__(self, store: Store) -> None:
+        self._where = {"store": store.url, "id": store.id}
+        self.texts = store.read()
+        self.problems: dict[str, str] = {}
+        self.committed: Committed | None = self._read(COMMITTED, read_committed)
+        self.current: int | None = self._read(CURRENT, int)
+        self.batches = self._batches()
+        for path in self.texts:
+            if not _is_ledger(path):
+                self._read(path, lambda payload: payload)
+
+    def position(self) -> tuple[Committed | None, str]:
+        """What is committed, and which record says so."""
+        if self.committed is not None:
+            first = self.committed.txid + 1
+            if self.current is not None and self.current != first:
+                self.problems[CURRENT] = (
+                    f"it says {self.current}, '{COMMITTED}' {first}"
+                )
+            if self.current is None and CURRENT not in self.problems:
+                self.problems[CURRENT] = "it is missing"
+            return self.committed, COMMITTED
+        if self.current is None:
+            return None, ""
+        last = self.batches.get(self.current - 1)
+        if last is not None:
+            return after(None, last, 0), metadata_path(last.txid)
+        first_open = self.batches.get(self.current)
+        if first_open is not None:
+            position = Committed(
+                self.current - 1, first_open.starts(), first_open.topic_ids
+            )
+            return position, metadata_path(first_open.txid)
+        return None, ""
+
+    def named_txids(self, paths: tuple[str, ...]) -> list[int]:
+        """The txids that metadata paths are named after; other names are left out."""
+        names = [path.removeprefix(METADATA) for path in paths]
+        return [int(name) for name in names if name.isdecimal()]
+
+    def _batches(self) -> dict[int, BatchMetadata]:
+        found: dict[int, BatchMetadata] = {}
+        for path in self.texts:
+            if not path.startswith(METADATA):
+                continue
+            batch: BatchMetadata | None = self._read(path, read_batch)
+            if batch is not None and metadata_path(batch.txid) == path:
+                found[batch.txid] = batch
+            elif batch is not None:
+                self.problems[path] = f"it is the record of txid {batch.txid}"
+        return found
+
+    def _read(self, path: str, read: Callable[[Any], Any]) -> Any:  # noqa: ANN401
+        text = self.texts.get(path)
+        if text is None:
+            return None
+        kind = _kind(path, text)
+        try:
+            return read(records.decode(text, kind, path=path, **self._where))
+        except StateCorruptedError as error:
+            self.problems[path] = str(error.fields["reason"])
+        except _NO_SENSE as error:
+            told = error.message if isinstance(error, KafkaTxError) else error
+            self.problems[path] = f"its content makes no sense ({told})"
+        return None
+
+
+def _kept(look: _Look, position: Committed | None) -> set[str]:
+    """Metadata of the committed txid, and of open ones up to the first hole."""
+    if position is None:
+        return {p for p in look.texts if p.startswith(METADATA)}
+    kept = {metadata_path(n) for n in look.batches if n <= position.txid}
+    txid = position.txid + 1
+    while txid in look.batches:
+        kept.add(metadata_path(txid))
+        txid += 1
+    return kept
+
+
+def _is_ledger(path: str) -> bool:
+    return path in {COMMITTED, CURRENT} or path.startswith(METADATA)
+
+
+def _kind(path: str, text: str) -> str:
+    """The kind a ledger record must be of; of others, the one it says it is."""
+    if path.startswith(METADATA):
+        return "batch"
+    if _is_ledger(path):
+        return path
+    try:
+        return str(json.loads(text)["kind"])
+    except (ValueError, TypeError, KeyError):
+        return "any"

@@ -1,0 +1,144 @@
+"""State in this process's memory: for tests, demos and jobs that may start over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import NoReturn
+
+from kafka_tx.config import check_id
+from kafka_tx.model import CommittedOffset, TopicPartition
+from kafka_tx.transactions.records import check_path, check_value
+from kafka_tx.transactions.refusals import conflict, fenced, unpicklable
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySnapshot:
+    """Everything a MemoryStore held at one moment."""
+
+    epoch: int
+    values: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _Cell:
+    """The state that all stores of one name and id share. A write replaces it whole."""
+
+    now: MemorySnapshot = field(default_factory=lambda: MemorySnapshot(0, {}))
+    lock: Lock = field(default_factory=Lock)
+
+
+_cells: dict[tuple[str, str], _Cell] = {}
+
+
+class MemoryStore:
+    """A Store that lives as long as the process.
+
+    Two objects of one ``name`` and ``id`` see the same state, also after both were
+    closed, as two connections to one database would. Other processes see nothing of it.
+    """
+
+    def __init__(self, name: str, id: str) -> None:  # noqa: A002 - the seam's word
+        self._name = name
+        self._id = check_id(id)
+        self._cell = _cells.setdefault((name, id), _Cell())
+
+    def __repr__(self) -> str:
+        return f"MemoryStore({self.url!r}, {self._id!r})"
+
+    def __reduce__(self) -> NoReturn:
+        unpicklable(self)
+
+    @property
+    def url(self) -> str:
+        """``memory:`` and the name."""
+        return f"memory:{self._name}"
+
+    @property
+    def id(self) -> str:
+        """Whose state this is."""
+        return self._id
+
+    def acquire(self) -> int:
+        """Raise the epoch by one and return it."""
+        with self._cell.lock:
+            now = self._cell.now
+            self._cell.now = MemorySnapshot(now.epoch + 1, now.values)
+            return now.epoch + 1
+
+    def epoch(self) -> int:
+        """The epoch now; 0 before the first ``acquire``."""
+        return self._cell.now.epoch
+
+    def read(self, prefix: str = "") -> dict[str, str]:
+        """Every path that begins with ``prefix``, in path order: a snapshot."""
+        values = self._cell.now.values
+        return {p: values[p] for p in sorted(values) if p.startswith(prefix)}
+
+    def get(self, path: str) -> str | None:
+        """One value, or None."""
+        return self._cell.now.values.get(check_path(path))
+
+    def write(
+        self,
+        epoch: int,
+        put: Mapping[str, str],
+        delete: Iterable[str] = (),
+        *,
+        expect: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Set and delete all these paths at once, if ``epoch`` is current.
+
+        Raises:
+            ConfigError: A path or value that no store can hold.
+            FencedError: The epoch is another than ``epoch``.
+            StateConflictError: A path of ``expect`` has another value.
+        """
+        gone = {check_path(path) for path in delete}
+        new = {check_path(p): check_value(p, value) for p, value in put.items()}
+        with self._cell.lock:
+            now = self._cell.now
+            if now.epoch != epoch or not epoch:
+                raise fenced(self, held=epoch, stored=now.epoch)
+            for path, value in (expect or {}).items():
+                if now.values.get(path) != value:
+                    raise conflict(self, path)
+            kept = {p: v for p, v in now.values.items() if p not in gone}
+            self._cell.now = MemorySnapshot(epoch, {**kept, **new})
+
+    def close(self) -> None:
+        """Nothing to release; the state stays."""
+
+    def snapshot(self) -> MemorySnapshot:
+        """The whole state now, for a test that later pretends a crash."""
+        return self._cell.now
+
+    def restore(self, snapshot: MemorySnapshot) -> None:
+        """Go back to ``snapshot``, for every object of this name and id."""
+        with self._cell.lock:
+            self._cell.now = snapshot
+
+
+class MemoryOffsetStore:
+    """An OffsetStore that lives as long as the object."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[TopicPartition, CommittedOffset] = {}
+
+    def __reduce__(self) -> NoReturn:
+        unpicklable(self)
+
+    def load(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The stored records; partitions without one are left out."""
+        stored = self._offsets
+        return {p: stored[p] for p in partitions if p in stored}
+
+    def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Keep all of them at once."""
+        self._offsets = {**self._offsets, **offsets}
+
+    def close(self) -> None:
+        """Nothing to release; the offsets stay."""

@@ -1,0 +1,97 @@
+"""How many batches at once, and how fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
+
+_LEAST = {
+    "max_pending": 1,
+    "timeout_ms": 1,
+    "emit_interval_ms": 0,
+    "idle_pause_ms": 1,
+    "retry_ms": 1,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pacing:
+    """How many batches at once, and how fast.
+
+    Attributes:
+        max_pending: Batches in flight (``topology.max.spout.pending``).
+        timeout_ms: Longest processing phase, and longest commit phase, before the
+            attempt fails (``topology.message.timeout.secs``); None: wait for ever.
+        emit_interval_ms: Least time between two new txids
+            (``topology.trident.batch.emit.interval.millis``).
+        idle_pause_ms: Least time between an empty batch, or a spout that was not ready,
+            and the next new txid.
+        retry_ms: Pause before a failed write, or failed planning, is tried again.
+
+    Raises:
+        ConfigError: A value is below its least one.
+    """
+
+    max_pending: int = 1
+    timeout_ms: int | None = 30_000
+    emit_interval_ms: int = 0
+    idle_pause_ms: int = 100
+    retry_ms: int = 1_000
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError.illegal(name, value, f"a whole number >= {least}")
+
+
+class PlanningGate:
+    """Whether a batch may be planned now: one at a time, new txids at their pace.
+
+    A txid that had metadata before is a replay: it asks neither interval, pause nor
+    readiness.
+    """
+
+    def __init__(self, pacing: Pacing, newest: int) -> None:
+        self._pacing = pacing
+        self._newest = newest  # the greatest txid that ever had metadata
+        self._new_at_ms = 0
+        self._any_at_ms = 0
+        self.planning: TransactionAttempt | None = None
+        """The attempt whose plan is awaited."""
+
+    def is_new(self, txid: int) -> bool:
+        """Whether the txid never had metadata."""
+        return txid > self._newest
+
+    def opens_at_ms(self, txid: int) -> int:
+        """When time allows to plan this txid."""
+        return max(self._any_at_ms, self._new_at_ms if self.is_new(txid) else 0)
+
+    def lets_pass(self, txid: int, now_ms: int, *, is_ready: bool) -> bool:
+        """Whether the plan begins now; a spout that is not ready is asked later on."""
+        if self.planning is not None or now_ms < self.opens_at_ms(txid):
+            return False
+        if not self.is_new(txid):
+            return True
+        interval_ms, pause_ms = (
+            self._pacing.emit_interval_ms,
+            self._pacing.idle_pause_ms,
+        )
+        self._new_at_ms = now_ms + (interval_ms if is_ready else pause_ms)
+        return is_ready
+
+    def planned(self, now_ms: int, *, is_empty: bool) -> None:
+        """The awaited plan is there; after an empty one there is no hurry."""
+        if self.planning is not None:
+            self._newest = max(self._newest, self.planning.txid)
+        self.planning = None
+        if is_empty:
+            self._new_at_ms = max(self._new_at_ms, now_ms + self._pacing.idle_pause_ms)
+
+    def failed(self, now_ms: int) -> None:
+        """The awaited plan could not be made."""
+        self.planning = None
+        self._any_at_ms = now_ms + self._pacing.retry_ms

@@ -1,0 +1,186 @@
+"""The text form of everything a store keeps: versioned, named, checksummed JSON.
+
+A record is one JSON object::
+
+    {"v":1,"kind":"batch","crc":"5d1f6b0c","data":…}
+
+The checksum covers version, kind and data, so a record that was cut, edited or put
+under another name is noticed. White space does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from typing import Any
+
+from kafka_tx.errors import ConfigError, StateCorruptedError
+
+VERSION = 1
+
+REPAIR_COMMAND = "kafka-tx offsets repair --store '{store}' --id {id}"
+"""What an error about an unreadable record tells its reader to run."""
+
+MAX_PATH_LENGTH = 500
+"""Characters of a path: fits the index limits of the databases we know."""
+
+_LEGAL_PATH = re.compile(r"[A-Za-z0-9._=-]+(?:/[A-Za-z0-9._=-]+)*")
+
+
+def repair_command(store: str, id: str) -> str:  # noqa: A002 - the word of every store
+    """The command that looks at and repairs the records of ``id``."""
+    return REPAIR_COMMAND.format(store=store, id=id)
+
+
+def check_path(path: str) -> str:
+    """Return ``path`` if every store can hold it.
+
+    Raises:
+        ConfigError: It is empty or too long, begins or ends with ``/``, has a part
+            ``.`` or ``..``, or another character than a store can hold.
+    """
+    parts = path.split("/")
+    if (
+        len(path) > MAX_PATH_LENGTH
+        or not _LEGAL_PATH.fullmatch(path)
+        or "." in parts
+        or ".." in parts
+    ):
+        raise ConfigError.illegal(
+            "path",
+            path,
+            f"1 to {MAX_PATH_LENGTH} of the characters A-Z a-z 0-9 . _ - =, in parts"
+            " separated by /; no part is . or ..",
+        )
+    return path
+
+
+def check_value(path: str, value: str) -> str:
+    """Return ``value`` if every store can hold it.
+
+    Raises:
+        ConfigError: It holds a NUL character or half of a surrogate pair.
+    """
+    if "\x00" in value or not _is_unicode(value):
+        raise ConfigError(
+            f"the value for path '{path}' holds a character that no store can keep"
+            " (NUL or half of a surrogate pair); write it as JSON",
+            option=path,
+        )
+    return value
+
+
+def encode(kind: str, payload: object) -> str:
+    """Write ``payload`` as a record of ``kind``: one line of ASCII.
+
+    Only what JSON can give back unchanged is taken: text keys, lists, text, numbers
+    that are finite, true, false and None.
+    Source: Storm, TransactionalState (deviates: a value that would come back as
+    something else is refused when it is written).
+
+    Raises:
+        ConfigError: ``payload`` holds something that JSON would change or cannot hold.
+    """
+    try:
+        data = _compact(payload)
+        unchanged = json.loads(data) == payload
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _unwritable(kind, payload, str(error)) from None
+    if not unchanged:
+        raise _unwritable(kind, payload, "it would be read back as something else")
+    head = f'"v":{VERSION},"kind":{json.dumps(kind)},"crc":"{_checksum(kind, data)}"'
+    return f'{{{head},"data":{data}}}'
+
+
+def decode(
+    text: str,
+    kind: str,
+    *,
+    path: str,
+    store: str,
+    id: str,  # noqa: A002 - the word of every store
+) -> Any:  # noqa: ANN401 - whatever JSON holds; the caller knows its shape
+    """Read a record of ``kind`` that stood at ``path`` and return its payload.
+
+    ``store`` is the address of the store without secrets.
+
+    Raises:
+        StateCorruptedError: The text is no record, of an unknown version, of another
+            kind, or its checksum does not match.
+    """
+    try:
+        return _payload(text, kind)
+    except (ValueError, RecursionError) as error:
+        raise corrupted(str(error), path=path, store=store, id=id) from None
+
+
+def corrupted(
+    reason: str,
+    *,
+    path: str,
+    store: str,
+    id: str,  # noqa: A002 - the word of every store
+) -> StateCorruptedError:
+    """The error for a record that cannot be read: where, why, and what repairs it."""
+    command = repair_command(store, id)
+    return StateCorruptedError(
+        f"the record '{path}' of id '{id}' in store {store} cannot be read: {reason}."
+        " Nothing was changed and nothing is guessed in its place."
+        f" To look at it and repair it, run: {command}",
+        path=path,
+        store=store,
+        id=id,
+        reason=reason,
+        command=command,
+    )
+
+
+def _payload(text: str, kind: str) -> object:
+    try:
+        record = json.loads(text)
+    except ValueError as error:
+        msg = f"it is not JSON ({error})"
+        raise ValueError(msg) from None
+    if not isinstance(record, dict) or not {"v", "kind", "crc", "data"} <= set(record):
+        msg = "it is JSON, but no record (members v, kind, crc, data)"
+        raise ValueError(msg)
+    if record["v"] != VERSION:
+        msg = f"its version is {record['v']!r}; this release reads {VERSION}"
+        raise ValueError(msg)
+    if record["kind"] != kind:
+        msg = f"it is a record of kind {record['kind']!r}, expected '{kind}'"
+        raise ValueError(msg)
+    found = _checksum(kind, _compact(record["data"]))
+    if record["crc"] != found:
+        msg = f"its checksum is {record['crc']!r}, its content gives '{found}'"
+        raise ValueError(msg)
+    data: object = record["data"]
+    return data
+
+
+def _compact(payload: object) -> str:
+    return json.dumps(payload, separators=(",", ":"), allow_nan=False)
+
+
+def _checksum(kind: str, data: str) -> str:
+    covered = f"{VERSION}\n{kind}\n{data}"
+    return f"{zlib.crc32(covered.encode('utf-8', 'surrogatepass')):08x}"
+
+
+def _unwritable(kind: str, payload: object, reason: str) -> ConfigError:
+    shown = repr(payload)
+    return ConfigError(
+        f"a record of kind '{kind}' cannot be written: {reason}. Value:"
+        f" {shown[:200]}{'…' if len(shown) > 200 else ''}; legal: dicts with text keys,"
+        " lists, text, finite numbers, true, false, None",
+        option=kind,
+    )
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,87 @@
+"""Writes to the store, one under way at a time, in the order they were decided."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.actions import Write
+from kafka_tx.transactions.rotating import Change
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWrite:
+    """A write and why it is made: to record a commit, or to keep new metadata."""
+
+    write: Write
+    attempt: TransactionAttempt
+    is_record: bool
+
+    @property
+    def change(self) -> Change:
+        """What the store holds once it is made."""
+        return Change(self.write.put, self.write.delete)
+
+
+class WriteQueue:
+    """The first is under way; one that failed is made again, unchanged, after a pause.
+
+    Whether a failed write arrived is unknown, so nothing may be decided anew in its
+    place before the same write has succeeded.
+    """
+
+    def __init__(self) -> None:
+        self._pending: deque[PendingWrite] = deque()
+        self._ids = 0
+        self.again_at_ms: int | None = None
+        """When the first one is due again; None while it is under way."""
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    def keeps_metadata(self) -> bool:
+        """Whether metadata of a new txid is on its way to the store."""
+        return any(not pending.is_record for pending in self._pending)
+
+    def add(
+        self,
+        epoch: int,
+        change: Change,
+        attempt: TransactionAttempt,
+        *,
+        is_record: bool,
+    ) -> list[Write]:
+        """Append a write; return it if it may be made now."""
+        write = Write(self._new_id(), epoch, change.put, change.delete)
+        self._pending.append(PendingWrite(write, attempt, is_record))
+        return [write] if len(self._pending) == 1 else []
+
+    def is_under_way(self, write_id: int) -> bool:
+        """Whether this is the write whose answer is awaited."""
+        is_first = bool(self._pending) and self._pending[0].write.write_id == write_id
+        return is_first and self.again_at_ms is None
+
+    def done(self) -> tuple[PendingWrite, list[Write]]:
+        """Take the first one off; return it, and the next one to make."""
+        finished = self._pending.popleft()
+        return finished, [pending.write for pending in list(self._pending)[:1]]
+
+    def again(self, now_ms: int) -> list[Write]:
+        """The first one under a new id, if it failed and its pause is over."""
+        if self.again_at_ms is None or now_ms < self.again_at_ms:
+            return []
+        self.again_at_ms = None
+        first = self._pending[0]
+        write = replace(first.write, write_id=self._new_id())
+        self._pending[0] = replace(first, write=write)
+        return [write]
+
+    def clear(self) -> None:
+        """Give all of them up."""
+        self._pending.clear()
+        self.again_at_ms = None
+
+    def _new_id(self) -> int:
+        self._ids += 1
+        return self._ids

@@ -1,0 +1,1 @@
+"""ZooKeeper: store and broker registry. Owns kazoo."""

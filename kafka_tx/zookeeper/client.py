@@ -1,0 +1,256 @@
+"""A ZooKeeper client with bounded waits, many requests in flight, and our errors."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from kazoo import exceptions as kazoo
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+from kafka_tx.errors import KafkaTxError, StateError, StateUnavailableError
+from kafka_tx.transactions.refusals import unpicklable
+from kafka_tx.zookeeper.operations import Op, add
+from kafka_tx.zookeeper.settings import ZooKeeperSettings
+
+_IN_FLIGHT = 1_000
+"""Requests sent before the first answer is awaited; servers throttle beyond that."""
+
+_LOST = (
+    kazoo.ConnectionLoss,
+    kazoo.SessionExpiredError,  # and ConnectionClosedError
+    kazoo.OperationTimeoutError,
+    kazoo.SessionMovedError,
+)
+_MOVED = (
+    kazoo.BadVersionError,
+    kazoo.NoNodeError,
+    kazoo.NodeExistsError,
+    kazoo.NotEmptyError,
+)
+_SAME_FATE = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
+
+
+class MovedError(Exception):
+    """A node is not as the request took it to be; nothing was changed."""
+
+
+class OutcomeUnknownError(Exception):
+    """The connection was lost or silent; the request may have been carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as it was read."""
+
+    data: bytes
+    version: int
+    children: int
+
+
+class ZooKeeperClient:
+    """One session, opened when first used; threads may share it.
+
+    An answer that is lost with its connection is asked for again (reads), or reported
+    as unknown (changes). A session that expired is replaced. Every wait is bounded.
+    """
+
+    def __init__(self, settings: ZooKeeperSettings) -> None:
+        self._settings = settings
+        self._kazoo: KazooClient | None = None
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"ZooKeeperClient({self._settings.url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        unpicklable(self)
+
+    def nodes(self, paths: Iterable[str]) -> dict[str, Node]:
+        """The nodes that exist, with their data.
+
+        Raises:
+            StateUnavailableError: ZooKeeper does not answer.
+            StateError: It refuses: authentication, ACL.
+        """
+        found = self._read(paths, lambda client, path: client.get_async(path))
+        return {
+            path: Node(data or b"", stat.version, stat.numChildren)
+            for path, (data, stat) in found.items()
+        }
+
+    def node(self, path: str) -> Node | None:
+        """One node, or None.
+
+        Raises: as ``nodes``.
+        """
+        return self.nodes([path]).get(path)
+
+    def stats(self, paths: Iterable[str]) -> dict[str, int]:
+        """Number of children of each node that exists.
+
+        Raises: as ``nodes``.
+        """
+        found = self._read(paths, lambda client, path: client.exists_async(path))
+        return {path: stat.numChildren for path, stat in found.items() if stat}
+
+    def children(self, paths: Iterable[str]) -> dict[str, list[str]]:
+        """Names of the children of each node that exists, ascending.
+
+        Raises: as ``nodes``.
+        """
+        found = self._read(paths, lambda client, path: client.get_children_async(path))
+        return {path: sorted(names) for path, names in found.items()}
+
+    def catch_up(self, path: str) -> None:
+        """Let later reads see everything that was changed before now.
+
+        Raises: as ``nodes``.
+        """
+        self._read([path], lambda client, path: client.sync_async(path))
+
+    def change(self, operations: Sequence[Op]) -> None:
+        """Carry out all operations in one step, or none.
+
+        Raises:
+            MovedError: A node has another version, exists, or does not exist.
+            OutcomeUnknownError: The connection was lost before the answer came.
+            StateError: ZooKeeper refuses: ACL, quota, size.
+        """
+        client = self._client()
+        transaction = client.transaction()
+        for operation in operations:
+            add(transaction, operation)
+        try:
+            results = transaction.commit_async().get(timeout=self._patience_s)
+        except (*_LOST, KazooTimeoutError) as error:
+            raise OutcomeUnknownError(repr(error)) from error
+        except kazoo.KazooException as error:
+            raise self._refused(error) from error
+        failures = [r for r in results if isinstance(r, Exception)]
+        for failure in failures:
+            if isinstance(failure, _MOVED):
+                raise MovedError(repr(failure)) from failure
+            if not isinstance(failure, _SAME_FATE):
+                raise self._refused(failure) from failure
+
+    def close(self) -> None:
+        """End the session. Calling it twice is harmless; a later call opens another."""
+        with self._lock:
+            client, self._kazoo = self._kazoo, None
+            if client is not None and self._pid == os.getpid():
+                _end(client)
+
+    def silent(self, error: BaseException) -> StateUnavailableError:
+        """The error for a ZooKeeper that does not answer."""
+        reason = str(error) or type(error).__name__
+        return StateUnavailableError(
+            f"ZooKeeper {self._settings.hosts} does not answer within"
+            f" {self._settings.connection_timeout_ms} ms ({reason}). Is it running, and"
+            " reachable from this machine?",
+            store=self._settings.url,
+            hosts=self._settings.hosts,
+        )
+
+    @property
+    def _patience_s(self) -> float:
+        return self._settings.connection_timeout_ms / 1000
+
+    def _read(
+        self, paths: Iterable[str], start: Callable[[KazooClient, str], Any]
+    ) -> dict[str, Any]:
+        """Send many requests, then collect the answers; missing nodes are left out."""
+        wanted = list(paths)
+        found: dict[str, Any] = {}
+        for first in range(0, len(wanted), _IN_FLIGHT):
+            some = wanted[first : first + _IN_FLIGHT]
+            found.update(self._ask_again_if_lost(some, start))
+        return found
+
+    def _ask(
+        self, paths: Sequence[str], start: Callable[[KazooClient, str], Any]
+    ) -> dict[str, Any]:
+        client = self._client()
+        waiting = [(path, start(client, path)) for path in paths]
+        found = {}
+        for path, answer in waiting:
+            try:
+                found[path] = answer.get(timeout=self._patience_s)
+            except kazoo.NoNodeError:
+                continue
+        return found
+
+    def _ask_again_if_lost(
+        self, paths: Sequence[str], start: Callable[[KazooClient, str], Any]
+    ) -> dict[str, Any]:
+        settings = self._settings
+        pause_ms = settings.retry_interval_ms
+        tries_left = settings.retry_times
+        while True:
+            try:
+                return self._ask(paths, start)
+            except KazooTimeoutError as error:
+                raise self.silent(error) from error
+            except _LOST as error:
+                if not tries_left:
+                    raise self.silent(error) from error
+            except kazoo.KazooException as error:
+                raise self._refused(error) from error
+            time.sleep(min(pause_ms, settings.retry_interval_ceiling_ms) / 1000)
+            pause_ms, tries_left = pause_ms * 2, tries_left - 1
+
+    def _refused(self, error: Exception) -> KafkaTxError:
+        if isinstance(error, kazoo.NoAuthError | kazoo.AuthFailedError):
+            text = (
+                f"ZooKeeper {self._settings.hosts} refuses access below"
+                f" {self._settings.root}: another user made these nodes. Give the right"
+                " auth=digest:user:password, or use another root"
+            )
+        else:
+            text = f"ZooKeeper {self._settings.hosts} refuses: {error!r}"
+        return StateError(text, store=self._settings.url, hosts=self._settings.hosts)
+
+    def _client(self) -> KazooClient:
+        """The connected client of this process."""
+        with self._lock:
+            if self._kazoo is not None and self._pid != os.getpid():
+                self._kazoo = None  # the parent's: its socket is not ours to use
+            if self._kazoo is None:
+                self._pid = os.getpid()
+                self._kazoo = self._connect()
+            return self._kazoo
+
+    def _connect(self) -> KazooClient:
+        settings = self._settings
+        client = KazooClient(
+            hosts=settings.hosts,
+            timeout=settings.session_timeout_ms / 1000,
+            auth_data=[("digest", settings.auth)] if settings.auth else None,
+            default_acl=CREATOR_ALL_ACL
+            if settings.acl == "creator"
+            else OPEN_ACL_UNSAFE,
+            connection_retry=KazooRetry(
+                max_tries=-1,
+                delay=min(0.1, settings.retry_interval_ms / 1000),
+                max_delay=settings.retry_interval_ceiling_ms / 1000,
+            ),
+        )
+        client.start_async().wait(self._patience_s)
+        if client.connected:
+            return client
+        # Ends only when a silent server's time is up, which can be a whole session.
+        threading.Thread(target=_end, args=[client], daemon=True).start()
+        raise self.silent(ConnectionError("no connection"))
+
+
+def _end(client: KazooClient) -> None:
+    client.stop()
+    client.close()

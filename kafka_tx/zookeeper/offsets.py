@@ -1,0 +1,201 @@
+"""Committed offsets in ZooKeeper, exactly as storm-kafka keeps them.
+
+``<root>/<id>/partition_<n>`` for one topic, ``<root>/<id>/<topic>/partition_<n>`` where
+several topics share an id. Each node is a JSON object::
+
+    {"topology": {"id": …, "name": …}, "offset": <next offset>, "partition": <n>,
+     "broker": {"host": …, "port": …}, "topic": …}
+
+Its tools can read what is written here, and what it wrote is continued here.
+Source: Storm, ZkState and PartitionManager.commit (deviates: a record that cannot be
+read is an error, where storm-kafka went on from somewhere else).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+from kafka_tx.errors import StateCorruptedError
+from kafka_tx.model import Broker, CommittedOffset, TopicPartition
+from kafka_tx.transactions.refusals import unpicklable
+from kafka_tx.zookeeper.client import (
+    MovedError,
+    OutcomeUnknownError,
+    ZooKeeperClient,
+)
+from kafka_tx.zookeeper.operations import Create, Op, Set, in_requests
+from kafka_tx.zookeeper.settings import ZooKeeperSettings, check_root
+
+_TRIES = 5
+
+
+class ZooKeeperOffsetStore:
+    """An OffsetStore in storm-kafka's form. Runs beyond the offset are not kept.
+
+    ``by_topic`` puts the topic into the path, as storm-kafka does when topics are
+    matched by a regular expression; without it an id is for one topic. A session given
+    as ``client`` is shared with others, and not closed here.
+    """
+
+    def __init__(
+        self,
+        url: str | ZooKeeperSettings,
+        id: str,  # noqa: A002 - the seam's word
+        *,
+        by_topic: bool = False,
+        client: ZooKeeperClient | None = None,
+    ) -> None:
+        settings = url if isinstance(url, ZooKeeperSettings) else None
+        self._settings = settings or ZooKeeperSettings.parse(str(url))
+        self._base = check_root(f"{self._settings.root}/{id}", "id")
+        self._id = id
+        self._by_topic = by_topic
+        self._client = client or ZooKeeperClient(self._settings)
+        self._owns_client = client is None
+        self._existing: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"ZooKeeperOffsetStore({self._settings.url!r}, {self._id!r})"
+
+    def __reduce__(self) -> NoReturn:
+        unpicklable(self)
+
+    def load(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The stored records; partitions without one are left out.
+
+        Raises:
+            StateCorruptedError: A node is there and is no such record, or of another
+                topic or partition than asked for.
+            StateUnavailableError: ZooKeeper does not answer.
+            StateError: ZooKeeper refuses: authentication, ACL.
+        """
+        wanted = {self._node(partition): partition for partition in partitions}
+        found = self._client.nodes(wanted)
+        self._existing.update(found)
+        return {
+            wanted[path]: self._read(path, wanted[path], node.data)
+            for path, node in found.items()
+        }
+
+    def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Write all of them in one step; other partitions keep theirs.
+
+        Up to about 2,000 partitions are one request. More are several: each of them is
+        one step, and after a crash in between some partitions have their former offset.
+
+        Raises:
+            StateUnavailableError: ZooKeeper does not answer; unknown whether it landed.
+            StateError: ZooKeeper refuses: authentication, ACL.
+        """
+        data = {self._node(p): _record(p, offset) for p, offset in offsets.items()}
+        problem: Exception | None = None
+        for _ in range(_TRIES):
+            try:
+                for some in in_requests(self._operations(data)):
+                    self._client.change(some)
+                    self._existing.update(operation.path for operation in some)
+            except (MovedError, OutcomeUnknownError) as error:
+                self._existing.clear()  # look again; writing twice is harmless
+                problem = error
+            else:
+                return
+        raise self._client.silent(problem or AssertionError()) from problem
+
+    def close(self) -> None:
+        """End the session, unless it is shared. Calling it twice is harmless."""
+        if self._owns_client:
+            self._client.close()
+
+    def _operations(self, data: Mapping[str, bytes]) -> list[Op]:
+        """Set the nodes that exist; make the others and the way to them."""
+        ways = {above for node in data for above in _above(node)}
+        nodes = {*data, *ways}
+        self._existing.update(self._client.stats(ways - self._existing))
+        folders = {node.rpartition("/")[0] for node in nodes - self._existing}
+        for folder, names in self._client.children(folders).items():
+            self._existing.update(f"{folder}/{name}" for name in names)
+        done: list[Op] = []
+        for node in sorted(nodes):
+            if node not in self._existing:
+                done.append(Create(node, data.get(node, b"")))
+            elif node in data:
+                done.append(Set(node, data[node]))
+        return done
+
+    def _node(self, partition: TopicPartition) -> str:
+        name = f"partition_{partition.partition}"
+        return "/".join(
+            [self._base, partition.topic, name]
+            if self._by_topic
+            else [self._base, name]
+        )
+
+    def _read(
+        self, path: str, partition: TopicPartition, data: bytes
+    ) -> CommittedOffset:
+        try:
+            record = json.loads(data)
+            topology = record.get("topology") or {}
+            committed = CommittedOffset(
+                offset=_offset(record),
+                topology_id=str(topology.get("id") or ""),
+                topology_name=str(topology.get("name") or ""),
+                broker=_broker(record.get("broker")),
+            )
+            stored = TopicPartition(
+                record.get("topic", partition.topic),
+                record.get("partition", partition.partition),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise self._corrupted(
+                path, f"it is no record of an offset ({error!r})"
+            ) from None
+        if stored != partition:
+            raise self._corrupted(path, f"it is of {stored}, expected {partition}")
+        return committed
+
+    def _corrupted(self, path: str, reason: str) -> StateCorruptedError:
+        return StateCorruptedError(
+            f"the committed offset in node {path} of ZooKeeper {self._settings.hosts}"
+            f" cannot be read: {reason}. Nothing was changed and nothing is guessed in"
+            " its place. Look at the node; delete it to start that partition as if"
+            " nothing had been committed, or write the right offset into it",
+            store=self._settings.url,
+            id=self._id,
+            path=path,
+            reason=reason,
+        )
+
+
+def _record(partition: TopicPartition, committed: CommittedOffset) -> bytes:
+    broker = committed.broker or Broker("", 0)
+    record = {
+        "topology": {"id": committed.topology_id, "name": committed.topology_name},
+        "offset": committed.offset,
+        "partition": partition.partition,
+        "broker": {"host": broker.host, "port": broker.port},
+        "topic": partition.topic,
+    }
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _offset(record: Mapping[str, Any]) -> int:
+    offset = record["offset"]
+    if type(offset) is not int or offset < 0:
+        raise ValueError(f"offset {offset!r}")
+    return offset
+
+
+def _broker(record: Mapping[str, Any] | None) -> Broker | None:
+    if not record or not record.get("host"):
+        return None
+    return Broker(str(record["host"]), int(record.get("port", 9092)))
+
+
+def _above(node: str) -> list[str]:
+    parts = node.split("/")
+    return ["/".join(parts[:length]) for length in range(2, len(parts))]

@@ -1,0 +1,152 @@
+"""How to reach a ZooKeeper, and the URL that says so."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, cast
+from urllib.parse import parse_qsl, urlsplit
+
+from kafka_tx.errors import ConfigError
+
+DEFAULT_ROOT = "/kafka_tx"
+
+Acl = Literal["open", "creator"]
+
+_LEGAL = (
+    "zookeeper://host:port[,host:port…]/root with the options auth=digest:user:password"
+    " (special characters as %XX), acl=open|creator, session_timeout_ms,"
+    " connection_timeout_ms, retry_times, retry_interval_ms, retry_interval_ceiling_ms"
+)
+_NUMBERS = (
+    "session_timeout_ms",
+    "connection_timeout_ms",
+    "retry_times",
+    "retry_interval_ms",
+    "retry_interval_ceiling_ms",
+)
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(?::\d{1,5})?")
+_ROOT = re.compile(r"(?:/[A-Za-z0-9._=:@-]+)+")
+
+
+def check_root(node: str, option: str = "zookeeper root") -> str:
+    """Return ``node`` if it can lead to nodes of ours.
+
+    Raises:
+        ConfigError: It is not absolute, or has an empty part, ``.``, ``..``, or another
+            character than ``A-Z a-z 0-9 . _ = : @ -``.
+    """
+    parts = node.split("/")
+    if not _ROOT.fullmatch(node) or "." in parts or ".." in parts:
+        raise ConfigError.illegal(
+            option,
+            node,
+            "an absolute path such as /kafka_tx/orders, of A-Z a-z 0-9 . _ = : @ -",
+        )
+    return node
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ZooKeeperSettings:
+    """Address, rights and patience of a ZooKeeper client.
+
+    Attributes:
+        hosts: ``host:port`` of every server, comma separated; port 2181 if not given.
+        root: The node below which everything is kept, absolute.
+        auth: ``user:password`` of the digest scheme; never shown.
+        acl: Who may use the nodes we make: everybody, or only who has our ``auth``.
+        session_timeout_ms: How long the servers keep a session without a sign of life.
+        connection_timeout_ms: How long to wait for the first connection, and for one
+            answer.
+        retry_times: How often an answer lost with its connection is asked for again.
+        retry_interval_ms: Pause before the first repetition; doubles each time.
+        retry_interval_ceiling_ms: The longest pause.
+
+    Source: Storm, ``storm.zookeeper.*`` (names and defaults).
+    """
+
+    hosts: str
+    root: str = DEFAULT_ROOT
+    auth: str = ""
+    acl: Acl = "open"
+    session_timeout_ms: int = 20_000
+    connection_timeout_ms: int = 15_000
+    retry_times: int = 5
+    retry_interval_ms: int = 1_000
+    retry_interval_ceiling_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        for host in self.hosts.split(","):
+            if not _HOST.fullmatch(host):
+                raise ConfigError.illegal("zookeeper hosts", host, "host or host:port")
+        check_root(self.root)
+        if self.acl not in {"open", "creator"}:
+            raise ConfigError.illegal("zookeeper acl", self.acl, "open, creator")
+        if self.acl == "creator" and not self.auth:
+            raise ConfigError(
+                "option 'zookeeper acl' is 'creator' and no auth is given: nobody could"
+                " use the nodes. Add auth=digest:user:password",
+                option="zookeeper acl",
+                value=self.acl,
+            )
+        if self.auth and not all(self.auth.partition(":")):
+            raise ConfigError(
+                "option 'zookeeper auth' is malformed; legal: digest:user:password",
+                option="zookeeper auth",
+            )
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        for name in _NUMBERS:
+            if getattr(self, name) < (0 if name == "retry_times" else 1):
+                raise ConfigError.illegal(
+                    f"zookeeper {name}", getattr(self, name), "a positive number"
+                )
+
+    def __repr__(self) -> str:
+        return f"ZooKeeperSettings({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        """Hosts and root, without options and secrets."""
+        return f"zookeeper://{self.hosts}{self.root}"
+
+    @classmethod
+    def parse(cls, url: str, option: str = "tx.store") -> ZooKeeperSettings:
+        """Read ``zookeeper://h1:2181,h2:2181/root?auth=digest:user:password``.
+
+        Raises:
+            ConfigError: The URL is malformed or an option unknown; the text does not
+                repeat what may be a secret.
+        """
+        parts = urlsplit(url)
+        given = parse_qsl(parts.query, keep_blank_values=True)
+        options = dict(given)
+        known = {"auth", "acl", *_NUMBERS}
+        if parts.scheme != "zookeeper" or "@" in parts.netloc or parts.fragment:
+            raise _malformed(option)
+        if len(options) != len(given) or not set(options) <= known:
+            raise _malformed(option, ": an option is unknown or given twice")
+        scheme, _, auth = options.pop("auth", "digest:").partition(":")
+        if scheme != "digest":
+            raise _malformed(option, ": the only kind of auth is digest")
+        acl = options.pop("acl", "creator" if auth else "open")
+        return cls(
+            hosts=parts.netloc,
+            root=parts.path.rstrip("/") or DEFAULT_ROOT,
+            auth=auth,
+            acl=cast("Acl", acl),
+            **{name: _number(name, text) for name, text in options.items()},
+        )
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ConfigError.illegal(f"zookeeper {name}", text, "a positive number")
+    return int(text)
+
+
+def _malformed(option: str, reason: str = "") -> ConfigError:
+    return ConfigError(
+        f"option '{option}' is no ZooKeeper URL{reason}; legal: {_LEGAL}", option=option
+    )

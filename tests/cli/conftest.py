@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from kafka_tx.cli.main import app
+from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.transactions.ledger import Committed, Ledger
+
+ORDERS = TopicPartition("orders", 0)
+COMMITTED_TXID, COMMITTED_OFFSET, OPEN_END = 41, 250, 300
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path}/state.db"
+
+
+@pytest.fixture
+def run() -> Callable[..., Result]:
+    """Run a command line as a user does, without a terminal."""
+
+    def invoke(*arguments: object) -> Result:
+        return CliRunner().invoke(app, [str(a) for a in arguments])  # type: ignore[return-value]
+
+    return invoke
+
+
+@pytest.fixture
+def store(url) -> Iterator[SqlStore]:
+    """Id ``orders``: txid 41 committed, 42 planned; its owner has epoch 1."""
+    state = SqlStore(url, "orders")
+    ledger = Ledger(state)
+    epoch = ledger.acquire()
+    ledger.adopt(epoch, Committed(txid=COMMITTED_TXID - 1, offsets={ORDERS: 200}))
+    for txid, start, end in (
+        (COMMITTED_TXID, 200, COMMITTED_OFFSET),
+        (COMMITTED_TXID + 1, COMMITTED_OFFSET, OPEN_END),
+    ):
+        ledger.plan(epoch, BatchMetadata(txid, (OffsetRange(ORDERS, start, end),)))
+    ledger.commit(epoch, COMMITTED_TXID, completed_ms=1_700_000_000_000)
+    yield state
+    state.close()

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.sql.listing import stored_ids
+
+
+def findings(result):
+    return {found["what"]: found for found in json.loads(result.stdout)}
+
+
+def test_doctor_finds_the_source_and_this_python(run, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+
+    result = run("doctor", "--json")
+
+    found = findings(result)
+    assert sys.executable in found["Python"]["text"]
+    assert 'format("kafka_tx")' in found["source"]["text"]
+    assert found["workers"]["verdict"] == "good"
+    assert "reader" in found["reader"]["text"]
+
+
+def test_a_worker_python_without_the_package_gets_advice(run, monkeypatch, tmp_path):
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+
+    found = findings(run("doctor", "--json"))["workers"]
+
+    assert found["verdict"] == "advice"
+    assert f"PYSPARK_PYTHON={sys.executable}" in found["text"]
+
+
+def test_missing_java_names_the_package_to_install(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    result = run("doctor")
+
+    assert result.exit_code == 1
+    assert "apt-get install openjdk-17-jre-headless" in result.stdout
+
+
+def test_the_socket_setting_of_spark_defaults_is_seen(run, monkeypatch, tmp_path):
+    (tmp_path / "spark-defaults.conf").write_text(
+        "spark.python.unix.domain.socket.enabled   true\n"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+
+    assert findings(run("doctor", "--json"))["sockets"]["verdict"] == "good"
+
+
+def test_brokers_that_answer_are_good(run):
+    with MockCluster() as cluster:
+        result = run(
+            "doctor", "--json", "--bootstrap-servers", cluster.bootstrap_servers
+        )
+
+    assert findings(result)["brokers"]["verdict"] == "good"
+
+
+def test_a_store_is_written_and_left_as_it_was(run, url):
+    result = run("doctor", "--json", "--store", url)
+
+    assert findings(result)["store"]["verdict"] == "good"
+    assert stored_ids(url) == []
+
+
+def test_a_store_that_cannot_be_written_is_bad(run, tmp_path):
+    url = f"sqlite:///{tmp_path}/no/such/folder/state.db"
+
+    result = run("doctor", "--json", "--store", url)
+
+    assert result.exit_code == 1
+    assert findings(result)["store"]["verdict"] == "bad"
+
+
+@pytest.mark.parametrize("table", ["options", "metrics"])
+def test_tables_are_printed(run, table):
+    result = run(table)
+
+    assert result.exit_code == 0
+    assert ("tx.id" if table == "options" else "kafka_tx_lag_records") in result.stdout

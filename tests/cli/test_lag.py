@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.model import TopicPartition
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.transactions.ledger import Committed, Ledger
+
+RECORDS, DONE = 10, 4
+
+
+@pytest.fixture
+def servers():
+    with MockCluster() as cluster:
+        cluster.create_topic("orders", 1)
+        for _ in range(RECORDS):
+            cluster.produce("orders", b"x")
+        cluster.flush()
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture
+def behind(url):
+    state = SqlStore(url, "behind")
+    ledger = Ledger(state)
+    offsets = {TopicPartition("orders", 0): DONE, TopicPartition("gone", 0): 1}
+    ledger.adopt(ledger.acquire(), Committed(txid=3, offsets=offsets))
+    state.close()
+
+
+def test_lag_is_end_minus_committed_and_headroom_committed_minus_start(
+    run, behind, servers, url
+):
+    result = run(
+        *("lag", "--store", url, "--id", "behind", "--json"),
+        *("--bootstrap-servers", servers),
+    )
+
+    gone, orders = json.loads(result.stdout)
+    assert orders == {
+        "topic": "orders",
+        "partition": 0,
+        "committed": DONE,
+        "log_start": 0,
+        "end": RECORDS,
+        "lag": RECORDS - DONE,
+        "headroom": DONE,
+    }
+    assert "error" in gone
+
+
+def test_the_table_says_what_could_not_be_had(run, behind, servers, url):
+    result = run(
+        "lag", "--store", url, "--id", "behind", "--bootstrap-servers", servers
+    )
+
+    assert result.exit_code == 0
+    assert f"lag in total: {RECORDS - DONE} at least" in result.stdout
+    assert "gone-0: " in result.stdout
+
+
+def test_an_option_without_a_value_is_refused(run, behind, url):
+    result = run(
+        *("lag", "--store", url, "--id", "behind"),
+        *("--bootstrap-servers", "127.0.0.1:1", "--kafka", "security.protocol"),
+    )
+
+    assert result.exit_code == 1
+    assert "NAME=VALUE" in result.stderr
+
+
+def test_usage_errors_have_a_code_of_their_own(run):
+    assert run("lag", "--id", "x").exit_code == 2

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+import pytest
+
+from kafka_tx.errors import FencedError, StateCorruptedError
+from kafka_tx.transactions.ledger import Ledger
+from tests.cli.conftest import COMMITTED_TXID, OPEN_END, ORDERS
+
+
+def test_show_prints_next_offsets(run, store, url):
+    result = run("offsets", "show", "--store", url, "--id", "orders")
+
+    assert result.exit_code == 0
+    assert "txid 41" in result.stdout
+    assert "orders-0\t250" in result.stdout
+
+
+def test_show_as_json_is_what_set_takes(run, store, url):
+    shown = run("offsets", "show", "--store", url, "--id", "orders", "--json").stdout
+
+    result = run("offsets", "set", "--store", url, "--id", "orders", "--offsets", shown)
+
+    assert result.exit_code == 0
+
+
+def test_set_without_yes_writes_nothing(run, store, url):
+    before = store.read()
+
+    result = run(
+        *("offsets", "set", "--store", url, "--id", "orders"),
+        *("--offsets", '{"orders": {"0": 7}}'),
+    )
+
+    assert result.exit_code == 0
+    assert "orders-0: 250 -> 7" in result.stdout
+    assert "Nothing was written" in result.stdout
+    assert store.read() == before
+    assert store.epoch() == 1
+
+
+def test_set_moves_the_position_and_never_reuses_an_open_txid(run, store, url):
+    result = run(
+        *("offsets", "set", "--store", url, "--id", "orders", "--yes"),
+        *("--offsets", '{"orders": {"0": 7}, "other": {"3": 9}}'),
+    )
+
+    state = Ledger(store).load()
+    assert result.exit_code == 0
+    assert "txid 42 is given up" in result.stdout
+    assert state.txid == COMMITTED_TXID + 1
+    assert not state.unfinished
+    assert state.committed is not None
+    assert {str(p): o for p, o in state.committed.offsets.items()} == {
+        "orders-0": 7,
+        "other-3": 9,
+    }
+
+
+def test_a_job_that_still_runs_is_fenced(run, store, url):
+    run(
+        *("offsets", "set", "--store", url, "--id", "orders", "--yes"),
+        *("--offsets", '{"orders": {"0": 7}}'),
+    )
+
+    with pytest.raises(FencedError):
+        Ledger(store).commit(1, COMMITTED_TXID + 1, completed_ms=0)
+
+
+@pytest.mark.parametrize(
+    "text", ["7", "{}", '{"orders": {"0": -1}}', '{"orders": {"0": "x"}}', "{"]
+)
+def test_offsets_that_are_none_are_refused_before_anything_is_opened(run, url, text):
+    result = run("offsets", "set", "--store", url, "--id", "o", "--offsets", text)
+
+    assert result.exit_code == 1
+    assert "--offsets" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_reset_forgets_everything_and_says_what_sinks_know(run, store, url):
+    kept = run("offsets", "reset", "--store", url, "--id", "orders")
+    assert "Nothing was written" in kept.stdout
+    assert store.read()
+
+    result = run("offsets", "reset", "--store", url, "--id", "orders", "--yes")
+
+    assert "empty sinks" in result.stdout
+    assert store.read() == {}
+    assert Ledger(store).load().txid == 0
+
+
+def test_repair_of_a_sound_ledger_changes_nothing(run, store, url):
+    before = store.read()
+
+    result = run("offsets", "repair", "--store", url, "--id", "orders", "--yes")
+
+    assert result.exit_code == 0
+    assert "can be read" in result.stdout
+    assert store.read() == before
+    assert store.epoch() == 1
+
+
+@pytest.mark.parametrize("path", ["committed", "currtx", "meta/42"])
+def test_the_command_an_error_prints_repairs_what_it_names(run, store, path):
+    store.write(1, {path: "cut of"})
+    with pytest.raises(StateCorruptedError) as caught:
+        Ledger(store).load()
+    printed = re.search(r"run: kafka-tx (.*)$", str(caught.value))
+    assert printed is not None
+    command = shlex.split(printed[1])
+
+    looked = run(*command)
+    assert looked.exit_code == 1
+    assert path in looked.stdout
+    assert "Nothing was written" in looked.stdout
+    repaired = run(*command, "--yes")
+
+    state = Ledger(store).load()
+    assert repaired.exit_code == 0, repaired.stderr
+    assert state.txid == COMMITTED_TXID
+    assert state.committed is not None
+    assert state.committed.offsets == {ORDERS: 250}
+    assert [b.ends() for b in state.unfinished.values()] == (
+        [] if path == "meta/42" else [{ORDERS: OPEN_END}]
+    )
+
+
+def test_an_open_txid_that_is_given_up_is_told(run, store, url):
+    store.write(1, {"meta/42": "cut of"})
+
+    result = run("offsets", "repair", "--store", url, "--id", "orders")
+
+    assert "open txid 42" in result.stdout
+    assert "tx.onDisagreement=checkpoint" in result.stdout
+
+
+def test_what_no_record_tells_is_not_made_up(run, store, url):
+    store.write(1, {"committed": "x", "currtx": "x"})
+    before = store.read()
+
+    result = run("offsets", "repair", "--store", url, "--id", "orders", "--yes")
+
+    assert result.exit_code == 1
+    assert "committed: it is not JSON" in result.stdout
+    assert "offsets reset" in result.stderr
+    assert store.read() == before
+
+
+def test_the_json_of_show_is_one_object(run, store, url):
+    result = run("offsets", "show", "--store", url, "--id", "orders", "--json")
+
+    assert json.loads(result.stdout) == {"orders": {"0": 250}}

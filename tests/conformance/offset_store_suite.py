@@ -1,0 +1,138 @@
+"""What every OffsetStore promises, as one suite; a subclass gives ``open_offsets``."""
+
+import pickle
+import time
+
+import pytest
+
+from kafka_tx.errors import StateError
+from kafka_tx.model import Broker, CommittedOffset, TopicPartition
+
+RUNS = ((120, 130), (131, 132), (10**12, 10**12 + 5))
+
+
+class OffsetStoreSuite:
+    """``open_offsets()`` opens the same offsets each time it is called.
+
+    ``topic(name, partitions)`` makes a topic where the store needs one.
+    """
+
+    keeps_runs = True
+    keeps_broker = True
+    keeps_deployment = True
+    shared = True
+    """Several objects see the same offsets."""
+    many = 5_000
+    many_s = 10.0
+
+    @pytest.fixture
+    def open_offsets(self):
+        raise NotImplementedError
+
+    @pytest.fixture
+    def topic(self):
+        return lambda name, partitions=3: name
+
+    @pytest.fixture
+    def offsets(self, open_offsets):
+        return open_offsets()
+
+    def kept(self, committed):
+        """What this kind of store can give back."""
+        return CommittedOffset(
+            offset=committed.offset,
+            completed=committed.completed if self.keeps_runs else (),
+            topology_id=committed.topology_id if self.keeps_deployment else "",
+            topology_name=committed.topology_name if self.keeps_deployment else "",
+            broker=committed.broker if self.keeps_broker else None,
+        )
+
+    def test_partitions_without_a_record_are_left_out(self, offsets, topic):
+        name = topic("orders")
+
+        assert offsets.load([]) == {}
+        assert offsets.load([TopicPartition(name, n) for n in range(3)]) == {}
+
+    def test_what_was_stored_comes_back(self, open_offsets, offsets, topic):
+        one = TopicPartition(topic("orders"), 0)
+        committed = CommittedOffset(
+            offset=100,
+            completed=RUNS,
+            topology_id="deployment-7",
+            topology_name="zählen",
+            broker=Broker("broker-1", 9093),
+        )
+
+        offsets.store({one: committed})
+
+        reader = open_offsets() if self.shared else offsets
+        assert reader.load([one]) == {one: self.kept(committed)}
+
+    def test_a_bare_offset_comes_back_bare(self, offsets, topic):
+        one = TopicPartition(topic("orders"), 0)
+
+        offsets.store({one: CommittedOffset(0)})
+
+        assert offsets.load([one]) == {one: CommittedOffset(0)}
+
+    def test_the_greatest_offset_fits(self, offsets, topic):
+        one = TopicPartition(topic("orders"), 0)
+
+        offsets.store({one: CommittedOffset(2**63 - 1)})
+
+        assert offsets.load([one])[one].offset == 2**63 - 1
+
+    def test_partitions_that_are_not_written_keep_theirs(self, offsets, topic):
+        name = topic("orders")
+        zero, one, two = (TopicPartition(name, n) for n in range(3))
+        offsets.store({zero: CommittedOffset(1), one: CommittedOffset(2)})
+
+        offsets.store({one: CommittedOffset(5), two: CommittedOffset(6)})
+        offsets.store({})
+
+        found = offsets.load([two, one, zero])
+        assert {p: c.offset for p, c in found.items()} == {zero: 1, one: 5, two: 6}
+
+    def test_an_offset_may_go_back(self, offsets, topic):
+        one = TopicPartition(topic("orders"), 0)
+        offsets.store({one: CommittedOffset(10, completed=((12, 13),))})
+
+        offsets.store({one: CommittedOffset(3)})
+
+        assert offsets.load([one]) == {one: CommittedOffset(3)}
+
+    def test_only_what_was_asked_for_is_loaded(self, offsets, topic):
+        name = topic("orders")
+        zero, one = TopicPartition(name, 0), TopicPartition(name, 1)
+        offsets.store({zero: CommittedOffset(1), one: CommittedOffset(2)})
+
+        assert offsets.load([one]) == {one: CommittedOffset(2)}
+
+    def test_thousands_of_partitions_go_in_and_out(self, offsets, topic):
+        name = topic("wide", self.many)
+        wide = {
+            TopicPartition(name, n): CommittedOffset(10**9 + n, topology_id="d")
+            for n in range(self.many)
+        }
+
+        began = time.monotonic()
+        offsets.store(wide)
+        offsets.store(wide)
+        found = offsets.load(wide)
+        took_s = time.monotonic() - began
+
+        assert found == {p: self.kept(c) for p, c in wide.items()}
+        assert took_s < self.many_s
+
+    def test_closing_twice_is_harmless(self, offsets, topic):
+        offsets.store({TopicPartition(topic("orders"), 0): CommittedOffset(1)})
+
+        offsets.close()
+        offsets.close()
+
+    def test_closing_before_any_use_is_harmless(self, offsets):
+        offsets.close()
+
+    def test_it_is_never_pickled(self, offsets):
+        with pytest.raises(StateError, match="each process opens its own"):
+            pickle.dumps(offsets)

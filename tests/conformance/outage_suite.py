@@ -1,0 +1,60 @@
+"""What a Store promises while its server dies and comes back."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kafka_tx.errors import StateConflictError, StateUnavailableError
+
+STEPS = 150
+
+
+class OutageSuite:
+    """``open_store()`` as in ``StoreSuite``; ``outage()`` restarts the server."""
+
+    @pytest.fixture
+    def open_store(self):
+        raise NotImplementedError
+
+    @pytest.fixture
+    def outage(self):
+        raise NotImplementedError
+
+    @pytest.mark.timeout(240)
+    def test_every_write_lands_once_while_the_server_is_killed(
+        self, open_store, outage
+    ):
+        store = open_store()
+        epoch = store.acquire()
+
+        with ThreadPoolExecutor(1) as pool:
+            counting = pool.submit(count_up, store, epoch)
+            for _ in range(2):
+                time.sleep(0.5)
+                outage()
+            counting.result(timeout=180)
+
+        assert store.get("count") == str(STEPS)
+
+
+def again_while_unavailable(step):
+    """What a caller does with a retryable error."""
+    for _ in range(100):
+        try:
+            return step()
+        except StateUnavailableError:
+            time.sleep(0.1)
+    return step()
+
+
+def count_up(store, epoch):
+    """Each step depends on the one before; after an unknown outcome it looks first."""
+    for step in range(1, STEPS + 1):
+        before = str(step - 1) if step > 1 else None
+        while again_while_unavailable(lambda: store.get("count")) == before:
+            try:
+                store.write(epoch, {"count": str(step)}, expect={"count": before})
+            except (StateUnavailableError, StateConflictError):
+                time.sleep(0.1)
+        time.sleep(0.01)

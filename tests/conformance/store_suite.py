@@ -1,0 +1,239 @@
+"""What every Store promises, as one suite; a subclass gives ``open_store``."""
+
+import pickle
+import time
+
+import pytest
+
+from kafka_tx.errors import ConfigError, StateError
+from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.transactions.ledger import Ledger
+from tests.conformance.owners_suite import OwnersSuite
+
+LARGE = 3_000_000
+"""Characters: past the node and packet limits of ZooKeeper."""
+
+
+class StoreSuite(OwnersSuite):
+    """``open_store(id="orders")`` opens the same state each time it is called."""
+
+    many_paths_s = 5.0
+    """Generous bound for one write of 5,000 paths on a busy machine."""
+
+    # --- one owner ---
+
+    def test_an_id_that_was_never_used_is_empty(self, store):
+        assert store.epoch() == 0
+        assert store.read() == {}
+        assert store.get("currtx") is None
+
+    def test_every_owner_gets_the_next_epoch(self, open_store):
+        assert [open_store().acquire() for _ in range(3)] == [1, 2, 3]
+        assert open_store().epoch() == 3
+
+    def test_what_was_written_is_there_for_everyone(self, open_store):
+        store = open_store()
+
+        store.write(store.acquire(), {"currtx": "1", "meta/1": "a"})
+
+        assert open_store().read() == {"currtx": "1", "meta/1": "a"}
+        assert open_store().get("meta/1") == "a"
+
+    def test_a_write_sets_and_deletes(self, store):
+        epoch = store.acquire()
+        store.write(epoch, {"a": "1", "b": "1", "c/d": "1"})
+
+        store.write(epoch, {"a": "2", "e/f/g": "2"}, ["b", "c/d"])
+
+        assert store.read() == {"a": "2", "e/f/g": "2"}
+        assert store.get("b") is None
+
+    def test_deleting_what_is_missing_is_no_error(self, store):
+        epoch = store.acquire()
+
+        store.write(epoch, {}, ["never", "was/there"])
+        store.write(epoch, {"a": "1"}, ["was/there"])
+
+        assert store.read() == {"a": "1"}
+
+    def test_a_path_that_is_put_and_deleted_is_put(self, store):
+        epoch = store.acquire()
+        store.write(epoch, {"a": "1"})
+
+        store.write(epoch, {"a": "2", "b": "2"}, ["a", "b"])
+
+        assert store.read() == {"a": "2", "b": "2"}
+
+    def test_doing_a_write_twice_is_harmless(self, store):
+        epoch = store.acquire()
+        store.write(epoch, {"old": "1"})
+
+        for _ in range(2):
+            store.write(epoch, {"a": "1", "b/c": "2"}, ["old"])
+
+        assert store.read() == {"a": "1", "b/c": "2"}
+
+    def test_a_path_can_have_a_value_and_paths_below_it(self, store):
+        epoch = store.acquire()
+
+        store.write(epoch, {"a/b/c": "3"})
+        store.write(epoch, {"a": "1", "a/b": "2"})
+        assert store.read() == {"a": "1", "a/b": "2", "a/b/c": "3"}
+
+        store.write(epoch, {}, ["a", "a/b"])
+        assert store.read() == {"a/b/c": "3"}
+        assert store.get("a/b") is None
+
+        store.write(epoch, {"a/b": "4"}, ["a/b/c"])
+        assert store.read() == {"a/b": "4"}
+
+    def test_paths_come_in_order(self, store):
+        written = ["b", "a/10", "a/9", "a", "B", "a-1", "a=1", "a.1", "a/9/x"]
+
+        store.write(store.acquire(), dict.fromkeys(written, "1"))
+
+        assert list(store.read()) == sorted(written)
+
+    @pytest.mark.parametrize(
+        ("prefix", "found"),
+        [
+            ("", ["META/1", "a-b", "a_b", "axb", "meta", "meta/1", "meta/10", "meta2"]),
+            ("meta", ["meta", "meta/1", "meta/10", "meta2"]),
+            ("meta/", ["meta/1", "meta/10"]),
+            ("meta/1", ["meta/1", "meta/10"]),
+            ("M", ["META/1"]),
+            ("a_", ["a_b"]),
+            ("nothing/here", []),
+        ],
+    )
+    def test_a_prefix_is_plain_text(self, store, prefix, found):
+        paths = ["META/1", "a-b", "a_b", "axb", "meta", "meta/1", "meta/10", "meta2"]
+        store.write(store.acquire(), dict.fromkeys(paths, "1"))
+
+        assert list(store.read(prefix)) == found
+
+    def test_ids_do_not_see_each_other(self, open_store):
+        one, two, third = open_store("orders"), open_store("Orders"), open_store("o")
+        one.write(one.acquire(), {"a": "1"})
+        two.write(two.acquire(), {"a": "2"})
+
+        assert one.read() == {"a": "1"}
+        assert two.read() == {"a": "2"}
+        assert third.read() == {}
+        assert (two.epoch(), third.epoch()) == (1, 0)
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            "",
+            "7",
+            "0",
+            "null",
+            "äöü 😀",
+            "a\nb\r\n\tc",
+            '{"v":1}',
+            "'; --",
+            "x" * 99_999,
+        ],
+    )
+    def test_any_text_comes_back_as_it_was(self, open_store, value):
+        store = open_store()
+
+        store.write(store.acquire(), {"a": value, "b/c": value})
+
+        assert open_store().read() == {"a": value, "b/c": value}
+        assert open_store().get("a") == value
+
+    def test_large_values_come_and_go(self, open_store):
+        store = open_store()
+        epoch = store.acquire()
+        large, other = "ä" * LARGE, "b" * (LARGE + 1)
+
+        store.write(epoch, {"a": large, "a/b": "small"})
+        assert open_store().get("a") == large
+        assert open_store().read() == {"a": large, "a/b": "small"}
+
+        store.write(epoch, {"a": other})
+        assert open_store().read("a") == {"a": other, "a/b": "small"}
+
+        store.write(epoch, {"a": "small again"})
+        assert open_store().read() == {"a": "small again", "a/b": "small"}
+
+        store.write(epoch, {"a/b": other})
+        store.write(epoch, {}, ["a/b"])
+        assert open_store().read() == {"a": "small again"}
+
+    def test_five_thousand_paths_are_one_write(self, open_store):
+        store = open_store()
+        epoch = store.acquire()
+        paths = [f"user/orders-{number}/17" for number in range(5_000)]
+        value = '{"offset":123456789,"nextOffset":123556789,"partition":4711}' * 3
+
+        began = time.monotonic()
+        store.write(epoch, dict.fromkeys(paths, value))
+        took_s = time.monotonic() - began
+
+        assert open_store().read("user/") == dict.fromkeys(sorted(paths), value)
+        store.write(epoch, {"currtx": "18"}, paths)
+        assert open_store().read() == {"currtx": "18"}
+        assert took_s < self.many_paths_s
+
+    def test_a_ledger_of_five_thousand_partitions_moves_quickly(self, store):
+        ledger = Ledger(store)
+        epoch = ledger.acquire()
+        partitions = [TopicPartition("orders", number) for number in range(5_000)]
+        ranges = tuple(OffsetRange(p, 10**9, 10**9 + 500) for p in partitions)
+
+        began = time.monotonic()
+        ledger.plan(epoch, BatchMetadata(1, ranges, {"orders": "id"}))
+        ledger.commit(epoch, 1, 0)
+        took_s = time.monotonic() - began
+
+        committed = ledger.load().committed
+        assert committed is not None
+        assert committed.offsets == dict.fromkeys(partitions, 10**9 + 500)
+        assert took_s < 1
+
+    def test_what_no_store_can_hold_is_refused_before_anything_is_written(self, store):
+        epoch = store.acquire()
+
+        for put, delete in [
+            ({"good": "1", "b ad": "1"}, []),
+            ({"good": "1", "nul": "\x00"}, []),
+            ({"good": "1"}, ["/bad"]),
+        ]:
+            with pytest.raises(ConfigError):
+                store.write(epoch, put, delete)
+        with pytest.raises(ConfigError):
+            store.get("../other")
+
+        assert store.read() == {}
+
+    # --- manners ---
+
+    def test_closing_twice_is_harmless_and_the_state_stays(self, open_store):
+        store = open_store()
+        store.write(store.acquire(), {"a": "1"})
+
+        store.close()
+        store.close()
+
+        assert open_store().read() == {"a": "1"}
+
+    def test_closing_before_any_use_is_harmless(self, store):
+        store.close()
+
+    def test_a_store_is_never_pickled(self, store):
+        store.read()
+
+        with pytest.raises(StateError, match="each process opens its own"):
+            pickle.dumps(store)
+
+    def test_it_tells_its_address_and_id(self, store):
+        assert store.id == "orders"
+        assert store.url in repr(store)
+
+    @pytest.mark.parametrize("wrong", ["", ".", "..", "a/b", "ä", "x" * 201, "a b"])
+    def test_an_id_that_no_store_can_hold_is_refused(self, open_store, wrong):
+        with pytest.raises(ConfigError, match="option 'tx"):
+            open_store(wrong)

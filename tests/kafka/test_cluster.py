@@ -1,0 +1,321 @@
+"""Topics and offsets of a cluster, seen through batched requests."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, ConfigError
+from kafka_tx.kafka.cluster import KafkaClusterView
+from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.kafka.settings import ClientSettings, client_settings
+from kafka_tx.model import (
+    Assigned,
+    AtOffset,
+    AtTime,
+    Broker,
+    Earliest,
+    Latest,
+    LogBounds,
+    TopicDescription,
+    TopicPartition,
+    TopicPattern,
+    Topics,
+    Unavailable,
+)
+from kafka_tx.protocols import ClusterView
+
+MakeTopic = Callable[..., str]
+
+
+@pytest.fixture
+def view(admin_settings: ClientSettings) -> Iterator[KafkaClusterView]:
+    view = KafkaClusterView(admin_settings, timeout_ms=5_000, retry_interval_ms=10)
+    yield view
+    view.close()
+
+
+def test_it_is_what_the_other_rooms_ask_for(view: KafkaClusterView) -> None:
+    as_seam: ClusterView = view
+
+    assert as_seam is view
+
+
+def test_named_topics_are_described_and_absent_ones_left_out(
+    view: KafkaClusterView, topic: MakeTopic
+) -> None:
+    three, one = topic(partitions=3), topic()
+
+    found = view.topics(Topics((three, one, "absent")))
+
+    assert sorted(found) == sorted([three, one])
+    assert [tp.partition for tp in found[three].partitions] == [0, 1, 2]
+    assert found[three].topic_id is None
+    assert all(isinstance(b, Broker) for b in found[three].leaders.values())
+
+
+def test_looking_at_an_absent_topic_does_not_create_it(view: KafkaClusterView) -> None:
+    assert view.topics(Topics(("never-made",))) == {}
+    assert view.topics(Topics(("never-made",))) == {}
+
+
+def test_a_pattern_finds_topics_made_later(
+    view: KafkaClusterView, topic: MakeTopic
+) -> None:
+    first = topic()
+    wanted = TopicPattern("topic-.*")
+    assert first in view.topics(wanted)
+
+    second = topic()
+
+    assert {first, second} <= set(view.topics(wanted))
+
+
+def test_the_topics_of_assigned_partitions_are_described_whole(
+    view: KafkaClusterView, topic: MakeTopic
+) -> None:
+    name = topic(partitions=2)
+
+    found = view.topics(Assigned((TopicPartition(name, 1),)))
+
+    assert sorted(found[name].leaders) == [0, 1]
+
+
+def test_a_bad_pattern_is_told_before_anything_else(view: KafkaClusterView) -> None:
+    with pytest.raises(ConfigError, match="subscribePattern"):
+        view.topics(TopicPattern("("))
+
+
+def test_bounds_are_log_start_and_end(view: KafkaClusterView, topic: MakeTopic) -> None:
+    name = topic(b"a", b"b", b"c", partitions=2)
+    full, empty = TopicPartition(name, 0), TopicPartition(name, 1)
+
+    assert view.bounds([full, empty]) == {full: LogBounds(0, 3), empty: LogBounds(0, 0)}
+    assert view.bounds([]) == {}
+
+
+def test_a_partition_that_cannot_be_had_does_not_spoil_the_others(
+    view: KafkaClusterView, topic: MakeTopic
+) -> None:
+    name = topic(b"a")
+    good, bad = TopicPartition(name, 0), TopicPartition(name, 9)
+
+    found = view.bounds([good, bad])
+
+    assert found[good] == LogBounds(0, 1)
+    assert found[bad] == Unavailable(f"{bad}: it does not exist")
+
+
+def test_positions_of_all_kinds_are_resolved_in_the_order_asked(
+    view: KafkaClusterView, topic: MakeTopic
+) -> None:
+    name = topic(b"a", b"b", partitions=5)
+    at = [TopicPartition(name, number) for number in range(6)]
+
+    found = view.offsets(
+        {
+            at[4]: AtOffset(77),
+            at[0]: Latest(),
+            at[1]: Earliest(),
+            at[2]: AtTime(int(time.time() * 1000) + 3_600_000),
+            at[5]: Latest(),
+        }
+    )
+
+    assert list(found) == [at[4], at[0], at[1], at[2], at[5]]
+    assert found[at[4]] == 77
+    assert found[at[0]] == 2
+    assert found[at[1]] == 0
+    assert found[at[2]] is None
+    assert isinstance(found[at[5]], Unavailable)
+
+
+def test_given_offsets_need_no_broker() -> None:
+    view = KafkaClusterView(nowhere(), timeout_ms=100, num_retries=0)
+    partition = TopicPartition("t", 0)
+
+    assert view.offsets({partition: AtOffset(5)}) == {partition: 5}
+
+
+# --- answers that lag behind --------------------------------------------------------
+
+
+def scripted(
+    view: KafkaClusterView,
+    monkeypatch: pytest.MonkeyPatch,
+    *answers: Mapping[str, int],
+) -> list[int]:
+    """Let the view's looks give these topics (name to number of partitions)."""
+    looks: list[int] = []
+    leader = Broker("one", 9092, 1)
+
+    def look(*_: object) -> dict[str, TopicDescription]:
+        answer = answers[min(len(looks), len(answers) - 1)]
+        looks.append(1)
+        return {
+            name: TopicDescription(name, dict.fromkeys(range(count), leader))
+            for name, count in answer.items()
+        }
+
+    monkeypatch.setattr(view, "_look", look)
+    return looks
+
+
+def test_an_answer_with_fewer_partitions_is_asked_for_again(
+    view: KafkaClusterView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = scripted(view, monkeypatch, {"t": 3}, {"t": 1}, {}, {"t": 3})
+    view.topics(Topics(("t",)))
+
+    found = view.topics(Topics(("t",)))
+
+    assert len(found["t"].leaders) == 3
+    assert len(looks) == 4
+
+
+def test_a_topic_that_stays_away_is_believed_to_be_gone_and_asked_for_once_more_only(
+    view: KafkaClusterView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = scripted(view, monkeypatch, {"t": 3}, {})
+    view.topics(Topics(("t",)))
+
+    assert view.topics(Topics(("t",))) == {}
+    assert len(looks) == 1 + 1 + 3
+    assert view.topics(Topics(("t",))) == {}
+    assert len(looks) == 1 + 1 + 3 + 1
+
+
+def test_a_partition_without_leader_is_not_asked_for_offsets(
+    view: KafkaClusterView, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(b"a", partitions=2)
+    led, leaderless = TopicPartition(name, 0), TopicPartition(name, 1)
+    without = TopicDescription(name, {0: Broker("one", 9092, 1), 1: None})
+    monkeypatch.setattr(view, "_look", lambda *_: {name: without})
+    view.topics(Topics((name,)))
+
+    found = view.bounds([led, leaderless])
+
+    assert found[led] == LogBounds(0, 1)
+    assert found[leaderless] == Unavailable(f"{leaderless}: it has no leader")
+
+
+# --- brokers that cannot be had -----------------------------------------------------
+
+
+def nowhere() -> ClientSettings:
+    """Settings for an address where nobody listens."""
+    return client_settings({"bootstrap.servers": "127.0.0.1:1"}, purpose="admin")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda view: view.topics(Topics(("t",))),
+        lambda view: view.topics(TopicPattern(".*")),
+        lambda view: view.bounds([TopicPartition("t", 0)]),
+        lambda view: view.offsets({TopicPartition("t", 0): Latest()}),
+    ],
+    ids=["topics", "pattern", "bounds", "offsets"],
+)
+def test_an_address_where_nobody_listens_is_named_within_the_time_out(
+    ask: Callable[[KafkaClusterView], Any],
+) -> None:
+    view = KafkaClusterView(nowhere(), timeout_ms=1_000, retry_interval_ms=10)
+
+    started = time.monotonic()
+    with pytest.raises(BrokerUnavailableError, match=r"127\.0\.0\.1:1") as caught:
+        ask(view)
+
+    assert time.monotonic() - started < 4
+    assert "Connection refused" in str(caught.value)
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda view: view.topics(Topics(("t",))),
+        lambda view: view.bounds([TopicPartition("t", 0)]),
+    ],
+    ids=["topics", "bounds"],
+)
+def test_a_refused_log_in_is_told_long_before_the_time_out(
+    ask: Callable[[KafkaClusterView], Any], login_options: dict[str, str]
+) -> None:
+    view = KafkaClusterView(client_settings(login_options, purpose="admin"))
+
+    started = time.monotonic()
+    with pytest.raises(AuthenticationError, match="SASL") as caught:
+        ask(view)
+
+    assert time.monotonic() - started < 5
+    assert login_options["bootstrap.servers"] in str(caught.value)
+    assert "sesame" not in str(caught.value)
+
+
+def test_a_broker_that_comes_back_is_found_by_a_retry(topic: MakeTopic) -> None:
+    with MockCluster() as own:
+        own.create_topic("t")
+        settings = client_settings(
+            {"bootstrap.servers": own.bootstrap_servers}, purpose="admin"
+        )
+        view = KafkaClusterView(settings, timeout_ms=15_000, retry_interval_ms=10)
+        view.topics(Topics(("t",)))
+        own.stop_broker()
+        impatient = KafkaClusterView(settings, timeout_ms=300, num_retries=0)
+        with pytest.raises(BrokerUnavailableError):
+            impatient.topics(Topics(("t",)))
+
+        own.start_broker()
+
+        assert list(view.topics(Topics(("t",)))) == ["t"]
+
+
+def test_a_setting_librdkafka_refuses_is_told_without_secrets() -> None:
+    settings = client_settings(
+        {
+            "bootstrap.servers": "127.0.0.1:1",
+            "socket.timeout.ms": "soon",
+            "sasl.password": "sesame",
+        },
+        purpose="admin",
+    )
+
+    with pytest.raises(ConfigError, match=r"socket\.timeout\.ms") as caught:
+        KafkaClusterView(settings).topics(Topics(("t",)))
+
+    assert "sesame" not in str(caught.value)
+
+
+# --- life ---------------------------------------------------------------------------
+
+
+def test_it_is_pickled_without_its_client(
+    view: KafkaClusterView, topic: MakeTopic
+) -> None:
+    name = topic(b"a")
+    view.topics(Topics((name,)))
+
+    copy = pickle.loads(pickle.dumps(view))
+
+    assert list(copy.topics(Topics((name,)))) == [name]
+    copy.close()
+
+
+def test_it_can_be_closed_twice_and_used_again(
+    view: KafkaClusterView, topic: MakeTopic
+) -> None:
+    name = topic(b"a")
+    view.topics(Topics((name,)))
+
+    view.close()
+    view.close()
+
+    assert view.bounds([TopicPartition(name, 0)]) == {
+        TopicPartition(name, 0): LogBounds(0, 1)
+    }

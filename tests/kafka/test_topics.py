@@ -1,0 +1,80 @@
+"""Which topics a subscription means, and when an answer is not to be believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.kafka.topics import matching, names_of, shrunk
+from kafka_tx.model import (
+    Assigned,
+    Broker,
+    TopicDescription,
+    TopicPartition,
+    TopicPattern,
+    Topics,
+)
+
+LEADER = Broker("one", 9092, 1)
+
+
+def described(
+    partitions: int, topic_id: str | None = None
+) -> dict[str, TopicDescription]:
+    leaders = dict.fromkeys(range(partitions), LEADER)
+    return {"orders": TopicDescription("orders", leaders, topic_id)}
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    names = ["orders", "new-orders-2", "payments"]
+
+    assert matching(TopicPattern("orders"), names) == ["orders"]
+    assert matching(TopicPattern(".*orders.*"), names) == ["orders", "new-orders-2"]
+
+
+def test_a_pattern_never_means_kafka_s_own_topics() -> None:
+    names = ["__consumer_offsets", "__transaction_state", "__mine"]
+
+    assert matching(TopicPattern(".*"), names) == ["__mine"]
+
+
+def test_a_bad_pattern_is_told() -> None:
+    with pytest.raises(ConfigError, match="subscribePattern"):
+        matching(TopicPattern("(orders"), ["orders"])
+
+
+def test_the_names_of_a_subscription_are_named_once() -> None:
+    partitions = (
+        TopicPartition("b", 1),
+        TopicPartition("a", 0),
+        TopicPartition("b", 0),
+    )
+
+    assert names_of(Topics(("b", "a", "b"))) == ["a", "b"]
+    assert names_of(Assigned(partitions)) == ["a", "b"]
+    assert names_of(TopicPattern(".*")) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_shrunk"),
+    [
+        ({}, described(2), False),
+        (described(2), described(2), False),
+        (described(2), described(3), False),
+        (described(2), described(1), True),
+        (described(2), {}, True),
+        (described(2, "id-1"), described(1, "id-1"), True),
+        (described(2, "id-1"), described(1, "id-2"), False),
+    ],
+)
+def test_an_answer_with_less_than_before_is_told_from_a_new_topic(
+    before: dict[str, TopicDescription],
+    now: dict[str, TopicDescription],
+    is_shrunk: bool,
+) -> None:
+    assert shrunk(before, now, ["orders"]) is is_shrunk
+    assert shrunk(before, now, None) is is_shrunk
+
+
+def test_topics_that_are_not_asked_for_are_not_missed() -> None:
+    assert not shrunk(described(2), {}, ["payments"])

@@ -1,0 +1,48 @@
+"""The table of names is complete and prints itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_tx.kafka.librdkafka_names import COMMON, CONSUMER_ONLY, PRODUCER_ONLY
+from kafka_tx.kafka.translations import TABLE, Translation, find, markdown
+
+NATIVE = COMMON | CONSUMER_ONLY | PRODUCER_ONLY
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.java)
+def test_every_row_leads_to_names_of_librdkafka_or_says_why_not(
+    row: Translation,
+) -> None:
+    assert set(row.librdkafka) <= NATIVE
+    assert row.librdkafka or row.note
+
+
+def test_the_same_name_can_mean_something_else_to_a_producer() -> None:
+    reading = find("request.timeout.ms", "consumer")
+    writing = find("request.timeout.ms", "producer")
+
+    assert reading is not None
+    assert writing is not None
+    assert reading.librdkafka == ("socket.timeout.ms",)
+    assert "request.timeout.ms" in writing.librdkafka
+
+
+def test_the_kinit_command_of_java_becomes_a_whole_command() -> None:
+    row = find("sasl.kerberos.kinit.cmd", "consumer")
+
+    assert row is not None
+    (command,) = row.apply("/usr/bin/kinit").values()
+    assert command.startswith('/usr/bin/kinit -R -t "%{sasl.kerberos.keytab}"')
+    assert list(row.apply("kinit -k me").values()) == ["kinit -k me"]
+
+
+def test_the_table_prints_one_row_for_each_name() -> None:
+    lines = markdown().splitlines()
+
+    assert lines[0] == "| Java client | here |"
+    names = [line.split("|")[1].strip() for line in lines[2:]]
+    assert len(names) == len(set(names))
+    assert names == sorted(names)
+    assert "`kafka.auto.offset.reset`" in names
+    assert "| `kafka.fetch.max.wait.ms` | `fetch.wait.max.ms` |" in lines

@@ -1,0 +1,47 @@
+"""One commit, known in every detail, and how to look a sample up."""
+
+from typing import Any
+
+from kafka_tx.metrics import BatchCommitted, MetricsRegistry
+from kafka_tx.model import LogBounds, TopicPartition
+
+ORDERS_0 = TopicPartition("orders", 0)
+ORDERS_1 = TopicPartition("orders", 1)
+MINUTE = 60_000
+
+
+class ManualTime:
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+
+    def __call__(self) -> float:
+        return self.now_ms
+
+
+def batch(**changes: Any) -> BatchCommitted:
+    """Txid 7 of ``job``: orders-0 [100, 140), orders-1 [5, 5) of a log [50, 200)."""
+    facts: dict[str, Any] = {
+        "id": "job",
+        "txid": 7,
+        "starts": {ORDERS_0: 100, ORDERS_1: 5},
+        "committed": {ORDERS_0: 140, ORDERS_1: 5},
+        "bounds": {ORDERS_0: LogBounds(50, 200), ORDERS_1: LogBounds(0, 5)},
+        "records": 38,
+        "committed_at_ms": 1_700_000_000_500,
+        "commit_ms": 4.0,
+        "duration_ms": 300.0,
+    }
+    return BatchCommitted(**(facts | changes))
+
+
+def value(registry: MetricsRegistry, sample: str, **labels: str) -> float | None:
+    return registry.prometheus.get_sample_value(f"kafka_tx_{sample}", labels)
+
+
+def orders(registry: MetricsRegistry, sample: str, partition: int = 0) -> float | None:
+    labels = {"id": "job", "topic": "orders", "partition": str(partition)}
+    return value(registry, sample, **labels)
+
+
+def label_sets(registry: MetricsRegistry, name: str) -> set[tuple[str, ...]]:
+    return set(registry.samples()[f"kafka_tx_{name}"])

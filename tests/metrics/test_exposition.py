@@ -1,0 +1,151 @@
+"""What a scrape gets to see of a registry."""
+
+import sys
+import time
+from collections.abc import Iterator
+from threading import Event, Thread
+
+import pytest
+from prometheus_client.openmetrics.exposition import (
+    generate_latest as generate_openmetrics,
+)
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from kafka_tx.metrics import MetricsRegistry, catalogue
+from kafka_tx.metrics.registry import families
+from kafka_tx.model import LogBounds, TopicPartition
+from tests.metrics.facts import batch
+
+
+def test_openmetrics_text_is_accepted_by_a_strict_parser(
+    registry: MetricsRegistry,
+) -> None:
+    registry.record_commit(batch(bytes=1, phases_ms={"planning": 1.0}))
+    registry.observe(
+        "kafka_tx_fetch_duration_seconds", 0.2, id="job", topic="orders", partition="0"
+    )
+
+    text = generate_openmetrics(registry.prometheus).decode()
+
+    found = {
+        family.name: family.type for family in text_string_to_metric_families(text)
+    }
+    assert found["kafka_tx_records"] == "counter"
+    assert found["kafka_tx_lag_seconds"] == "gauge"
+    assert found["kafka_tx_fetch_duration_seconds"] == "histogram"
+    assert found["kafka_tx_build"] == "info"
+
+
+def test_label_values_with_quotes_and_line_ends_survive(
+    registry: MetricsRegistry,
+) -> None:
+    odd = 'a "job"\n\\ called ä'
+    registry.record_commit(batch(id=odd))
+
+    text = generate_openmetrics(registry.prometheus).decode()
+
+    ids = {
+        sample.labels.get("id")
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert ids == {odd, None}
+
+
+def test_every_metric_of_the_catalogue_can_be_exposed(
+    registry: MetricsRegistry,
+) -> None:
+    registry.record_commit(batch(bytes=1, newest_timestamp_ms=1))
+    for metric in catalogue.ALL:
+        labels = {label.name: (*label.values, "0")[0] for label in metric.labels}
+        for method in (registry.add, registry.set, registry.observe):
+            method(metric.name, 1.0, **labels)
+
+    assert {family.name for family in registry.collect()} == {
+        metric.name.removesuffix("_total").removesuffix("_info")
+        for metric in catalogue.ALL
+    }
+
+
+def test_versions_are_told(registry: MetricsRegistry) -> None:
+    build = MetricsRegistry(spark_version="4.2.0").samples()["kafka_tx_build_info"]
+
+    ((version, python, spark),) = build
+    assert version
+    assert python.startswith("3.")
+    assert spark == "4.2.0"
+
+
+def test_several_registries_are_shown_as_one(registry: MetricsRegistry) -> None:
+    other = MetricsRegistry()
+    registry.record_commit(batch())
+    other.record_commit(batch(id="other"))
+    other.record_commit(batch(id="job", txid=9))
+
+    shown = {family.name: family for family in families([registry, other])}
+
+    txids = {s.labels["id"]: s.value for s in shown["kafka_tx_committed_txid"].samples}
+    assert txids == {"job": 9, "other": 7}
+    assert len(shown["kafka_tx_build"].samples) == 1
+
+
+@pytest.fixture
+def restless_threads() -> Iterator[None]:
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("restless_threads")
+def test_a_scrape_never_sees_half_a_commit(registry: MetricsRegistry) -> None:
+    many = {TopicPartition("orders", number): 0 for number in range(50)}
+    stop = Event()
+
+    def commit_on_and_on() -> None:
+        txid = 0
+        while not stop.is_set():
+            txid += 1
+            committed = dict.fromkeys(many, txid)
+            registry.record_commit(batch(txid=txid, starts=many, committed=committed))
+
+    thread = Thread(target=commit_on_and_on, daemon=True)
+    thread.start()
+    seen: list[set[float]] = []
+    while len(set().union(*seen)) < 50:
+        seen.append(_positions(registry))
+    stop.set()
+    thread.join()
+
+    assert all(len(positions) <= 1 for positions in seen)
+
+
+def _positions(registry: MetricsRegistry) -> set[float]:
+    """Every distinct value among the txid and the committed offsets of one scrape."""
+
+    def values() -> Iterator[float]:
+        samples = registry.samples()
+        for name in ("kafka_tx_committed_txid", "kafka_tx_committed_offset"):
+            yield from (number for (number,) in samples[name].values())
+
+    return set(values())
+
+
+def test_a_commit_of_a_thousand_partitions_costs_milliseconds(
+    registry: MetricsRegistry,
+) -> None:
+    partitions = [TopicPartition("orders", number) for number in range(1_000)]
+    commit = batch(
+        starts=dict.fromkeys(partitions, 0),
+        committed=dict.fromkeys(partitions, 10),
+        bounds=dict.fromkeys(partitions, LogBounds(0, 20)),
+    )
+    registry.record_commit(commit)
+
+    times = []
+    for _ in range(7):
+        began = time.thread_time()
+        registry.record_commit(commit)
+        times.append(time.thread_time() - began)
+
+    assert min(times) < 0.05  # of this thread's CPU; about 5 ms

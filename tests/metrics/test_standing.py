@@ -1,0 +1,121 @@
+"""Where each partition stands, and for how long it has been behind."""
+
+import pytest
+
+from kafka_tx.metrics import (
+    MetricsRegistry,
+)
+from kafka_tx.model import LogBounds, Unavailable
+from tests.metrics.facts import (
+    MINUTE,
+    ORDERS_0,
+    ManualTime,
+    batch,
+    orders,
+)
+
+
+def test_a_commit_shows_where_each_partition_stands(registry: MetricsRegistry) -> None:
+    registry.record_commit(batch())
+
+    stands = {
+        name: (orders(registry, name, 0), orders(registry, name, 1))
+        for name in (
+            "start_offset",
+            "committed_offset",
+            "end_offset",
+            "log_start_offset",
+            "lag_records",
+            "retention_headroom_records",
+            "offsets_total",
+        )
+    }
+    assert stands == {
+        "start_offset": (100, 5),
+        "committed_offset": (140, 5),
+        "end_offset": (200, 5),
+        "log_start_offset": (50, 0),
+        "lag_records": (60, 0),
+        "retention_headroom_records": (90, 5),
+        "offsets_total": (40, 0),
+    }
+
+
+def test_lag_in_seconds_counts_from_the_first_sight_of_the_waiting_records(
+    registry: MetricsRegistry, clock: ManualTime
+) -> None:
+    registry.record_commit(batch(bounds={ORDERS_0: LogBounds(50, 200)}))
+    clock.now_ms = 2 * MINUTE
+    registry.record_commit(
+        batch(committed={ORDERS_0: 180}, bounds={ORDERS_0: LogBounds(50, 400)})
+    )
+    while_below_the_first_end = orders(registry, "lag_seconds")
+    clock.now_ms = 3 * MINUTE
+
+    registry.record_commit(
+        batch(committed={ORDERS_0: 200}, bounds={ORDERS_0: LogBounds(50, 400)})
+    )
+
+    assert while_below_the_first_end == 120
+    assert orders(registry, "lag_seconds") == 60
+
+
+def test_a_look_at_the_log_moves_the_lag_and_not_the_progress(
+    registry: MetricsRegistry, clock: ManualTime
+) -> None:
+    registry.record_commit(batch())
+    progress = {
+        name: label_value
+        for name, label_value in registry.samples().items()
+        if not name.endswith(("end_offset", "lag_records", "lag_seconds"))
+    }
+    clock.now_ms = MINUTE
+
+    registry.record_log("job", {ORDERS_0: LogBounds(50, 1_000)})
+
+    assert orders(registry, "end_offset") == 1_000
+    assert orders(registry, "lag_records") == 860
+    assert orders(registry, "lag_seconds") == 60
+    assert progress.items() <= registry.samples().items()
+
+
+@pytest.mark.parametrize("answer", [None, Unavailable("no leader")])
+def test_bounds_that_cannot_be_had_now_stay_as_they_were(
+    registry: MetricsRegistry, clock: ManualTime, answer: Unavailable | None
+) -> None:
+    registry.record_commit(batch())
+    clock.now_ms = MINUTE
+    bounds = {} if answer is None else {ORDERS_0: answer}
+
+    registry.record_commit(batch(committed={ORDERS_0: 150}, bounds=bounds))
+
+    assert orders(registry, "end_offset") == 200
+    assert orders(registry, "lag_records") == 50
+    assert orders(registry, "lag_seconds") == 60
+    assert orders(registry, "retention_headroom_records") == 100
+
+
+def test_without_any_bounds_a_partition_shows_no_lag_rather_than_zero(
+    registry: MetricsRegistry,
+) -> None:
+    registry.record_commit(batch(bounds={}))
+
+    assert orders(registry, "committed_offset") == 140
+    assert orders(registry, "lag_records") is None
+
+
+def test_a_committed_offset_beyond_a_stale_end_is_no_negative_lag(
+    registry: MetricsRegistry,
+) -> None:
+    registry.record_commit(batch(committed={ORDERS_0: 230}))
+
+    assert orders(registry, "lag_records") == 0
+    assert orders(registry, "lag_seconds") == 0
+
+
+def test_headroom_is_negative_when_retention_passed_the_committed_offset(
+    registry: MetricsRegistry,
+) -> None:
+    registry.record_commit(batch(bounds={ORDERS_0: LogBounds(170, 200)}))
+
+    assert orders(registry, "retention_headroom_records") == -30

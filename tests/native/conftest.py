@@ -1,0 +1,78 @@
+"""A mock cluster for the tests of both readers, and the extension under test.
+
+``KAFKA_TX_NATIVE_READER`` names another build of the extension, such as one with a
+sanitizer; see ``sanitize.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import kafka_tx.native
+from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.kafka.reader import KafkaRangeReader
+from kafka_tx.kafka.settings import ClientSettings, client_settings
+from kafka_tx.native import NativeRangeReader
+from kafka_tx.native.library import load
+from kafka_tx.protocols import RangeReader
+
+_numbers = itertools.count()
+_NAME = "kafka_tx.native._reader"
+
+MakeReader = Callable[..., RangeReader]
+
+
+def pytest_configure() -> None:
+    path = os.environ.get("KAFKA_TX_NATIVE_READER")
+    if path:
+        spec = importlib.util.spec_from_file_location(_NAME, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[_NAME] = kafka_tx.native._reader = module
+        load.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[MockCluster]:
+    with MockCluster() as mock:
+        yield mock
+
+
+@pytest.fixture
+def topic(cluster: MockCluster) -> Callable[..., str]:
+    """Make a topic with a fresh name and these values in partition 0."""
+
+    def make(*values: bytes, partitions: int = 1) -> str:
+        name = f"topic-{next(_numbers)}"
+        cluster.create_topic(name, partitions)
+        for value in values:
+            cluster.produce(name, value)
+        cluster.flush()
+        return name
+
+    return make
+
+
+@pytest.fixture
+def settings(cluster: MockCluster) -> ClientSettings:
+    options = {"bootstrap.servers": cluster.bootstrap_servers}
+    return client_settings(options, purpose="consumer")
+
+
+@pytest.fixture(params=[KafkaRangeReader, NativeRangeReader])
+def reader(request: pytest.FixtureRequest, settings: ClientSettings) -> MakeReader:
+    """Make a reader of the mock cluster, in turn of both kinds."""
+
+    def make(given: ClientSettings = settings, **more: object) -> RangeReader:
+        made: RangeReader = request.param(given, **{"timeout_ms": 5_000, **more})
+        return made
+
+    return make

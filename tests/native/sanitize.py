@@ -1,0 +1,143 @@
+"""Run the native reader under AddressSanitizer, UBSan and valgrind.
+
+``python -m tests.native.sanitize`` builds into a temporary directory, needs gcc and
+valgrind, takes about two minutes, and ends with an error where anything is found:
+
+1. every test of ``tests/native`` with an extension built with the sanitizers;
+2. a driver without Python that reads ranges and releases arrays in parts, with the leak
+   check on: once with the sanitizers, once in valgrind;
+3. a driver that fills and exports columns while each single allocation fails in turn.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from confluent_kafka import cimpl
+
+from kafka_tx.kafka.mock import MockCluster
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+SOURCES = ROOT / "kafka_tx/native/src"
+CORE = sorted(set(SOURCES.glob("*.c")) - {SOURCES / "module.c"})
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+COMMON = ["-std=c11", "-g", "-O1", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
+INCLUDE = [f"-I{SOURCES}"]
+COLUMNS = [SOURCES / f"{n}.c" for n in ("columns", "var_column", "export", "utf8")]
+FAILING = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc")]
+VALGRIND = ["valgrind", "-q", "--leak-check=full", "--error-exitcode=9"]
+VALGRIND += ["--errors-for-leak-kinds=definite,indirect", "--fair-sched=yes"]
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    print("+", *command, flush=True)
+    done = subprocess.run(
+        [str(part) for part in command],
+        env=os.environ | environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def compiled(name: str, *arguments: str | Path, into: Path) -> Path:
+    run("gcc", *COMMON, *INCLUDE, *arguments, "-o", into / name, "-ldl")
+    return into / name
+
+
+def tests_with_sanitizers(build: Path) -> None:
+    extension = compiled(
+        "_reader.abi3.so",
+        *("-shared", "-fPIC", "-DPy_LIMITED_API=0x030B0000", *SANITIZERS),
+        f"-I{sysconfig.get_paths()['include']}",
+        *(*CORE, SOURCES / "module.c"),
+        into=build,
+    )
+    libraries = [
+        run("gcc", f"-print-file-name=lib{name}.so").strip()
+        for name in ("asan", "ubsan", "stdc++")
+    ]
+    run(
+        *(
+            sys.executable,
+            "-m",
+            "pytest",
+            "tests/native",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+        ),
+        *("-o", "timeout=120"),
+        LD_PRELOAD=" ".join(libraries),
+        ASAN_OPTIONS="detect_leaks=0",  # Python's own; the drivers look for leaks
+        KAFKA_TX_NATIVE_READER=str(extension),
+    )
+
+
+def drivers(build: Path) -> None:
+    sources = [HERE / "range_driver.c", *CORE]
+    plain = compiled("plain", *sources, into=build)
+    sanitized = compiled("sanitized", *sources, *SANITIZERS, into=build)
+    with MockCluster() as cluster:
+        fill(cluster)
+        for start, end, batch_bytes in [
+            ("0", "2000", "4000"),
+            ("5", "1999", "1"),
+            ("0", "2000", "9999999"),
+            ("0", "2500", "50000"),  # beyond the end
+            ("9000", "9001", "50000"),
+        ]:
+            asked = (cimpl_library(), cluster.bootstrap_servers, "orders")
+            arguments = (*asked, start, end, batch_bytes)
+            found = run(sanitized, *arguments)
+            same = run(*VALGRIND, plain, *arguments)
+            print("rows, bytes, batches, state:", found, end="")
+            assert found == same, (found, same)
+
+
+def fill(cluster: MockCluster) -> None:
+    cluster.create_topic("orders")
+    for number in range(2_000):
+        headers: list[tuple[str, bytes | None]] = [("ü", b"1"), ("", None)]
+        cluster.produce(
+            "orders",
+            b"v" * (number % 97) if number % 7 else None,
+            key=b"k%d" % number if number % 3 else None,
+            headers=headers if number % 2 else None,
+        )
+    cluster.flush()
+
+
+def cimpl_library() -> Path:
+    folder = Path(cimpl.__file__).parent.parent / "confluent_kafka.libs"
+    (found,) = folder.glob("librdkafka*.so*")
+    return found
+
+
+def failing_allocations(build: Path) -> None:
+    sources = [HERE / "columns_driver.c", *COLUMNS]
+    plain = compiled("columns", *sources, *FAILING, into=build)
+    sanitized = compiled("columns-s", *sources, *FAILING, *SANITIZERS, into=build)
+    print("allocations that failed:", run(sanitized))
+    run(*VALGRIND, plain)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        build = Path(name)
+        failing_allocations(build)
+        drivers(build)
+        tests_with_sanitizers(build)
+    print("nothing was found")
+
+
+if __name__ == "__main__":
+    main()

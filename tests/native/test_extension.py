@@ -1,0 +1,175 @@
+"""The extension by itself: interruption, closing from outside, misuse."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import pytest
+
+from kafka_tx.native.library import load
+
+NOWHERE = ("bootstrap.servers", "127.0.0.1:1")
+SOON_S = 0.2
+
+
+def extension():
+    found, reason = load()
+    assert found is not None, reason
+    return found
+
+
+def open_range(*settings, **more):
+    given = {
+        "topic": "orders",
+        "partition": 0,
+        "start": 0,
+        "end": 10,
+        "has_headers": False,
+        "batch_bytes": 1 << 20,
+        "timeout_ms": 10_000,
+        "grace_ms": 5_000,
+        "settings": settings or NOWHERE,
+    }
+    return extension().Range(**(given | more))
+
+
+class InterruptedTestError(Exception):
+    pass
+
+
+def test_a_signal_ends_the_waiting():
+    def interrupt(*_):
+        raise InterruptedTestError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    waiting = open_range()
+    started = time.monotonic()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, SOON_S)
+        with pytest.raises(InterruptedTestError):
+            waiting.next()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        waiting.close()
+
+    assert time.monotonic() - started < 5
+
+
+def test_closing_from_another_thread_ends_the_waiting():
+    waiting = open_range()
+    closer = threading.Timer(SOON_S, waiting.close)
+
+    closer.start()
+    started = time.monotonic()
+    with pytest.raises(ValueError, match="closed by another thread"):
+        waiting.next()
+    closer.join()
+
+    assert time.monotonic() - started < 5
+    with pytest.raises(ValueError, match="closed"):
+        waiting.next()
+
+
+def test_other_threads_run_while_it_waits():
+    waiting = open_range(timeout_ms=500)
+    turns = 0
+
+    def wait():
+        with pytest.raises(extension().ReadError):
+            waiting.next()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while thread.is_alive():
+        turns += 1
+        time.sleep(0.01)
+    waiting.close()
+
+    assert turns > 10
+
+
+def test_a_second_thread_is_turned_away():
+    waiting = open_range()
+    turned_away = []
+
+    def intrude():
+        try:
+            waiting.next()
+        except ValueError as error:
+            turned_away.append(str(error))
+        waiting.close()
+
+    intruder = threading.Timer(SOON_S, intrude)
+    intruder.start()
+    with pytest.raises(ValueError, match="closed by another thread"):
+        waiting.next()
+    intruder.join()
+
+    assert turned_away == ["the range is in use by another thread"]
+
+
+def test_closing_twice_is_harmless():
+    waiting = open_range()
+
+    waiting.close()
+    waiting.close()
+
+
+def test_a_range_that_is_dropped_releases_its_threads():
+    def threads():
+        with open("/proc/self/status") as status:
+            (line,) = (line for line in status if line.startswith("Threads:"))
+        return int(line.split()[1])
+
+    before = threads()
+    opened = [open_range() for _ in range(3)]
+    assert threads() > before
+
+    del opened
+
+    assert threads() == before
+
+
+def test_a_failure_is_told_again():
+    waiting = open_range(timeout_ms=100)
+    read_error = extension().ReadError
+
+    with pytest.raises(read_error) as first:
+        waiting.next()
+    with pytest.raises(read_error) as second:
+        waiting.next()
+    waiting.close()
+
+    assert first.value.args[0] == "timed out"
+    assert first.value.args == second.value.args
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (("no.such.name", "1"), "No such configuration property"),
+        (("fetch.wait.max.ms", "often"), "fetch.wait.max.ms"),
+        (
+            ("security.protocol", "ssl", "ssl.ca.location", "/nowhere"),
+            "ssl.ca.location",
+        ),
+    ],
+)
+def test_a_refused_setting_is_a_failure_of_kind_settings(settings, text):
+    with pytest.raises(extension().ReadError) as caught:
+        open_range(*settings)
+
+    assert caught.value.args[0] == "settings"
+    assert text in caught.value.args[-1]
+
+
+def test_wrong_arguments_are_type_errors():
+    with pytest.raises(TypeError):
+        open_range(settings=["bootstrap.servers", "127.0.0.1:1"])
+    with pytest.raises(TypeError):
+        open_range("bootstrap.servers", 1)
+    with pytest.raises(ValueError, match="NUL"):
+        open_range("client.id", "a\0b")

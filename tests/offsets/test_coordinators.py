@@ -1,0 +1,294 @@
+import logging
+
+import pytest
+
+from kafka_tx.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    ConfigError,
+    FencedError,
+    StateUnavailableError,
+)
+from kafka_tx.model import Broker, CommittedOffset, TopicPartition, Topics
+from kafka_tx.offsets.coordinators import RefreshingCoordinator, StaticCoordinator
+from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.protocols import PartitionCoordinator
+from kafka_tx.testing import MEMORY_BROKER, ManualClock, MemoryLog
+
+OTHER = Broker("other", 9092, 2)
+INTERVAL_MS = 2_000
+
+
+def orders(*numbers):
+    return [TopicPartition("orders", number) for number in numbers]
+
+
+class Managers:
+    """Opens managers at 0, and writes down what happens."""
+
+    def __init__(self):
+        self.events = []
+        self.opening: dict[TopicPartition, Exception] = {}
+        self.closing: dict[TopicPartition, Exception] = {}
+
+    def open(self, partition, leader, *, is_new):
+        if partition in self.opening:
+            raise self.opening[partition]
+        self.events.append(f"open {partition}{' new' if is_new else ''}")
+        return PartitionManager(
+            partition, PartitionRules(), CommittedOffset(0), leader=leader
+        )
+
+    def close(self, manager):
+        self.events.append(f"close {manager.topic_partition}")
+        if manager.topic_partition in self.closing:
+            raise self.closing[manager.topic_partition]
+
+
+class Cluster:
+    """A coordinator over a log in memory, whose looks may fail."""
+
+    def __init__(self, task=0, total=1, **topics):
+        self.log = MemoryLog(topics)
+        self.clock = ManualClock()
+        self.managers = Managers()
+        self.failure: Exception | None = None
+        self.looks = 0
+        self.coordinator = RefreshingCoordinator(
+            self.describe,
+            task,
+            total,
+            refresh_interval_ms=INTERVAL_MS,
+            clock=self.clock,
+            managers=self.managers,
+        )
+
+    def describe(self):
+        self.looks += 1
+        if self.failure:
+            raise self.failure
+        return self.log.topics(Topics(("clicks", "orders")))
+
+    def partitions(self):
+        return list(self.coordinator.my_managed_partitions())
+
+
+@pytest.fixture
+def cluster():
+    made = Cluster(orders=2)
+    made.partitions()
+    made.managers.events.clear()
+    return made
+
+
+# --- RefreshingCoordinator ----------------------------------------------------------
+
+
+def test_it_looks_when_it_never_did_and_when_the_answer_is_old():
+    cluster = Cluster(orders=1)
+
+    cluster.partitions()
+    cluster.clock.advance(INTERVAL_MS - 1)
+    cluster.partitions()
+    assert cluster.looks == 1
+    cluster.clock.advance(1)
+    cluster.partitions()
+    assert cluster.looks == 2
+
+
+def test_it_has_a_manager_for_each_of_its_partitions_only():
+    cluster = Cluster(task=1, total=2, orders=3)
+
+    assert cluster.partitions() == orders(1)
+    assert cluster.coordinator.manager(orders(1)[0]) is not None
+    assert cluster.coordinator.manager(orders(0)[0]) is None
+
+
+def test_a_moved_leader_keeps_the_manager_with_all_that_is_pending(cluster):
+    manager = cluster.coordinator.manager(orders(0)[0])
+
+    cluster.log.set_leader(orders(0)[0], OTHER)
+    cluster.coordinator.refresh()
+
+    assert cluster.coordinator.manager(orders(0)[0]) is manager
+    assert manager.leader == cluster.coordinator.leader(orders(0)[0]) == OTHER
+    assert cluster.managers.events == []
+
+
+def test_a_partition_that_appears_later_is_opened_as_new(cluster):
+    cluster.log.add_partitions("orders", 3)
+
+    cluster.coordinator.refresh()
+
+    assert cluster.managers.events == ["open orders-2 new"]
+
+
+def test_what_is_gone_is_closed_before_anything_is_opened():
+    cluster = Cluster(task=1, total=2, orders=2)
+    cluster.partitions()
+    cluster.managers.events.clear()
+
+    cluster.log.create("clicks", 1)  # sorts before orders: their indices shift
+    cluster.coordinator.refresh()
+
+    assert cluster.managers.events == ["close orders-1", "open orders-0"]
+
+
+def test_a_topic_that_was_created_again_is_told_to_its_manager(cluster):
+    manager = cluster.coordinator.manager(orders(0)[0])
+
+    cluster.log.create("orders", 2)
+    cluster.coordinator.refresh()
+
+    assert cluster.coordinator.manager(orders(0)[0]) is manager
+    assert manager.next_to_commit() is None
+
+
+def test_a_look_that_fails_changes_nothing_and_waits_for_the_next(cluster, caplog):
+    cluster.failure = BrokerUnavailableError("no answer")
+    cluster.clock.advance(INTERVAL_MS)
+
+    assert cluster.partitions() == cluster.partitions() == orders(0, 1)
+
+    assert cluster.looks == 2
+    assert "partitions stay as they were" in caplog.text
+
+
+def test_the_very_first_look_must_succeed():
+    cluster = Cluster(orders=1)
+    cluster.failure = BrokerUnavailableError("no answer")
+
+    with pytest.raises(BrokerUnavailableError):
+        cluster.partitions()
+
+    cluster.failure = None
+    assert cluster.partitions() == orders(0)
+
+
+def test_an_error_that_no_waiting_mends_goes_up(cluster):
+    cluster.failure = AuthenticationError("refused")
+
+    with pytest.raises(AuthenticationError):
+        cluster.coordinator.refresh()
+
+
+def test_a_manager_that_cannot_be_opened_is_tried_again_at_the_next_look(caplog):
+    cluster = Cluster(orders=2)
+    cluster.managers.opening[orders(0)[0]] = StateUnavailableError("no answer")
+    cluster.partitions()
+    assert cluster.coordinator.manager(orders(0)[0]) is None
+    assert "orders-0 cannot be opened yet" in caplog.text
+
+    cluster.managers.opening.clear()
+    cluster.coordinator.refresh()
+
+    assert cluster.managers.events == ["open orders-1", "open orders-0"]
+
+
+def test_a_new_partition_is_still_new_when_it_is_opened_late(cluster):
+    cluster.log.add_partitions("orders", 3)
+    cluster.managers.opening[orders(2)[0]] = StateUnavailableError("no answer")
+    cluster.coordinator.refresh()
+
+    cluster.managers.opening.clear()
+    cluster.coordinator.refresh()
+
+    assert cluster.managers.events == ["open orders-2 new"]
+
+
+def test_an_owner_that_is_fenced_learns_of_it(cluster):
+    cluster.managers.closing[orders(0)[0]] = FencedError("a newer owner")
+    cluster.managers.opening[orders(2)[0]] = FencedError("a newer owner")
+
+    with pytest.raises(FencedError):
+        cluster.coordinator.close()
+    cluster.log.add_partitions("orders", 3)
+    with pytest.raises(FencedError):
+        cluster.coordinator.refresh()
+
+
+def test_closing_closes_every_manager_though_one_cannot_commit(cluster, caplog):
+    cluster.managers.closing[orders(0)[0]] = StateUnavailableError("no answer")
+
+    cluster.coordinator.close()
+    cluster.coordinator.close()
+
+    assert cluster.managers.events == ["close orders-0", "close orders-1"]
+    assert "orders-0 was closed without a commit" in caplog.text
+
+
+def test_too_many_tasks_are_warned_of_once(caplog):
+    cluster = Cluster(task=0, total=3, orders=2)
+
+    cluster.coordinator.refresh()
+    cluster.coordinator.refresh()
+
+    assert [r.levelname for r in caplog.records].count("WARNING") == 1
+
+
+def test_what_was_lost_and_gained_is_logged(caplog):
+    caplog.set_level(logging.INFO)
+
+    Cluster(orders=2).partitions()
+
+    assert "lost none, gained orders-0, orders-1" in caplog.text
+
+
+def test_discovery_needs_no_managers():
+    log = MemoryLog({"orders": 1})
+    coordinator: PartitionCoordinator = RefreshingCoordinator(
+        lambda: log.topics(Topics(("orders",))),
+        0,
+        1,
+        refresh_interval_ms=INTERVAL_MS,
+        clock=ManualClock(),
+    )
+
+    assert list(coordinator.my_managed_partitions()) == orders(0)
+
+
+# --- StaticCoordinator --------------------------------------------------------------
+
+
+def test_fixed_partitions_are_shared_like_any_other(caplog):
+    leaders = dict.fromkeys(orders(1, 0, 2), MEMORY_BROKER)
+    managers = Managers()
+
+    coordinator = StaticCoordinator(leaders, 0, 2, managers)
+
+    assert list(coordinator.my_managed_partitions()) == orders(0, 2)
+    assert managers.events == ["open orders-0", "open orders-2"]
+    manager = coordinator.manager(orders(0)[0])
+    assert manager is not None
+    assert manager.leader == MEMORY_BROKER
+    assert caplog.text == ""
+    coordinator.close()
+    assert managers.events[2:] == ["close orders-0", "close orders-2"]
+
+
+def test_a_refresh_of_fixed_partitions_opens_only_what_is_missing(caplog):
+    managers = Managers()
+    managers.opening[orders(0)[0]] = StateUnavailableError("no answer")
+    leaders = dict.fromkeys(orders(0, 1), MEMORY_BROKER)
+    coordinator: PartitionCoordinator = StaticCoordinator(leaders, 0, 1, managers)
+
+    managers.opening.clear()
+    coordinator.refresh()
+    coordinator.refresh()
+
+    assert managers.events == ["open orders-1", "open orders-0"]
+
+
+def test_too_many_tasks_for_fixed_partitions_are_warned_of(caplog):
+    coordinator = StaticCoordinator(dict.fromkeys(orders(0), MEMORY_BROKER), 1, 2)
+
+    assert list(coordinator.my_managed_partitions()) == []
+    assert "1 tasks have nothing to read" in caplog.text
+
+
+def test_a_task_index_outside_is_refused_by_both():
+    with pytest.raises(ConfigError, match="task_index"):
+        StaticCoordinator({}, 1, 1)
+    with pytest.raises(ConfigError, match="task_index"):
+        Cluster(task=3, total=2)

@@ -1,0 +1,149 @@
+"""Partitions in turn, retries first, and when to commit."""
+
+import pytest
+
+from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
+from kafka_tx.offsets.emitting import (
+    Candidate,
+    CommitTimer,
+    EmitState,
+    RoundRobin,
+    SettledBounds,
+)
+from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.offsets.rules import PartitionRules
+
+
+@pytest.fixture
+def turns():
+    return RoundRobin()
+
+
+def candidates(*ends, fresh=True):
+    return [
+        Candidate(
+            PartitionManager(
+                TopicPartition("t", number), PartitionRules(), CommittedOffset(0)
+            ),
+            LogBounds(0, end),
+            fresh,
+        )
+        for number, end in enumerate(ends)
+    ]
+
+
+def spans(emissions):
+    return [
+        (e.range.topic_partition.partition, e.range.start, e.range.end)
+        for e in emissions
+    ]
+
+
+def test_a_chunk_takes_an_equal_share_of_each_partition(turns):
+    emissions = turns.chunk(candidates(100, 100), room=10, now_ms=0)
+
+    assert spans(emissions) == [(0, 0, 5), (1, 0, 5)]
+
+
+def test_room_that_one_partition_does_not_need_goes_to_the_others(turns):
+    emissions = turns.chunk(candidates(2, 100), room=10, now_ms=0)
+
+    assert spans(emissions) == [(0, 0, 2), (1, 0, 5), (1, 5, 8)]
+
+
+def test_the_next_chunk_begins_where_the_last_one_ended(turns):
+    two = candidates(100, 100)
+
+    first = turns.chunk(two, room=1, now_ms=0)
+    second = turns.chunk(two, room=1, now_ms=0)
+
+    assert spans(first) + spans(second) == [(0, 0, 1), (1, 0, 1)]
+
+
+def test_nothing_is_emitted_without_records(turns):
+    assert turns.chunk(candidates(0, 0), room=10, now_ms=0) == []
+    assert turns.chunk([], room=10, now_ms=0) == []
+
+
+def test_next_tuple_tells_whether_the_fill_has_more(turns):
+    one = candidates(100)
+    manager = one[0].manager
+    turns.next_tuple(one, fill=10, now_ms=0)
+    manager.fail(3, now_ms=0)
+    manager.fail(5, now_ms=0)
+
+    states = [turns.next_tuple(one, fill=2, now_ms=0)[0] for _ in range(2)]
+    empty, emission = turns.next_tuple(candidates(0), fill=10, now_ms=0)
+
+    assert states == [EmitState.EMITTED_MORE_LEFT, EmitState.EMITTED_END]
+    assert (empty, emission) == (EmitState.NO_EMITTED, None)
+
+
+def test_retries_go_first_also_where_fresh_records_are_held_back(turns):
+    one = candidates(20)
+    turns.chunk(one, room=10, now_ms=0)
+    one[0].manager.fail(4, now_ms=0)
+
+    held = [Candidate(one[0].manager, one[0].bounds, fresh=False)]
+    emissions = turns.chunk(held, room=10, now_ms=0)
+
+    assert spans(emissions) == [(0, 4, 5)]
+    assert spans(turns.chunk(one, room=3, now_ms=0)) == [(0, 10, 13)]
+
+
+def test_what_had_no_room_is_planned_again_and_not_forgotten(turns):
+    two = candidates(10, 10)
+    turns.chunk(two, room=20, now_ms=0)
+    for offset in (1, 3, 5):
+        two[0].manager.fail(offset, now_ms=0)
+
+    emissions = [turns.chunk(two, room=1, now_ms=0) for _ in range(3)]
+
+    assert [span for each in emissions for span in spans(each)] == [
+        (0, 1, 2),
+        (0, 3, 4),
+        (0, 5, 6),
+    ]
+
+
+# --- commits --------------------------------------------------------------------------
+
+
+def test_a_commit_is_due_when_the_interval_has_passed():
+    timer = CommitTimer(2_000, now_ms=10_000)
+
+    assert not timer.is_due(11_999)
+    assert timer.is_due(12_000)
+    assert timer.wait_ms(11_500) == 500
+
+
+def test_a_commit_is_due_when_the_clock_was_set_backwards():
+    timer = CommitTimer(2_000, now_ms=10_000)
+
+    assert timer.is_due(9_999)
+    timer.committed(9_999)
+    assert not timer.is_due(9_999)
+    assert timer.wait_ms(9_999) == 2_000
+
+
+# --- logs that seem to be cut ---------------------------------------------------------
+
+
+def test_a_log_that_seems_shorter_is_not_believed_at_once():
+    (one,) = candidates(10)
+    settled, short = SettledBounds(10_000), LogBounds(0, 4)
+    RoundRobin().chunk([one], room=10, now_ms=0)
+
+    assert settled.check(one.manager, short, now_ms=0) is None
+    assert settled.check(one.manager, short, now_ms=9_999) is None
+    assert settled.check(one.manager, short, now_ms=10_000) == short
+
+
+def test_an_answer_in_between_starts_the_doubt_anew():
+    (one,) = candidates(10)
+    settled, short = SettledBounds(10_000), LogBounds(0, 4)
+    RoundRobin().chunk([one], room=10, now_ms=0)
+    settled.check(one.manager, short, now_ms=0)
+
+    assert settled.check(one.manager, LogBounds(0, 10), now_ms=9_000) is not None
+    assert settled.check(one.manager, short, now_ms=10_000) is None

@@ -1,0 +1,178 @@
+"""What a partition manager does about records that are gone."""
+
+import pytest
+
+from kafka_tx.errors import OffsetOutOfRangeError
+from kafka_tx.model import (
+    CommittedOffset,
+    LogBounds,
+)
+from kafka_tx.offsets.loss import LossReason, OutOfRange
+from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.offsets.rules import PartitionRules
+from tests.offsets.managing import ORDERS, emit, emitting, manager, span
+
+
+def lost(manager):
+    return {reason: n for reason, n in manager.counts.lost.items() if n}
+
+
+# --- what the log lost --------------------------------------------------------------
+
+
+def test_a_trimmed_log_drops_failed_and_unread_records_and_counts_them():
+    made = emitting(10)
+    made.fail(4, now_ms=0)
+    made.ack(span(0, 4))
+    made.ack(span(5, 10))
+
+    made.trim(30)
+
+    assert lost(made) == {LossReason.TRIMMED: 1 + 20}
+    assert made.next_to_commit() == CommittedOffset(30)
+    assert emit(made, bounds=LogBounds(30, 40)).ranges == (span(30, 40),)
+
+
+@pytest.mark.parametrize("outcome", ["ack", "fail", "release"])
+def test_a_record_in_flight_below_the_log_start_is_lost_only_if_it_fails(outcome):
+    made = emitting(10)
+
+    made.trim(6)
+    assert made.last_completed_offset == 6  # it holds nothing back
+    assert sum(made.counts.lost.values()) == 0
+    getattr(made, outcome)(span(0, 6), *([] if outcome == "ack" else [0]))
+
+    assert sum(made.counts.lost.values()) == (0 if outcome == "ack" else 6)
+    assert made.counts.ignored_acks + made.counts.ignored_fails == 0
+    assert made.waiting == 0
+
+
+def test_what_the_start_skipped_is_counted_with_the_rest():
+    skipped = {LossReason.TRIMMED: 5}
+    made = PartitionManager(ORDERS, PartitionRules(), CommittedOffset(5), lost=skipped)
+
+    made.trim(7)
+
+    assert lost(made) == {LossReason.TRIMMED: 7}
+
+
+def test_a_log_start_that_seems_to_go_back_changes_nothing():
+    made = emitting(10)
+    made.trim(6)
+
+    made.trim(2)
+
+    assert (made.last_completed_offset, made.emitted_to) == (6, 10)
+
+
+def test_what_an_earlier_owner_completed_is_not_lost():
+    made = manager(completed=((20, 30),))
+
+    made.trim(25)
+
+    assert lost(made) == {LossReason.TRIMMED: 20}
+    assert made.emitted_to == 30
+
+
+def test_a_log_that_was_cut_stops_when_the_policy_is_to_fail():
+    made = emitting(10, out_of_range=OutOfRange.FAIL)
+
+    with pytest.raises(OffsetOutOfRangeError, match="re-created"):
+        made.plan(LogBounds(0, 5), max_offsets=5, now_ms=0)
+
+    assert (made.emitted_to, made.pending, made.generation) == (10, 10, 1)
+
+
+def test_a_cut_log_begins_anew_at_its_start():
+    made = emitting(10, out_of_range=OutOfRange.EARLIEST)
+    made.ack(span(0, 6))
+
+    plan = emit(made, bounds=LogBounds(0, 7))
+
+    assert plan.ranges == (span(0, 7),)
+    assert plan.generation == 2
+    assert made.counts.lost[LossReason.CUT] == 3  # 7..9
+    assert made.next_to_commit() == CommittedOffset(0)
+
+
+def test_a_cut_log_goes_on_at_its_end_and_emits_what_was_in_flight_again():
+    made = emitting(10, out_of_range=OutOfRange.NEAREST)
+    made.ack(span(0, 4))
+
+    plan = emit(made, bounds=LogBounds(0, 7))
+
+    assert plan.ranges == (span(4, 7),)
+    assert made.counts.lost[LossReason.CUT] == 3
+    made.ack(span(4, 7), generation=plan.generation)
+    assert made.next_to_commit() == CommittedOffset(7)
+
+
+def test_answers_about_the_log_before_it_was_cut_are_ignored():
+    made = emitting(10)
+    emit(made, bounds=LogBounds(0, 7))
+
+    made.ack(3, generation=1)
+    made.fail(span(3, 5), 0, generation=1)
+    made.release(4, 0, generation=1)
+    made.passed(span(0, 7), [], generation=1)
+
+    assert (made.counts.ignored_acks, made.counts.ignored_fails) == (1, 2)
+    assert (made.pending, made.waiting) == (7, 0)
+
+
+def test_a_topic_that_was_created_again_begins_anew_though_it_is_longer():
+    made = emitting(10)
+    made.ack(span(0, 4))
+
+    made.topic_recreated()
+
+    assert made.next_to_commit() is None  # 4 means nothing in the new log
+    assert emit(made, max_offsets=5).ranges == (span(0, 5),)
+    assert lost(made) == {LossReason.CUT: 6}
+    assert made.generation == 2
+    assert made.next_to_commit() == CommittedOffset(0)
+
+
+def test_a_topic_that_was_created_again_stops_when_the_policy_is_to_fail():
+    made = emitting(10, out_of_range=OutOfRange.FAIL)
+    made.topic_recreated()
+
+    for _ in range(2):
+        with pytest.raises(OffsetOutOfRangeError, match="of a deleted topic"):
+            emit(made)
+
+
+# --- max_offset_behind --------------------------------------------------------------
+
+
+def test_an_ack_gives_up_what_is_too_far_behind():
+    made = emitting(1_000, max_offset_behind=100)
+    made.fail(3, now_ms=0)
+
+    made.ack(500)
+
+    assert made.last_completed_offset == 400
+    assert lost(made) == {LossReason.BEHIND: 1}  # the others are in flight
+    made.fail(span(0, 3), now_ms=0)
+    assert lost(made) == {LossReason.BEHIND: 4}
+
+
+def test_a_record_that_fails_too_far_behind_is_lost_and_holds_nothing_back():
+    made = emitting(1_000, max_offset_behind=100)
+
+    assert made.fail(span(898, 902), now_ms=0) == []
+
+    assert lost(made) == {LossReason.BEHIND: 2}
+    assert made.waiting == 2
+
+
+def test_a_partition_without_any_success_is_hopeless_after_too_many_failures():
+    made = emitting(1_000, max_offset_behind=2)
+
+    made.fail(span(998, 1_000), now_ms=0)
+    assert not made.is_hopeless
+    made.fail(997, now_ms=0)
+
+    assert made.is_hopeless
+    made.ack(999)
+    assert not made.is_hopeless

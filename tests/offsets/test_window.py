@@ -1,0 +1,66 @@
+from kafka_tx.offsets.window import Window
+
+
+def test_an_empty_window_ends_where_it_begins():
+    window = Window(7)
+
+    assert (window.first_unfinished, window.emitted_to, window.size) == (7, 7, 0)
+    assert list(window.completed()) == []
+    assert window.oldest_since_ms() is None
+
+
+def test_what_an_earlier_owner_completed_is_jumped_over():
+    window = Window(0, [(10, 20), (30, 40)])
+
+    assert window.next_end(1_000) == 10
+    window.emit(10, now_ms=0)
+    assert window.emitted_to == 20
+    assert window.next_end(25) == 25
+    assert list(window.completed()) == [(10, 20), (30, 40)]
+
+
+def test_a_run_that_touches_the_start_moves_it():
+    assert Window(10, [(10, 20), (20, 25)]).emitted_to == 25
+
+
+def test_skipping_counts_only_what_nobody_completed():
+    window = Window(0, [(10, 20), (30, 40)])
+
+    assert window.skip_to(35) == 20
+    assert window.emitted_to == 40
+    assert window.skip_to(5) == 0
+
+
+def test_the_size_counts_records_and_not_holes():
+    window = Window(0)
+    window.emit(100, now_ms=0)
+
+    assert window.take_hole(10, 60) == 50
+    assert window.take_hole(10, 60) == 0
+
+    assert window.size == 50
+    window.pending.remove(0, 10)
+    assert window.first_unfinished == 60
+    assert window.size == 40
+
+
+def test_a_cut_forgets_everything_above():
+    window = Window(0, [(50, 60)])
+    window.emit(40, now_ms=0)
+    window.pending.remove(0, 30)
+
+    assert window.cut(35) == 5
+    assert (window.emitted_to, list(window.pending)) == (35, [(30, 35)])
+    assert list(window.completed()) == []
+
+
+def test_the_age_is_that_of_the_first_emission_of_the_first_pending_record():
+    window = Window(0)
+    window.emit(10, now_ms=100)
+    window.emit(20, now_ms=200)
+
+    assert window.oldest_since_ms() == 100
+    window.pending.remove(0, 10)
+    assert window.oldest_since_ms() == 200
+    window.pending.remove(10, 20)
+    assert window.oldest_since_ms() is None

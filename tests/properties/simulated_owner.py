@@ -1,0 +1,281 @@
+"""One live driver of a simulated topology, and the work it was asked to do.
+
+A ``Work`` is a generator that stops wherever a crash, a takeover or a late answer may
+come in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from kafka_tx.errors import (
+    FailedException,
+    KafkaTxError,
+    StateError,
+    StateUnavailableError,
+)
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.actions import (
+    Action,
+    Cancel,
+    Committed,
+    Initialize,
+    StartBatch,
+    StartCommit,
+    Stopped,
+    Write,
+)
+from kafka_tx.transactions.chain import Opened
+from kafka_tx.transactions.emitters import ExactEmitter, OpaqueEmitter
+from kafka_tx.transactions.flights import Phase
+from kafka_tx.transactions.rotating import Change
+from tests.properties.simulated_store import META, OFFSETS, USER, Batch, Range
+
+if TYPE_CHECKING:
+    from tests.properties.simulated_topology import World
+
+Work = Generator[None, "Outcome", None]
+
+_COMMIT_PHASES = (Phase.COMMITTING, Phase.RECORDING)
+
+
+class Outcome(IntEnum):
+    """How the next step of a work ends."""
+
+    GOOD = 0
+    FAILED = 1
+    """It did not happen, and says so."""
+    UNKNOWN = 2
+    """It happened, and says that it did not."""
+
+
+class Owner:
+    """One live driver: a coordinator, an emitter, and the work it was asked to do."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        epoch = world.store.acquire()
+        values = dict(world.store.values)
+        self.emitter: ExactEmitter[int, Range] | OpaqueEmitter[int, Range]
+        is_opaque = world.mode == "opaque"
+        kind = OpaqueEmitter if is_opaque else ExactEmitter
+        self.emitter = kind(USER, lambda last: (last[1], last[1]))
+        self.emitter.load(values)
+        opened = Opened(epoch, values, "memory:", "sim")
+        self.coordinator = world.coordinator(world.mode, META, world.pacing, opened)
+        self.work: list[Work] = []
+        self.is_stopping = False
+        self.writes = self.commits = 0  # works of that kind under way
+        self._answers: list[Callable[[], list[Action[int]]]] = []
+        self._jobs: list[Work] = []
+        self._flying: dict[int, TransactionAttempt] = {}
+        self._batches: dict[TransactionAttempt, Batch] = {}
+        stored = world.store.txids("coordinator/meta") if not is_opaque else []
+        self._planned_to = max([world.store.currtx() - 1, *stored])
+        self._committed = world.store.currtx() - 1
+
+    # --- steps ---
+
+    def tick(self, *, is_ready: bool) -> bool:
+        """Let the coordinator look around; say whether it asked for anything."""
+        self._world.seen["steps"] += 1
+        actions = self.coordinator.tick(self._world.now_ms, is_ready=is_ready)
+        new = (a.attempt.txid for a in actions if isinstance(a, Initialize))
+        is_replay = all(txid <= self._planned_to for txid in new)
+        assert is_ready or is_replay, "planned although the spout was not ready"
+        self._carry_out(actions)
+        return bool(actions)
+
+    def go_on(self, which: int, outcome: Outcome) -> None:
+        """One step of one work."""
+        if not self.work:
+            return
+        self._world.seen["steps"] += 1
+        work = self.work[which % len(self.work)]
+        try:
+            work.send(outcome)
+        except StopIteration:
+            self.work.remove(work)
+            self._jobs = [job for job in self._jobs if job is not work]
+
+    def advance(self) -> None:
+        """One step towards the end, everything going well."""
+        if self.work:
+            self.go_on(0, Outcome.GOOD)
+        if not self.tick(is_ready=True) and not self.work:
+            wakes_at_ms = self.coordinator.wakes_at_ms()
+            if not self.coordinator.is_stopped:
+                assert wakes_at_ms is not None, "it sleeps for ever"
+                self._world.now_ms = max(self._world.now_ms, wakes_at_ms)
+
+    def hang(self, which: int) -> None:
+        """The job of a batch in flight never answers."""
+        if self._jobs:
+            self._world.seen.update(["steps", "hanging jobs"])
+            job = self._jobs[which % len(self._jobs)]
+            self.work.remove(job)
+            self._jobs.remove(job)
+
+    def repeat(self, which: int) -> None:
+        """An answer that was given before comes once more."""
+        if self._answers:
+            stale = self.coordinator.stale_answers
+            self._carry_out(self._answers[which % len(self._answers)]())
+            assert self.coordinator.stale_answers == stale + 1, "it counted twice"
+            self._world.seen.update(["steps", "repeated answers"])
+
+    def lose(self, which: int) -> None:
+        """An executor that held something of a batch in flight is lost."""
+        attempts = list(self.coordinator.phases)
+        if attempts:
+            self._world.seen.update(["steps", "lost executors"])
+            attempt = attempts[which % len(attempts)]
+            self._carry_out(self.coordinator.failed(attempt, "executor lost"))
+
+    def stop(self, *, finish: bool) -> None:
+        self._world.seen.update(["steps", "stops"])
+        self.is_stopping = True
+        self._carry_out(self.coordinator.stop(finish=finish))
+
+    # --- works ---
+
+    def _plan(self, attempt: TransactionAttempt) -> Work:
+        partitions = self._world.listed()
+        lasts = self.emitter.lasts(attempt.txid, partitions)
+        outcome = yield
+        offers = self._world.offers(lasts)
+        if (yield) is not Outcome.GOOD or outcome is not Outcome.GOOD:
+            self._answer(lambda: self.coordinator.initialize_failed(attempt))
+        elif self.coordinator.planning != attempt:
+            self._world.seen["void plans"] += 1
+            self._answer(lambda: self.coordinator.initialized(attempt, 99))
+        else:
+            plan = self.emitter.plan(attempt, partitions, offers)
+            self._planned_to = max(self._planned_to, attempt.txid)
+            is_empty = all(start == end for start, end in plan.batch.values())
+            self._answer(
+                lambda: self.coordinator.initialized(
+                    attempt, len(plan.batch), plan.change, is_empty=is_empty
+                )
+            )
+
+    def _make(self, write: Write) -> Work:
+        outcome = yield
+        try:
+            if outcome is Outcome.FAILED:
+                raise StateUnavailableError("no answer")
+            self._world.store.write(write)
+            if outcome is Outcome.UNKNOWN:
+                raise StateUnavailableError("no answer in time")
+        except KafkaTxError as error:
+            self._world.seen[f"writes that met {type(error).__name__}"] += 1
+            failure = error
+            yield
+            self.writes -= 1
+            write_id = write.write_id
+            self._answer(lambda: self.coordinator.store_failed(write_id, failure))
+        else:
+            yield
+            self.writes -= 1
+            self.emitter.apply(Change(write.put, write.delete))
+            self._answer(lambda: self.coordinator.stored(write.write_id))
+
+    def _process(self, attempt: TransactionAttempt) -> Work:
+        if (yield) is Outcome.FAILED:
+            self._answer(lambda: self.coordinator.failed(attempt, "bolt"))
+        else:
+            self._answer(lambda: self.coordinator.processed(attempt))
+
+    def _commit(self, attempt: TransactionAttempt, batch: Batch) -> Work:
+        outcome = yield
+        try:
+            change = self._commit_to_sink(attempt, batch, outcome)
+        except FailedException:
+            outcome = Outcome.FAILED
+        except StateError as error:
+            assert self is not self._world.owners[-1], "the live owner was refused"
+            self._world.seen["commits refused to an old owner"] += 1
+            refusal = error
+            self.commits -= 1
+            self._answer(lambda: self.coordinator.crashed(attempt, refusal))
+            return
+        yield
+        self.commits -= 1
+        if outcome is Outcome.GOOD:
+            self._answer(lambda: self.coordinator.committed(attempt, change))
+        else:
+            self._answer(lambda: self.coordinator.commit_failed(attempt, "committer"))
+
+    def _commit_to_sink(
+        self, attempt: TransactionAttempt, batch: Batch, outcome: Outcome
+    ) -> Change:
+        change = self.emitter.commit(attempt)
+        if outcome is Outcome.FAILED:
+            raise FailedException
+        self._world.sink.commit(attempt, batch)
+        ends = {str(p): end for p, (_, end) in batch.items()}
+        return change | Change(put={"offsets": OFFSETS.encode(ends)})
+
+    # --- between works and coordinator ---
+
+    def _answer(self, answer: Callable[[], list[Action[int]]]) -> None:
+        self._answers = [*self._answers[-7:], answer]
+        self._carry_out(answer())
+
+    def _begin(self, work: Work) -> Work:
+        next(work)
+        self.work.append(work)
+        return work
+
+    def _carry_out(self, actions: list[Action[int]]) -> None:
+        for action in actions:
+            self._carry_out_one(action)
+        flying, phases = self._flying, self.coordinator.phases
+        assert list(phases) == [flying[txid] for txid in sorted(flying)]
+        assert len(phases) <= self._world.pacing.max_pending
+        in_commit = [a for a, p in phases.items() if p in _COMMIT_PHASES]
+        assert in_commit in ([], list(phases)[:1]), "not the lowest, or not alone"
+
+    def _carry_out_one(self, action: Action[int]) -> None:
+        match action:
+            case Initialize(attempt=attempt):
+                self._begin(self._plan(attempt))
+            case Write():
+                self.writes += 1
+                assert self.writes == 1, "two writes at once"
+                self._begin(self._make(action))
+            case StartBatch(attempt=attempt, metadata=metadata):
+                self._start(attempt, metadata)
+            case StartCommit(attempt=attempt):
+                self.commits += 1
+                assert self.commits == 1, "two commit phases at once"
+                assert attempt.txid == self._committed + 1, "committed out of order"
+                self._begin(self._commit(attempt, self._batches[attempt]))
+            case Cancel(attempts=attempts):
+                self._cancel(attempts)
+            case Committed(attempt=attempt):
+                assert attempt.txid == self._committed + 1
+                assert self._flying.pop(attempt.txid) == attempt
+                self._committed = attempt.txid
+            case Stopped():
+                assert not self._flying, "stopped with batches in flight"
+
+    def _cancel(self, attempts: tuple[TransactionAttempt, ...]) -> None:
+        self._world.seen["cancelled attempts"] += len(attempts)
+        for attempt in attempts:
+            assert self._flying.pop(attempt.txid) == attempt
+        left = [txid for txid in self._flying if txid > attempts[0].txid]
+        assert not left, "a later batch was left alive"
+
+    def _start(self, attempt: TransactionAttempt, metadata: int) -> None:
+        txid, batch = attempt.txid, dict(self.emitter.batch(attempt))
+        assert metadata == len(batch), "metadata of another batch"
+        lower = range(self._committed + 1, txid)
+        assert all(t in self._flying for t in lower), f"{txid} started before {lower}"
+        assert txid not in self._flying
+        self._world.check_started(attempt, batch)
+        self._flying[txid] = attempt
+        self._batches[attempt] = batch
+        self._jobs.append(self._begin(self._process(attempt)))

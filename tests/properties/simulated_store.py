@@ -1,0 +1,106 @@
+"""What outlives a simulated driver: a fenced store, and a sink that counts once."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from kafka_tx.config import Mode
+from kafka_tx.errors import FencedError, StateError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.actions import Write
+from kafka_tx.transactions.chain import Opened, currtx_codec
+from kafka_tx.transactions.rotating import RecordCodec
+
+Range = tuple[int, int]
+Batch = dict[int, Range]
+
+META = RecordCodec[int]("meta", "memory:", "sim")
+USER = RecordCodec[Any](
+    "user",
+    "memory:",
+    "sim",
+    to_json=lambda batch: {str(p): list(r) for p, r in batch.items()},
+    from_json=lambda payload: {int(p): (r[0], r[1]) for p, r in payload.items()},
+)
+OFFSETS = RecordCodec[Any]("offsets", "memory:", "sim")
+
+
+class Checker(Protocol):
+    def check_recorded(self, txid: int) -> None: ...
+
+
+class SimulatedStore:
+    """A fenced map whose every write is checked against the order of txids."""
+
+    def __init__(self, checker: Checker) -> None:
+        self._checker = checker
+        self.values: dict[str, str] = {}
+        self.epoch = 0
+
+    def acquire(self) -> int:
+        self.epoch += 1
+        return self.epoch
+
+    def write(self, write: Write) -> None:
+        if write.epoch != self.epoch:
+            raise FencedError(f"epoch {write.epoch}, stored {self.epoch}")
+        before = self.currtx()
+        for path in write.delete:
+            self.values.pop(path, None)
+        self.values |= write.put
+        after = self.currtx()
+        assert after in (before, before + 1), f"currtx went from {before} to {after}"
+        if after > before:
+            self._checker.check_recorded(before)
+
+    def currtx(self) -> int:
+        opened = Opened(0, {}, "memory:", "sim")
+        text = self.values.get("coordinator/currtx")
+        return 1 if text is None else currtx_codec(opened).decode("", text) or 1
+
+    def txids(self, prefix: str) -> list[int]:
+        ours = (p for p in self.values if p.startswith(prefix + "/"))
+        return sorted(int(path.rpartition("/")[2]) for path in ours)
+
+
+class Sink:
+    """Sums per key that count once: (value, txid), or (value, previous, txid).
+
+    One commit is one database transaction that also holds the newest attempt.
+    """
+
+    def __init__(self, mode: Mode) -> None:
+        self._is_opaque = mode == "opaque"
+        self.newest = TransactionAttempt(0, 0)
+        self.rows: dict[tuple[int, str], tuple[int, int, int]] = {}
+
+    def commit(self, attempt: TransactionAttempt, batch: Batch) -> None:
+        """Raises StateError for an attempt that a newer one has overtaken."""
+        is_old = attempt.txid < self.newest.txid
+        if is_old or (
+            self._is_opaque
+            and attempt.txid == self.newest.txid
+            and attempt.attempt_id < self.newest.attempt_id
+        ):
+            raise StateError(f"{attempt} is older than {self.newest}")
+        assert attempt.txid <= self.newest.txid + 1, f"{attempt} after {self.newest}"
+        self.newest = attempt
+        if self._is_opaque:
+            for key, (_, previous, txid) in self.rows.items():
+                if txid == attempt.txid:
+                    self.rows[key] = (previous, previous, txid)
+        for partition, (start, end) in batch.items():
+            if end > start:
+                self._add((partition, "count"), end - start, attempt.txid)
+                self._add((partition, "sum"), sum(range(start, end)), attempt.txid)
+
+    def _add(self, key: tuple[int, str], amount: int, txid: int) -> None:
+        value, previous, stored = self.rows.get(key, (0, 0, 0))
+        if self._is_opaque:
+            base = previous if stored == txid else value
+            self.rows[key] = (base + amount, base, txid)
+        elif stored != txid:
+            self.rows[key] = (value + amount, value, txid)
+
+    def value(self, partition: int, name: str) -> int:
+        return self.rows.get((partition, name), (0, 0, 0))[0]

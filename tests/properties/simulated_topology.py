@@ -1,0 +1,174 @@
+"""A topology without threads: owners, a store, a log and a sink, one step at a time.
+
+``World`` holds what survives a crash; an ``Owner`` is one live driver. Whoever drives
+them decides what happens next and how it ends; the world asserts the promises after
+each step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from kafka_tx.config import Mode
+from kafka_tx.model import TransactionAttempt, Unavailable
+from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.pacing import Pacing
+from tests.properties.simulated_owner import Outcome, Owner
+from tests.properties.simulated_store import (
+    OFFSETS,
+    USER,
+    Batch,
+    Range,
+    SimulatedStore,
+    Sink,
+)
+
+TAKE = 3
+PARTITIONS_AT_MOST = 5
+PAUSE_MS = 20
+
+
+class World:
+    """What survives: the log, the store, the sink, and what was promised so far."""
+
+    def __init__(
+        self,
+        mode: Mode,
+        max_pending: int,
+        coordinator: type[TransactionCoordinator[int]] = TransactionCoordinator,
+    ) -> None:
+        self.mode: Mode = mode
+        self.coordinator = coordinator
+        self.pacing = Pacing(
+            max_pending=max_pending,
+            timeout_ms=1_000,
+            emit_interval_ms=0,
+            idle_pause_ms=PAUSE_MS,
+            retry_ms=PAUSE_MS,
+        )
+        self.log_ends = [0, 0]
+        self.unreadable: set[int] = set()
+        self.now_ms = 0
+        self.seen: Counter[str] = Counter()
+        """How often something happened; ``steps`` is all of it."""
+        self.store = SimulatedStore(self)
+        self.sink = Sink(mode)
+        self.attempts: set[int] = set()
+        self.contents: dict[int, Batch] = {}
+        self.positions: dict[int, int] = {}
+        self.owners = [Owner(self)]
+
+    # --- what happens outside ---
+
+    def produce(self, partition: int, records: int) -> None:
+        self.seen["steps"] += 1
+        self.log_ends[partition % len(self.log_ends)] += records
+
+    def grow(self) -> None:
+        self.seen["steps"] += 1
+        if len(self.log_ends) < PARTITIONS_AT_MOST:
+            self.log_ends.append(0)
+
+    def toggle(self, partition: int) -> None:
+        """A partition cannot be read any more, or can again."""
+        self.seen["steps"] += 1
+        self.unreadable ^= {partition % len(self.log_ends)}
+
+    def crash(self) -> None:
+        """Every live driver dies; a new one starts."""
+        self.seen.update(["steps", "crashes"])
+        if self.sink.newest.txid == self.store.currtx():
+            self.seen["crashes between commit and record"] += 1
+        self.owners = [Owner(self)]
+
+    def take_over(self) -> None:
+        """A second driver starts; the first one does not know yet."""
+        self.seen.update(["steps", "takeovers"])
+        self.owners = [*self.owners[-1:], Owner(self)]
+
+    def listed(self) -> list[int]:
+        """What a metadata answer shows: an odd partition that is lost is not in it."""
+        hidden = {p for p in self.unreadable if p % 2}
+        return [p for p in range(len(self.log_ends)) if p not in hidden]
+
+    def offers(self, lasts: dict[int, Range | None]) -> dict[int, Any]:
+        offers: dict[int, Any] = {}
+        for partition, last in lasts.items():
+            start = last[1] if last else 0
+            end = min(start + TAKE, self.log_ends[partition])
+            is_lost = partition in self.unreadable
+            self.seen["offers missed"] += is_lost
+            offers[partition] = Unavailable("no leader") if is_lost else (start, end)
+        return offers
+
+    # --- what was promised ---
+
+    def check_started(self, attempt: TransactionAttempt, batch: Batch) -> None:
+        assert attempt.attempt_id not in self.attempts, f"{attempt} was used before"
+        self.attempts.add(attempt.attempt_id)
+        if self.mode == "transactional":
+            self.seen["identical replays"] += attempt.txid in self.contents
+            first = self.contents.setdefault(attempt.txid, batch)
+            assert batch == first, f"{attempt} holds {batch}, at first {first}"
+
+    def check_recorded(self, txid: int) -> None:
+        """The txid is done: in its turn, its ranges go on exactly, the sink agrees."""
+        self.seen["commits"] += 1
+        assert self.sink.newest.txid == txid
+        values = self.store.values
+        batch = USER.decode("", values[f"user/{txid}"])
+        assert batch is not None
+        for partition, (start, end) in batch.items():
+            begin = self.positions.get(partition, 0)
+            assert start == begin <= end, f"{txid}: {partition} from {begin}: {start}"
+            self.positions[partition] = end
+        assert set(self.positions) == set(batch), "a partition lost its position"
+        offsets = OFFSETS.decode("", values["offsets"])
+        assert offsets == {str(p): end for p, end in self.positions.items()}
+        for prefix in ("coordinator/meta", "user"):
+            assert self.store.txids(prefix)[0] == txid, "not cleaned up"
+        self.check_counts()
+
+    def check_counts(self) -> None:
+        for partition, end in self.positions.items():
+            assert self.sink.value(partition, "count") == end
+            assert self.sink.value(partition, "sum") == sum(range(end))
+
+    # --- the end ---
+
+    def settle(self) -> None:
+        """Heal everything; whatever is in the log must be counted, exactly once.
+
+        The newest owner must get there by itself; one that was told to stop must stop.
+        """
+        self.unreadable.clear()
+        owner = self.owners[-1]
+        owner.coordinator.activate()
+        for _ in range(5_000):
+            if owner.coordinator.is_stopped:
+                self.crash()
+                owner = self.owners[-1]
+            if not owner.is_stopping and self.is_covered():
+                break
+            owner.advance()
+        assert self.is_covered(), "records were left over, or it did not stop"
+        self.check_counts()
+
+    def is_covered(self) -> bool:
+        return sum(self.positions.values()) == sum(self.log_ends)
+
+
+def run(world: World, data: bytes) -> None:
+    """One step for each pair of bytes, mostly good ones, on any live owner."""
+    for kind, detail in zip(data[::2], data[1::2], strict=False):
+        owner = world.owners[detail % len(world.owners)]
+        if kind < 80:
+            owner.tick(is_ready=detail % 16 > 0)
+        elif kind < 230:
+            outcome = Outcome.GOOD if kind < 215 else Outcome(1 + detail % 2)
+            owner.go_on(detail, outcome)
+        elif kind < 250:
+            world.produce(detail % 8, detail // 32)
+        else:
+            world.now_ms += detail * 2

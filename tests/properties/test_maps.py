@@ -1,0 +1,198 @@
+"""Maps in a database against plain dicts: replays, overtaken owners, crashes."""
+
+import tempfile
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from kafka_tx.errors import FencedError, OutOfOrderError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
+
+KEYS = st.sampled_from("abcdef")
+ROWS = st.lists(st.tuples(KEYS, st.integers(-5, 5) | st.none()), max_size=6)
+REDUCERS = st.sampled_from(["sum", "count", "max", "min", "last", "parity"])
+WRITES = st.lists(
+    st.tuples(REDUCERS, ROWS) | st.tuples(st.just("remove"), st.lists(KEYS)),
+    max_size=4,
+)
+
+
+class DeadError(Exception):
+    """The driver died in the middle of a batch."""
+
+
+def parity(old, new):
+    """A function as reducer: sums, and removes what is odd."""
+    total = (old or 0) + (new or 0)
+    return None if total % 2 else total
+
+
+def modelled(before, writes):
+    """What a dict holds after ``writes``, row by row."""
+    after = dict(before)
+    for name, rows in writes:
+        for row in rows:
+            key, given = row if name != "remove" else (row, None)
+            old = after.pop(key, None)
+            new = modelled_row(name, old, given)
+            if new is not None:
+                after[key] = new
+    return after
+
+
+def modelled_row(name, old, given):
+    if name in {"remove", "last"}:
+        return given
+    if name == "parity":
+        return parity(old, given)
+    if name == "count":
+        return (old or 0) + 1
+    if given is None:
+        return old
+    if old is None:
+        return given
+    return {"sum": old + given, "max": max(old, given), "min": min(old, given)}[name]
+
+
+def write(batch, writes):
+    for name, rows in writes:
+        if name == "remove":
+            batch.remove(rows)
+            continue
+        table = pa.table(
+            {
+                "key": pa.array([key for key, _ in rows], pa.string()),
+                "value": pa.array([value for _, value in rows], pa.int64()),
+            }
+        )
+        batch.update(table, parity if name == "parity" else name)
+
+
+class Maps(RuleBasedStateMachine):
+    """One map, one dict; ``before`` is the dict without the newest transaction."""
+
+    kind: type[TransactionalMap]
+
+    def __init__(self):
+        super().__init__()
+        self.work = tempfile.TemporaryDirectory()
+        self.before: dict[str, int] = {}
+        self.now: dict[str, int] = {}
+        self.newest = TransactionAttempt(0, 0)
+        self.attempts = 10
+
+    @initialize()
+    def open(self):
+        self.map = self.kind(f"sqlite:///{self.work.name}/maps.db", "counts")
+
+    def teardown(self):
+        self.map.close()
+        self.work.cleanup()
+
+    @property
+    def is_opaque(self):
+        return self.kind is OpaqueMap
+
+    def next_attempt(self, txid):
+        self.attempts += 1
+        return TransactionAttempt(txid, self.attempts)
+
+    def die_in(self, attempt, writes):
+        with self.map.batch(attempt) as batch:
+            write(batch, writes)
+            raise DeadError
+
+    def apply(self, attempt, writes):
+        with self.map.batch(attempt) as batch:
+            write(batch, writes)
+            if not batch.is_counted:
+                seen = batch.get("abcdef")
+                assert seen == modelled(self.before, writes)
+
+    @rule(writes=WRITES, gap=st.integers(0, 2))
+    def a_new_transaction(self, writes, gap):
+        attempt = self.next_attempt(self.newest.txid + 1 + gap)
+        self.before = self.now
+        self.apply(attempt, writes)
+        self.now = modelled(self.before, writes)
+        self.newest = attempt
+
+    @precondition(lambda self: self.newest.txid)
+    @rule(writes=WRITES)
+    def a_replay(self, writes):
+        attempt = self.next_attempt(self.newest.txid)
+        self.apply(attempt, writes)
+        if self.is_opaque:
+            self.now = modelled(self.before, writes)
+            self.newest = attempt
+
+    @precondition(lambda self: self.newest.txid)
+    @rule(writes=WRITES, older=st.integers(1, 9))
+    def an_overtaken_attempt(self, writes, older):
+        attempt = TransactionAttempt(self.newest.txid, self.newest.attempt_id - older)
+        if self.is_opaque:
+            with pytest.raises(FencedError):
+                self.apply(attempt, writes)
+        else:
+            self.apply(attempt, writes)
+
+    @precondition(lambda self: self.newest.txid > 1)
+    @rule(writes=WRITES)
+    def an_older_transaction(self, writes):
+        with pytest.raises(OutOfOrderError):
+            self.apply(self.next_attempt(self.newest.txid - 1), writes)
+
+    @rule(writes=WRITES, is_replay=st.booleans())
+    def a_crash_in_the_middle(self, writes, is_replay):
+        txid = self.newest.txid + (not (is_replay and self.newest.txid))
+        with pytest.raises(DeadError):
+            self.die_in(self.next_attempt(txid), writes)
+
+    @rule()
+    def a_restart(self):
+        self.map.close()
+        self.open()
+
+    @invariant()
+    def the_map_is_the_dict(self):
+        table = self.map.to_arrow()
+        keys, values = table["key"].to_pylist(), table["value"].to_pylist()
+        assert dict(zip(keys, values, strict=True)) == self.now
+        assert keys == sorted(keys)
+        assert self.map.get("abcdef") == self.now
+        assert self.map.last_attempt().txid == self.newest.txid
+
+
+class TransactionalMaps(Maps):
+    kind = TransactionalMap
+
+
+class OpaqueMaps(Maps):
+    kind = OpaqueMap
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("machine", [TransactionalMaps, OpaqueMaps])
+def test_a_map_is_the_dict_whatever_is_replayed_refused_or_lost(machine):
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=40,
+            stateful_step_count=20,
+            deadline=None,
+            database=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

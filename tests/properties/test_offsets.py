@@ -1,0 +1,126 @@
+"""Coordinators, managers, retries and a store, in whatever order the world allows."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
+
+from kafka_tx.model import Earliest, Latest
+from kafka_tx.offsets.retry import BackOff
+from kafka_tx.offsets.rules import PartitionRules
+from tests.properties.simulated_spout import Spout
+from tests.properties.spout_steps import STEPS, check, settle, step
+
+STEPS_WANTED = 150_000
+STEPS_AT_LEAST = 100_000
+SECONDS_AT_MOST = 80
+
+seen: Counter[str] = Counter()
+
+arguments = st.integers(0, 255)
+
+
+class SimulatedSpout(RuleBasedStateMachine):
+    """Every rule is a step or a run of steps; what must hold is checked after each."""
+
+    spout: Spout
+
+    @initialize(
+        limit=st.sampled_from([None, 0, 2]),
+        max_uncommitted=st.sampled_from([7, 40, None]),
+        position=st.sampled_from([Earliest(), Latest()]),
+        tasks=st.integers(1, 3),
+    )
+    def start(self, limit, max_uncommitted, position, tasks):
+        back_off = BackOff(
+            initial_delay_ms=100, multiplier=2, max_delay_ms=400, limit=limit
+        )
+        rules = PartitionRules(
+            back_off=back_off, max_uncommitted_offsets=max_uncommitted
+        )
+        self.spout = Spout(rules, position, tasks)
+
+    @rule(what=st.sampled_from(sorted(STEPS)), which=arguments)
+    def one_step(self, what, which):
+        self.take(what, which)
+
+    @rule(data=st.binary(min_size=40, max_size=240))
+    def a_while(self, data):
+        self.take_all(data)
+
+    @rule(data=st.binary(min_size=40, max_size=240))
+    def another_while(self, data):
+        self.take_all(data)
+
+    def take_all(self, data):
+        for what, which in zip(data[::2], data[1::2], strict=False):
+            self.take(ORDER[what % len(ORDER)], which)
+
+    def take(self, what, which):
+        step(self.spout, what, which)
+        check(self.spout)
+        seen["steps"] += 1
+        seen[what] += 1
+
+    def teardown(self):
+        if hasattr(self, "spout"):
+            settle(self.spout)
+            seen.update(self.spout.world.seen)
+
+
+ORDER = [name for name, (weight, _) in STEPS.items() for _ in range(weight)]
+
+WHAT_MUST_HAPPEN = (
+    "commits",
+    "commits beyond a gap",
+    "failed commits",
+    "failed reads",
+    "failed first looks",
+    "given up",
+    "late answers",
+    "retries",
+    "trimmed unfinished",
+    "lost",
+    "crashes",
+)
+
+
+@pytest.mark.timeout(SECONDS_AT_MOST + 40)
+def test_no_readable_record_is_passed_or_lost_and_everything_ends():
+    """A failure prints the steps and a blob that replays them (reproduce_failure).
+
+    They are not shrunk, which takes minutes: add ``Phase.shrink`` to see fewer.
+    """
+    began = time.monotonic()
+    seen.clear()
+
+    while seen["steps"] < STEPS_WANTED:
+        run_state_machine_as_test(
+            SimulatedSpout,
+            settings=settings(
+                max_examples=40,
+                stateful_step_count=40,
+                phases=[Phase.generate],
+                deadline=None,
+                database=None,
+                print_blob=True,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+        if time.monotonic() - began > SECONDS_AT_MOST:
+            break
+
+    print(f"\n{time.monotonic() - began:.0f} s", dict(seen.most_common()))
+    assert seen["steps"] >= STEPS_AT_LEAST
+    never = {what for what in (*WHAT_MUST_HAPPEN, *STEPS) if not seen[what]}
+    assert not never, f"the simulation is blind: {never} in {seen}"

@@ -1,0 +1,253 @@
+"""Coordinator, emitters and store, in whatever order the world allows."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from functools import partial
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
+
+from kafka_tx.config import Mode
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.flights import Phase
+from tests.properties.simulated_owner import Outcome, Owner
+from tests.properties.simulated_topology import World, run
+
+STEPS_WANTED = 250_000
+STEPS_AT_LEAST = 100_000
+SECONDS_AT_MOST = 90
+
+seen: Counter[str] = Counter()
+
+whichs = st.integers(0, 7)
+
+
+class SimulatedTopology(RuleBasedStateMachine):
+    """Every rule is a step or a run of steps; the world asserts after each of them."""
+
+    world: World
+
+    @initialize(
+        mode=st.sampled_from(["transactional", "opaque"]), max_pending=st.integers(1, 4)
+    )
+    def start(self, mode, max_pending):
+        self.world = World(mode, max_pending)
+
+    def owner(self, which: int) -> Owner:
+        return self.world.owners[which % len(self.world.owners)]
+
+    @rule(data=st.binary(min_size=20, max_size=200))
+    def run_a_while(self, data):
+        run(self.world, data)
+
+    @rule(data=st.binary(min_size=20, max_size=200))
+    def run_on(self, data):
+        run(self.world, data)
+
+    @rule(which=whichs, is_ready=st.booleans())
+    def tick(self, which, is_ready):
+        self.owner(which).tick(is_ready=is_ready)
+
+    @rule(which=whichs, work=whichs, outcome=st.sampled_from(Outcome))
+    def go_on_with_one_work(self, which, work, outcome):
+        self.owner(which).go_on(work, outcome)
+
+    @rule(partition=whichs, records=st.integers(1, 20))
+    def produce(self, partition, records):
+        self.world.produce(partition, records)
+
+    @rule()
+    def add_a_partition(self):
+        self.world.grow()
+
+    @rule(partition=whichs)
+    def lose_or_find_a_partition(self, partition):
+        self.world.toggle(partition)
+
+    @rule(which=whichs, batch=whichs)
+    def lose_an_executor(self, which, batch):
+        self.owner(which).lose(batch)
+
+    @rule(which=whichs, batch=whichs)
+    def hang(self, which, batch):
+        self.owner(which).hang(batch)
+
+    @rule(which=whichs, answer=whichs)
+    def repeat_an_answer(self, which, answer):
+        self.owner(which).repeat(answer)
+
+    @rule(ms=st.integers(1, 3_000))
+    def time_passes(self, ms):
+        self.world.now_ms += ms
+
+    @rule(data=st.binary(min_size=100, max_size=300))
+    def take_over_and_run_on(self, data):
+        self.world.take_over()
+        run(self.world, data)
+
+    @rule(what=st.sampled_from(["crash", "pause", "activate", "finish", "stop"]))
+    def operate(self, what):
+        owner = self.world.owners[-1]
+        match what:
+            case "crash":
+                self.world.crash()
+            case "pause":
+                owner.coordinator.pause()
+            case "activate":
+                owner.coordinator.activate()
+            case _:
+                owner.stop(finish=what == "finish")
+
+    def teardown(self):
+        if hasattr(self, "world"):
+            self.world.settle()
+            seen.update(self.world.seen)
+
+
+@pytest.mark.timeout(SECONDS_AT_MOST + 30)
+def test_every_record_counts_once_whatever_fails():
+    """A failure prints the steps and a blob that replays them (reproduce_failure)."""
+    began = time.monotonic()
+    seen.clear()
+
+    while seen["steps"] < STEPS_WANTED:
+        run_state_machine_as_test(
+            SimulatedTopology,
+            settings=settings(
+                max_examples=40,
+                stateful_step_count=60,
+                deadline=None,
+                print_blob=True,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+        if time.monotonic() - began > SECONDS_AT_MOST:
+            break
+
+    print(f"\n{time.monotonic() - began:.0f} s", dict(seen.most_common()))
+    assert seen["steps"] >= STEPS_AT_LEAST
+    never = {what for what in WHAT_MUST_HAPPEN if not seen[what]}
+    assert not never, f"the simulation is blind: {never} in {seen}"
+
+
+WHAT_MUST_HAPPEN = (
+    "commits",
+    "identical replays",
+    "offers missed",
+    "cancelled attempts",
+    "void plans",
+    "crashes between commit and record",
+    "writes that met StateUnavailableError",
+    "writes that met FencedError",
+    "commits refused to an old owner",
+    "repeated answers",
+    "hanging jobs",
+    "lost executors",
+    "takeovers",
+    "stops",
+)
+
+
+# --- a simulation that finds nothing proves nothing ---
+
+
+class LeavesLaterBatches(TransactionCoordinator[int]):
+    def _fail_from(self, txid, reason):
+        later = {t: f for t, f in self._flights._flights.items() if t > txid}
+        actions = super()._fail_from(txid, reason)
+        self._flights._flights |= later
+        return actions
+
+
+class RemovesBeforeItCompares(TransactionCoordinator[int]):
+    def failed(self, attempt, reason):
+        self._flights._flights.pop(attempt.txid, None)
+        return super().failed(attempt, reason)
+
+
+class CommitsOutOfOrder(TransactionCoordinator[int]):
+    def _commit_lowest(self):
+        phases = self.phases
+        ready = [a.txid for a, p in phases.items() if p is Phase.PROCESSED]
+        lowest, self._current = self._current, min(ready, default=self._current)
+        actions = super()._commit_lowest()
+        self._current = lowest
+        return actions
+
+
+class CountsAttemptsAnew(TransactionCoordinator[int]):
+    def _new_attempt(self, txid):
+        return TransactionAttempt(txid, super()._new_attempt(txid).attempt_id % 10**12)
+
+
+class BelievesALateCommit(TransactionCoordinator[int]):
+    def _time_out(self):
+        actions = super()._time_out()
+        self._flights._ending.clear()
+        return actions
+
+
+class GivesUpAfterAFailedWrite(TransactionCoordinator[int]):
+    def store_failed(self, write_id, error):
+        actions = super().store_failed(write_id, error)
+        self._writes.again_at_ms = None
+        return actions
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        LeavesLaterBatches,
+        RemovesBeforeItCompares,
+        CommitsOutOfOrder,
+        CountsAttemptsAnew,
+        BelievesALateCommit,
+        GivesUpAfterAFailedWrite,
+    ],
+)
+def test_the_simulation_notices_a_coordinator_that(broken):
+    with pytest.raises((AssertionError, KafkaTxError)):
+        walk_until_found(broken)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_walks_find_nothing_wrong_with_ours(seed):
+    assert walk(seed, TransactionCoordinator).seen["commits"]
+
+
+def walk_until_found(coordinator: type[TransactionCoordinator[int]]) -> None:
+    for seed in range(300):
+        walk(seed, coordinator)
+
+
+def walk(seed: int, coordinator: type[TransactionCoordinator[int]]) -> World:
+    """The life of one world, decided by the seed."""
+    chance = random.Random(seed)
+    mode: Mode = chance.choice(["transactional", "opaque"])
+    world = World(mode, chance.randrange(1, 5), coordinator)
+    for _ in range(60):
+        run(world, chance.randbytes(40))
+        owner, which = chance.choice(world.owners), chance.randrange(8)
+        sometimes = (
+            world.crash,
+            world.take_over,
+            partial(owner.lose, which),
+            partial(owner.repeat, which),
+            partial(world.toggle, which),
+        )
+        chance.choice(sometimes)()
+        world.now_ms += chance.choice([0, 0, 0, 1_500])
+    world.settle()
+    return world

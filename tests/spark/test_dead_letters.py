@@ -1,0 +1,98 @@
+"""Records without a try left, on librdkafka's mock cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from kafka_tx import assembly
+from kafka_tx.config import SourceConfig
+from kafka_tx.errors import DeliveryError, OffsetOutOfRangeError
+from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
+from kafka_tx.spark.dead_letters import DeadLetters, Letter
+
+ORDERS, DEAD = TopicPartition("orders", 0), TopicPartition("dead", 0)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with MockCluster() as made:
+        made.create_topic("orders")
+        made.create_topic("dead")
+        for n in range(4):
+            made.produce(
+                "orders",
+                None if n == 2 else f"v{n}".encode(),
+                key=b"k",
+                timestamp_ms=1_000 + n,
+                headers=[("trace", b"t1"), ("empty", None)],
+            )
+        made.flush()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def source(cluster):
+    return SourceConfig(
+        subscription=Assigned((ORDERS,)),
+        kafka={"bootstrap.servers": cluster.bootstrap_servers},
+        start=Earliest(),
+        include_headers=True,
+        poll_timeout_ms=5_000,
+    )
+
+
+def write(topic, source, *letters):
+    """What each letter was answered."""
+    made = DeadLetters(topic, source)
+    answers: SimpleQueue[Any] = SimpleQueue()
+    for letter in letters:
+        made.write(letter, lambda *answer: answers.put(answer))
+    found = [answers.get(timeout=15) for _ in letters]
+    assert made.close(5)
+    return found
+
+
+def letter(start, end):
+    return Letter(OffsetRange(ORDERS, start, end), attempts=4, error="no address: Köln")
+
+
+def test_a_letter_is_the_record_and_why_it_failed(source):
+    assert write("dead", source, letter(1, 3)) == [(2, None)]
+
+    reader = assembly.range_reader(source)
+    rows = [r for b in reader.read(OffsetRange(DEAD, 0, 2)) for r in b.to_pylist()]
+    assert [(r["key"], r["value"]) for r in rows] == [(b"k", b"v1"), (b"k", None)]
+    assert [round(r["timestamp"].timestamp() * 1_000) for r in rows] == [1_001, 1_002]
+    assert [(h["key"], h["value"]) for h in rows[0]["headers"]] == [
+        ("trace", b"t1"),
+        ("empty", None),
+        ("kafka_tx.topic", b"orders"),
+        ("kafka_tx.partition", b"0"),
+        ("kafka_tx.offset", b"1"),
+        ("kafka_tx.error", "no address: Köln".encode()),
+        ("kafka_tx.attempts", b"4"),
+    ]
+
+
+def test_a_record_that_is_gone_is_told_so(source):
+    ((written, error),) = write("dead", source, letter(8, 9))
+
+    assert written == 0
+    assert isinstance(error, OffsetOutOfRangeError)
+
+
+@pytest.mark.timeout(60)
+def test_a_topic_that_is_missing_is_an_error_that_names_it(source):
+    impatient = {**source.kafka, "topic.metadata.propagation.max.ms": "500"}
+    ((written, error),) = write(
+        "missing", replace(source, kafka=impatient), letter(0, 1)
+    )
+
+    assert written == 0
+    assert isinstance(error, DeliveryError)
+    assert "missing" in str(error)

@@ -1,0 +1,174 @@
+"""Where partitions begin, asked for all at once, and what is stored at their end."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_tx.assembly import SystemClock
+from kafka_tx.errors import BrokerUnavailableError, StateCorruptedError
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import (
+    AtTime,
+    CommittedOffset,
+    Latest,
+    LogBounds,
+    TopicPartition,
+    Topics,
+)
+from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.start import StartRules
+from kafka_tx.spark.offset_keeper import OffsetKeeper
+from kafka_tx.spark.spout_managers import SpoutManagers
+from kafka_tx.testing import MEMORY_BROKER, MemoryLog
+from kafka_tx.transactions.memory import MemoryOffsetStore
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+TOPICS = Topics(("t",))
+
+
+class Offsets(MemoryOffsetStore):
+    """Counts questions; its records may be unreadable."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.is_broken = [], False
+
+    def load(self, partitions):
+        self.asked.append(sorted(partitions))
+        if self.is_broken:
+            raise StateCorruptedError("not an offset")
+        return super().load(partitions)
+
+
+class Log(MemoryLog):
+    """Counts looks."""
+
+    looks = 0
+
+    def bounds(self, partitions):
+        self.looks += 1
+        return super().bounds(partitions)
+
+
+@pytest.fixture
+def log():
+    made = Log({"t": 2})
+    for n in range(10):
+        made.append(P0, b"v", timestamp_ms=n)
+        made.append(P1, b"v", timestamp_ms=n)
+    return made
+
+
+@pytest.fixture
+def store():
+    return Offsets()
+
+
+@pytest.fixture
+def registry():
+    return MetricsRegistry()
+
+
+@pytest.fixture
+def managers(log, store, registry):
+    keepers = []
+
+    def make(**start):
+        keepers.append(OffsetKeeper("job", store, registry, SystemClock()))
+        rules = PartitionRules(topology_id=start.get("topology_id", ""))
+        made = SpoutManagers(rules, StartRules(**start), log, keepers[-1], registry)
+        made.expecting(log.topics(TOPICS))
+        return made
+
+    yield make
+    for keeper in keepers:
+        assert keeper.close(5)
+
+
+def test_all_partitions_of_an_answer_are_looked_up_at_once(managers, log, store):
+    made = managers()
+
+    for partition in (P0, P1):
+        made.open(partition, MEMORY_BROKER, is_new=False)
+
+    assert store.asked == [[P0, P1]]
+    assert log.looks == 1
+
+
+def test_a_stored_offset_comes_before_the_start_position(managers, store):
+    store.store({P0: CommittedOffset(4, ((6, 8),))})
+    made = managers(position=Latest())
+
+    first = made.open(P0, None, is_new=False)
+    second = made.open(P1, None, is_new=False)
+
+    assert (first.emitted_to, second.emitted_to) == (4, 10)
+    assert (first.committed_to, second.committed_to) == (4, None)
+
+
+def test_a_start_time_is_looked_up(managers):
+    made = managers(position=AtTime(7))
+
+    assert made.open(P0, None, is_new=False).emitted_to == 7
+
+
+def test_a_partition_that_appears_later_begins_at_its_beginning(managers, store):
+    made = managers(position=Latest())
+    store.store({P1: CommittedOffset(3)})
+
+    assert made.open(P0, None, is_new=True).emitted_to == 0
+    assert made.open(P1, None, is_new=True).emitted_to == 3
+
+
+def test_another_deployments_offset_can_be_ignored(managers, store):
+    store.store({P0: CommittedOffset(4, topology_id="release-1")})
+
+    again = managers(topology_id="release-1", ignore_stored_offsets=True)
+    assert again.open(P0, None, is_new=False).emitted_to == 4
+    other = managers(topology_id="release-2", ignore_stored_offsets=True)
+    assert other.open(P0, None, is_new=False).emitted_to == 0
+
+
+def test_what_was_trimmed_before_the_start_is_counted_as_skipped(
+    managers, log, store, registry
+):
+    store.store({P0: CommittedOffset(2)})
+    log.trim(P0, 5)
+
+    assert managers().open(P0, None, is_new=False).emitted_to == 5
+
+    skipped = registry.samples()["kafka_tx_skipped_offsets_total"]
+    assert skipped["job", "t", "0", "retention"] == (3,)
+
+
+def test_an_unreadable_record_is_an_error_and_no_reason_to_start_anew(managers, store):
+    store.is_broken = True
+
+    with pytest.raises(StateCorruptedError):
+        managers().open(P0, None, is_new=False)
+
+
+def test_a_partition_without_a_leader_is_opened_later(managers, log):
+    log.set_leader(P0, None)
+    made = managers()
+    with pytest.raises(BrokerUnavailableError, match="t-0: no leader"):
+        made.open(P0, None, is_new=False)
+
+    log.set_leader(P0, MEMORY_BROKER)
+    assert made.open(P0, MEMORY_BROKER, is_new=False).emitted_to == 0
+
+
+def test_closing_stores_what_is_completed(managers, store):
+    made = managers(topology_id="release-1")
+    manager = made.open(P0, MEMORY_BROKER, is_new=False)
+    plan = manager.plan(LogBounds(0, 10), max_offsets=5, now_ms=0)
+    manager.emitted(plan.fresh, 0)
+    manager.ack(0)
+    manager.ack(3)
+
+    made.close(manager)
+
+    stored = store.load([P0])[P0]
+    assert (stored.offset, stored.completed) == (1, ((3, 4),))
+    assert (stored.topology_id, stored.broker) == ("release-1", MEMORY_BROKER)
+    assert manager.committed_to == 1

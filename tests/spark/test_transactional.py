@@ -1,0 +1,377 @@
+"""Micro-batches as durable transactions: replays, restarts, contradictions."""
+
+import uuid
+
+import pytest
+
+from kafka_tx.errors import (
+    CheckpointDisagreesError,
+    DataLossError,
+    FencedError,
+    ReplayImpossibleError,
+)
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.spark.offset_json import SourceOffset, TransactionMark
+from kafka_tx.spark.options import parse_source
+from kafka_tx.spark.transactional import TransactionalMicroBatches, quiet
+from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.memory import MemoryStore
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Job:
+    """Runs of one query on one store; ``start()`` is what a restart makes."""
+
+    def __init__(self, cluster, clock):
+        self.cluster, self.clock = cluster, clock
+        self.name = uuid.uuid4().hex
+        self.mirrored = []
+
+    def start(self, **options):
+        named = {name.replace("__", "."): value for name, value in options.items()}
+        given = {
+            "kafka.bootstrap.servers": "b:9092",
+            "subscribe": "t",
+            "startingOffsets": "earliest",
+            "tx.id": "job",
+        }
+        config = parse_source(given | named, streaming=True)
+        assert config.transactions is not None
+        return TransactionalMicroBatches(
+            config,
+            config.transactions,
+            self.cluster,
+            self.clock,
+            Ledger(MemoryStore(self.name, "job")),
+            mirror=self.mirrored.append,
+        )
+
+    def state(self):
+        return Ledger(MemoryStore(self.name, "job")).load()
+
+
+@pytest.fixture
+def job(cluster, clock):
+    cluster.set(0, 0, 10)
+    return Job(cluster, clock)
+
+
+def marked(txid, *offsets, epoch=1):
+    positions = {TopicPartition("t", n): o for n, o in enumerate(offsets)}
+    return SourceOffset(positions, TransactionMark("job", txid, epoch))
+
+
+def test_transactions_are_numbered_from_one(job):
+    run = job.start()
+
+    start = run.initial()
+    first = run.latest(start, everything=True)
+    job.cluster.set(0, 0, 15)
+    second = run.latest(first, everything=True)
+
+    assert [start, first, second] == [marked(0, 0), marked(1, 10), marked(2, 15)]
+
+
+def test_ranges_are_stored_before_spark_hears_of_them(job):
+    run = job.start()
+
+    run.latest(run.initial(), everything=True)
+
+    assert job.state().planned[1].ranges == (OffsetRange(P0, 0, 10),)
+
+
+def test_asking_for_the_next_batch_commits_the_one_before(job):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    assert job.state().txid == 0
+
+    run.latest(first, everything=True)
+
+    assert job.state().txid == 1
+    assert job.mirrored == [{P0: 10}]
+
+
+def test_what_the_listener_committed_is_not_committed_again(job):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    listener = Ledger(MemoryStore(job.name, "job"))
+    assert listener.commit(1, 1, 123)
+
+    assert run.latest(first, everything=True) is first
+    assert job.state().committed.completed_ms == 123
+
+
+def test_nothing_new_makes_no_transaction(job):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+
+    assert run.latest(first, everything=True) is first
+    assert job.state().unfinished == {}
+
+
+def test_the_store_goes_before_starting_offsets(job):
+    run = job.start()
+    run.finished(run.latest(run.initial(), everything=True))
+
+    assert job.start(startingOffsets="latest").initial() == marked(1, 10, epoch=2)
+
+
+def test_a_new_checkpoint_replays_an_unfinished_transaction_exactly(job):
+    run = job.start()
+    run.latest(run.initial(), everything=True)
+    job.cluster.set(0, 0, 99)
+
+    again = job.start()
+    start = again.initial()
+    end = again.latest(start, everything=True)
+
+    assert (start, end) == (marked(0, 0, epoch=2), marked(1, 10, epoch=2))
+    assert again.ranges(start, end) == [OffsetRange(P0, 0, 10)]
+
+
+def test_a_replay_never_reads_a_partition_added_later(job):
+    run = job.start()
+    run.latest(run.initial(), everything=True)
+    job.cluster.set(1, 0, 50)
+
+    again = job.start()
+    start = again.initial()
+
+    assert again.ranges(start, again.latest(start, everything=True)) == [
+        OffsetRange(P0, 0, 10)
+    ]
+
+
+def test_opaque_plans_an_unfinished_transaction_anew(job):
+    run = job.start(tx__mode="opaque")
+    run.latest(run.initial(), everything=True)
+    job.cluster.set(0, 0, 99)
+
+    again = job.start(tx__mode="opaque")
+    start = again.initial()
+    end = again.latest(start, everything=True)
+
+    assert end == marked(1, 99, epoch=2)
+    assert again.ranges(start, end) == [OffsetRange(P0, 0, 99)]
+
+
+def test_a_logged_batch_is_replayed_from_the_store(job):
+    run = job.start()
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    job.cluster.set(0, 0, 99)
+
+    again = job.start()
+
+    assert again.ranges(start, end) == [OffsetRange(P0, 0, 10)]
+    again.latest(end, everything=True)
+    assert job.state().txid == 1
+
+
+def test_the_batch_committed_last_can_be_replayed_once_more(job):
+    run = job.start()
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    run.finished(end)
+
+    again = job.start()
+
+    assert again.ranges(start, end) == [OffsetRange(P0, 0, 10)]
+    again.finished(end)
+    assert job.state().txid == 1
+
+
+def test_a_checkpoint_one_step_ahead_finishes_the_transaction(job):
+    run = job.start()
+    end = run.latest(run.initial(), everything=True)
+
+    again = job.start()
+
+    assert again.latest(end, everything=True) is end
+    assert job.state().txid == 1
+
+
+def test_a_transactional_replay_without_its_records_stops(job):
+    run = job.start()
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    job.cluster.set(0, 4, 99)
+
+    with pytest.raises(
+        ReplayImpossibleError, match=r"t-0 \[0, 10\).*\[4, 99\)"
+    ) as error:
+        job.start().ranges(start, end)
+    assert error.value.fields["wanted"] == (0, 10)
+    assert job.state().txid == 0
+
+
+def test_an_opaque_replay_reads_what_is_left_and_counts_the_rest(job):
+    run = job.start(tx__mode="opaque")
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    job.cluster.set(0, 4, 99)
+
+    again = job.start(tx__mode="opaque")
+
+    assert again.ranges(start, end) == [OffsetRange(P0, 4, 10)]
+    assert again.skipped == {(P0, "retention"): 4}
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_a_replay_of_a_topic_made_anew_does_not_read_other_records(job, mode):
+    job.cluster.ids = {"t": "first"}
+    run = job.start(tx__mode=mode)
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    job.cluster.ids = {"t": "second"}
+
+    again = job.start(tx__mode=mode)
+
+    if mode == "opaque":
+        assert again.ranges(start, end) == []
+    else:
+        with pytest.raises(ReplayImpossibleError):
+            again.ranges(start, end)
+
+
+def test_a_replay_waits_for_a_partition_without_leader(job):
+    run = job.start()
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    job.cluster.down = {P0}
+
+    assert job.start().ranges(start, end) == [OffsetRange(P0, 0, 10)]
+
+
+def test_a_topic_made_anew_between_runs_is_a_loss(job):
+    job.cluster.ids = {"t": "first"}
+    run = job.start()
+    run.finished(run.latest(run.initial(), everything=True))
+    job.cluster.ids = {"t": "second"}
+    job.cluster.set(0, 0, 50)
+
+    again = job.start()
+
+    with pytest.raises(DataLossError, match="PARTITION_OFFSET_CHANGED"):
+        again.latest(again.initial(), everything=True)
+
+
+def test_a_second_owner_fences_the_first(job):
+    first = job.start()
+    end = first.latest(first.initial(), everything=True)
+    second = job.start()
+    second.initial()
+
+    with pytest.raises(FencedError, match="KAFKA_TX_FENCED"):
+        first.latest(end, everything=True)
+
+
+def test_the_mirror_is_brought_up_to_date_at_the_start(job):
+    run = job.start()
+    run.latest(run.initial(), everything=True)
+    Ledger(MemoryStore(job.name, "job")).commit(1, 1, 0)  # died before the mirror
+
+    job.start().initial()
+
+    assert job.mirrored[-1] == {P0: 10}
+
+
+def test_a_failing_mirror_is_counted_and_never_raised():
+    failures = []
+
+    def broken(offsets):
+        raise FencedError("no")
+
+    quiet(broken, lambda: failures.append(1))({P0: 1})
+
+    assert failures == [1]
+
+
+# --- checkpoint and store contradict each other ---
+
+
+def test_a_checkpoint_from_before_tx_id_becomes_transaction_zero(job):
+    run = job.start()
+
+    end = run.latest(SourceOffset({P0: 4}), everything=True)
+
+    assert end == marked(1, 10)
+    assert job.state().planned[1].ranges == (OffsetRange(P0, 4, 10),)
+
+
+def test_a_batch_logged_before_tx_id_becomes_the_first_transaction(job):
+    run = job.start()
+    start, end = SourceOffset({P0: 4}), SourceOffset({P0: 8})
+
+    assert run.ranges(start, end) == [OffsetRange(P0, 4, 8)]
+
+
+@pytest.fixture
+def ahead(job):
+    """A store at txid 3 and a checkpoint still at txid 1."""
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    end = first
+    for length in (20, 30):
+        job.cluster.set(0, 0, length)
+        end = run.latest(end, everything=True)
+    run.finished(end)
+    assert job.state().txid == 3
+    job.cluster.set(0, 0, 40)
+    return first
+
+
+def test_an_older_checkpoint_disagrees(job, ahead):
+    with pytest.raises(CheckpointDisagreesError, match=r"tx\.onDisagreement"):
+        job.start().latest(ahead, everything=True)
+
+
+def test_the_store_may_decide(job, ahead):
+    run = job.start(tx__onDisagreement="store")
+
+    end = run.latest(ahead, everything=True)
+
+    assert end == marked(4, 40, epoch=2)
+    assert run.ranges(ahead, end) == [OffsetRange(P0, 30, 40)]
+
+
+def test_the_checkpoint_may_decide_and_txids_go_on(job, ahead):
+    run = job.start(tx__onDisagreement="checkpoint")
+
+    end = run.latest(ahead, everything=True)
+
+    assert end == marked(4, 40, epoch=2)
+    assert run.ranges(ahead, end) == [OffsetRange(P0, 10, 40)]
+
+
+def test_a_lost_store_disagrees_with_its_checkpoint(job):
+    with pytest.raises(CheckpointDisagreesError):
+        job.start().latest(marked(7, 5), everything=True)
+
+
+def test_a_logged_batch_that_the_store_knows_otherwise_disagrees(job):
+    run = job.start()
+    run.latest(run.initial(), everything=True)
+
+    with pytest.raises(CheckpointDisagreesError):
+        job.start().ranges(marked(0, 0), marked(1, 7))
+
+
+def test_a_logged_batch_of_an_older_checkpoint_is_not_run_if_the_store_decides(
+    job, ahead
+):
+    run = job.start(tx__onDisagreement="store")
+
+    assert run.ranges(ahead, marked(2, 20)) == []
+    run.finished(marked(2, 20))
+    assert job.state().txid == 3
+
+
+def test_a_mark_that_is_next_but_ends_elsewhere_commits_nothing(job):
+    run = job.start()
+    run.latest(run.initial(), everything=True)
+
+    run.finished(marked(1, 7))
+
+    assert job.state().txid == 0

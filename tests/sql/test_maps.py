@@ -1,0 +1,373 @@
+import pickle
+import sqlite3
+
+import pyarrow as pa
+import pytest
+
+from kafka_tx.errors import ConfigError, FencedError, OutOfOrderError, StateError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.sql import merge
+from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
+from kafka_tx.sql.values import OpaqueValue, TransactionalValue
+
+FIRST, SECOND, THIRD = (TransactionAttempt(txid, txid * 10) for txid in (1, 2, 3))
+SECOND_AGAIN = TransactionAttempt(2, 25)
+
+
+def rows(**values):
+    return pa.table({"key": list(values), "value": list(values.values())})
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path}/maps.db"
+
+
+@pytest.fixture
+def open_map(url):
+    opened = []
+
+    def make(kind, name="counts", **types):
+        opened.append(kind(url, name, **types))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+def content(state):
+    table = state.to_arrow()
+    return dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+
+
+@pytest.fixture(params=["sqlite", "some other database"])
+def any_words(request, monkeypatch):
+    """Also as a database whose words for merging are not known."""
+    if request.param != "sqlite":
+        monkeypatch.setattr(merge, "_writer", lambda connection, rows: None)
+
+
+BOTH = pytest.mark.parametrize("kind", [TransactionalMap, OpaqueMap])
+ALL = pytest.mark.parametrize(
+    "kind", [NonTransactionalMap, TransactionalMap, OpaqueMap]
+)
+
+
+@ALL
+@pytest.mark.usefixtures("any_words")
+@pytest.mark.parametrize(
+    ("reducer", "expected"),
+    [
+        ("sum", {"a": 15, "b": 2, "c": 7}),
+        ("max", {"a": 9, "b": 2, "c": 7}),
+        ("min", {"a": 1, "b": 2, "c": 7}),
+        ("last", {"a": 1, "b": 2, "c": 7}),
+        (lambda old, new: (old or 0) * 10 + new, {"a": 591, "b": 2, "c": 7}),
+    ],
+)
+def test_rows_of_two_batches_are_merged(open_map, kind, reducer, expected):
+    state = open_map(kind)
+
+    state.update(FIRST, rows(a=5, b=2), reducer)
+    state.update(
+        SECOND, pa.table({"key": ["a", "c", "a"], "value": [9, 7, 1]}), reducer
+    )
+
+    assert content(state) == expected
+    assert state.get(["a", "nosuch"]) == {"a": expected["a"]}
+
+
+@ALL
+def test_count_counts_rows_and_needs_no_values(open_map, kind):
+    state = open_map(kind)
+
+    state.update(FIRST, pa.record_batch({"key": ["a", "b", "a"]}), "count")
+    state.update(SECOND, pa.table({"key": ["a"], "value": [None]}), "count")
+
+    assert content(state) == {"a": 3, "b": 1}
+
+
+@BOTH
+def test_a_committed_batch_that_is_replayed_changes_nothing(open_map, kind):
+    state = open_map(kind)
+    state.update(FIRST, rows(a=1))
+    state.update(SECOND, rows(a=10, b=10))
+
+    for attempt in (SECOND, SECOND_AGAIN):
+        state.update(attempt, rows(a=10, b=10))
+
+    assert content(state) == {"a": 11, "b": 10}
+
+
+def test_a_transactional_replay_tells_that_it_was_counted(open_map):
+    state = open_map(TransactionalMap)
+
+    assert state.update(FIRST, rows(a=1))
+    assert not state.update(TransactionAttempt(1, 3), rows(a=1))
+
+    assert state.last_attempt() == FIRST
+
+
+def test_a_replay_of_a_plain_map_counts_again(open_map):
+    state = open_map(NonTransactionalMap)
+
+    state.update(FIRST, rows(a=1))
+    state.update(FIRST, rows(a=1))
+
+    assert content(state) == {"a": 2}
+
+
+@BOTH
+def test_an_older_txid_is_refused_and_changes_nothing(open_map, kind):
+    state = open_map(kind)
+    state.update(SECOND, rows(a=1))
+
+    with pytest.raises(OutOfOrderError, match="transaction 1 comes after 2"):
+        state.update(FIRST, rows(a=1))
+
+    assert content(state) == {"a": 1}
+    assert state.last_attempt() == SECOND
+
+
+def test_an_opaque_replay_starts_from_what_was_before(open_map):
+    state = open_map(OpaqueMap)
+    state.update(FIRST, rows(a=1, b=1, c=1))
+    state.update(SECOND, rows(a=10, b=10, new=10))
+
+    state.update(SECOND_AGAIN, rows(b=20))
+
+    assert content(state) == {"a": 1, "b": 21, "c": 1}
+    assert state.entries(["b"]) == {"b": OpaqueValue(21, 1, 2, 25)}
+
+
+def test_an_empty_opaque_replay_takes_back_what_was_written(open_map):
+    state = open_map(OpaqueMap)
+    state.update(FIRST, rows(a=1))
+    state.update(SECOND, rows(a=10, new=10))
+
+    with state.batch(SECOND_AGAIN):
+        pass
+
+    assert content(state) == {"a": 1}
+    state.update(TransactionAttempt(2, 26), rows(a=5))
+    assert content(state) == {"a": 6}
+
+
+def test_a_lower_attempt_of_an_opaque_txid_is_refused(open_map):
+    state = open_map(OpaqueMap)
+    state.update(SECOND_AGAIN, rows(a=1))
+
+    with pytest.raises(FencedError, match="attempt 2:20 is older than attempt 2:25"):
+        state.update(SECOND, rows(a=10))
+
+    assert content(state) == {"a": 1}
+
+
+@BOTH
+def test_writes_of_one_batch_add_up_and_are_seen_inside_it(open_map, kind):
+    state = open_map(kind)
+    state.update(FIRST, rows(a=1))
+
+    with state.batch(SECOND) as batch:
+        batch.update(rows(a=1, b=1))
+        batch.update(rows(a=1))
+        assert batch.get(["a", "b"]) == {"a": 3, "b": 1}
+        batch.put(rows(b=7))
+        batch.remove(["a"])
+        assert batch.get(["a"]) == {}
+        batch.update(rows(a=2))
+
+    assert content(state) == {"a": 2, "b": 7}
+    state.update(SECOND_AGAIN, rows(a=4))
+    replayed = {"a": 5} if kind is OpaqueMap else {"a": 2, "b": 7}
+    assert content(state) == replayed
+
+
+@BOTH
+def test_a_batch_that_fails_half_way_leaves_nothing(open_map, kind):
+    state = open_map(kind)
+    state.update(FIRST, rows(a=1))
+
+    def fail_half_way():
+        with state.batch(SECOND) as batch:
+            batch.update(rows(a=1))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_half_way()
+
+    assert content(state) == {"a": 1}
+    assert state.last_attempt() == FIRST
+
+
+@pytest.mark.usefixtures("any_words")
+def test_a_replay_undoes_a_removal(open_map):
+    state = open_map(OpaqueMap)
+    state.update(FIRST, rows(a=1, b=1))
+    state.remove(SECOND, ["a", "nosuch"])
+    assert content(state) == {"b": 1}
+
+    state.update(SECOND_AGAIN, rows(a=1))
+
+    assert content(state) == {"a": 2, "b": 1}
+
+
+def test_what_was_removed_leaves_the_table_with_the_next_transaction(open_map, url):
+    state = open_map(OpaqueMap)
+    state.update(FIRST, rows(a=1))
+    state.remove(SECOND, ["a"])
+    assert state.entries(["a"]) == {"a": OpaqueValue(None, 1, 2, 20)}
+
+    with state.batch(THIRD):
+        pass
+
+    assert state.entries(["a"]) == {}
+
+
+@ALL
+def test_a_null_removes_under_last_and_is_nothing_elsewhere(open_map, kind):
+    state = open_map(kind)
+    state.update(FIRST, rows(a=1, b=1))
+
+    state.update(SECOND, pa.table({"key": ["a"], "value": pa.nulls(1)}), "sum")
+    assert content(state) == {"a": 1, "b": 1}
+    state.update(THIRD, pa.table({"key": ["a", "a"], "value": [5, None]}), "last")
+
+    assert content(state) == {"b": 1}
+
+
+@ALL
+def test_a_function_that_returns_none_removes_the_key(open_map, kind):
+    state = open_map(kind)
+    state.update(FIRST, rows(a=1, b=1))
+
+    state.update(SECOND, rows(a=1, c=1), lambda old, new: None)
+
+    assert content(state) == {"b": 1}
+
+
+@ALL
+@pytest.mark.usefixtures("any_words")
+@pytest.mark.parametrize("n", [0, 1, 299, 300, 301, 2_000])
+def test_batches_of_any_size(open_map, kind, n):
+    state = open_map(kind, key=int)
+    table = pa.table({"key": list(range(n)), "value": list(range(n))})
+
+    state.update(FIRST, table)
+    state.update(SECOND, table)
+
+    assert content(state) == {key: 2 * key for key in range(n)}
+    assert state.get(range(n)) == content(state)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "pair"),
+    [
+        (str, str, ("ключ \"'%s", "wörd")),
+        (str, float, ("", 0.5)),
+        (bytes, bytes, (b"\x00\xff", b"")),
+        (int, int, (-(2**63), 2**63 - 1)),
+    ],
+)
+@BOTH
+def test_keys_and_values_come_back_as_they_were(open_map, kind, key, value, pair):
+    state = open_map(kind, key=key, value=value)
+
+    state.update(FIRST, pa.table({"key": [pair[0]], "value": [pair[1]]}), "last")
+
+    assert content(state) == dict([pair])
+
+
+@BOTH
+def test_a_sum_of_more_than_64_bits_is_refused(open_map, kind):
+    state = open_map(kind)
+    state.update(FIRST, rows(a=2**63 - 1))
+
+    with pytest.raises(StateError):
+        state.update(SECOND, rows(a=1))
+    with pytest.raises(ConfigError, match="64 bits"):
+        state.update(SECOND, pa.table({"key": ["b", "b"], "value": [2**62, 2**62]}))
+
+    assert content(state) == {"a": 2**63 - 1}
+
+
+def test_rows_that_do_not_fit_are_named(open_map):
+    state = open_map(TransactionalMap)
+
+    for table, text in [
+        (pa.table({"word": ["a"], "value": [1]}), "one named 'key'"),
+        (pa.table({"key": ["a"]}), "one named 'value'"),
+        (pa.table({"key": ["a"], "value": ["x"]}), "column 'value' is string"),
+        (
+            pa.table({"key": pa.array([None], pa.string()), "value": [1]}),
+            "without a key",
+        ),
+    ]:
+        with pytest.raises(ConfigError, match=text):
+            state.update(FIRST, table)
+    with pytest.raises(ConfigError, match="sum, count, max"):
+        state.update(FIRST, rows(a=1), "mean")
+
+    assert state.last_attempt() == TransactionAttempt(0, 0)
+
+
+def test_a_float_that_is_no_number_is_refused(open_map):
+    state = open_map(TransactionalMap, value=float)
+
+    with pytest.raises(ConfigError, match="NaN"):
+        state.update(FIRST, rows(a=float("nan")))
+
+
+@pytest.mark.parametrize("name", ["", "1a", "a-b", "a;b", "kafka_tx_state", "x" * 61])
+def test_a_name_that_is_no_table_is_refused(url, name):
+    with pytest.raises(ConfigError, match="a table's name"):
+        TransactionalMap(url, name)
+
+
+def test_a_map_keeps_its_kind(open_map):
+    open_map(TransactionalMap).update(FIRST, rows(a=1))
+
+    with pytest.raises(ConfigError, match="transactional map"):
+        open_map(OpaqueMap).update(SECOND, rows(a=1))
+
+
+def test_maps_of_one_database_have_their_own_progress(open_map):
+    one, other = open_map(OpaqueMap, "one"), open_map(OpaqueMap, "other")
+
+    one.update(SECOND, rows(a=1))
+    other.update(FIRST, rows(a=5))
+
+    assert (content(one), content(other)) == ({"a": 1}, {"a": 5})
+
+
+def test_a_map_travels_as_its_address(open_map):
+    state = open_map(OpaqueMap, "totals", key=int, value=float)
+    state.update(FIRST, pa.table({"key": [1], "value": [0.5]}))
+
+    other = pickle.loads(pickle.dumps(state))
+    try:
+        assert content(other) == {1: 0.5}
+    finally:
+        other.close()
+
+
+def test_entries_tell_the_last_transaction_of_each_key(open_map):
+    state = open_map(TransactionalMap)
+    state.update(FIRST, rows(a=1, b=1))
+    state.update(SECOND, rows(b=1))
+
+    assert state.entries(["a", "b", "c"]) == {
+        "a": TransactionalValue(1, 1),
+        "b": TransactionalValue(2, 2),
+    }
+
+
+def test_anybody_can_read_the_table(open_map, tmp_path):
+    open_map(OpaqueMap, "words").update(FIRST, rows(a=1))
+
+    with sqlite3.connect(tmp_path / "maps.db") as db:
+        found = db.execute("SELECT key, value FROM words").fetchall()
+    db.close()
+
+    assert found == [("a", 1)]

@@ -1,0 +1,23 @@
+"""The README says what the code says."""
+
+from pathlib import Path
+
+import kafka_tx
+from kafka_tx.metrics.catalogue import markdown
+from kafka_tx.spark.option_table import options_markdown
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def test_the_table_of_options_is_the_codes():
+    assert options_markdown() in README, "paste what `kafka-tx options` prints"
+
+
+def test_the_table_of_metrics_is_the_codes():
+    assert markdown() in README, "paste what `kafka-tx metrics` prints"
+
+
+def test_every_public_name_can_be_had():
+    for name in kafka_tx.__all__:
+        assert getattr(kafka_tx, name) is not None
+    assert kafka_tx.__all__ == sorted(kafka_tx.__all__)

@@ -1,0 +1,101 @@
+import pickle
+
+import pytest
+
+from kafka_tx.errors import FailedException, ReplayImpossibleError
+from kafka_tx.model import TopicPartition
+from kafka_tx.topology.blocks import to_rows
+from kafka_tx.topology.kafka_reading import KafkaEmitter, partition_of
+from kafka_tx.topology.schemes import StringScheme
+
+PARTITION = TopicPartition("t", 0)
+METADATA = {"start": 2, "end": 6}
+
+
+def emitter(cluster, is_exact=True, seen=None):
+    return KafkaEmitter(cluster, StringScheme(), 7, is_exact, seen or {})
+
+
+def read(given, metadata=METADATA):
+    facts: dict = {}
+    rows = [row[0] for b in given.read("t-0", metadata, facts) for row in to_rows(b)]
+    return rows, facts
+
+
+def test_a_range_is_read_as_rows_of_the_scheme(cluster):
+    cluster.fill("t", 9)
+
+    rows, facts = read(pickle.loads(pickle.dumps(emitter(cluster))))
+
+    assert rows == ["t-0@2", "t-0@3", "t-0@4", "t-0@5"]
+    assert (facts["records"], facts["bytes"]) == (4, 20)
+
+
+def test_holes_are_no_loss(cluster):
+    cluster.fill("t", 9)
+    cluster.compact(PARTITION, [3, 5])
+
+    rows, facts = read(emitter(cluster))
+
+    assert rows == ["t-0@2", "t-0@4"]
+    assert facts["records"] == 2
+
+
+def test_an_empty_range_asks_nobody(cluster):
+    rows, facts = read(emitter(cluster), {"start": 3, "end": 3})
+
+    assert rows == []
+    assert facts["records"] == 0
+
+
+def test_a_replay_that_reads_the_same_is_fine(cluster):
+    cluster.fill("t", 9)
+    _, facts = read(emitter(cluster))
+
+    assert read(emitter(cluster, seen={"t-0": facts}))[1] == facts
+
+
+def a_compaction(cluster):
+    cluster.compact(PARTITION, [4])
+
+
+def other_records(cluster):
+    cluster.cut(PARTITION, 4)
+    cluster.append(PARTITION, b"t-0@X", b"t-0@5")
+
+
+@pytest.mark.parametrize("happens", [a_compaction, other_records])
+def test_a_replay_that_reads_anything_else_is_impossible(cluster, happens):
+    cluster.fill("t", 9)
+    _, facts = read(emitter(cluster))
+
+    happens(cluster)
+
+    with pytest.raises(ReplayImpossibleError, match="It held") as stopped:
+        read(emitter(cluster, seen={"t-0": facts}))
+    assert stopped.value.fields["txid"] == 7
+
+
+def test_records_that_are_gone_make_an_exact_replay_impossible(cluster):
+    cluster.fill("t", 9)
+    cluster.trim(PARTITION, 4)
+
+    with pytest.raises(ReplayImpossibleError) as stopped:
+        read(emitter(cluster))
+
+    fields = stopped.value.fields
+    assert (fields["topic"], fields["partition"]) == ("t", 0)
+    assert (fields["wanted"], fields["available"]) == ((2, 6), (4, 9))
+    assert "t-0 [2, 6)" in str(stopped.value)
+
+
+def test_records_that_are_gone_fail_an_opaque_attempt(cluster):
+    cluster.fill("t", 9)
+    cluster.trim(PARTITION, 4)
+
+    with pytest.raises(FailedException, match=r"t-0 \[2, 6\) cannot be read any more"):
+        read(emitter(cluster, is_exact=False))
+
+
+def test_topics_with_dashes_are_told_from_partitions():
+    assert partition_of("my-own-topic-12") == TopicPartition("my-own-topic", 12)

@@ -1,0 +1,388 @@
+import pickle
+
+import pytest
+
+from kafka_tx.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    OffsetOutOfRangeError,
+    ReplayImpossibleError,
+)
+from kafka_tx.model import (
+    Assigned,
+    Latest,
+    TopicPartition,
+    TopicPattern,
+    Topics,
+    TransactionAttempt,
+)
+from kafka_tx.offsets.loss import LossReason
+from kafka_tx.topology.bolts import BatchBolt
+from kafka_tx.topology.builder import TransactionalTopologyBuilder
+from kafka_tx.topology.kafka_limits import BatchLimits
+from kafka_tx.topology.kafka_spouts import (
+    KafkaBatches,
+    OpaqueTransactionalKafkaSpout,
+    TransactionalKafkaSpout,
+)
+from kafka_tx.topology.local import LocalEngine, run_commit, run_processing
+from kafka_tx.topology.messages import BatchFailed, BatchStopped
+from kafka_tx.topology.schemes import StringScheme
+
+PARTITION = TopicPartition("t", 0)
+BOTH = pytest.mark.parametrize(
+    "kind", [TransactionalKafkaSpout, OpaqueTransactionalKafkaSpout]
+)
+
+
+def spout_on(cluster, kind=TransactionalKafkaSpout, **batches):
+    batches.setdefault("subscription", Topics(("t",)))
+    batches.setdefault("scheme", StringScheme())
+    return kind(KafkaBatches(**batches), cluster, cluster, cluster.clock)
+
+
+def ranges(metadata):
+    return {name: (part["start"], part["end"]) for name, part in metadata.items()}
+
+
+@BOTH
+def test_batches_follow_each_other_without_gap_or_overlap(cluster, kind):
+    cluster.fill("t", 10, 4)
+    spout = spout_on(cluster, kind, limits=BatchLimits(max_records=7))
+
+    first = spout.initialize_transaction(1, None)
+    second = spout.initialize_transaction(2, first)
+    third = spout.initialize_transaction(3, second)
+
+    assert ranges(first) == {"t-0": (0, 5), "t-1": (0, 2)}
+    assert ranges(second) == {"t-0": (5, 10), "t-1": (2, 4)}
+    assert ranges(third) == {"t-0": (10, 10), "t-1": (4, 4)}
+    assert [spout.is_empty(m) for m in (first, second, third)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("subscription", "names"),
+    [
+        (Topics(("t", "u", "absent")), ["t-0", "t-1", "u-0"]),
+        (TopicPattern("t|x.*"), ["t-0", "t-1", "xylo-0"]),
+        (Assigned((TopicPartition("u", 0), TopicPartition("t", 1))), ["t-1", "u-0"]),
+    ],
+)
+def test_several_topics_are_read_by_name_pattern_or_partition(
+    cluster, subscription, names
+):
+    for topic, logs in {"u": [1], "t": [1, 1], "xylo": [1]}.items():
+        cluster.fill(topic, *logs)
+
+    spout = spout_on(cluster, subscription=subscription)
+
+    assert list(spout.partitions()) == names
+
+
+def test_planning_costs_a_few_requests_however_many_partitions(cluster):
+    cluster.fill("t", *[5] * 500)
+    spout = spout_on(cluster, start=Latest())
+
+    spout.initialize_transaction(1, None)
+
+    # The memory log asks itself for bounds once, to answer for the offsets.
+    assert cluster.requests == {"topics": 1, "bounds": 1 + 1, "offsets": 1}
+
+
+@BOTH
+def test_a_partition_that_cannot_be_reached_contributes_nothing(cluster, kind):
+    cluster.fill("t", 10, 10)
+    spout = spout_on(cluster, kind, limits=BatchLimits(max_records_per_partition=4))
+    first = spout.initialize_transaction(1, None)
+
+    cluster.lose("t-1")
+    second = spout.initialize_transaction(2, first)
+    cluster.lose("t-1", lost=False)
+    third = spout.initialize_transaction(3, second)
+
+    assert ranges(second) == {"t-0": (4, 8), "t-1": (4, 4)}
+    assert ranges(third) == {"t-0": (8, 10), "t-1": (4, 8)}
+
+
+@BOTH
+def test_new_partitions_start_at_the_earliest(cluster, kind):
+    cluster.fill("t", 10)
+    spout = spout_on(cluster, kind, start=Latest())
+    first = spout.initialize_transaction(1, None)
+    cluster.add_partitions("t", 2)
+    cluster.more("t-1", 3)
+
+    second = spout.initialize_transaction(2, first)
+
+    assert ranges(first) == {"t-0": (10, 10)}
+    assert ranges(second) == {"t-0": (10, 10), "t-1": (0, 3)}
+
+
+# --- readiness ---
+
+
+@BOTH
+def test_a_spout_is_ready_when_there_is_something_to_read(cluster, kind):
+    cluster.fill("t", 2)
+    spout = spout_on(cluster, kind, poll_ms=100)
+    assert spout.is_ready()
+
+    spout.initialize_transaction(1, None)
+    assert not spout.is_ready()
+
+    cluster.more("t-0", 1)
+    assert not spout.is_ready()  # it asks every 100 ms only
+    cluster.clock.advance(100)
+    assert spout.is_ready()
+
+
+@BOTH
+def test_a_spout_that_is_opened_again_is_ready_for_what_was_never_committed(
+    cluster, kind
+):
+    cluster.fill("t", 2)
+    spout = spout_on(cluster, kind)
+    spout.initialize_transaction(1, None)
+    assert not spout.is_ready()
+
+    spout.open()
+
+    assert spout.is_ready()
+
+
+def test_a_new_partition_makes_a_spout_ready(cluster):
+    cluster.fill("t", 2)
+    spout = spout_on(cluster, refresh_ms=5_000)
+    spout.initialize_transaction(1, None)
+    assert not spout.is_ready()
+    cluster.add_partitions("t", 2)
+
+    cluster.clock.advance(4_900)
+    assert not spout.is_ready()
+    cluster.clock.advance(100)
+    assert spout.is_ready()
+
+
+def test_too_few_records_wait_until_the_delay_is_over(cluster):
+    cluster.fill("t", 2)
+    limits = BatchLimits(min_records=5, max_delay_ms=1_000)
+    spout = spout_on(cluster, limits=limits)
+    spout.initialize_transaction(1, None)
+    cluster.more("t-0", 4)
+
+    cluster.clock.advance(900)
+    assert not spout.is_ready()
+    cluster.clock.advance(100)
+    assert spout.is_ready()
+
+
+def test_enough_records_do_not_wait(cluster):
+    cluster.fill("t", 2)
+    limits = BatchLimits(min_records=5, max_delay_ms=1_000_000)
+    spout = spout_on(cluster, limits=limits)
+    spout.initialize_transaction(1, None)
+    cluster.more("t-0", 5)
+
+    assert spout.is_ready()
+
+
+def test_while_no_broker_answers_a_spout_is_not_ready(cluster):
+    cluster.fill("t", 2)
+    spout = spout_on(cluster)
+    spout.initialize_transaction(1, None)
+
+    cluster.is_down = True
+
+    assert not spout.is_ready()
+    with pytest.raises(BrokerUnavailableError):
+        spout.initialize_transaction(2, None)
+
+
+def test_a_refused_password_is_not_waited_out(cluster, monkeypatch):
+    cluster.fill("t", 2)
+    spout = spout_on(cluster)
+    spout.initialize_transaction(1, None)
+
+    def refuse(_):
+        raise AuthenticationError("wrong password")
+
+    monkeypatch.setattr(cluster, "bounds", refuse)
+
+    with pytest.raises(AuthenticationError):
+        spout.is_ready()
+
+
+# --- losses ---
+
+
+def test_a_transactional_spout_fails_on_records_trimmed_before_they_were_planned(
+    cluster,
+):
+    cluster.fill("t", 10)
+    spout = spout_on(cluster, limits=BatchLimits(max_records=2))
+    first = spout.initialize_transaction(1, None)
+    cluster.trim(PARTITION, 6)
+
+    with pytest.raises(OffsetOutOfRangeError):
+        spout.initialize_transaction(2, first)
+
+
+def test_an_opaque_spout_goes_on_and_counts_once_what_it_skipped(cluster):
+    cluster.fill("t", 10)
+    spout = spout_on(
+        cluster, OpaqueTransactionalKafkaSpout, limits=BatchLimits(max_records=2)
+    )
+    first = spout.initialize_transaction(1, None)
+    cluster.trim(PARTITION, 6)
+
+    spout.initialize_transaction(2, first)
+    again = spout.initialize_transaction(2, first)
+
+    assert ranges(again) == {"t-0": (6, 8)}
+    assert not spout.lost
+    spout.committed(2, again)
+    assert spout.lost == {(TopicPartition("t", 0), LossReason.TRIMMED): 4}
+    assert "lost" not in spout.initialize_transaction(3, again)["t-0"]
+
+
+def test_a_re_created_topic_is_noticed_by_its_id(cluster):
+    cluster.fill("t", 10)
+    exact, opaque = (
+        spout_on(cluster, kind)
+        for kind in (TransactionalKafkaSpout, OpaqueTransactionalKafkaSpout)
+    )
+    metadata = exact.initialize_transaction(1, None)
+    assert exact.empty_after(metadata["t-0"]) == {"start": 10, "end": 10, "id": "id-1"}
+    cluster.fill("t", 10)
+
+    with pytest.raises(OffsetOutOfRangeError, match="re-created"):
+        exact.initialize_transaction(2, metadata)
+    opaque.partitions()
+    assert ranges(opaque.initialize_transaction(2, metadata)) == {"t-0": (0, 10)}
+
+
+# --- whole attempts ---
+
+
+class Sum(BatchBolt):
+    committed: list = []  # noqa: RUF012 - shared on purpose
+
+    def prepare(self, context, collector):
+        self.attempt, self.seen = context.attempt, []
+
+    def execute(self, row):
+        self.seen.append(row.str)
+
+    def finish_batch(self):
+        self.committed.append((self.attempt.txid, sorted(self.seen)))
+
+
+@pytest.fixture
+def committed():
+    Sum.committed.clear()
+    return Sum.committed
+
+
+def topology_on(spout):
+    builder = TransactionalTopologyBuilder("t", "spout", spout, 3)
+    builder.set_committer_bolt("sum", Sum).global_grouping("spout")
+    return builder.build()
+
+
+def attempt_at(topology, metadata, txid, attempt_id):
+    attempt = TransactionAttempt(txid, attempt_id)
+    batch = topology.spout.batch(attempt, metadata)
+    processed = run_processing(topology, attempt, batch, LocalEngine(travels=True))
+    if processed.failure is None:
+        topology.spout.observed(attempt, metadata, processed.facts)
+    return processed
+
+
+@BOTH
+def test_every_record_is_in_exactly_one_batch(cluster, committed, kind):
+    cluster.fill("t", 10, 7, 0)
+    spout = spout_on(cluster, kind, limits=BatchLimits(max_records=5))
+    topology = topology_on(spout)
+    metadata = None
+
+    for txid in range(1, 8):
+        metadata = spout.initialize_transaction(txid, metadata)
+        processed = attempt_at(topology, metadata, txid, 1)
+        run_commit(processed)
+        spout.committed(txid, metadata)
+
+    records = [record for _, seen in committed for record in seen]
+    assert sorted(records) == sorted(cluster.values("t", 3))
+    assert spout.is_empty(metadata)
+
+
+def test_the_size_of_records_is_learned_from_batches(cluster, committed):
+    cluster.fill("t", 1_000)
+    limits = BatchLimits(max_bytes=2_048)
+    spout = spout_on(cluster, limits=limits)
+    topology = topology_on(spout)
+
+    first = spout.initialize_transaction(1, None)
+    attempt_at(topology, first, 1, 1)
+    second = spout.initialize_transaction(2, first)
+
+    assert ranges(first) == {"t-0": (0, 2)}
+    assert ranges(second) == {"t-0": (2, 2 + 2_048 // 5)}
+
+
+def test_a_replay_that_would_hold_other_records_stops_the_topology(cluster):
+    cluster.fill("t", 5)
+    spout = spout_on(cluster)
+    topology = topology_on(spout)
+    metadata = spout.initialize_transaction(1, None)
+    assert attempt_at(topology, metadata, 1, 1).failure is None
+    assert attempt_at(topology, metadata, 1, 2).failure is None
+
+    cluster.compact(PARTITION, [3])
+    processed = attempt_at(topology, metadata, 1, 3)
+
+    assert isinstance(processed.failure, BatchStopped)
+    assert isinstance(processed.failure.error, ReplayImpossibleError)
+
+
+def test_what_a_committed_batch_held_is_forgotten(cluster):
+    cluster.fill("t", 5)
+    spout = spout_on(cluster)
+    topology = topology_on(spout)
+    metadata = spout.initialize_transaction(1, None)
+    attempt_at(topology, metadata, 1, 1)
+
+    spout.committed(1, metadata)
+
+    cluster.compact(PARTITION, [3])
+    assert attempt_at(topology, metadata, 1, 2).failure is None
+
+
+def test_an_opaque_batch_whose_records_are_gone_is_planned_anew(cluster):
+    cluster.fill("t", 5)
+    spout = spout_on(cluster, OpaqueTransactionalKafkaSpout)
+    topology = topology_on(spout)
+    metadata = spout.initialize_transaction(1, None)
+    cluster.trim(PARTITION, 2)
+
+    failed = attempt_at(topology, metadata, 1, 1)
+    metadata = spout.initialize_transaction(1, None)
+    processed = attempt_at(topology, metadata, 1, 2)
+
+    assert isinstance(failed.failure, BatchFailed)
+    assert processed.failure is None
+    assert ranges(metadata) == {"t-0": (2, 5)}
+
+
+@BOTH
+def test_only_reader_and_scheme_travel(cluster, kind):
+    spout = spout_on(cluster, kind)
+
+    assert pickle.loads(pickle.dumps(spout.empty_batch())) is not None
+    assert spout.fields.names == ("str",)
+
+
+def test_closing_a_spout_closes_its_view_of_the_cluster(cluster):
+    spout_on(cluster).close()
+
+    assert cluster.requests["close"] == 1

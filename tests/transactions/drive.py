@@ -1,0 +1,107 @@
+"""A runner for tests of the transaction coordinator that does only what it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_tx.config import Mode
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.actions import (
+    Initialize,
+    StartBatch,
+    StartCommit,
+)
+from kafka_tx.transactions.chain import Opened, currtx_codec
+from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.flights import Phase
+from kafka_tx.transactions.pacing import Pacing
+from kafka_tx.transactions.rotating import RecordCodec
+
+META = RecordCodec[Any]("meta", "memory:", "jobs")
+EPOCH = 3
+CURRTX = currtx_codec(Opened(EPOCH, {}, "memory:", "jobs"))
+TIMEOUT_MS = 30_000
+BOTH = pytest.mark.parametrize("mode", ["transactional", "opaque"])
+
+
+class Drive:
+    """A runner beside a store that is a dict; nothing is answered but by a test."""
+
+    def __init__(
+        self,
+        mode: Mode = "transactional",
+        stored: dict[str, str] | None = None,
+        epoch: int = EPOCH,
+        **pacing: Any,
+    ) -> None:
+        self.store = dict(stored or {})
+        opened = Opened(epoch, dict(self.store), "memory:", "jobs")
+        self.machine = TransactionCoordinator[Any](mode, META, Pacing(**pacing), opened)
+        self.now_ms = 0
+        self.asked: Any = None
+        """The Initialize that was not answered yet."""
+
+    def tick(self, after_ms: int = 0, *, is_ready: bool = True) -> list[Any]:
+        self.now_ms += after_ms
+        actions = self.machine.tick(self.now_ms, is_ready=is_ready)
+        for action in actions:
+            if isinstance(action, Initialize):
+                self.asked = action
+        return list(actions)
+
+    def make(self, write: Any) -> list[Any]:
+        self.store |= write.put
+        for path in write.delete:
+            self.store.pop(path, None)
+        return list(self.machine.stored(write.write_id))
+
+    def answer(self, metadata: Any, **more: Any) -> TransactionAttempt:
+        """Give the metadata that was asked for, and store what has to be."""
+        attempt, self.asked = self.asked.attempt, None
+        for write in self.machine.initialized(attempt, metadata, **more):
+            self.make(write)
+        return attempt  # type: ignore[no-any-return]
+
+    def start(self, *txids: int) -> list[TransactionAttempt]:
+        """Plan and start these txids; the next one is asked for already."""
+        attempts = []
+        for txid in txids:
+            if self.asked is None:
+                self.tick()
+            assert self.asked.attempt.txid == txid
+            self.answer(f"batch {txid}")
+            (batch,) = [a for a in self.tick() if isinstance(a, StartBatch)]
+            attempts.append(batch.attempt)
+        return attempts
+
+    def process(self, *attempts: TransactionAttempt) -> None:
+        for attempt in attempts:
+            assert self.machine.processed(attempt) == []
+
+    def recorded(self, attempt: TransactionAttempt) -> Any:
+        """End its commit phase; return the write that records it."""
+        (write,) = self.machine.committed(attempt)
+        return write
+
+    def commit(self, attempt: TransactionAttempt) -> list[Any]:
+        """From PROCESSED to recorded."""
+        assert StartCommit(attempt) in self.tick()
+        return self.make(self.recorded(attempt))
+
+    def phases(self) -> dict[int, Phase]:
+        return {a.txid: phase for a, phase in self.machine.phases.items()}
+
+
+def started_again(drive: Drive) -> list[TransactionAttempt]:
+    """Let every replay that is due begin."""
+    actions = drive.tick()
+    if drive.asked is not None:
+        drive.answer("again")
+        actions += drive.tick()
+    return [a.attempt for a in actions if isinstance(a, StartBatch)]
+
+
+def paced(**more: int) -> dict[str, Any]:
+    return {"timeout_ms": TIMEOUT_MS, "idle_pause_ms": 100, "retry_ms": 50} | more

@@ -1,0 +1,285 @@
+"""The transaction coordinator: what is planned, started and committed, and when."""
+
+from __future__ import annotations
+
+from kafka_tx.transactions.actions import (
+    Committed,
+    Initialize,
+    StartBatch,
+    StartCommit,
+    Write,
+)
+from kafka_tx.transactions.flights import Phase
+from kafka_tx.transactions.rotating import Change
+from tests.transactions.drive import (
+    BOTH,
+    CURRTX,
+    EPOCH,
+    META,
+    TIMEOUT_MS,
+    Drive,
+    paced,
+)
+
+# --- planning ---
+
+
+@BOTH
+def test_the_first_batch_is_planned_from_nothing(mode):
+    drive = Drive(mode)
+
+    (action,) = drive.tick()
+
+    assert isinstance(action, Initialize)
+    assert action.attempt.txid == 1
+    assert action.previous is None
+
+
+def test_transactional_metadata_is_stored_before_anything_starts():
+    drive = Drive(max_pending=2)
+    (planning,) = drive.tick()
+
+    (write,) = drive.machine.initialized(
+        planning.attempt, "one", Change(put={"user/1": "ranges"})
+    )
+    assert drive.tick() == []
+
+    assert isinstance(write, Write)
+    assert write.epoch == EPOCH
+    assert write.put == {"coordinator/meta/1": META.encode("one"), "user/1": "ranges"}
+    assert drive.make(write) == []
+    batch, following = drive.tick()
+    assert isinstance(batch, StartBatch)
+    assert (batch.attempt.txid, batch.metadata) == (1, "one")
+    assert isinstance(following, Initialize)
+    assert (following.attempt.txid, following.previous) == (2, "one")
+
+
+def test_an_opaque_batch_starts_without_a_write_and_is_stored_with_its_commit():
+    drive = Drive("opaque")
+    (planning,) = drive.tick()
+
+    change = Change(put={"user/1": "ranges"})
+    assert drive.machine.initialized(planning.attempt, "one", change) == []
+    assert drive.tick() == [StartBatch(planning.attempt, "one", None)]
+
+    drive.process(planning.attempt)
+    assert drive.tick() == [StartCommit(planning.attempt)]
+    (record,) = drive.machine.committed(planning.attempt)
+    assert isinstance(record, Write)
+    assert record.put == {
+        "coordinator/currtx": CURRTX.encode(2),
+        "coordinator/meta/1": META.encode("one"),
+        "user/1": "ranges",
+    }
+
+
+@BOTH
+def test_each_batch_is_planned_from_the_one_before(mode):
+    drive = Drive(mode, max_pending=3)
+
+    drive.start(1, 2)
+
+    assert (drive.asked.attempt.txid, drive.asked.previous) == (3, "batch 2")
+
+
+@BOTH
+def test_one_plan_is_asked_for_at_a_time(mode):
+    drive = Drive(mode, max_pending=3)
+
+    assert len(drive.tick()) == 1
+    assert drive.tick() == []
+    assert not drive.machine.asks_ready(drive.now_ms)
+
+
+def test_the_walk_ends_at_the_first_txid_that_is_not_ready():
+    drive = Drive(max_pending=3, **paced())
+    drive.tick()
+    drive.answer("one")
+
+    assert drive.machine.asks_ready(drive.now_ms)
+    (batch,) = drive.tick(is_ready=False)
+    assert isinstance(batch, StartBatch)
+    assert not drive.machine.asks_ready(drive.now_ms + 99)
+    assert drive.tick(99) == []
+    (action,) = drive.tick(1)
+    assert isinstance(action, Initialize)
+    assert action.attempt.txid == 2
+
+
+def test_a_plan_that_failed_is_asked_for_again_after_a_pause():
+    drive = Drive(**paced())
+    (first,) = drive.tick()
+    assert drive.machine.initialize_failed(first.attempt) == []
+
+    assert drive.tick(49) == []
+    (second,) = drive.tick(1)
+
+    assert isinstance(second, Initialize)
+    assert second.attempt.txid == 1
+    assert second.attempt != first.attempt
+    assert drive.machine.planning == second.attempt
+    assert drive.machine.initialized(first.attempt, "late") == []
+    assert drive.machine.initialize_failed(first.attempt) == []
+    assert drive.machine.stale_answers == 2
+
+
+def test_new_txids_keep_their_interval():
+    drive = Drive(max_pending=2, **paced(emit_interval_ms=500))
+    drive.start(1)
+
+    assert drive.tick(499) == []
+    assert isinstance(drive.tick(1)[0], Initialize)
+
+
+def test_after_an_empty_batch_the_next_new_txid_waits():
+    drive = Drive(max_pending=2, **paced())
+    drive.tick()
+    drive.answer("nothing", is_empty=True)
+
+    (batch,) = drive.tick()
+    drive.process(batch.attempt)
+
+    assert drive.tick(99) == [StartCommit(batch.attempt)]
+    assert [type(a) for a in drive.tick(1)] == [Initialize]
+
+
+def test_nothing_to_say_is_metadata_too():
+    drive = Drive()
+    drive.tick()
+    drive.answer(None)
+
+    (batch,) = drive.tick()
+
+    assert isinstance(batch, StartBatch)
+    assert batch.metadata is None
+
+
+# --- the window ---
+
+
+@BOTH
+def test_no_more_than_max_pending_are_in_flight(mode):
+    drive = Drive(mode, max_pending=2)
+    drive.start(1, 2)
+
+    assert drive.tick() == []
+
+
+@BOTH
+def test_a_later_batch_that_is_done_makes_no_room(mode):
+    drive = Drive(mode, max_pending=3)
+    _, second, _ = drive.start(1, 2, 3)
+
+    drive.process(second)
+
+    assert drive.tick() == []
+    assert drive.phases() == {
+        1: Phase.PROCESSING,
+        2: Phase.PROCESSED,
+        3: Phase.PROCESSING,
+    }
+
+
+@BOTH
+def test_by_default_one_batch_is_in_flight(mode):
+    drive = Drive(mode)
+    (first,) = drive.start(1)
+    assert drive.tick() == []
+
+    drive.process(first)
+    assert drive.commit(first) == [Committed(first, "batch 1")]
+
+    assert drive.start(2)[0].txid == 2
+
+
+@BOTH
+def test_a_batch_is_told_the_last_committed_txid(mode):
+    drive = Drive(mode, max_pending=2)
+    first, _ = drive.start(1, 2)
+    drive.process(first)
+    drive.commit(first)
+    drive.tick()
+    drive.answer("three")
+
+    (batch,) = drive.tick()
+
+    assert isinstance(batch, StartBatch)
+    assert (batch.attempt.txid, batch.committed_txid) == (3, 1)
+
+
+# --- committing ---
+
+
+@BOTH
+def test_the_lowest_commits_first_and_alone(mode):
+    drive = Drive(mode, max_pending=3)
+    first, second, third = drive.start(1, 2, 3)
+
+    drive.process(third, second)
+    assert drive.tick() == []
+    drive.process(first)
+    assert drive.tick() == [StartCommit(first)]
+    assert drive.tick() == []
+    (record,) = drive.machine.committed(first)
+    assert drive.tick() == []
+
+    assert drive.make(record) == [Committed(first, "batch 1")]
+    assert drive.tick()[0] == StartCommit(second)
+
+
+def test_a_commit_is_recorded_in_one_write_with_all_that_belongs_to_it():
+    drive = Drive(max_pending=3)
+    first, second, _ = drive.start(1, 2, 3)
+    drive.process(first, second)
+    drive.commit(first)
+    drive.tick()
+
+    offsets = Change(put={"offsets": "…"}, delete=("user/1",))
+    (record,) = drive.machine.committed(second, offsets)
+
+    assert isinstance(record, Write)
+    assert record.put == {"coordinator/currtx": CURRTX.encode(3), "offsets": "…"}
+    assert record.delete == ("coordinator/meta/1", "user/1")
+    drive.make(record)
+    assert sorted(drive.store) == [
+        "coordinator/currtx",
+        "coordinator/meta/2",
+        "coordinator/meta/3",
+        "offsets",
+    ]
+
+
+@BOTH
+def test_an_answer_for_a_phase_that_has_not_begun_is_ignored(mode):
+    drive = Drive(mode)
+    (first,) = drive.start(1)
+
+    assert drive.machine.committed(first) == []
+    drive.process(first)
+    assert drive.machine.committed(first) == []
+    assert drive.machine.commit_failed(first, "?") == []
+
+    assert drive.phases() == {1: Phase.PROCESSED}
+    assert drive.machine.stale_answers == 3
+
+
+# --- waking up ---
+
+
+def test_it_wakes_when_the_next_batch_may_be_planned():
+    drive = Drive(max_pending=2, **paced(emit_interval_ms=500))
+    assert drive.machine.wakes_at_ms() == 0
+    drive.start(1)
+
+    assert drive.machine.wakes_at_ms() == 500
+    drive.tick(500)
+    assert drive.machine.wakes_at_ms() == TIMEOUT_MS
+
+
+def test_a_spout_that_is_not_ready_is_not_asked_in_a_busy_loop():
+    drive = Drive(**paced())
+
+    drive.tick(is_ready=False)
+
+    assert drive.machine.wakes_at_ms() == 100

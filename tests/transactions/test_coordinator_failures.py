@@ -1,0 +1,219 @@
+"""The transaction coordinator: what a failure or a late answer does."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_tx.transactions.actions import (
+    Cancel,
+    Committed,
+    Initialize,
+    StartBatch,
+    StartCommit,
+)
+from tests.transactions.drive import (
+    BOTH,
+    TIMEOUT_MS,
+    Drive,
+    paced,
+)
+
+# --- failing ---
+
+
+@BOTH
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_a_failed_batch_takes_the_later_ones_with_it(mode, failing):
+    drive = Drive(mode, max_pending=3)
+    attempts = drive.start(1, 2, 3)
+    drive.process(attempts[2])
+
+    actions = drive.machine.failed(attempts[failing - 1], "a bolt")
+
+    assert actions == [Cancel(tuple(attempts[failing - 1 :]), "a bolt")]
+    assert list(drive.phases()) == list(range(1, failing))
+
+
+def test_a_transactional_replay_is_the_same_batch_and_asks_nobody():
+    drive = Drive(max_pending=3)
+    attempts = drive.start(1, 2, 3)
+    drive.machine.failed(attempts[1], "a bolt")
+
+    assert not drive.machine.asks_ready(drive.now_ms)
+    second, third = drive.tick(is_ready=False)
+
+    assert isinstance(second, StartBatch)
+    assert isinstance(third, StartBatch)
+    assert (second.attempt.txid, second.metadata) == (2, "batch 2")
+    assert (third.attempt.txid, third.metadata) == (3, "batch 3")
+    assert second.attempt.attempt_id > attempts[1].attempt_id
+
+
+def test_an_opaque_replay_is_planned_anew_in_order_without_asking():
+    drive = Drive("opaque", max_pending=3)
+    attempts = drive.start(1, 2, 3)
+    drive.machine.failed(attempts[1], "a bolt")
+
+    assert not drive.machine.asks_ready(drive.now_ms)
+    (second,) = drive.tick(is_ready=False)
+    assert isinstance(second, Initialize)
+    assert (second.attempt.txid, second.previous) == (2, "batch 1")
+    drive.machine.initialized(second.attempt, "less")
+
+    batch, third = drive.tick(is_ready=False)
+    assert batch == StartBatch(second.attempt, "less", None)
+    assert isinstance(third, Initialize)
+    assert (third.attempt.txid, third.previous) == (3, "less")
+
+
+def test_an_opaque_plan_under_way_is_void_when_an_earlier_batch_fails():
+    drive = Drive("opaque", max_pending=3)
+    (first,) = drive.start(1)
+    void = drive.asked.attempt
+    drive.machine.failed(first, "a bolt")
+
+    assert drive.machine.planning is None
+    assert drive.machine.initialized(void, "from the old end") == []
+
+    (action,) = drive.tick()
+    assert isinstance(action, Initialize)
+    assert action.attempt.txid == 1
+
+
+def test_a_transactional_plan_under_way_survives_an_earlier_failure():
+    drive = Drive(max_pending=3)
+    (first,) = drive.start(1)
+    assert drive.asked.attempt.txid == 2
+    drive.machine.failed(first, "a bolt")
+    assert [a.attempt.txid for a in drive.tick()] == [1]
+
+    drive.answer("two")
+
+    batch = drive.tick()[0]
+    assert isinstance(batch, StartBatch)
+    assert (batch.attempt.txid, batch.metadata) == (2, "two")
+
+
+@BOTH
+def test_late_answers_of_an_old_attempt_touch_nothing(mode):
+    drive = Drive(mode, max_pending=2)
+    olds = drive.start(1, 2)
+    drive.machine.failed(olds[0], "a bolt")
+    drive.start(1, 2) if mode == "opaque" else drive.tick()
+    before = drive.machine.phases
+
+    for late in olds:
+        assert drive.machine.processed(late) == []
+        assert drive.machine.failed(late, "late") == []
+        assert drive.machine.committed(late) == []
+        assert drive.machine.commit_failed(late, "late") == []
+        assert drive.machine.crashed(late, ValueError("late")) == []
+
+    assert [a.txid for a in before] == [1, 2]
+    assert drive.machine.phases == before
+    assert drive.machine.stale_answers == 10
+    assert not drive.machine.is_stopped
+
+
+@BOTH
+def test_a_failed_commit_replays_from_the_processing_phase(mode):
+    drive = Drive(mode, max_pending=2)
+    first, second = drive.start(1, 2)
+    drive.process(first, second)
+    drive.tick()
+
+    assert drive.machine.commit_failed(first, "finish_batch") == [
+        Cancel((first, second), "finish_batch")
+    ]
+
+    assert drive.phases() == {}
+    assert not any(isinstance(a, StartCommit) for a in drive.tick())
+
+
+@BOTH
+def test_once_its_commit_is_complete_a_batch_cannot_fail(mode):
+    drive = Drive(mode, max_pending=2)
+    first, second = drive.start(1, 2)
+    drive.process(first)
+    drive.tick()
+    (record,) = drive.machine.committed(first)
+
+    assert drive.machine.failed(first, "executor lost") == []
+    assert drive.machine.crashed(first, ValueError("too late")) == []
+    assert drive.tick(10 * TIMEOUT_MS, is_ready=False)[0] == Cancel(
+        (second,), "processing took longer than 30000 ms"
+    )
+
+    assert drive.make(record) == [Committed(first, "batch 1")]
+
+
+# --- time-outs ---
+
+
+@BOTH
+def test_a_batch_that_takes_too_long_fails_with_the_later_ones(mode):
+    drive = Drive(mode, max_pending=2, **paced())
+    first, second = drive.start(1, 2)
+    drive.process(second)
+
+    assert drive.tick(TIMEOUT_MS - 1) == []
+    assert drive.machine.wakes_at_ms() == TIMEOUT_MS
+    assert drive.tick(1, is_ready=False)[0] == Cancel(
+        (first, second), "processing took longer than 30000 ms"
+    )
+
+
+@BOTH
+def test_waiting_for_ones_turn_is_not_late(mode):
+    drive = Drive(mode, max_pending=2, timeout_ms=TIMEOUT_MS)
+    first, second = drive.start(1, 2)
+    drive.process(first)
+    drive.commit(first)
+    drive.process(second)
+    drive.machine.pause()
+
+    assert drive.tick(TIMEOUT_MS) == [StartCommit(second)]
+    assert drive.tick(TIMEOUT_MS - 1) == []
+    assert drive.tick(1) == [Cancel((second,), "committing took longer than 30000 ms")]
+
+
+def test_a_commit_that_is_late_must_end_before_another_one_begins():
+    drive = Drive(max_pending=1, timeout_ms=TIMEOUT_MS)
+    (late,) = drive.start(1)
+    drive.process(late)
+    drive.tick()
+
+    cancel, again = drive.tick(TIMEOUT_MS)
+    assert cancel == Cancel((late,), "committing took longer than 30000 ms")
+    assert isinstance(again, StartBatch)
+    drive.process(again.attempt)
+    assert drive.tick() == []
+    assert drive.machine.processed(late) == []  # says nothing about the commit call
+    assert drive.machine.failed(late, "executor lost") == []
+    assert drive.tick() == []
+
+    assert drive.machine.committed(late) == []
+    assert drive.tick() == [StartCommit(again.attempt)]
+
+
+def test_a_batch_lost_while_it_commits_waits_for_its_commit_call():
+    drive = Drive(max_pending=1, timeout_ms=None)
+    (first,) = drive.start(1)
+    drive.process(first)
+    drive.tick()
+
+    drive.machine.failed(first, "executor lost")
+    (again,) = drive.tick()
+    drive.process(again.attempt)
+    assert drive.tick() == []
+
+    assert drive.machine.commit_failed(first, "cancelled") == []
+    assert drive.tick() == [StartCommit(again.attempt)]
+
+
+def test_without_a_timeout_nothing_is_ever_late():
+    drive = Drive(timeout_ms=None)
+    drive.start(1)
+
+    assert drive.tick(10**9) == []
+    assert drive.machine.wakes_at_ms() is None

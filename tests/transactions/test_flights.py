@@ -1,0 +1,81 @@
+"""The batches in flight: exact attempts, time-outs, commit calls still under way."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.flights import Flights, Phase
+
+ONE, TWO, THREE = (TransactionAttempt(txid, 10 + txid) for txid in (1, 2, 3))
+
+
+def in_flight(*phases: Phase, timeout_ms: int | None = 100) -> Flights:
+    """Attempts ONE, TWO, … in these phases, all since 0 ms."""
+    flights = Flights(timeout_ms)
+    for attempt, phase in zip((ONE, TWO, THREE), phases, strict=False):
+        flights.start(attempt, 0)
+        flight = flights.find(attempt, Phase.PROCESSING)
+        assert flight is not None
+        flight.phase = phase
+    return flights
+
+
+def test_another_attempt_of_the_same_txid_is_not_found():
+    flights = in_flight(Phase.PROCESSING)
+
+    assert flights.find(TransactionAttempt(1, 99), *Phase) is None
+    assert flights.find(ONE, Phase.PROCESSED) is None
+    assert flights.find(TWO, *Phase) is None
+    assert flights.find(ONE, *Phase) is not None
+
+
+def test_dropping_takes_this_txid_and_all_later_ones_in_order():
+    flights = in_flight(Phase.PROCESSED, Phase.PROCESSING, Phase.PROCESSED)
+
+    assert flights.drop_from(2) == (TWO, THREE)
+    assert flights.phases() == {ONE: Phase.PROCESSED}
+    assert flights.drop_from(2) == ()
+
+
+def test_a_dropped_commit_call_blocks_commits_until_it_has_ended():
+    flights = in_flight(Phase.COMMITTING)
+    flights.drop_from(1)
+    assert not flights.is_idle()
+    again = TransactionAttempt(1, 50)
+    flights.start(again, 0)
+    flight = flights.find(again, Phase.PROCESSING)
+    assert flight is not None
+    flight.phase = Phase.PROCESSED
+
+    assert flights.may_commit(1) is None
+    flights.has_ended(again)
+    assert flights.may_commit(1) is None
+    flights.has_ended(ONE)
+    assert flights.may_commit(1) is flight
+
+
+@pytest.mark.parametrize("phase", [Phase.PROCESSED, Phase.RECORDING])
+def test_a_phase_in_which_nothing_works_is_never_late(phase):
+    flights = in_flight(phase)
+
+    assert flights.late(10**9) is None
+    assert flights.next_deadline_ms() is None
+
+
+@pytest.mark.parametrize("phase", [Phase.PROCESSING, Phase.COMMITTING])
+def test_the_lowest_late_flight_is_found_when_its_time_is_over(phase):
+    flights = in_flight(phase, Phase.PROCESSING)
+
+    assert flights.late(99) is None
+    assert flights.next_deadline_ms() == 100
+    late = flights.late(100)
+    assert late is not None
+    assert late.attempt == ONE
+
+
+def test_without_a_timeout_no_flight_is_late():
+    flights = in_flight(Phase.PROCESSING, timeout_ms=None)
+
+    assert flights.late(10**9) is None
+    assert flights.next_deadline_ms() is None

@@ -1,0 +1,95 @@
+"""Rotating maps: how long an entry lives."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.transactions.timeouts import ExpiringMap, RotatingMap
+
+
+@pytest.mark.parametrize("buckets", [2, 3, 5])
+def test_an_entry_falls_out_with_the_last_bucket(buckets):
+    entries = RotatingMap[str, int](buckets)
+    entries.put("a", 1)
+
+    fallen = [entries.rotate() for _ in range(buckets)]
+
+    assert fallen == [{}] * (buckets - 1) + [{"a": 1}]
+    assert len(entries) == 0
+
+
+def test_putting_again_starts_anew_and_reading_does_not():
+    entries = RotatingMap[str, int](2)
+    entries.put("put", 1)
+    entries.put("read", 1)
+    entries.rotate()
+
+    entries.put("put", 2)
+    assert entries.get("read") == 1
+
+    assert entries.rotate() == {"read": 1}
+    assert entries.rotate() == {"put": 2}
+
+
+def test_an_entry_is_in_one_bucket_only():
+    entries = RotatingMap[str, int](3)
+    for value in range(5):
+        entries.put("a", value)
+        entries.rotate()
+
+    assert len(entries) == 1
+    assert list(entries) == ["a"]
+    assert entries.remove("a") == 4
+    assert "a" not in entries
+    assert entries.remove("a") is None
+    assert entries.get("a") is None
+
+
+def test_iteration_begins_with_the_youngest():
+    entries = RotatingMap[str, int](3)
+    entries.put("old", 1)
+    entries.rotate()
+    entries.put("young", 1)
+
+    assert list(entries) == ["young", "old"]
+
+
+@pytest.mark.parametrize("buckets", [1, 0, -1])
+def test_fewer_than_two_buckets_are_refused(buckets):
+    with pytest.raises(ConfigError, match="legal: a whole number >= 2"):
+        RotatingMap(buckets)
+
+
+@pytest.mark.parametrize("buckets", [2, 3, 4])
+@pytest.mark.parametrize("put_at_ms", [0, 1, 99, 100, 149, 150, 199])
+def test_an_expiring_entry_lives_one_timeout_and_not_a_bucket_more(buckets, put_at_ms):
+    timeout_ms = 300
+    entries = ExpiringMap[str, int](timeout_ms, now_ms=0, buckets=buckets)
+
+    gone_at_ms = None
+    for now_ms in range(2_000):
+        if entries.expire(now_ms):
+            gone_at_ms = now_ms
+            break
+        if now_ms == put_at_ms:
+            entries.put("a", 1)
+
+    assert gone_at_ms is not None
+    lived_ms = gone_at_ms - put_at_ms
+    assert timeout_ms <= lived_ms <= timeout_ms * buckets / (buckets - 1)
+
+
+def test_nobody_looking_for_long_ages_entries_once():
+    entries = ExpiringMap[str, int](100, now_ms=0, buckets=2)
+    entries.put("a", 1)
+
+    assert entries.expire(10_000) == {}
+    assert entries.rotates_at_ms() == 10_100
+    assert entries.expire(10_099) == {}
+    assert entries.expire(10_100) == {"a": 1}
+
+
+def test_a_timeout_below_a_millisecond_is_refused():
+    with pytest.raises(ConfigError, match="timeout_ms"):
+        ExpiringMap(0, now_ms=0)

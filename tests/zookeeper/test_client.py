@@ -1,0 +1,70 @@
+import socket
+import time
+
+import pytest
+
+from kafka_tx.errors import BrokerUnavailableError, StateUnavailableError
+from kafka_tx.model import Topics
+from kafka_tx.zookeeper.brokers import ZooKeeperTopics
+from kafka_tx.zookeeper.operations import (
+    MAX_REQUEST_BYTES,
+    Create,
+    Delete,
+    Op,
+    Set,
+    in_requests,
+    size_of,
+)
+from kafka_tx.zookeeper.settings import ZooKeeperSettings
+from kafka_tx.zookeeper.store import ZooKeeperStore
+
+IMPATIENT = "connection_timeout_ms=500&session_timeout_ms=5000"
+
+
+@pytest.fixture(params=["closed", "silent"])
+def address(request):
+    """A port that nobody listens at, or where nobody answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if request.param == "silent":
+            listener.listen()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_zookeeper_that_is_not_there_is_named_in_bounded_time(address):
+    url = f"zookeeper://{address}/a?auth=digest:me:s3cret&{IMPATIENT}"
+    store = ZooKeeperStore(url, "orders")
+    began = time.monotonic()
+
+    with pytest.raises(StateUnavailableError, match=f"{address} does not") as caught:
+        store.acquire()
+
+    assert time.monotonic() - began < 4
+    assert caught.value.retryable
+    assert "s3cret" not in str(caught.value) + repr(store)
+    store.close()
+
+
+def test_a_registry_that_is_not_there_is_a_broker_that_is_not_there(address):
+    settings = ZooKeeperSettings.parse(f"zookeeper://{address}/a?{IMPATIENT}")
+    registry = ZooKeeperTopics(settings)
+
+    with pytest.raises(BrokerUnavailableError, match=address):
+        registry.topics(Topics(("orders",)))
+
+    registry.close()
+
+
+def test_operations_are_cut_in_order_into_requests_that_fit():
+    operations: list[Op] = [Create(f"/a/{n}", b"x" * 50_000) for n in range(100)]
+    operations += [Set("/b", b"y" * 899_000), Delete("/c")]
+
+    requests = in_requests(operations)
+
+    assert [operation for some in requests for operation in some] == operations
+    assert all(sum(map(size_of, some)) <= MAX_REQUEST_BYTES for some in requests)
+    assert len(requests) == 7
+
+
+def test_no_operations_are_one_empty_request():
+    assert in_requests([]) == [[]]

@@ -1,0 +1,191 @@
+import json
+
+import pytest
+
+from kafka_tx.errors import ConfigError, StateCorruptedError, StateUnavailableError
+from kafka_tx.model import Broker, CommittedOffset, TopicPartition
+from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
+from kafka_tx.zookeeper.operations import Create, Delete, Set
+from tests.conformance.offset_store_suite import OffsetStoreSuite
+from tests.zookeeper.fake_zookeeper import FakeServer, FakeZooKeeper
+
+URL = "zookeeper://nowhere:2181/storm"
+ORDERS_3 = TopicPartition("orders", 3)
+NODE = "/storm/spout/partition_3"
+
+OF_STORM = {
+    "topology": {"id": "orders-12-1700000000", "name": "orders"},
+    "offset": 4711,
+    "partition": 3,
+    "broker": {"host": "kafka1.example", "port": 9092},
+    "topic": "orders",
+}
+
+
+@pytest.fixture
+def server():
+    return FakeServer()
+
+
+@pytest.fixture
+def open_with(server):
+    def open_one(fail=lambda _number: None, **options):
+        client = FakeZooKeeper(server, fail)
+        return ZooKeeperOffsetStore(URL, "spout", client=client, **options)  # type: ignore[arg-type]
+
+    return open_one
+
+
+class TestOnAFakeZooKeeper(OffsetStoreSuite):
+    keeps_runs = False
+
+    @pytest.fixture
+    def open_offsets(self, open_with):
+        return open_with
+
+
+class TestByTopicOnAFakeZooKeeper(OffsetStoreSuite):
+    keeps_runs = False
+
+    @pytest.fixture
+    def open_offsets(self, open_with):
+        return lambda: open_with(by_topic=True)
+
+
+def put(server, data, node=NODE):
+    parts = node.split("/")
+    for length in range(2, len(parts)):
+        above = "/".join(parts[:length])
+        if server.node(above) is None:
+            server.apply([Create(above)])
+    server.apply([Create(node, data)])
+
+
+def test_a_record_has_storm_kafkas_members_and_place(open_with, server):
+    committed = CommittedOffset(
+        4711,
+        completed=((5000, 5001),),
+        topology_id="orders-12-1700000000",
+        topology_name="orders",
+        broker=Broker("kafka1.example", 9092),
+    )
+
+    open_with().store({ORDERS_3: committed})
+
+    assert json.loads(server.data[NODE]) == OF_STORM
+
+
+def test_topics_of_a_pattern_have_folders_of_their_own(open_with, server):
+    open_with(by_topic=True).store({ORDERS_3: CommittedOffset(7)})
+
+    assert "/storm/spout/orders/partition_3" in server.data
+
+
+def test_what_storm_kafka_wrote_is_continued(open_with, server):
+    put(server, json.dumps(OF_STORM).encode())
+
+    assert open_with().load([ORDERS_3]) == {
+        ORDERS_3: CommittedOffset(
+            4711,
+            topology_id="orders-12-1700000000",
+            topology_name="orders",
+            broker=Broker("kafka1.example", 9092),
+        )
+    }
+
+
+def test_a_record_that_names_no_topology_or_broker_is_of_an_unknown_one(
+    open_with, server
+):
+    put(server, b'{"offset":0}')
+
+    assert open_with().load([ORDERS_3]) == {ORDERS_3: CommittedOffset(0)}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"4711",
+        b"null",
+        b"{}",
+        b'{"offset":-5}',
+        b'{"offset":"4711"}',
+        b'{"offset":true}',
+        b'{"offset":47.11}',
+        b'{"offset":1,"topology":"orders"}',
+        b'{"offset":1,"broker":{"host":"h","port":"x"}}',
+        b'{"offset":1,"topic":"others","partition":3}',
+        b'{"offset":1,"topic":"orders","partition":4}',
+    ],
+)
+def test_a_node_that_is_no_such_record_is_named_and_left_alone(open_with, server, data):
+    put(server, data)
+
+    with pytest.raises(StateCorruptedError, match=NODE) as caught:
+        open_with().load([ORDERS_3])
+
+    assert caught.value.fields["path"] == NODE
+    assert server.data[NODE] == data
+
+
+def test_a_commit_of_many_partitions_is_one_step(open_with, server):
+    offsets = {TopicPartition("orders", n): CommittedOffset(n) for n in range(1_500)}
+    store = open_with()
+    store.load(offsets)
+
+    store.store(offsets)
+
+    assert store._client.changes == 1
+
+
+def test_a_node_that_went_away_is_made_again(open_with, server):
+    store = open_with()
+    store.store({ORDERS_3: CommittedOffset(1)})
+    server.apply([Delete(NODE), Delete("/storm/spout")])
+
+    store.store({ORDERS_3: CommittedOffset(2)})
+
+    assert store.load([ORDERS_3]) == {ORDERS_3: CommittedOffset(2)}
+
+
+@pytest.mark.parametrize("fault", ["lost", "landed"])
+def test_a_lost_answer_is_written_again(open_with, fault):
+    store = open_with(lambda number: fault if number == 1 else None)
+
+    store.store({ORDERS_3: CommittedOffset(1)})
+
+    assert store.load([ORDERS_3]) == {ORDERS_3: CommittedOffset(1)}
+
+
+def test_a_zookeeper_that_never_answers_is_given_up(open_with):
+    store = open_with(lambda _number: "lost")
+
+    with pytest.raises(StateUnavailableError):
+        store.store({ORDERS_3: CommittedOffset(1)})
+
+
+def test_an_id_of_storm_may_have_parts(server):
+    client = FakeZooKeeper(server)
+    store = ZooKeeperOffsetStore(URL, "spouts/orders:1", client=client)  # type: ignore[arg-type]
+
+    store.store({ORDERS_3: CommittedOffset(1)})
+
+    assert "/storm/spouts/orders:1/partition_3" in server.data
+
+
+@pytest.mark.parametrize("wrong", ["", "/a", "a b", "..", "a~b"])
+def test_an_id_that_is_no_node_is_refused(wrong):
+    with pytest.raises(ConfigError, match="option 'id'"):
+        ZooKeeperOffsetStore(URL, wrong)
+
+
+def test_data_of_an_existing_record_is_replaced_whole(open_with, server):
+    put(server, json.dumps({**OF_STORM, "more": "members"}).encode())
+    server.apply([Set(NODE, json.dumps(OF_STORM).encode())])
+
+    open_with().store({ORDERS_3: CommittedOffset(5000)})
+
+    assert json.loads(server.data[NODE])["offset"] == 5000
