@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.offsets.runs import OffsetRuns
+from kafka_tx.offsets.waiting import WaitingRuns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +83,7 @@ class RetryQueue:
         self.back_off = back_off
         # How often failed -> which offsets; 0: released, never failed.
         self._failures: dict[int, OffsetRuns] = {}
-        self._waiting = OffsetRuns()
-        # (due, start, end, failures). Entries are not searched for when records leave:
-        # one stands only for offsets that still wait *and* have not failed again since.
-        self._due: list[tuple[int, int, int, int]] = []
+        self._waiting = WaitingRuns()
 
     def __bool__(self) -> bool:
         return bool(self._failures)
@@ -94,7 +91,7 @@ class RetryQueue:
     @property
     def waiting(self) -> OffsetRuns:
         """The offsets whose retry has not started. Read only."""
-        return self._waiting
+        return self._waiting.offsets
 
     def knows(self, offset: int) -> bool:
         """Whether the offset failed or was released and is not completed."""
@@ -121,7 +118,7 @@ class RetryQueue:
             self._failures.setdefault(failures, OffsetRuns()).add(low, high)
             if may_retry:
                 due_ms = now_ms + self.back_off.delay_ms(failures)
-                self._wait(low, high, failures, due_ms)
+                self._waiting.add(low, high, due_ms)
             found.append(Failure(low, high, failures, may_retry))
         return found
 
@@ -132,36 +129,18 @@ class RetryQueue:
         """
         for low, high, failures in self._histories(start, end):
             self._failures.setdefault(failures, OffsetRuns()).add(low, high)
-            self._wait(low, high, failures, now_ms)
+            self._waiting.add(low, high, now_ms)
 
     def due(self, now_ms: int, max_offsets: int) -> list[tuple[int, int]]:
         """Runs that are due, longest due first, together at most ``max_offsets``.
 
         They stay due until ``started``.
         """
-        found: list[tuple[int, int]] = []
-        seen = []
-        while max_offsets > 0 and self._due and self._due[0][0] <= now_ms:
-            entry = heapq.heappop(self._due)
-            runs = self._standing(entry)
-            if runs:
-                seen.append(entry)
-            for low, high in runs:
-                high = min(high, low + max_offsets)
-                if low < high:
-                    found.append((low, high))
-                    max_offsets -= high - low
-        for entry in seen:
-            heapq.heappush(self._due, entry)
-        return found
+        return self._waiting.due(now_ms, max_offsets)
 
     def next_due_ms(self) -> int | None:
         """When the next retry is due (may lie in the past); None when none waits."""
-        while self._due:
-            if self._standing(self._due[0]):
-                return self._due[0][0]
-            heapq.heappop(self._due)
-        return None
+        return self._waiting.first_due_ms()
 
     def started(self, start: int, end: int) -> int:
         """The retry of ``[start, end)`` is emitted; returns how many were waiting."""
@@ -172,12 +151,10 @@ class RetryQueue:
         self._waiting.remove(start, end)
         for failures in list(self._failures):
             self._forget(start, end, failures)
-        if not len(self._waiting):
-            self._due.clear()
 
     def clear_below(self, offset: int) -> int:
         """Forget everything below ``offset``; returns how many were waiting."""
-        dropped = self._waiting.remove_below(offset)
+        dropped = self._waiting.remove(0, offset)
         self.completed(0, offset)
         return dropped
 
@@ -188,34 +165,11 @@ class RetryQueue:
         stay that remembers them.
         """
         dropped = self._waiting.remove_from(offset)
-        self._due = [
-            (due_ms, start, min(end, offset), failures)
-            for due_ms, start, end, failures in self._due
-            if start < offset
-        ]
-        heapq.heapify(self._due)
         for failures, runs in list(self._failures.items()):
             runs.remove_from(offset)
             if not len(runs):
                 del self._failures[failures]
         return dropped
-
-    def _wait(self, start: int, end: int, failures: int, due_ms: int) -> None:
-        self._waiting.add(start, end)
-        heapq.heappush(self._due, (due_ms, start, end, failures))
-
-    def _standing(self, entry: tuple[int, int, int, int]) -> list[tuple[int, int]]:
-        _, start, end, failures = entry
-        runs = self._failures.get(failures)
-        if runs is None:
-            return []
-        if end - start == 1:  # records mostly fail singly
-            return [(start, end)] if start in self._waiting and start in runs else []
-        return [
-            run
-            for low, high in self._waiting.overlap(start, end)
-            for run in runs.overlap(low, high)
-        ]
 
     def _histories(self, start: int, end: int) -> list[tuple[int, int, int]]:
         """``[start, end)`` cut into runs ``(start, end, failures so far)``."""

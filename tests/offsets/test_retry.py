@@ -154,7 +154,7 @@ def test_released_records_are_due_at_once_and_keep_their_count():
 
     queue.released(4, 6, now_ms=50)
 
-    assert queue.due(50, 10) == [(4, 5), (5, 6)]
+    assert queue.due(50, 10) == [(4, 6)]
     assert (queue.failures(4), queue.failures(5)) == (0, 3)
     assert queue.knows(4)
 
@@ -178,6 +178,17 @@ def test_an_offset_that_comes_back_as_another_record_has_no_history():
 
     assert queue.due(1_050, 10) == [(0, 4)]
     assert queue.failures(5) == 1
+
+
+def test_a_completed_record_that_fails_again_waits_from_its_new_failure():
+    queue = RetryQueue(DOUBLING)
+    queue.failed(0, 2, now_ms=0)
+    queue.completed(1, 2)
+
+    queue.failed(1, 2, now_ms=60)
+
+    assert queue.due(100, 10) == [(0, 1)]
+    assert queue.due(160, 10) == [(0, 1), (1, 2)]
 
 
 class PlainQueue:
