@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import requests
 
@@ -13,6 +15,34 @@ from integration.watching import watching
 from kafka_tx.metrics.metric import Fed
 
 NEWEST = "kafka_tx_newest_record_timestamp_seconds"
+EVERY_S = 0.5
+
+
+class Feed:
+    """Writes ten records of ten bytes again and again: rates have something to show."""
+
+    def __init__(self, produce, topic):
+        self.records = 0
+        self._produce, self._topic = produce, topic
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="feed")
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+    def end(self):
+        """Stop; what is counted until now is in the topic."""
+        self._over.set()
+        self._thread.join()
+
+    def _write(self):
+        while not self._over.wait(EVERY_S):
+            self._produce(self._topic, ["0123456789"] * 10)
+            self.records += 10
 
 
 @pytest.mark.timeout(300)
@@ -20,7 +50,6 @@ def test_every_panel_and_rule_answers_for_a_running_job(
     spark, kafka, topic, produce, tmp_path
 ):
     name = topic(2)
-    produce(name, ["0123456789"] * 100)
     attached = kafka_tx.attach(spark, metrics_port=0, metrics_address="127.0.0.1")
     run = Run(
         spark,
@@ -32,7 +61,10 @@ def test_every_panel_and_rule_answers_for_a_running_job(
     )
     query = run._writer.option("checkpointLocation", str(tmp_path / "c")).start()
     try:
-        with watching(f"127.0.0.1:{attached.port}") as api:
+        with (
+            watching(f"127.0.0.1:{attached.port}") as api,
+            Feed(produce, name) as feed,
+        ):
             seen = Observed(
                 api,
                 "watched",
@@ -41,11 +73,15 @@ def test_every_panel_and_rule_answers_for_a_running_job(
             )
             seen.assert_every_panel_shows_data()
             seen.assert_every_rule_is_evaluated()
-            wait_until("all is counted", lambda: counted("records", attached) == 100)
+            feed.end()
+            wait_until(
+                "all is counted", lambda: counted("records", attached) == feed.records
+            )
             query.stop()
 
-            assert counted("records", attached) == 100  # it answers when all is over
-            assert counted("bytes", attached) == 1000
+            # It answers when all is over.
+            assert counted("records", attached) == feed.records
+            assert counted("bytes", attached) == 10 * feed.records
     finally:
         query.stop()
         attached.close()
