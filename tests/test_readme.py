@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+import pytest
+
 import kafka_tx
 from kafka_tx.metrics.catalogue import markdown
-from kafka_tx.spark.option_table import options_markdown
+from kafka_tx.spark.option_table import Table
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
-def test_the_table_of_options_is_the_codes():
-    assert options_markdown() in README, "paste what `kafka-tx options` prints"
+@pytest.mark.parametrize("table", Table)
+def test_the_tables_of_options_are_the_codes(table):
+    assert table.markdown() in README, f"paste what `kafka-tx options {table}` prints"
 
 
 def test_the_table_of_metrics_is_the_codes():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -14,7 +14,7 @@ from kafka_tx.cli.offsets import offsets
 from kafka_tx.cli.status import status
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics import catalogue
-from kafka_tx.spark.option_table import options_markdown
+from kafka_tx.spark.option_table import Table
 
 
 class Commands(TyperGroup):
@@ -45,9 +45,11 @@ app.command()(doctor)
 
 
 @app.command()
-def options() -> None:
-    """Print the table of the source's options."""
-    typer.echo(options_markdown())
+def options(
+    of: Annotated[Table, typer.Argument(help="What they configure.")] = Table.SOURCE,
+) -> None:
+    """Print a table of options."""
+    typer.echo(of.markdown())
 
 
 @app.command()

@@ -179,40 +179,64 @@ _OURS = (
     Setting("tx.progress", "shows_progress", _boolean, "Progress on the terminal."),
 )
 _STORMS = (
-    Setting("topology.max.spout.pending", "max_pending", _whole(1), "Storm's name."),
     Setting(
-        "topology.message.timeout.secs", "timeout_ms", _whole(1, 1000), "Storm's name."
+        "topology.max.spout.pending", "max_pending", _whole(1), "Batches in flight."
     ),
-    Setting("topology.enable.message.timeouts", "times_out", _boolean, "Storm's name."),
+    Setting(
+        "topology.message.timeout.secs", "timeout_ms", _whole(1, 1000), "In seconds."
+    ),
+    Setting(
+        "topology.enable.message.timeouts", "times_out", _boolean, "`false`: none."
+    ),
     Setting(
         "topology.trident.batch.emit.interval.millis",
         "emit_interval_ms",
         _whole(0),
-        "Storm's name.",
+        "Least time between batches.",
     ),
-    Setting("transactional.zookeeper.servers", "servers", _servers, "Of the store."),
-    Setting("transactional.zookeeper.port", "port", _whole(1), "Of the store."),
-    Setting("transactional.zookeeper.root", "root", _text, "Of the store."),
-    Setting("storm.zookeeper.servers", "storm_servers", _servers, "Of the store."),
-    Setting("storm.zookeeper.port", "storm_port", _whole(1), "Of the store."),
     Setting(
-        "storm.zookeeper.session.timeout", "session_timeout_ms", _whole(1), "Storm's."
+        "transactional.zookeeper.servers", "servers", _servers, "The store's hosts."
+    ),
+    Setting(
+        "transactional.zookeeper.port", "port", _whole(1), "Where a host has none."
+    ),
+    Setting("transactional.zookeeper.root", "root", _text, "Path the store begins at."),
+    Setting(
+        "storm.zookeeper.servers",
+        "storm_servers",
+        _servers,
+        "The store's hosts, where `transactional.zookeeper.servers` names none.",
+    ),
+    Setting("storm.zookeeper.port", "storm_port", _whole(1), "Where a host has none."),
+    Setting(
+        "storm.zookeeper.session.timeout",
+        "session_timeout_ms",
+        _whole(1),
+        "Time-out of the store's session, ms.",
     ),
     Setting(
         "storm.zookeeper.connection.timeout",
         "connection_timeout_ms",
         _whole(1),
-        "Storm's.",
+        "How long to wait for the store, ms.",
     ),
-    Setting("storm.zookeeper.retry.times", "retry_times", _whole(0), "Storm's."),
     Setting(
-        "storm.zookeeper.retry.interval", "retry_interval_ms", _whole(1), "Storm's."
+        "storm.zookeeper.retry.times",
+        "retry_times",
+        _whole(0),
+        "Tries of a request of the store.",
+    ),
+    Setting(
+        "storm.zookeeper.retry.interval",
+        "retry_interval_ms",
+        _whole(1),
+        "First pause between them, ms.",
     ),
     Setting(
         "storm.zookeeper.retry.intervalceiling.millis",
         "retry_interval_ceiling_ms",
         _whole(1),
-        "Storm's.",
+        "Longest pause between them, ms.",
     ),
 )
 _SPARKS_PART = "Spark decides that; give parallelism to the builder."

@@ -16,7 +16,7 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
-from kafka_tx.spark.option_table import OPTIONS, options_markdown
+from kafka_tx.spark.option_table import OPTIONS, Table, options_markdown
 from kafka_tx.spark.options import parse_source
 
 BROKERS = {"kafka.bootstrap.servers": "a:9092"}
@@ -235,3 +235,10 @@ def test_the_table_has_a_row_for_every_option():
 
     for option in OPTIONS:
         assert f"| `{option.name}` |" in table
+
+
+def test_the_table_of_settings_says_which_of_two_names_wins():
+    table = Table.TOPOLOGY.markdown()
+
+    assert "| `tx.timeoutMs` | 30000 |" in table
+    assert "`topology.max.spout.pending` | — | Batches in flight. `tx.maxP" in table
