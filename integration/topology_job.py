@@ -38,6 +38,9 @@ POINTS = (
 OPAQUE_POINTS = POINTS[2:]
 """An opaque batch has no metadata in the store before it is recorded."""
 
+COMPONENTS = ("plan", "read", "pass", "tally-0", "tally-1", "commit", "committed")
+"""Where ``Trouble.failing`` strikes; the last two around the write to the sink."""
+
 TALLY = ("records", "offsets", "squares")
 
 
@@ -47,7 +50,8 @@ class Trouble:
 
     Attributes:
         place: A directory that every process sees.
-        failing: Probability that a component of an attempt raises FailedException.
+        failing: Probability that a component of an attempt raises FailedException; each
+            one does at least once.
         kills: How many Python workers kill themselves, at most, in the whole run.
         point: Where the process that reaches it waits to be killed.
         txid: From which batch on.
@@ -61,25 +65,75 @@ class Trouble:
 
     def visit(self, component: str, attempt: Any) -> None:
         """Perhaps fail, perhaps lose this worker."""
-        chance = random.Random(f"{component} {attempt}")
-        if chance.random() < self.failing:
-            raise kafka_tx.FailedException(f"trouble in {component}")
-        if chance.random() < 0.2 and self._may_kill():
+        self.fail(component, attempt)
+        chance = random.Random(f"worker of {component} {attempt}").random()
+        if chance < 0.2 and any(
+            self._is_first(f"killed{n}") for n in range(self.kills)
+        ):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def _may_kill(self) -> bool:
-        for number in range(self.kills):
-            try:
-                (Path(self.place) / f"killed{number}").touch(exist_ok=False)
-            except FileExistsError:
-                continue
-            return True
-        return False
+    def fail(self, component: str, attempt: Any) -> None:
+        """Perhaps fail: surely once in the whole run, where it may fail at all."""
+        chance = random.Random(f"{component} {attempt}").random()
+        if chance < self.failing or (
+            self.failing > 0
+            and chance > 0.4
+            and self._is_first(f"failed-{component.replace(' ', '-')}")
+        ):
+            raise kafka_tx.FailedException(f"trouble in {component}")
+
+    def _is_first(self, name: str) -> bool:
+        try:
+            (Path(self.place) / name).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
     def reach(self, point: str, txid: int) -> None:
         if point == self.point and txid >= self.txid:
             (Path(self.place) / "reached").touch()
             time.sleep(600)  # until it is killed
+
+
+@dataclass(frozen=True)
+class TroubledEmitter:
+    """Reads like the real one, and fails or loses its worker half way."""
+
+    emitter: Any
+    trouble: Trouble
+    attempt: Any
+
+    def read(self, partition: str, metadata: Any, facts: Any) -> Iterator[Any]:
+        blocks = self.emitter.read(partition, metadata, facts)
+        for number, block in enumerate(blocks):
+            yield block
+            if number == 0:
+                self.trouble.visit("read", self.attempt)
+
+
+class TroubledSpout:
+    """Mixed into a spout: trouble in planning and in reading."""
+
+    trouble: Trouble
+    plans = 0
+
+    def offers(self, lasts: Any) -> Any:
+        offers = super().offers(lasts)  # type: ignore[misc]
+        self.plans += 1
+        self.trouble.fail("plan", self.plans)
+        return offers
+
+    def emitter(self, attempt: Any, metadata: Any) -> Any:
+        emitter = super().emitter(attempt, metadata)  # type: ignore[misc]
+        return TroubledEmitter(emitter, self.trouble, attempt)
+
+
+class Transactional(TroubledSpout, kafka_tx.TransactionalKafkaSpout):
+    pass
+
+
+class Opaque(TroubledSpout, kafka_tx.OpaqueTransactionalKafkaSpout):
+    pass
 
 
 class Pass(kafka_tx.BasicBolt):
@@ -149,17 +203,14 @@ class Keep(kafka_tx.Committer, kafka_tx.BatchBolt):
 
     def finish_batch(self) -> None:
         attempt, trouble = self.attempt, self.trouble
-        chance = random.Random(f"keep {attempt}").random()
-        if chance < trouble.failing / 2:
-            raise kafka_tx.FailedException("trouble before the commit")
+        trouble.fail("commit", attempt)
         trouble.reach("before-sink", attempt.txid)
         with closing(sqlite3.connect(self.path, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
             keep(db, attempt, self.sums, is_opaque=self.mode == "opaque")
             db.execute("COMMIT")
         trouble.reach("after-sink", attempt.txid)
-        if chance < trouble.failing:
-            raise kafka_tx.FailedException("trouble after the commit")
+        trouble.fail("committed", attempt)
 
 
 def keep(
@@ -248,12 +299,9 @@ def topology(
         "kafkaConsumer.pollTimeoutMs": "10000",
         **more,
     }
-    kind = (
-        kafka_tx.OpaqueTransactionalKafkaSpout
-        if mode == "opaque"
-        else kafka_tx.TransactionalKafkaSpout
-    )
+    kind = Opaque if mode == "opaque" else Transactional
     spout = kind(options, scheme=kafka_tx.MetadataScheme(), refresh_ms=500)
+    spout.trouble = trouble
     builder = kafka_tx.TransactionalTopologyBuilder("tally", "spout", spout, 2)
     builder.set_bolt("pass", Pass(trouble)).shuffle_grouping("spout")
     tally = builder.set_bolt("tally", Tally(trouble), 2)

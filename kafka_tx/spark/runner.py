@@ -350,9 +350,7 @@ class Runner:
     ) -> list[Action[Json]]:
         if attempt not in self._running:
             logger.warning("attempt %s, given up before, failed: %s", attempt, error)
-        stopped = self._machine.crashed(attempt, error)
-        # Of an attempt that was given up, the coordinator still awaits this answer.
-        return [*stopped, *self._machine.commit_failed(attempt, str(error))]
+        return self._machine.crashed(attempt, error)
 
     def ended(self, attempt: TransactionAttempt) -> None:
         """See ``Answers``."""

@@ -235,7 +235,7 @@ class TransactionCoordinator(Generic[M]):
         """Something of this attempt was lost or failed: replay it, and later txids.
 
         During its commit phase, the next commit phase waits until that call has ended
-        (``committed`` or ``commit_failed``): two of them must never overlap.
+        (``committed``, ``commit_failed`` or ``crashed``): two must never overlap.
         """
         if self._flights.find(attempt, *CAN_FAIL) is None:
             return self._stale()
@@ -244,8 +244,13 @@ class TransactionCoordinator(Generic[M]):
     def crashed(
         self, attempt: TransactionAttempt, error: BaseException
     ) -> list[Action[M]]:
-        """This attempt met an error that no replay mends: stop everything with it."""
+        """This attempt ended in an error that no replay mends: stop all with it.
+
+        Of an attempt that was given up before, only the end counts: its commit phase,
+        if there was one, has ended without success.
+        """
         is_live = self._flights.find(attempt, *CAN_FAIL) is not None
+        self._flights.has_ended(attempt)
         if not is_live and attempt != self._gate.planning:
             return self._stale()
         return self.abort(error)

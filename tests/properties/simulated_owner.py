@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from kafka_tx.errors import (
+    ComponentError,
     FailedException,
     KafkaTxError,
     StateError,
@@ -205,6 +206,10 @@ class Owner:
         self.commits -= 1
         if outcome is Outcome.GOOD:
             self._answer(lambda: self.coordinator.committed(attempt, change))
+        elif outcome is Outcome.UNKNOWN and attempt not in self.coordinator.phases:
+            self._world.seen["crashes of given-up commit phases"] += 1
+            crash = ComponentError("it ended in an error", component="committer")
+            self._answer(lambda: self.coordinator.crashed(attempt, crash))
         else:
             self._answer(lambda: self.coordinator.commit_failed(attempt, "committer"))
 

@@ -152,6 +152,7 @@ WHAT_MUST_HAPPEN = (
     "writes that met StateUnavailableError",
     "writes that met FencedError",
     "commits refused to an old owner",
+    "crashes of given-up commit phases",
     "repeated answers",
     "hanging jobs",
     "lost executors",

@@ -131,6 +131,29 @@ def test_a_failed_commit_replays_from_the_processing_phase(mode):
 
 
 @BOTH
+@pytest.mark.parametrize("answer", ["crashed", "commit_failed", "committed"])
+def test_a_commit_phase_that_was_given_up_holds_up_the_next_until_it_ends(mode, answer):
+    drive = Drive(mode)
+    (given_up,) = drive.start(1)
+    drive.process(given_up)
+    drive.tick()
+    drive.machine.failed(given_up, "executor lost")
+    (again,) = drive.start(1) if mode == "opaque" else [a.attempt for a in drive.tick()]
+    drive.process(again)
+    assert drive.tick() == []
+
+    match answer:
+        case "crashed":
+            drive.machine.crashed(given_up, ValueError("after all"))
+        case "commit_failed":
+            drive.machine.commit_failed(given_up, "after all")
+        case _:
+            drive.machine.committed(given_up)
+
+    assert drive.tick() == [StartCommit(again)]
+
+
+@BOTH
 def test_once_its_commit_is_complete_a_batch_cannot_fail(mode):
     drive = Drive(mode, max_pending=2)
     first, second = drive.start(1, 2)

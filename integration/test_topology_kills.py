@@ -1,0 +1,149 @@
+"""The driver is killed, or a broker: a topology goes on, and counts nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from integration import topologies, topology_job
+from integration.cluster.records import Produce
+from integration.cluster.waiting import wait_until
+from integration.topologies import (
+    MODES,
+    PARTITIONS,
+    STORES,
+    WITHIN_S,
+    Leftovers,
+    committed_past,
+)
+from integration.topology_job import OPAQUE_POINTS, POINTS, Trouble, kept, recount
+from kafka_tx import assembly
+
+HERE = Path(__file__).parent
+
+
+class Job:
+    """The tally as a process tree of its own."""
+
+    def __init__(self, work, servers, topic, mode, store):
+        self.work, self.store, self.given = work, store, (servers, topic, mode)
+
+    def run(self, point):
+        """Run until it waits at ``point`` (then kill it) or has finished."""
+        reached, finished = self.work / "reached", self.work / "finished"
+        reached.unlink(missing_ok=True)
+        servers, topic, mode = self.given
+        command = [
+            *(sys.executable, "-m", "integration.topology_job", "--local"),
+            *("--work", str(self.work), "--servers", servers, "--topic", topic),
+            *("--mode", mode, "--store", self.store, "--point", point),
+            *("--txid", str(self.committed() + 2)),
+        ]
+        with (self.work / "log").open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=HERE.parent,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+            )
+        try:
+            deadline = time.monotonic() + 120
+            while not (reached.exists() or finished.exists()):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    tail = (self.work / "log").read_text(errors="replace")[-6000:]
+                    pytest.fail(f"it neither came to {point!r} nor finished:\n{tail}")
+                time.sleep(0.05)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def committed(self):
+        store = assembly.open_store(self.store, "tally")
+        try:
+            text = store.get("coordinator/currtx")
+        finally:
+            store.close()
+        return 0 if text is None else json.loads(text)["data"] - 1
+
+
+@pytest.mark.timeout(WITHIN_S)
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_kill_at_every_point_loses_and_repeats_nothing(
+    request, kafka, topic, produce, tmp_path, mode, store
+):
+    name = topic(PARTITIONS)
+    points = OPAQUE_POINTS if mode == "opaque" else POINTS
+    ends = topologies.even(produce, name, 4000)
+    url = topologies.store_url(store, request, tmp_path)
+    job = Job(tmp_path, kafka.bootstrap_servers, name, mode, url)
+
+    for point in points:
+        job.run(point)
+        assert (tmp_path / "reached").exists(), f"never came to {point}"
+    job.run("")
+
+    assert (tmp_path / "finished").exists()
+    assert kept(tmp_path / "sink.db") == recount(ends)
+    assert job.committed() >= 4000 // 100
+
+
+# --- brokers ---
+
+
+@pytest.mark.timeout(WITHIN_S)
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_broker_that_goes_and_comes_back_costs_no_record(
+    request, spark, kafka_pair, tmp_path, mode, store
+):
+    leftovers = Leftovers(spark)
+    name = f"broker-{mode}-{store}"
+    kafka_pair.create_topic(name, PARTITIONS, replication=1)
+    ends = topologies.even(Produce(kafka_pair.bootstrap_servers), name, 8000)
+    built = topology_job.topology(
+        kafka_pair.bootstrap_servers,
+        name,
+        mode,
+        str(tmp_path / "sink.db"),
+        Trouble(str(tmp_path)),
+        batch=200,
+        **{"kafkaConsumer.pollTimeoutMs": "3000"},
+    )
+    url = topologies.store_url(store, request, tmp_path)
+    handle = built.start(spark, {"tx.store": url, "topology.max.spout.pending": 2})
+    try:
+        committed_past(handle, 3)
+        kafka_pair.kill(2)
+        if mode == "opaque":
+            committed_past(handle, handle.status.committed_txid + 3)
+        else:
+            missed(handle)
+        kafka_pair.restart(2)
+        deadline = time.monotonic() + 120
+        while recount(ends) != kept(tmp_path / "sink.db"):
+            assert time.monotonic() < deadline, (kept(tmp_path / "sink.db"), ends)
+            assert handle.is_active, handle.exception
+            time.sleep(0.2)
+    finally:
+        handle.stop()
+    assert leftovers.none()
+
+
+def missed(handle):
+    """Wait until a transactional batch could not be read, or is planned without it."""
+    last = handle.status.committed_txid
+    wait_until(
+        "the broker is missed",
+        lambda: handle.status.replays or handle.status.committed_txid > last + 3,
+        complain=lambda: str(handle.exception) if handle.exception else None,
+    )
