@@ -3,7 +3,8 @@
 A partial count by key in Python, then a commit that adds the counts to a SQLite table
 with the txid. The baseline is Spark's own connector with ``foreachBatch`` and the same
 Python functions (``…-vs-jvm``: with an aggregate in the JVM instead). The systems
-alternate in one session; batches of the warm-up do not count.
+alternate in one session; batches of the warm-up do not count. ``planning-…``: see
+``benchmarks.topology_planning``.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks import topology_planning
 from benchmarks.report import Case, print_report
 from benchmarks.servers import PARTITIONS, broker, fill, session
+from integration.cluster.interface import KafkaCluster
 from kafka_tx import (
     BatchBolt,
     Committer,
@@ -217,11 +220,28 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--json", action="store_true", help="one object as last line")
     parser.add_argument("--runs", type=int, default=3, help="runs of each system")
     parser.add_argument("--tasks", type=int, default=PARTITIONS, help="of the spout")
-    parser.add_argument("--size", choices=SIZES, action="append", help="only these")
+    parser.add_argument(
+        "--size", choices=(*SIZES, "planning"), action="append", help="only these"
+    )
     given = parser.parse_args(arguments)
+    sizes = given.size or [*SIZES, "planning"]
     cases = []
-    with broker() as cluster, session() as spark:
-        for size in given.size or SIZES:
+    with broker() as cluster:
+        if set(sizes) & SIZES.keys():
+            cases += throughput(cluster, given, sizes)
+        if "planning" in sizes:
+            cases += topology_planning.cases(cluster, given.runs)
+    print_report(
+        "topology", "Spark's connector or a plain way", cases, as_json=given.json
+    )
+
+
+def throughput(
+    cluster: KafkaCluster, given: argparse.Namespace, sizes: list[str]
+) -> list[Case]:
+    cases = []
+    with session() as spark:
+        for size in (size for size in sizes if size in SIZES):
             batch, batches, warm_up = SIZES[size]
             topic = f"topology-{size}"
             fill(cluster, topic, batch * batches, 100)
@@ -234,7 +254,7 @@ def main(arguments: list[str]) -> None:
                 for system in systems if run % 2 else reversed(systems):
                     bench.run(system)
             cases += cases_of(size, bench)
-    print_report("topology", "Spark's connector", cases, as_json=given.json)
+    return cases
 
 
 def cases_of(size: str, bench: Bench) -> list[Case]:
