@@ -1,4 +1,4 @@
-"""A mock cluster for the tests of both readers, and the extension under test.
+"""Both readers on the mock cluster, and the extension under test.
 
 ``KAFKA_TX_NATIVE_READER`` names another build of the extension, such as one with a
 sanitizer; see ``sanitize.py``.
@@ -7,10 +7,9 @@ sanitizer; see ``sanitize.py``.
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -22,7 +21,6 @@ from kafka_tx.native import NativeRangeReader
 from kafka_tx.native.library import load
 from kafka_tx.protocols import RangeReader
 
-_numbers = itertools.count()
 _NAME = "kafka_tx.native._reader"
 
 MakeReader = Callable[..., RangeReader]
@@ -38,27 +36,6 @@ def pytest_configure() -> None:
         spec.loader.exec_module(module)
         sys.modules[_NAME] = kafka_tx.native._reader = module
         load.cache_clear()
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[MockCluster]:
-    with MockCluster() as mock:
-        yield mock
-
-
-@pytest.fixture
-def topic(cluster: MockCluster) -> Callable[..., str]:
-    """Make a topic with a fresh name and these values in partition 0."""
-
-    def make(*values: bytes, partitions: int = 1) -> str:
-        name = f"topic-{next(_numbers)}"
-        cluster.create_topic(name, partitions)
-        for value in values:
-            cluster.produce(name, value)
-        cluster.flush()
-        return name
-
-    return make
 
 
 @pytest.fixture
