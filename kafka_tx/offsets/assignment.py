@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import Broker, TopicDescription, TopicPartition
+from kafka_tx.offsets.discovery import is_another
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +144,7 @@ class Ownership:
         if seen.topic_id in known.former_ids:
             return False
         leaders = {p: leader for p, leader in seen.leaders.items() if leader}
-        recreated = None not in (known.topic_id, seen.topic_id) and (
-            known.topic_id != seen.topic_id
-        )
+        recreated = is_another(known.topic_id, seen.topic_id)
         if recreated:
             former = {*known.former_ids, str(known.topic_id)}
             known = _KnownTopic(seen.topic_id, {}, former)

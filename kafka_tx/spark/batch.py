@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from kafka_tx import assembly
 from kafka_tx.config import FromCommitted, SourceConfig
 from kafka_tx.model import Earliest, OffsetRange, TopicPartition
+from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.split import task_ranges
 from kafka_tx.protocols import ClusterView
 from kafka_tx.spark.losses import Losses
@@ -61,7 +62,7 @@ def plan_ranges(config: SourceConfig, view: ClusterView) -> list[OffsetRange]:
     start = config.start
     if not isinstance(start, FromCommitted):
         check_given(start, config.end)
-    found = view.topics(config.subscription)
+    found = Discovery(view.topics, config.subscription).look()
     partitions = assigned_partitions(config, found)
     if isinstance(start, FromCommitted):
         starts = _committed(config, view, partitions, start)

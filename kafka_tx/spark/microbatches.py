@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from kafka_tx.config import FromCommitted, SourceConfig
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.model import (
-    Assigned,
     LogBounds,
     OffsetRange,
-    TopicDescription,
     TopicPartition,
 )
+from kafka_tx.offsets.discovery import Discovery, Found
 from kafka_tx.offsets.split import is_delayed, rate_limit
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.spark.losses import Losses, Skip
@@ -41,17 +40,8 @@ class Look:
     ``bounds`` leaves out partitions that did not answer: they are neither new nor lost.
     """
 
-    topics: Mapping[str, TopicDescription]
+    found: Found
     bounds: Mapping[TopicPartition, LogBounds]
-
-    def exists(self, partition: TopicPartition) -> bool:
-        """Whether the metadata names the partition, with or without a leader."""
-        topic = self.topics.get(partition.topic)
-        return topic is not None and partition.partition in topic.leaders
-
-    def topic_ids(self) -> dict[str, str]:
-        """Ids of the topics whose broker tells them."""
-        return {t.name: t.topic_id for t in self.topics.values() if t.topic_id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +73,7 @@ class MicroBatches:
     ) -> None:
         self._config = config
         self._view = view
+        self._discovery = Discovery(view.topics, config.subscription)
         self._clock = clock
         self._committed = committed
         self.losses = Losses(fails=config.fails_on_data_loss)
@@ -155,21 +146,16 @@ class MicroBatches:
 
     def look(self) -> Look:
         """Ask the cluster anew, in a few requests."""
-        topics = self._view.topics(self._config.subscription)
-        wanted = [p for topic in topics.values() for p in topic.partitions]
-        if isinstance(self._config.subscription, Assigned):
-            assigned = set(self._config.subscription.partitions)
-            wanted = [p for p in wanted if p in assigned]
-        answers = self._view.bounds(wanted)
+        found = self._discovery.look()
+        answers = self._view.bounds(found.partitions)
         bounds = {p: b for p, b in answers.items() if isinstance(b, LogBounds)}
-        self._look = Look(topics, bounds)
+        self._look = Look(found, bounds)
         return self._look
 
     def start_positions(self) -> dict[TopicPartition, int]:
         """Apply ``startingOffsets`` to the partitions that exist now."""
         config, rule = self._config, self._config.start
-        found = self._view.topics(config.subscription)
-        partitions = assigned_partitions(config, found)
+        partitions = assigned_partitions(config, self._discovery.look())
         if isinstance(rule, FromCommitted):
             return self.committed_positions(partitions, rule)
         return resolve(config, self._view, partitions, rule, starting=True)
@@ -197,10 +183,11 @@ class MicroBatches:
                 return None
             if limits.max_offsets_per_trigger is not None:
                 ends = rate_limit(limits.max_offsets_per_trigger, starts, ends)
-        self._topic_ids.update(look.topic_ids())
+        topic_ids = look.found.topic_ids()
+        self._topic_ids.update(topic_ids)
         ranges = tuple(OffsetRange(p, starts[p], ends[p]) for p in sorted(ends))
         self.skipped.update(self.losses.take())
-        return Plan(ranges, ends, look.topic_ids())
+        return Plan(ranges, ends, topic_ids)
 
     def ranges_from_log(self, start: Positions, end: Positions) -> list[OffsetRange]:
         """What is left between two ends that Spark logged in an earlier run.
@@ -211,7 +198,7 @@ class MicroBatches:
         """
         look = self._steady_look({p: end[p] for p in start if p in end})
         begin = self._starts(start, look, ends=end)
-        unknown = [p for p in end if p not in begin and look.exists(p)]
+        unknown = [p for p in end if p not in begin and look.found.exists(p)]
         if unknown:
             names = ", ".join(map(str, unknown))
             raise BrokerUnavailableError(
@@ -251,7 +238,7 @@ class MicroBatches:
         """Look again while the answer would mean loss: it may be an older answer."""
         look = self.look()
         for _ in range(self._config.num_retries - 1):
-            missing = [p for p in start if not look.exists(p)]
+            missing = [p for p in start if not look.found.exists(p)]
             behind = [p for p, b in look.bounds.items() if b.end < start.get(p, 0)]
             if not missing and not behind:
                 break
@@ -268,9 +255,9 @@ class MicroBatches:
         ``ends`` is given when the end is already fixed: then only what lies below it
         can be lost, and a partition beyond it is not part of the batch.
         """
-        self.losses.deleted(p for p in start if not look.exists(p))
-        starts = {p: offset for p, offset in start.items() if look.exists(p)}
-        anew = self._made_anew(look)
+        self.losses.deleted(p for p in start if not look.found.exists(p))
+        starts = {p: offset for p, offset in start.items() if look.found.exists(p)}
+        anew = look.found.recreated(self._topic_ids)
         for partition, bounds in look.bounds.items():
             wanted = starts.get(partition)
             if ends is not None and ends.get(partition) in (None, wanted):
@@ -288,14 +275,6 @@ class MicroBatches:
                 continue
             starts[partition] = log_start
         return starts
-
-    def _made_anew(self, look: Look) -> set[str]:
-        """Topics whose id is another one than when they were last planned."""
-        return {
-            name
-            for name, topic_id in look.topic_ids().items()
-            if self._topic_ids.get(name, topic_id) != topic_id
-        }
 
     def _ends(self, starts: Positions, look: Look) -> dict[TopicPartition, int]:
         """The end of every partition: what it holds now, or no further than frozen."""

@@ -7,24 +7,23 @@ from collections.abc import Iterable, Mapping
 from kafka_tx.config import EndRule, FromCommitted, PerPartition, SourceConfig
 from kafka_tx.errors import BrokerUnavailableError, OffsetsError, UnknownTopicError
 from kafka_tx.model import (
+    Assigned,
     AtTime,
     Earliest,
     Latest,
     OffsetRange,
     Position,
-    TopicDescription,
     TopicPartition,
     Topics,
     Unavailable,
 )
+from kafka_tx.offsets.discovery import Found
 from kafka_tx.protocols import ClusterView
 
 Rule = Earliest | Latest | AtTime | PerPartition
 
 
-def assigned_partitions(
-    config: SourceConfig, found: Mapping[str, TopicDescription]
-) -> list[TopicPartition]:
+def assigned_partitions(config: SourceConfig, found: Found) -> list[TopicPartition]:
     """The partitions a new query begins with.
 
     Raises:
@@ -32,13 +31,11 @@ def assigned_partitions(
     """
     wanted = config.subscription
     if isinstance(wanted, Topics):
-        missing: list[str] = [name for name in wanted.names if name not in found]
+        missing = [name for name in wanted.names if name not in found.topics]
+    elif isinstance(wanted, Assigned):
+        missing = [str(p) for p in wanted.partitions if not found.exists(p)]
     else:
-        existing = {p for topic in found.values() for p in topic.partitions}
-        named = getattr(wanted, "partitions", ())
-        missing = [str(partition) for partition in named if partition not in existing]
-        if named and not missing:
-            return sorted(named)
+        missing = []
     if missing:
         brokers = config.kafka.get("bootstrap.servers", "")
         raise UnknownTopicError(
@@ -46,7 +43,7 @@ def assigned_partitions(
             " the option. (A topic without permission to describe it looks the same.)",
             missing=missing,
         )
-    return sorted(p for topic in found.values() for p in topic.partitions)
+    return list(found.partitions)
 
 
 def resolve(

@@ -20,11 +20,7 @@ def readable_batch(
     Raises:
         ReplayImpossibleError: Transactional, and part of a range is not in the log.
     """
-    made_anew = {
-        topic
-        for topic, topic_id in look.topic_ids().items()
-        if batch.topic_ids.get(topic, topic_id) != topic_id
-    }
+    made_anew = look.found.recreated(batch.topic_ids)
     ranges = []
     for wanted in batch.ranges:
         first = _first_readable(
@@ -44,7 +40,7 @@ def _first_readable(wanted: OffsetRange, look: Look, *, anew: bool) -> int:
     bounds = look.bounds.get(partition)
     if not len(wanted):
         return wanted.start
-    if anew or not look.exists(partition):
+    if anew or not look.found.exists(partition):
         return wanted.end
     if bounds is None:
         return wanted.start

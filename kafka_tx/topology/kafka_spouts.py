@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import (
-    Assigned,
     Earliest,
     LogBounds,
     Position,
@@ -22,6 +21,7 @@ from kafka_tx.model import (
     TransactionAttempt,
     Unavailable,
 )
+from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.offsets.split import is_delayed
 from kafka_tx.offsets.start import StartRules
@@ -95,10 +95,11 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
         """Offsets that committed batches gave up, by partition and reason."""
         self._batches = batches
         self._cluster = cluster
+        self._discovery = Discovery(cluster.topics, batches.subscription)
         self._reader = reader
         self._clock = clock
         self._policy = batches.out_of_range or self._usual_policy()
-        self._topic_ids: dict[str, str | None] = {}
+        self._topic_ids: dict[str, str] = {}
         self._size = RecordSize()
         self.open()
 
@@ -164,13 +165,9 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
             BrokerUnavailableError: No broker answers.
             AuthenticationError: Credentials, permission or TLS.
         """
-        wanted = self._batches.subscription
-        topics = self._cluster.topics(wanted)
-        self._topic_ids = {name: topic.topic_id for name, topic in topics.items()}
-        found = sorted(p for topic in topics.values() for p in topic.partitions)
-        if isinstance(wanted, Assigned):
-            found = [p for p in found if p in wanted.partitions]
-        return [str(partition) for partition in found]
+        found = self._discovery.look()
+        self._topic_ids = found.topic_ids()
+        return [str(partition) for partition in found.partitions]
 
     def offers(
         self, lasts: Mapping[str, Json | None]

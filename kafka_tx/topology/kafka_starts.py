@@ -15,6 +15,7 @@ from kafka_tx.model import (
     TopicPartition,
     Unavailable,
 )
+from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.start import StartRules, choose_start
 from kafka_tx.topology.spouts import Json
@@ -31,7 +32,7 @@ _NO_ANSWER = Unavailable("no answer")
 def choose_starts(
     lasts: Mapping[TopicPartition, Json | None],
     known: Mapping[TopicPartition, LogBounds],
-    topic_ids: Mapping[str, str | None],
+    topic_ids: Mapping[str, str],
     rules: StartRules,
     resolve: Resolve,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Mapping[str, int]]]:
@@ -103,14 +104,14 @@ def _stored(
     partition: TopicPartition,
     last: Json | None,
     bounds: LogBounds,
-    topic_ids: Mapping[str, str | None],
+    topic_ids: Mapping[str, str],
     rules: StartRules,
 ) -> CommittedOffset | None:
     """Where the batch before ended; the log start of a topic that was re-created."""
     if last is None:
         return None
     was, now = last.get("id"), topic_ids.get(partition.topic)
-    if was is None or now is None or was == now:
+    if not is_another(was, now):
         return CommittedOffset(last["end"])
     if rules.out_of_range is OutOfRange.FAIL:
         raise OffsetOutOfRangeError(

@@ -1,0 +1,79 @@
+"""Which partitions exist: the one place where any door looks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kafka_tx.model import Assigned, Subscription, TopicDescription, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One answer about the topics of a subscription.
+
+    Attributes:
+        topics: As the cluster describes them; absent ones are left out.
+        partitions: What the subscription means, ascending, with or without a leader:
+            all of these topics, or those of the assigned that exist.
+    """
+
+    topics: Mapping[str, TopicDescription] = field(default_factory=dict)
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def exists(self, partition: TopicPartition) -> bool:
+        """Whether the answer names the partition, with or without a leader."""
+        topic = self.topics.get(partition.topic)
+        return topic is not None and partition.partition in topic.leaders
+
+    def topic_ids(self) -> dict[str, str]:
+        """Ids of the topics whose broker tells them."""
+        return {t.name: t.topic_id for t in self.topics.values() if t.topic_id}
+
+    def recreated(self, former_ids: Mapping[str, str]) -> set[str]:
+        """Topics that have another id than ``former_ids`` says."""
+        return {
+            name
+            for name, topic in self.topics.items()
+            if is_another(former_ids.get(name), topic.topic_id)
+        }
+
+
+def is_another(former_id: str | None, topic_id: str | None) -> bool:
+    """Whether a topic was deleted and created again; not known: it was not."""
+    return None not in (former_id, topic_id) and former_id != topic_id
+
+
+class Discovery:
+    """Looks the partitions of a subscription up; remembers nothing.
+
+    What an answer means is decided by who asks: a coordinator waits before it gives a
+    partition away, a source reports it as deleted.
+
+    Args:
+        describe: ``ClusterView.topics``, or the same from ZooKeeper: one batched
+            question, however many partitions there are.
+        wanted: What is read.
+    """
+
+    def __init__(
+        self,
+        describe: Callable[[Subscription], Mapping[str, TopicDescription]],
+        wanted: Subscription,
+    ) -> None:
+        self._describe = describe
+        self._wanted = wanted
+        self._assigned = (
+            frozenset(wanted.partitions) if isinstance(wanted, Assigned) else None
+        )
+
+    def look(self) -> Found:
+        """Ask anew.
+
+        Raises: what ``describe`` raises.
+        """
+        topics = self._describe(self._wanted)
+        found = (p for topic in topics.values() for p in topic.partitions)
+        if self._assigned is not None:
+            found = (p for p in found if p in self._assigned)
+        return Found(topics, tuple(sorted(found)))
