@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kafka_tx.spark.engine_progress import BatchProgress
     from kafka_tx.spark.foreach import for_each_transaction
     from kafka_tx.spark.handle import TopologyHandle
+    from kafka_tx.spark.kafka_bolt import KafkaBolt
     from kafka_tx.spark.listener import attach
     from kafka_tx.spark.record_builder import TopologyBuilder
     from kafka_tx.spark.record_handle import RecordTopologyHandle
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         RichBolt,
         TaskContext,
     )
+    from kafka_tx.topology.kafka_bolt import FieldMapper, FieldTopic, KafkaMessage
     from kafka_tx.topology.memory_spouts import (
         MemoryTransactionalSpout,
         OpaqueMemoryTransactionalSpout,
@@ -63,6 +65,10 @@ __all__ = [
     "Committer",
     "DataFrameBolt",
     "FailedException",
+    "FieldMapper",
+    "FieldTopic",
+    "KafkaBolt",
+    "KafkaMessage",
     "KafkaSpout",
     "KafkaTxDataSource",
     "KafkaTxError",
@@ -109,6 +115,10 @@ _HOMES = {
     "Committer": "kafka_tx.topology.bolts",
     "DataFrameBolt": "kafka_tx.topology.bolts",
     "FailedException": "kafka_tx.errors",
+    "FieldMapper": "kafka_tx.topology.kafka_bolt",
+    "FieldTopic": "kafka_tx.topology.kafka_bolt",
+    "KafkaBolt": "kafka_tx.spark.kafka_bolt",
+    "KafkaMessage": "kafka_tx.topology.kafka_bolt",
     "KafkaSpout": "kafka_tx.spark.record_spout",
     "KafkaTxDataSource": "kafka_tx.spark.source",
     "KafkaTxError": "kafka_tx.errors",

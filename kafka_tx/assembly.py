@@ -27,7 +27,8 @@ from kafka_tx.transactions.ledger import Ledger
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import GroupMirror
-    from kafka_tx.kafka.producer import PartTransaction, Sender
+    from kafka_tx.kafka.part_transaction import PartTransaction
+    from kafka_tx.kafka.producer import Sender
     from kafka_tx.kafka.reader import KafkaRangeReader
     from kafka_tx.native import NativeRangeReader
     from kafka_tx.topology.spout_hosts import ZkHosts
@@ -232,14 +233,32 @@ def sender(config: SinkConfig) -> Sender:
     return Sender(client_settings(config.kafka, purpose="producer"))
 
 
+def borrow_sender(config: SinkConfig, *, is_awaited: bool = True) -> Sender:
+    """As ``sender``, one that was used before if there is one (executor)."""
+    from kafka_tx.kafka import sender_pool
+
+    settings = client_settings(config.kafka, purpose="producer")
+    return sender_pool.borrow(settings, is_awaited=is_awaited)
+
+
+def give_back_sender(
+    sender: Sender, config: SinkConfig, *, is_awaited: bool = True
+) -> None:
+    """Let others use a borrowed sender; only after success."""
+    from kafka_tx.kafka import sender_pool
+
+    settings = client_settings(config.kafka, purpose="producer")
+    sender_pool.give_back(sender, settings, is_awaited=is_awaited)
+
+
 def part_transaction(config: SinkConfig, index: int) -> PartTransaction:
     """What writes one part of a batch exactly once (executor)."""
-    from kafka_tx.kafka.producer import Part, PartTransaction
+    from kafka_tx.kafka.part_transaction import Part, PartTransaction
 
     assert config.id is not None
     assert config.txid is not None
     assert config.topic is not None
-    part = Part(config.id, config.txid, index, config.parts)
+    part = Part(config.id, config.txid, index, config.parts, config.life)
     settings = client_settings(config.kafka, purpose="producer")
     return PartTransaction(settings, part, config.topic)
 

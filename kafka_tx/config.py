@@ -148,6 +148,7 @@ class SinkConfig:
         id: Names the sink for exactly once; None is at-least-once.
         txid: The batch that is written; given with ``id``.
         parts: Kafka transactions in each batch.
+        life: What the txids are counted in; empty: the life of the sink.
     """
 
     kafka: Mapping[str, str]
@@ -155,6 +156,7 @@ class SinkConfig:
     id: str | None = None
     txid: int | None = None
     parts: int = 1
+    life: str = ""
 
     def __post_init__(self) -> None:
         if self.id is not None:

@@ -188,10 +188,13 @@ class FetchError(KafkaError):
 class DeliveryError(KafkaError):
     """A record could not be written.
 
-    Fields: ``topic``, ``key``, ``size`` (bytes of key and value), ``code``.
+    Fields: ``topic``, ``key``, ``size`` (bytes of key and value), ``code``, and
+    ``retryable``: whether brokers were away, so that the same record may pass later.
     """
 
     error_class = "KAFKA_TX_DELIVERY"
+    topic: str
+    key: bytes | None
     size: int
     code: str
 

@@ -1,28 +1,35 @@
 """Writing records: delivered before the call returns, or an error naming the record.
 
-``Sender`` is at-least-once. ``PartTransaction`` writes one part of one batch in one
-Kafka transaction that also commits the txid, so that a replay finds the part done.
+``Sender`` is at-least-once; ``part_transaction`` builds exactly once on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka import KafkaException, Message, Producer
 
-from kafka_tx.errors import DeliveryError, OutOfOrderError
-from kafka_tx.kafka.clients import addresses, new_consumer, new_producer
-from kafka_tx.kafka.errors import ErrorWatch, translated
+from kafka_tx.errors import DeliveryError
+from kafka_tx.kafka.clients import addresses, new_producer
+from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, is_unreachable
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 _POLL_EVERY = 500
+_PASSING = {
+    ClientError._MSG_TIMED_OUT,
+    ClientError._PURGE_QUEUE,
+    ClientError._PURGE_INFLIGHT,
+    ClientError.NOT_ENOUGH_REPLICAS,
+    ClientError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ClientError.LEADER_NOT_AVAILABLE,
+    ClientError.NOT_LEADER_FOR_PARTITION,
+    ClientError.KAFKA_STORAGE_ERROR,
+}
 _WAIT_S = 0.1
 
 
@@ -38,8 +45,12 @@ class OutRecord:
     timestamp_ms: int | None = None
 
 
+Told: TypeAlias = Callable[[DeliveryError | None], None]
+_Delivered: TypeAlias = Callable[[ClientError | None, Message], None]
+
+
 class Sender:
-    """Sends records asynchronously and awaits every delivery (executor).
+    """Sends records asynchronously and awaits every delivery (executor); one thread.
 
     Args:
         settings: From ``client_settings(…, purpose="producer")``.
@@ -49,9 +60,16 @@ class Sender:
 
     def __init__(self, settings: Mapping[str, str], timeout_ms: int = 120_000) -> None:
         self._watch = ErrorWatch(addresses(settings))
-        given = {"delivery.timeout.ms": str(timeout_ms), **settings}
+        given = {
+            "delivery.timeout.ms": str(timeout_ms),
+            "topic.metadata.propagation.max.ms": "5000",  # until a topic is unknown
+            **settings,
+        }
         self._producer: Producer = new_producer(given, self._watch)
         self._failed: DeliveryError | None = None
+        self._sent = 0
+        self.last: OutRecord | None = None
+        """The record that was handed to the client last."""
 
     def __enter__(self) -> Self:
         return self
@@ -72,15 +90,33 @@ class Sender:
             DeliveryError: A record was refused; names its topic, key and size.
             AuthenticationError: Credentials, permission or TLS.
         """
-        count = 0
-        for record in records:
-            self._send_one(record)
-            count += 1
-            if count % _POLL_EVERY == 0:
-                self._producer.poll(0)
-                self._check()
+        count = self.queue(records)
         self.flush()
         return count
+
+    def queue(self, records: Iterable[OutRecord]) -> int:
+        """Hand all to the client, to be delivered by the next ``flush``.
+
+        Raises: as ``send``, also for records that were queued before.
+        """
+        count = 0
+        for record in records:
+            self._send_one(record, self._delivered)
+            count += 1
+        return count
+
+    def post(self, record: OutRecord, told: Told) -> None:
+        """Hand one to the client; ``told`` gets its error or None, in a later call.
+
+        Raises:
+            DeliveryError: The client itself refuses the record; ``told`` is not called.
+            AuthenticationError: as ``send``.
+        """
+
+        def delivered(error: ClientError | None, _: Message) -> None:
+            told(None if error is None else refused_record(record, error))
+
+        self._send_one(record, delivered)
 
     def flush(self) -> None:
         """Wait until everything sent is delivered.
@@ -101,36 +137,35 @@ class Sender:
         """What the producer reported."""
         return self._watch
 
-    def _send_one(self, record: OutRecord) -> None:
-        more: dict[str, Any] = {}
-        if record.partition is not None:
-            more["partition"] = record.partition
-        if record.timestamp_ms is not None:
-            more["timestamp"] = record.timestamp_ms
-        if record.headers:
-            more["headers"] = list(record.headers)
+    def _send_one(self, record: OutRecord, delivered: _Delivered) -> None:
+        more = _more(record)
         while True:
             try:
                 self._producer.produce(
                     record.topic,
                     record.value,
                     record.key,
-                    on_delivery=self._delivered,
+                    on_delivery=delivered,
                     **more,
                 )
             except BufferError:
                 self._producer.poll(_WAIT_S)
                 self._check()
             except KafkaException as error:
-                raise _refused(record, error.args[0]) from error
+                raise refused_record(record, error.args[0]) from error
             else:
-                return
+                break
+        self.last = record
+        self._sent += 1
+        if self._sent % _POLL_EVERY == 0:
+            self._producer.poll(0)
+            self._check()
 
     def _delivered(self, error: ClientError | None, message: Message) -> None:
         if error is None:
             return
         record = OutRecord(message.topic() or "", message.key(), message.value())
-        failed = _refused(record, error)
+        failed = refused_record(record, error)
         former = self._failed
         # A broker refuses a batch of records as a whole: the largest one is at fault.
         if former is None or (failed.code, -failed.size) < (former.code, -former.size):
@@ -143,145 +178,47 @@ class Sender:
             raise self._failed
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Which part of which batch: ``index`` of ``parts``, of the sink's ``id``."""
-
-    id: str
-    txid: int
-    index: int
-    parts: int
-
-    @property
-    def name(self) -> str:
-        """The transactional id and the group that remembers the txid."""
-        return f"kafka_tx.{self.id}.{self.index}"
+def _more(record: OutRecord) -> dict[str, Any]:
+    more: dict[str, Any] = {}
+    if record.partition is not None:
+        more["partition"] = record.partition
+    if record.timestamp_ms is not None:
+        more["timestamp"] = record.timestamp_ms
+    if record.headers:
+        more["headers"] = list(record.headers)
+    return more
 
 
-class PartTransaction:
-    """One part, written once (executor).
-
-    1. ``init_transactions`` fences an older writer of the part and aborts what it left.
-    2. The txid committed last is read back. It is this one: the part is done, skip.
-    3. Records and the txid (as the offset of a group of the part) are committed as one.
-    4. An outcome that is not known is resolved by reading the txid again, with a new
-       producer, which fences the one in doubt.
-    """
-
-    def __init__(self, settings: Mapping[str, str], part: Part, marker: str) -> None:
-        self._settings = settings
-        self._part = part
-        self._marker = ClientPartition(marker, 0)
-
-    def write(self, records: Iterable[OutRecord]) -> bool:
-        """Write the records in one transaction; False if they were written before.
-
-        Raises:
-            OutOfOrderError: A later txid is committed, or the same one in another
-                number of parts.
-            DeliveryError, AuthenticationError, KafkaError: Nothing of it is visible.
-        """
-        with self._begun() as sender:
-            if self._is_done():
-                return False
-            client = sender.client
-            client.begin_transaction()
-            try:
-                sender.send(records)
-                self._mark(client)
-            except BaseException:
-                self._abort(client)
-                raise
-            return self._committed(sender)
-
-    @contextmanager
-    def _begun(self) -> Iterator[Sender]:
-        settings = {
-            "transaction.timeout.ms": "120000",  # not below the delivery time-out
-            **self._settings,
-            "transactional.id": self._part.name,
-        }
-        with Sender(settings) as sender:
-            try:
-                sender.client.init_transactions(60)
-            except KafkaException as error:
-                sender.watch.raise_refusal()
-                what = f"opening transaction {self._part.name}"
-                raise translated(error.args[0], what, sender.watch) from error
-            yield sender
-
-    def _is_done(self) -> bool:
-        with self._group() as consumer:
-            found = consumer.committed([self._marker], timeout=30)[0]
-        if found.error is not None or found.offset < 0:
-            return False
-        part, parts = self._part, int(found.metadata or self._part.parts)
-        same = found.offset == part.txid
-        if found.offset > part.txid or (same and parts != part.parts):
-            raise OutOfOrderError(
-                f"part {part.index} of txid {part.txid} of sink '{part.id}' comes after"
-                f" txid {found.offset} in {parts} parts. A sink writes each txid once,"
-                f" in order, always in the same number of parts (now {part.parts}).",
-                id=part.id,
-                txid=part.txid,
-                committed=found.offset,
-            )
-        return bool(same)
-
-    def _mark(self, client: Producer) -> None:
-        marker = ClientPartition(
-            self._marker.topic, 0, self._part.txid, metadata=str(self._part.parts)
-        )
-        with self._group() as consumer:
-            group = consumer.consumer_group_metadata()
-            client.send_offsets_to_transaction([marker], group, 30)
-
-    def _committed(self, sender: Sender) -> bool:
-        try:
-            sender.client.commit_transaction(60)
-        except KafkaException as error:
-            with self._begun():  # fences the transaction in doubt
-                if self._is_done():
-                    return True
-            what = f"committing txid {self._part.txid} of {self._part.name}"
-            raise translated(error.args[0], what, sender.watch) from error
-        return True
-
-    def _abort(self, client: Producer) -> None:
-        try:
-            client.purge()
-            client.abort_transaction(30)
-        except KafkaException:
-            return  # the next ``init_transactions`` aborts it
-
-    @contextmanager
-    def _group(self) -> Iterator[Consumer]:
-        settings = {
-            name: value
-            for name, value in self._settings.items()
-            if name.startswith(("bootstrap", "security", "sasl", "ssl"))
-        }
-        settings["group.id"] = self._part.name
-        watch = ErrorWatch(addresses(settings))
-        consumer = new_consumer(settings, watch)
-        try:
-            yield consumer
-        except KafkaException as error:
-            watch.raise_refusal()
-            what = f"reading the txid of {self._part.name}"
-            raise translated(error.args[0], what, watch) from error
-        finally:
-            consumer.close()
-
-
-def _refused(record: OutRecord, error: ClientError) -> DeliveryError:
-    size = len(record.key or b"") + len(record.value or b"")
-    key = "null" if record.key is None else repr(record.key[:100])
+def refused_record(record: OutRecord, error: ClientError) -> DeliveryError:
+    """The error of one record, for the client's; it may be retried if a broker died."""
     return DeliveryError(
-        f"a record for topic '{record.topic}' with key {key} and {size} bytes was not"
-        f" written: {error.str()}",
+        f"{described(record)} was not written: {error.str()}{_advice(error)}",
         topic=record.topic,
         key=record.key,
-        size=size,
+        size=_size(record),
         code=error.name(),
+        retryable=is_unreachable(error) or error.code() in _PASSING,
     )
+
+
+def described(record: OutRecord) -> str:
+    """A record for the text of an error: its topic, its key and its size."""
+    key = "null" if record.key is None else repr(record.key[:100])
+    size = _size(record)
+    return f"a record for topic '{record.topic}' with key {key} and {size} bytes"
+
+
+def _size(record: OutRecord) -> int:
+    return len(record.key or b"") + len(record.value or b"")
+
+
+def _advice(error: ClientError) -> str:
+    if error.code() == ClientError.MSG_SIZE_TOO_LARGE:
+        return (
+            ". Raise 'kafka.max.request.size' here and 'max.message.bytes' of the topic"
+        )
+    if is_absent(error):
+        return ". Create the topic; without permission to describe it, it looks so too"
+    if is_refused(error):
+        return ". Grant the user WRITE and DESCRIBE on the topic (ACLs)"
+    return ""

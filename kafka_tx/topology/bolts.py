@@ -111,8 +111,8 @@ class RichCollector(Protocol):
         """This bolt is done with the row. A second ack or fail of it is ignored."""
         ...
 
-    def fail(self, row: Row) -> None:
-        """The records behind the row are to be replayed."""
+    def fail(self, row: Row, reason: str = "failed by the bolt") -> None:
+        """The records behind the row are to be replayed; dead letters tell why."""
         ...
 
 
@@ -129,6 +129,11 @@ class Bolt:
 
     committer: ClassVar[bool] = False
     """True for a batch bolt whose ``finish_batch`` belongs to the commit phase."""
+
+    @property
+    def is_vectorised(self) -> bool:
+        """False: ``execute`` is given rows although there is ``execute_arrow``."""
+        return True
 
     def cleanup(self) -> None:
         """Release what was opened; called once, also after a failure.
@@ -238,7 +243,7 @@ class DataFrameBolt(Bolt):
 
 def reads_arrow(bolt: Bolt) -> bool:
     """Whether the bolt overrides ``execute_arrow`` and so never sees single rows."""
-    return _overrides(bolt, "execute_arrow")
+    return bolt.is_vectorised and _overrides(bolt, "execute_arrow")
 
 
 def does_something(bolt: Bolt) -> bool:

@@ -179,12 +179,17 @@ def _bolt_component(draft: Draft, legal: Iterable[Kind], dumps: Dumps) -> Compon
 
 
 def _kind_of(bolt: Bolt, draft: Draft, legal: Iterable[Kind]) -> Kind:
-    kind = next((k for base, k in _KINDS.items() if isinstance(bolt, base)), None)
-    if kind is None:
+    kinds = [k for base, k in _KINDS.items() if isinstance(bolt, base)]
+    if not kinds:
         raise ConfigError(
             f"{type(bolt).__name__} is none of {_names(_KINDS.values())}."
         )
+    kind = next((k for k in kinds if k in legal), kinds[0])
     if draft.as_committer or bolt.committer:
+        if Kind.COMMITTER not in legal:
+            raise ConfigError(
+                f"a committer cannot be used in this topology; legal: {_names(legal)}."
+            )
         if kind is not Kind.BATCH:
             raise ConfigError(
                 f"a committer must be a batch bolt, and {type(bolt).__name__} is a"

@@ -211,7 +211,7 @@ class RichRecordCell:
         known = self._open.get(id(row))
         return None if known is None else known[1]
 
-    def _end(self, row: Row, acked: bool, reason: str = "failed by the bolt") -> None:
+    def _end(self, row: Row, acked: bool, reason: str) -> None:
         known = self._open.pop(id(row), None)
         if known is None:
             return

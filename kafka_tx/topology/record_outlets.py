@@ -128,7 +128,7 @@ class RichOutlet:
         component: Whose.
         wanted: The streams that anybody reads.
         roots_of: The roots of a row the bolt was given and did not end yet, else None.
-        end: Called with a row that the bolt acked (True) or failed (False).
+        end: Called with a row that the bolt acked (True) or failed (False), and why.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class RichOutlet:
         component: Component,
         wanted: Collection[str],
         roots_of: Callable[[Row], Roots | None],
-        end: Callable[[Row, bool], None],
+        end: Callable[[Row, bool, str], None],
     ) -> None:
         self._name = component.name
         self._outlet = Outlet(component, wanted)
@@ -163,11 +163,11 @@ class RichOutlet:
 
     def ack(self, row: Row) -> None:
         """See ``RichCollector``."""
-        self._end(row, True)
+        self._end(row, True, "")
 
-    def fail(self, row: Row) -> None:
+    def fail(self, row: Row, reason: str = "failed by the bolt") -> None:
         """See ``RichCollector``."""
-        self._end(row, False)
+        self._end(row, False, reason)
 
     def _anchor(self, row: Row) -> Roots:
         roots = self._roots_of(row)

@@ -146,7 +146,7 @@ def rich():
         COMPONENT,
         {"default"},
         lambda row: roots.get(id(row)),
-        lambda row, acked: ended.append((row, acked)),
+        lambda *told: ended.append(told),
     )
     return outlet, rows, ended
 
@@ -176,6 +176,6 @@ def test_acks_and_fails_are_passed_on(rich):
     outlet, rows, ended = rich
 
     outlet.ack(rows[0])
-    outlet.fail(rows[1])
+    outlet.fail(rows[1], "too large")
 
-    assert ended == [(rows[0], True), (rows[1], False)]
+    assert ended == [(rows[0], True, ""), (rows[1], False, "too large")]
