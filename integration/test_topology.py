@@ -36,7 +36,7 @@ def test_failures_in_every_component_and_lost_workers_count_nothing_twice(
     name = topic(PARTITIONS)
     ends = topologies.even(produce, name, RECORDS)
     url = topologies.store_url(store, request, tmp_path)
-    trouble = Trouble(str(tmp_path), failing=0.1, kills=2)
+    trouble = Trouble(str(tmp_path), failing=0.04, kills=2)
     leftovers = Leftovers(spark)
 
     handle = topologies.run_tally(
@@ -61,7 +61,7 @@ def test_records_that_are_gone_stop_a_transactional_replay_and_say_which(
     produce(name, ["v"] * 300, partition=0)
     store = f"sqlite:///{tmp_path}/state.db"
     sink = str(tmp_path / "sink.db")
-    failing = Trouble(str(tmp_path), failing=1.0)
+    failing = Trouble(str(tmp_path), failing=1.0, only="pass")
     built = topology_job.topology(
         kafka.bootstrap_servers, name, "transactional", sink, failing
     )

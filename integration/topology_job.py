@@ -52,6 +52,7 @@ class Trouble:
         place: A directory that every process sees.
         failing: Probability that a component of an attempt raises FailedException; each
             one does at least once.
+        only: The one component that fails; else all of them do.
         kills: How many Python workers kill themselves, at most, in the whole run.
         point: Where the process that reaches it waits to be killed.
         txid: From which batch on.
@@ -59,6 +60,7 @@ class Trouble:
 
     place: str
     failing: float = 0.0
+    only: str = ""
     kills: int = 0
     point: str = ""
     txid: int = 1
@@ -74,6 +76,8 @@ class Trouble:
 
     def fail(self, component: str, attempt: Any) -> None:
         """Perhaps fail: surely once in the whole run, where it may fail at all."""
+        if self.only not in ("", component):
+            return
         chance = random.Random(f"{component} {attempt}").random()
         if chance < self.failing or (
             self.failing > 0
