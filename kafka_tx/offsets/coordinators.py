@@ -1,18 +1,19 @@
 """Partition coordinators: who owns which partition, and the managers that go with it.
 
-One implementation for all: where partitions are looked up is a function that the edges
-pass in (brokers, ZooKeeper), or a fixed map.
+Where partitions are looked up is a ``Discovery`` that the edges pass in (brokers,
+ZooKeeper), or a fixed map.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import Broker, TopicDescription, TopicPartition
+from kafka_tx.model import Broker, TopicPartition
 from kafka_tx.offsets.assignment import Ownership, assign
+from kafka_tx.offsets.discovery import Discovery, Found
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.protocols import Clock
 
@@ -21,6 +22,15 @@ _log = logging.getLogger(__name__)
 
 class ManagerSource(Protocol):
     """Opens and closes the partition managers of a coordinator (driver)."""
+
+    def prepare(self, partitions: Iterable[TopicPartition]) -> None:
+        """Ask for all that is needed to open these, at once.
+
+        Called on the thread of ``look``, never while another call is under way; may
+        take as long as brokers and store do. After a retryable error nothing is opened
+        before the next look; any other one goes up.
+        """
+        ...
 
     def open(
         self, partition: TopicPartition, leader: Broker | None, *, is_new: bool
@@ -51,6 +61,20 @@ class _Managed:
         self._managers: dict[TopicPartition, PartitionManager] = {}
         self.new: set[TopicPartition] = set()  # not opened yet
 
+    def prepare(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Have the opening of these prepared; False when it must wait."""
+        missing = sorted(p for p in partitions if p not in self._managers)
+        if self._source is None or not missing:
+            return True
+        try:
+            self._source.prepare(missing)
+        except KafkaTxError as error:
+            if not error.retryable:
+                raise
+            _log.warning("%s cannot be opened yet: %s", _names(missing), error)
+            return False
+        return True
+
     def get(self, partition: TopicPartition) -> PartitionManager | None:
         return self._managers.get(partition)
 
@@ -78,13 +102,19 @@ class _Managed:
         self._managers[partition] = manager
         self.new.discard(partition)
 
+    def is_missing(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether one of these should have a manager and has none."""
+        return self._source is not None and any(
+            partition not in self._managers for partition in partitions
+        )
+
     def close_all(self) -> None:
         for partition in sorted(self._managers):
             self.close(partition)
 
 
 class StaticCoordinator:
-    """Fixed partitions with fixed leaders; a refresh opens what could not be opened.
+    """Fixed partitions with fixed leaders; a look opens what could not be opened.
 
     Raises:
         ConfigError: ``task_index`` is not within ``0 … total_tasks - 1``.
@@ -107,16 +137,33 @@ class StaticCoordinator:
         self._managed = _Managed(managers)
         self.refresh()
 
+    @property
+    def partitions(self) -> Sequence[TopicPartition]:
+        """This task's partitions, in assignment order."""
+        return self._mine
+
     def my_managed_partitions(self) -> Sequence[TopicPartition]:
         """This task's partitions, in assignment order."""
         return self._mine
+
+    def is_due(self) -> bool:
+        """Whether something could not be opened yet."""
+        return self._managed.is_missing(self._mine)
 
     def manager(self, partition: TopicPartition) -> PartitionManager | None:
         """Its manager; None when it is not this task's, or cannot be opened yet."""
         return self._managed.get(partition)
 
+    def look(self) -> Callable[[], None]:
+        """There is nothing to see, but a store may answer by now; see ``refresh``."""
+        is_prepared = self._managed.prepare(self._mine)
+        return self._open_all if is_prepared else _nothing
+
     def refresh(self) -> None:
-        """Look again: there is nothing to see, but a store may answer by now."""
+        """Open what could not be opened."""
+        self.look()()
+
+    def _open_all(self) -> None:
         for partition in self._mine:
             self._managed.open(partition, self._leaders[partition])
 
@@ -126,17 +173,18 @@ class StaticCoordinator:
 
 
 class RefreshingCoordinator:
-    """Partitions as ``describe`` tells them, looked at again from time to time.
+    """Partitions as they are discovered, looked at again from time to time.
 
     When only the leader moves, a partition's manager stays, with all that is pending.
     Managers of partitions that are gone are closed (= committed) before new ones are
-    opened. A look that fails changes nothing. Driver only, one thread.
+    opened. A look that fails changes nothing. Driver only, one thread; it may have
+    ``look`` called on another one, so that it need not wait for brokers.
 
     Source: Storm, ZkCoordinator (deviates: keyed by topic and partition alone; an
     answer may be empty or old).
 
     Args:
-        describe: Asks for the topics that exist now; absent ones are left out.
+        discovery: Asks for the partitions that exist now.
         task_index: This task, from 0.
         total_tasks: All tasks of the spout.
         refresh_interval_ms: How old an answer may be when partitions are asked for.
@@ -150,7 +198,7 @@ class RefreshingCoordinator:
 
     def __init__(
         self,
-        describe: Callable[[], Mapping[str, TopicDescription]],
+        discovery: Discovery,
         task_index: int,
         total_tasks: int,
         *,
@@ -159,7 +207,8 @@ class RefreshingCoordinator:
         managers: ManagerSource | None = None,
         gone_after: int = 3,
     ) -> None:
-        self._describe = describe
+        self._discovery = discovery
+        self._task = (task_index, total_tasks)
         self._interval_ms = refresh_interval_ms
         self._clock = clock
         self._ownership = Ownership(task_index, total_tasks, gone_after=gone_after)
@@ -167,17 +216,26 @@ class RefreshingCoordinator:
         self._looked_ms: int | None = None
         self._warned: str | None = None
 
+    @property
+    def partitions(self) -> Sequence[TopicPartition]:
+        """This task's partitions as last seen, in assignment order."""
+        return self._ownership.partitions
+
     def my_managed_partitions(self) -> Sequence[TopicPartition]:
         """This task's partitions, in assignment order; looks first when it is time.
 
         Raises:
-            KafkaTxError: What ``describe`` or the managers raise and ``refresh`` does
-                not swallow.
+            KafkaTxError: as ``refresh``.
         """
-        now_ms = self._clock.monotonic_ms()
-        if self._looked_ms is None or now_ms - self._looked_ms >= self._interval_ms:
+        if self.is_due():
             self.refresh()
         return self._ownership.partitions
+
+    def is_due(self) -> bool:
+        """Whether the last answer is as old as it may be."""
+        if self._looked_ms is None:
+            return True
+        return self._clock.monotonic_ms() - self._looked_ms >= self._interval_ms
 
     def manager(self, partition: TopicPartition) -> PartitionManager | None:
         """Its manager; None when it is not this task's, or cannot be opened yet."""
@@ -190,26 +248,44 @@ class RefreshingCoordinator:
     def refresh(self) -> None:
         """Look now: also called when a fetch failed, since a leader may have moved.
 
-        A retryable error of ``describe`` is logged and changes nothing, except in the
-        very first look.
+        A retryable error of the look is logged and changes nothing, except in the very
+        first look.
 
         Raises:
-            KafkaTxError: Any other error of ``describe`` or the managers.
+            KafkaTxError: Any other error of the look or the managers.
         """
-        is_first = self._looked_ms is None
-        try:
-            answer = self._describe()
-        except KafkaTxError as error:
-            if is_first or not error.retryable:
-                raise
-            self._looked_ms = self._clock.monotonic_ms()
-            _log.warning("partitions stay as they were: %s", error)
-            return
-        self._looked_ms = self._clock.monotonic_ms()
-        self._apply(answer)
+        self.look()()
 
-    def _apply(self, answer: Mapping[str, TopicDescription]) -> None:
-        change = self._ownership.refresh(answer)
+    def look(self) -> Callable[[], None]:
+        """The part of ``refresh`` that waits for others; changes nothing here.
+
+        May be called on another thread, one call at a time.
+
+        Returns:
+            The part that takes the answer in: for the coordinator's thread, before the
+            next look.
+
+        Raises:
+            KafkaTxError: as ``refresh``.
+        """
+        try:
+            found = self._discovery.look()
+        except KafkaTxError as error:
+            if self._looked_ms is None or not error.retryable:
+                raise
+            _log.warning("partitions stay as they were: %s", error)
+            return self._looked
+        is_led = (p for p in found.partitions if found.leader(p))
+        share = assign(is_led, *self._task).partitions
+        is_prepared = self._managed.prepare({*share, *self._ownership.partitions})
+        return lambda: self._take(found, may_open=is_prepared)
+
+    def _looked(self) -> None:
+        self._looked_ms = self._clock.monotonic_ms()
+
+    def _take(self, found: Found, *, may_open: bool) -> None:
+        self._looked()
+        change = self._ownership.refresh(found.topics)
         if change.lost or change.gained:
             _log.info("lost %s, gained %s", _names(change.lost), _names(change.gained))
         if change.warning and change.warning != self._warned:
@@ -224,12 +300,16 @@ class RefreshingCoordinator:
                 manager.leader = self._ownership.leader(partition)
                 if partition in change.recreated:
                     manager.topic_recreated()
-        for partition in self._ownership.partitions:
+        for partition in self._ownership.partitions if may_open else ():
             self._managed.open(partition, self._ownership.leader(partition))
 
     def close(self) -> None:
         """Close (= commit) every manager."""
         self._managed.close_all()
+
+
+def _nothing() -> None:
+    """There is nothing to take in."""
 
 
 def _names(partitions: Sequence[TopicPartition]) -> str:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kafka_tx.model import Assigned, Subscription, TopicDescription, TopicPartition
+from kafka_tx.model import (
+    Assigned,
+    Broker,
+    Subscription,
+    TopicDescription,
+    TopicPartition,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,11 @@ class Found:
         """Whether the answer names the partition, with or without a leader."""
         topic = self.topics.get(partition.topic)
         return topic is not None and partition.partition in topic.leaders
+
+    def leader(self, partition: TopicPartition) -> Broker | None:
+        """Who leads it, if the answer says so."""
+        topic = self.topics.get(partition.topic)
+        return None if topic is None else topic.leaders.get(partition.partition)
 
     def topic_ids(self) -> dict[str, str]:
         """Ids of the topics whose broker tells them."""

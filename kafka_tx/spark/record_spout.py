@@ -11,6 +11,7 @@ from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import Assigned, Broker, Earliest, TopicPartition
 from kafka_tx.offsets.coordinators import RefreshingCoordinator, StaticCoordinator
+from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.spark.dead_letters import DeadLetters
 from kafka_tx.spark.offset_keeper import OffsetKeeper
@@ -135,14 +136,13 @@ class KafkaSpout:
         share = (config.task_index, config.total_tasks)
         if isinstance(hosts, StaticHosts):
             leaders = hosts.leaders(config.topic)
-            managers.expect(leaders)
             return StaticCoordinator(leaders, *share, managers), view.close
         look, close = view.topics, view.close
         if isinstance(hosts, ZkHosts):
             registered = assembly.zookeeper_topics(hosts)
             look, close = registered.topics, registered.close
         coordinator = RefreshingCoordinator(
-            lambda: managers.expecting(look(config.subscription)),
+            Discovery(look, config.subscription),
             *share,
             refresh_interval_ms=config.refresh_interval_ms,
             clock=clock,

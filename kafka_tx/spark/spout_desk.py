@@ -28,7 +28,7 @@ BUSY_LOOK_MS = 1_000
 """The same while there is."""
 
 REFRESH_MS = 1_000
-"""Least time between two looks at the leaders because something failed."""
+"""Least time between two looks for partitions and leaders."""
 
 HOLD_MS = 500
 """How long a partition rests whose fetch failed."""
@@ -51,6 +51,7 @@ class SpoutDesk:
         self.parts = parts
         self._post = post
         self._looker = SerialWorker(f"kafka-tx {parts.name} looks")
+        self._refresher = SerialWorker(f"kafka-tx {parts.name} partitions")
         self._turns = RoundRobin()
         self._settled = SettledBounds()
         self._timer = CommitTimer(parts.commit_interval_ms, parts.clock.now_ms())
@@ -59,7 +60,7 @@ class SpoutDesk:
         self._crowded: set[PartitionManager] = set()
         self._looked_ms: int | None = None
         self._refreshed_ms: int | None = None
-        self._is_looking = False
+        self._is_looking = self._is_refreshing = False
         self._is_storing = False
         self._had_nothing = True
         self.looks = 0
@@ -73,7 +74,7 @@ class SpoutDesk:
     def managers(self) -> list[PartitionManager]:
         """Of the partitions that are open, in assignment order."""
         coordinator = self.parts.coordinator
-        found = map(coordinator.manager, coordinator.my_managed_partitions())
+        found = map(coordinator.manager, coordinator.partitions)
         return [manager for manager in found if manager is not None]
 
     @property
@@ -87,13 +88,38 @@ class SpoutDesk:
         self._held_until[partition] = now_ms + HOLD_MS
         self._refresh()
 
+    def refresh_if_due(self) -> None:
+        """Look for partitions and leaders again, if it is time."""
+        if self.parts.coordinator.is_due():
+            self._refresh()
+
     def _refresh(self) -> None:
-        """Look at the leaders again, but not all the time."""
+        """Look for partitions and leaders again, but not all the time."""
         now_ms = self.parts.clock.monotonic_ms()
         last_ms = self._refreshed_ms
-        if last_ms is None or now_ms - last_ms >= REFRESH_MS:
-            self.parts.coordinator.refresh()
-            self._refreshed_ms = self.parts.clock.monotonic_ms()
+        if self._is_refreshing or (
+            last_ms is not None and now_ms - last_ms < REFRESH_MS
+        ):
+            return
+        self._is_refreshing = True
+        coordinator = self.parts.coordinator
+
+        def look() -> None:
+            answer: Callable[[], None] | BaseException
+            try:
+                answer = coordinator.look()
+            except BaseException as error:  # noqa: BLE001 - raised on the loop's thread
+                answer = error
+            self._post(lambda: self._refreshed(answer))
+
+        self._refresher.submit(look)
+
+    def _refreshed(self, answer: Callable[[], None] | BaseException) -> None:
+        self._is_refreshing = False
+        self._refreshed_ms = self.parts.clock.monotonic_ms()
+        if isinstance(answer, BaseException):
+            raise answer
+        answer()
 
     # --- looks ---
 
@@ -214,12 +240,15 @@ class SpoutDesk:
     @property
     def is_idle(self) -> bool:
         """Everything seen is completed, and the store has it."""
-        return not self._is_storing and all(
+        managers = self.managers
+        if self._is_storing or len(managers) < len(self.parts.coordinator.partitions):
+            return False
+        return all(
             manager.pending == 0
             and manager.topic_partition in self._bounds
             and manager.emitted_to >= self._bounds[manager.topic_partition].end
             and manager.next_to_commit() is None
-            for manager in self.managers
+            for manager in managers
         )
 
     @property
@@ -243,5 +272,6 @@ class SpoutDesk:
 
     def close(self, timeout_s: float) -> bool:
         """Commit what is completed and release everything; False if that hangs."""
-        is_free = self._looker.close(timeout_s)
-        return self.parts.release(timeout_s) and is_free
+        workers = (self._looker, self._refresher)
+        are_free = [worker.close(timeout_s) for worker in workers]
+        return self.parts.release(timeout_s) and all(are_free)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from kafka_tx.errors import BrokerUnavailableError
@@ -13,7 +13,6 @@ from kafka_tx.model import (
     CommittedOffset,
     Earliest,
     LogBounds,
-    TopicDescription,
     TopicPartition,
     Unavailable,
 )
@@ -43,9 +42,10 @@ class _Found:
 
 
 class SpoutManagers:
-    """A coordinator's ``ManagerSource`` (driver, the topology's thread).
+    """A coordinator's ``ManagerSource`` (driver).
 
-    What partitions need is asked for all of them at once, before the first is opened.
+    What partitions need is asked for all of them at once, before the first is opened,
+    and apart from that: the topology's thread does not wait for it.
     """
 
     def __init__(
@@ -61,21 +61,17 @@ class SpoutManagers:
         self._cluster = cluster
         self._keeper = keeper
         self._meter = meter
-        self._expected: set[TopicPartition] = set()
         self._found: dict[TopicPartition, _Found] = {}
-        self._open: set[TopicPartition] = set()
 
-    def expect(self, partitions: Iterable[TopicPartition]) -> None:
-        """These may be opened soon: look them up together with the first."""
-        self._expected = set(partitions) - self._open
+    def prepare(self, partitions: Iterable[TopicPartition]) -> None:
+        """See ``ManagerSource``.
+
+        Raises:
+            StateError: The stored offsets cannot be had.
+            BrokerUnavailableError: The logs cannot be looked at now.
+        """
         self._found = {}
-
-    def expecting(
-        self, topics: Mapping[str, TopicDescription]
-    ) -> Mapping[str, TopicDescription]:
-        """Expect all partitions of an answer; returns the answer."""
-        self.expect(p for topic in topics.values() for p in topic.partitions)
-        return topics
+        self._found = self._look_up(set(partitions))
 
     def open(
         self, partition: TopicPartition, leader: Broker | None, *, is_new: bool
@@ -85,12 +81,11 @@ class SpoutManagers:
         Raises:
             OffsetOutOfRangeError: The start is not in the log, and the policy is to
                 fail.
-            StateError: The stored offset cannot be had.
-            BrokerUnavailableError: The log cannot be looked at now.
+            BrokerUnavailableError: The log could not be looked at.
         """
-        if partition not in self._found:
-            self._look_up(self._expected | {partition})
-        found = self._found.pop(partition)
+        found = self._found.pop(partition, None)
+        if found is None:
+            raise BrokerUnavailableError(f"{partition} was not looked up yet")
         for answer in (found.bounds, found.position):
             if isinstance(answer, Unavailable):
                 raise BrokerUnavailableError(f"{partition}: {answer.reason}")
@@ -114,7 +109,6 @@ class SpoutManagers:
                 partition=str(partition.partition),
                 reason=SKIP_REASONS[reason],
             )
-        self._open.add(partition)
         return PartitionManager(
             partition,
             self._rules,
@@ -123,8 +117,7 @@ class SpoutManagers:
             leader=leader,
         )
 
-    def _look_up(self, partitions: set[TopicPartition]) -> None:
-        self._expected = set()
+    def _look_up(self, partitions: set[TopicPartition]) -> dict[TopicPartition, _Found]:
         stored = self._keeper.load(partitions)
         bounds = self._cluster.bounds(partitions)
         positions: dict[TopicPartition, int | Unavailable | None]
@@ -137,14 +130,13 @@ class SpoutManagers:
             wanted = dict.fromkeys(partitions, self._start.position)
             positions = self._cluster.offsets(wanted)
         nothing = Unavailable("the brokers did not tell")
-        self._found = {
+        return {
             p: _Found(stored.get(p), bounds.get(p, nothing), positions.get(p, nothing))
             for p in partitions
         }
 
     def close(self, manager: PartitionManager) -> None:
         """Commit what is completed; see ``ManagerSource``."""
-        self._open.discard(manager.topic_partition)
         offset = manager.next_to_commit()
         if offset is not None:
             self._keeper.store_now({manager: offset})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,19 @@ logger = logging.getLogger(__name__)
 
 class ManagingCoordinator(PartitionCoordinator, Protocol):
     """A partition coordinator that keeps managers."""
+
+    @property
+    def partitions(self) -> Sequence[TopicPartition]:
+        """Its task's, as last seen, in assignment order."""
+        ...
+
+    def is_due(self) -> bool:
+        """Whether to look again."""
+        ...
+
+    def look(self) -> Callable[[], None]:
+        """Look (any thread); returns what takes the answer in (the topology's)."""
+        ...
 
     def manager(self, partition: TopicPartition) -> PartitionManager | None:
         """Of one of its partitions."""

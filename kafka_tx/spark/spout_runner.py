@@ -151,6 +151,7 @@ class SpoutRunner:
         self._expire()
         for desk in self.desks.values():
             if not self._is_stopping:
+                desk.refresh_if_due()
                 desk.look_if_due()
             desk.commit_if_due(at_once=bool(self._waiters) and desk.is_completed)
         self._answers.write_again()

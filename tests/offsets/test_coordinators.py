@@ -11,6 +11,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition, Topics
 from kafka_tx.offsets.coordinators import RefreshingCoordinator, StaticCoordinator
+from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.protocols import PartitionCoordinator
@@ -29,8 +30,15 @@ class Managers:
 
     def __init__(self):
         self.events = []
+        self.preparing: Exception | None = None
+        self.prepared: list[list[TopicPartition]] = []
         self.opening: dict[TopicPartition, Exception] = {}
         self.closing: dict[TopicPartition, Exception] = {}
+
+    def prepare(self, partitions):
+        self.prepared.append(list(partitions))
+        if self.preparing:
+            raise self.preparing
 
     def open(self, partition, leader, *, is_new):
         if partition in self.opening:
@@ -56,7 +64,7 @@ class Cluster:
         self.failure: Exception | None = None
         self.looks = 0
         self.coordinator = RefreshingCoordinator(
-            self.describe,
+            Discovery(self.describe, Topics(("clicks", "orders"))),
             task,
             total,
             refresh_interval_ms=INTERVAL_MS,
@@ -64,11 +72,11 @@ class Cluster:
             managers=self.managers,
         )
 
-    def describe(self):
+    def describe(self, wanted):
         self.looks += 1
         if self.failure:
             raise self.failure
-        return self.log.topics(Topics(("clicks", "orders")))
+        return self.log.topics(wanted)
 
     def partitions(self):
         return list(self.coordinator.my_managed_partitions())
@@ -238,7 +246,7 @@ def test_what_was_lost_and_gained_is_logged(caplog):
 def test_discovery_needs_no_managers():
     log = MemoryLog({"orders": 1})
     coordinator: PartitionCoordinator = RefreshingCoordinator(
-        lambda: log.topics(Topics(("orders",))),
+        Discovery(log.topics, Topics(("orders",))),
         0,
         1,
         refresh_interval_ms=INTERVAL_MS,
@@ -246,6 +254,59 @@ def test_discovery_needs_no_managers():
     )
 
     assert list(coordinator.my_managed_partitions()) == orders(0)
+
+
+def test_a_look_changes_nothing_before_its_answer_is_taken_in(cluster):
+    cluster.log.add_partitions("orders", 3)
+
+    take = cluster.coordinator.look()
+
+    assert list(cluster.coordinator.partitions) == orders(0, 1)
+    assert cluster.managers.events == []
+    take()
+    assert list(cluster.coordinator.partitions) == orders(0, 1, 2)
+    assert cluster.managers.events == ["open orders-2 new"]
+
+
+def test_all_that_will_be_opened_is_prepared_together_and_no_more():
+    cluster = Cluster(task=0, total=2, orders=5)
+
+    cluster.coordinator.refresh()
+    cluster.coordinator.refresh()
+
+    assert cluster.managers.prepared == [orders(0, 2, 4)]
+
+
+def test_what_cannot_be_prepared_is_opened_by_a_later_look(caplog):
+    cluster = Cluster(orders=2)
+    cluster.managers.preparing = StateUnavailableError("no answer")
+    cluster.coordinator.refresh()
+    assert cluster.managers.events == []
+    assert "orders-0, orders-1 cannot be opened yet" in caplog.text
+    cluster.managers.preparing = None
+
+    cluster.coordinator.refresh()
+
+    assert cluster.managers.events == ["open orders-0", "open orders-1"]
+
+
+def test_what_must_not_be_prepared_is_an_error():
+    cluster = Cluster(orders=2)
+    cluster.managers.preparing = FencedError("a newer owner")
+
+    with pytest.raises(FencedError):
+        cluster.coordinator.look()
+
+
+def test_it_is_due_when_the_answer_is_old():
+    cluster = Cluster(orders=1)
+    assert cluster.coordinator.is_due()
+    cluster.partitions()
+    assert not cluster.coordinator.is_due()
+
+    cluster.clock.advance(INTERVAL_MS)
+
+    assert cluster.coordinator.is_due()
 
 
 # --- StaticCoordinator --------------------------------------------------------------
@@ -271,12 +332,14 @@ def test_a_refresh_of_fixed_partitions_opens_only_what_is_missing(caplog):
     managers = Managers()
     managers.opening[orders(0)[0]] = StateUnavailableError("no answer")
     leaders = dict.fromkeys(orders(0, 1), MEMORY_BROKER)
-    coordinator: PartitionCoordinator = StaticCoordinator(leaders, 0, 1, managers)
+    coordinator = StaticCoordinator(leaders, 0, 1, managers)
 
+    assert coordinator.is_due()
     managers.opening.clear()
     coordinator.refresh()
     coordinator.refresh()
 
+    assert not coordinator.is_due()
     assert managers.events == ["open orders-1", "open orders-0"]
 
 

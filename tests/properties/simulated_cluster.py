@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from kafka_tx.errors import BrokerUnavailableError, StateUnavailableError
 from kafka_tx.model import (
     Broker,
     CommittedOffset,
     LogBounds,
+    Subscription,
     TopicDescription,
     TopicPartition,
     TopicPattern,
@@ -100,7 +102,7 @@ class World:
             case _:
                 self.answer = fresh
 
-    def describe(self) -> dict[str, TopicDescription]:
+    def describe(self, _: Subscription) -> Mapping[str, TopicDescription]:
         if self.answer is None:
             raise BrokerUnavailableError("no broker answered")
         return self.answer

@@ -5,7 +5,7 @@ Everything takes one small step at a time, and the driver may die between any tw
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from kafka_tx.errors import (
@@ -20,8 +20,10 @@ from kafka_tx.model import (
     OffsetRange,
     Position,
     TopicPartition,
+    Topics,
 )
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
+from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.offsets.start import StartDecision, StartRules, choose_start
@@ -225,13 +227,16 @@ class Task:
     def __init__(self, spout: Spout, index: int, total: int) -> None:
         self.spout = spout
         self.coordinator = RefreshingCoordinator(
-            spout.world.describe,
+            Discovery(spout.world.describe, Topics(())),
             index,
             total,
             refresh_interval_ms=1_000,
             clock=spout.world.clock,
             managers=self,
         )
+
+    def prepare(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing is asked beforehand: each question may fail on its own."""
 
     def open(
         self, partition: TopicPartition, leader: Broker | None, *, is_new: bool

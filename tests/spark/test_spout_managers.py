@@ -13,7 +13,6 @@ from kafka_tx.model import (
     Latest,
     LogBounds,
     TopicPartition,
-    Topics,
 )
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.offsets.start import StartRules
@@ -23,7 +22,6 @@ from kafka_tx.testing import MEMORY_BROKER, MemoryLog
 from kafka_tx.transactions.memory import MemoryOffsetStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-TOPICS = Topics(("t",))
 
 
 class Offsets(MemoryOffsetStore):
@@ -73,11 +71,11 @@ def registry():
 def managers(log, store, registry):
     keepers = []
 
-    def make(**start):
+    def make(prepared=(P0, P1), **start):
         keepers.append(OffsetKeeper("job", store, registry, SystemClock()))
         rules = PartitionRules(topology_id=start.get("topology_id", ""))
         made = SpoutManagers(rules, StartRules(**start), log, keepers[-1], registry)
-        made.expecting(log.topics(TOPICS))
+        made.prepare(prepared)
         return made
 
     yield make
@@ -85,7 +83,7 @@ def managers(log, store, registry):
         assert keeper.close(5)
 
 
-def test_all_partitions_of_an_answer_are_looked_up_at_once(managers, log, store):
+def test_all_partitions_are_looked_up_at_once(managers, log, store):
     made = managers()
 
     for partition in (P0, P1):
@@ -113,8 +111,8 @@ def test_a_start_time_is_looked_up(managers):
 
 
 def test_a_partition_that_appears_later_begins_at_its_beginning(managers, store):
-    made = managers(position=Latest())
     store.store({P1: CommittedOffset(3)})
+    made = managers(position=Latest())
 
     assert made.open(P0, None, is_new=True).emitted_to == 0
     assert made.open(P1, None, is_new=True).emitted_to == 3
@@ -145,7 +143,7 @@ def test_an_unreadable_record_is_an_error_and_no_reason_to_start_anew(managers, 
     store.is_broken = True
 
     with pytest.raises(StateCorruptedError):
-        managers().open(P0, None, is_new=False)
+        managers()
 
 
 def test_a_partition_without_a_leader_is_opened_later(managers, log):
@@ -155,7 +153,15 @@ def test_a_partition_without_a_leader_is_opened_later(managers, log):
         made.open(P0, None, is_new=False)
 
     log.set_leader(P0, MEMORY_BROKER)
+    made.prepare([P0])
     assert made.open(P0, MEMORY_BROKER, is_new=False).emitted_to == 0
+
+
+def test_what_was_not_looked_up_waits_for_the_next_look(managers):
+    made = managers(prepared=[P1])
+
+    with pytest.raises(BrokerUnavailableError, match="t-0 was not looked up"):
+        made.open(P0, None, is_new=False)
 
 
 def test_closing_stores_what_is_completed(managers, store):

@@ -24,6 +24,7 @@ from kafka_tx.errors import (
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import CommittedOffset, OffsetRange, TopicPartition, Topics
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
+from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.rules import PartitionRules
@@ -36,7 +37,7 @@ from kafka_tx.spark.spout_managers import SpoutManagers
 from kafka_tx.spark.spout_parts import DeskParts
 from kafka_tx.spark.spout_reads import ChunkRecords
 from kafka_tx.spark.spout_runner import SpoutRunner
-from kafka_tx.testing import MemoryLog
+from kafka_tx.testing import MEMORY_BROKER, MemoryLog
 from kafka_tx.topology.bolts import BasicBolt, RichBolt
 from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.local import LocalEngine
@@ -217,7 +218,7 @@ class Case:
             self.registry,
         )
         coordinator = RefreshingCoordinator(
-            lambda: managers.expecting(self.log.topics(Topics(("t",)))),
+            Discovery(lambda wanted: self.log.topics(wanted), Topics(("t",))),
             0,
             1,
             refresh_interval_ms=50,
@@ -569,3 +570,69 @@ def test_stopping_twice_is_harmless_and_leaves_no_error(case):
     assert handle.exception is None
     assert handle.await_termination(0)
     assert not handle.status.is_active
+
+
+class Hanging:
+    """Holds a function up until it is let go."""
+
+    def __init__(self, function):
+        self._function = function
+        self.is_held, self.may_go = threading.Event(), threading.Event()
+
+    def __call__(self, *given):
+        self.is_held.set()
+        assert self.may_go.wait(WITHIN_S)
+        return self._function(*given)
+
+
+def test_a_look_for_partitions_that_hangs_holds_up_no_record_and_no_commit(case):
+    handle = case.start()
+    hanging = case.log.topics = Hanging(case.log.topics)
+    assert hanging.is_held.wait(WITHIN_S)
+
+    everything = case.fill(50, 30)
+    tried.bad = {(P0, 3): 2}
+    assert handle.process_all_available(WITHIN_S)
+
+    assert not hanging.may_go.is_set()
+    assert set(tried.done) == everything
+    assert case.store.at(P0, P1) == [50, 30]
+    hanging.may_go.set()
+
+
+def test_a_store_that_hangs_for_a_new_partition_holds_up_no_record(case):
+    handle = case.start()
+    case.log.add_partitions("t", 3)
+    hanging = case.store.load = Hanging(case.store.load)
+    assert hanging.is_held.wait(WITHIN_S)
+
+    everything = case.fill(5, 5)
+    until(lambda: set(tried.done) == everything)
+    hanging.may_go.set()
+    case.log.append(TopicPartition("t", 2), b"v")
+    until(lambda: tried.done.total() == 11)
+
+    assert handle.process_all_available(WITHIN_S)
+
+
+def test_a_look_that_fails_for_good_ends_the_topology(case):
+    handle = case.start()
+
+    def refused(wanted):
+        raise AuthenticationError("wrong password")
+
+    case.log.topics = refused
+    with pytest.raises(AuthenticationError):
+        handle.await_termination(WITHIN_S)
+
+
+def test_it_is_not_idle_while_a_partition_cannot_be_opened(case):
+    case.fill(5)
+    case.log.set_leader(P1, None)
+    handle = case.start()
+    case.log.set_leader(P1, MEMORY_BROKER)
+    case.log.append(P1, b"v")
+
+    assert handle.process_all_available(WITHIN_S)
+
+    assert case.store.at(P0, P1) == [5, 1]
