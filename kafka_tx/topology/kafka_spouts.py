@@ -21,12 +21,12 @@ from kafka_tx.model import (
     TransactionAttempt,
     Unavailable,
 )
-from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.offsets.split import is_delayed
 from kafka_tx.offsets.start import StartRules
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
 from kafka_tx.topology.kafka_limits import BatchLimits, RecordSize, limited_ends
+from kafka_tx.topology.kafka_looks import Bounds, Looks
 from kafka_tx.topology.kafka_reading import KafkaEmitter, partition_of
 from kafka_tx.topology.kafka_starts import choose_starts
 from kafka_tx.topology.schemes import RawScheme, Scheme
@@ -95,7 +95,7 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
         """Offsets that committed batches gave up, by partition and reason."""
         self._batches = batches
         self._cluster = cluster
-        self._discovery = Discovery(cluster.topics, batches.subscription)
+        self._looks = Looks(cluster, batches.subscription, clock)
         self._reader = reader
         self._clock = clock
         self._policy = batches.out_of_range or self._usual_policy()
@@ -110,6 +110,8 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
         """Forget what was planned and read; keep what was learned and counted."""
         self._planned_to: dict[TopicPartition, int] = {}
         self._seen: dict[int, Mapping[str, Json]] = {}
+        self._looks.forget()
+        self._planned_txid = 0
         self._look_at_ms = self._refresh_at_ms = 0
         self._last_batch_ms: int | None = None
 
@@ -124,6 +126,8 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
         if not self._planned_to:
             return True
         now_ms = self._clock.monotonic_ms()
+        if self._has_a_full_batch(self._looks.kept_bounds()):
+            return True
         if now_ms < self._look_at_ms:
             return False
         try:
@@ -135,8 +139,17 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
         self._look_at_ms = 0 if ready else now_ms + self._batches.poll_ms
         return ready
 
+    def _has_a_full_batch(self, seen: Bounds) -> bool:
+        """Whether a look now would not make the next batch any larger."""
+        left = sum(
+            max(bounds.end - self._planned_to.get(partition, bounds.end), 0)
+            for partition, bounds in seen.items()
+            if isinstance(bounds, LogBounds)
+        )
+        return left >= (self._batches.limits.max_records or 1)
+
     def _has_enough(self, now_ms: int) -> bool:
-        found = self._cluster.bounds(self._planned_to)
+        found = self._looks.fresh_bounds(self._planned_to)
         ends = {p: b.end for p, b in found.items() if isinstance(b, LogBounds)}
         if not any(end != self._planned_to[p] for p, end in ends.items()):
             return False
@@ -165,9 +178,21 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
             BrokerUnavailableError: No broker answers.
             AuthenticationError: Credentials, permission or TLS.
         """
-        found = self._discovery.look()
+        found = self._looks.found()
         self._topic_ids = found.topic_ids()
         return [str(partition) for partition in found.partitions]
+
+    def initialize_transaction(
+        self, txid: int, previous: Mapping[str, Json] | None
+    ) -> Mapping[str, Json]:
+        """See ``PartitionedTransactionalSpout``; a plan that is made again looks anew.
+
+        Raises: as ``partitions`` and ``offers``.
+        """
+        if txid <= self._planned_txid:
+            self._looks.forget()
+        self._planned_txid = txid
+        return super().initialize_transaction(txid, previous)
 
     def offers(
         self, lasts: Mapping[str, Json | None]
@@ -183,8 +208,12 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
             AuthenticationError: Credentials, permission or TLS.
         """
         by_partition = {partition_of(name): last for name, last in lasts.items()}
-        bounds = self._cluster.bounds(by_partition)
-        known = {p: b for p, b in bounds.items() if isinstance(b, LogBounds)}
+        bounds = self._looks.bounds(by_partition)
+        known = {
+            p: found
+            for p in by_partition
+            if isinstance(found := bounds.get(p), LogBounds)
+        }
         starts, lost = choose_starts(
             by_partition,
             known,

@@ -63,6 +63,11 @@ def choose_starts(
     starts: dict[TopicPartition, int] = {}
     lost: dict[TopicPartition, Mapping[str, int]] = {}
     for partition, bounds in known.items():
+        if (
+            end := _goes_on(lasts[partition], bounds, topic_ids, partition)
+        ) is not None:
+            starts[partition] = end
+            continue
         decision = choose_start(
             partition,
             rules,
@@ -74,6 +79,19 @@ def choose_starts(
         if decision.lost:
             lost[partition] = {str(reason): n for reason, n in decision.lost.items()}
     return starts, lost
+
+
+def _goes_on(
+    last: Json | None,
+    bounds: LogBounds,
+    topic_ids: Mapping[str, str],
+    partition: TopicPartition,
+) -> int | None:
+    """Where the batch before ended, if there is nothing to decide, as almost always."""
+    if last is None or is_another(last.get("id"), topic_ids.get(partition.topic)):
+        return None
+    end: int = last["end"]
+    return end if bounds.log_start <= end <= bounds.end else None
 
 
 def _resolved(
