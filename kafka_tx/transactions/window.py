@@ -1,0 +1,195 @@
+"""The batches on their way, and what may begin next: the rule of the coordinator."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from kafka_tx.config import Mode
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.actions import (
+    Action,
+    Cancel,
+    Initialize,
+    StartBatch,
+    StartCommit,
+    Stopped,
+)
+from kafka_tx.transactions.chain import Opened, currtx_codec, open_chain
+from kafka_tx.transactions.flights import Flights, Phase
+from kafka_tx.transactions.pacing import Pacing, PlanningGate
+from kafka_tx.transactions.rotating import Codec
+from kafka_tx.transactions.writes import WriteQueue
+
+M = TypeVar("M")
+
+ATTEMPTS_PER_EPOCH = 10**12
+"""Attempt 12 of epoch 3 is 3000000000012: readable, rising, below 2**63."""
+
+
+class Window(Generic[M]):
+    """The txids [current, current + max_pending): what each does, what is due for it.
+
+    ``TransactionCoordinator`` is this with the answers it takes; see there.
+    """
+
+    def __init__(
+        self,
+        mode: Mode,
+        codec: Codec[M | None],
+        pacing: Pacing,
+        opened: Opened,
+        *,
+        prefix: str = "coordinator",
+    ) -> None:
+        self._pacing = pacing
+        self._epoch = opened.epoch
+        self._currtx_path = f"{prefix}/currtx"
+        self._currtx_codec = currtx_codec(opened)
+        self._current, newest, self._chain = open_chain(mode, codec, opened, prefix)
+        self._gate = PlanningGate(pacing, newest)
+        self._flights = Flights(pacing.timeout_ms)
+        self._writes = WriteQueue()
+        self._attempts = 0
+        self._now_ms = 0
+        self._is_paused = self._is_stopping = self._is_stopped = False
+
+    # --- the rule ---
+
+    def tick(self, now_ms: int, *, is_ready: bool) -> list[Action[M]]:
+        """Do what is due: time-outs, the lowest commit, new batches in txid order.
+
+        To be called after every event, and at ``wakes_at_ms`` without one. ``now_ms``
+        is monotonic. ``is_ready``: the spout's answer where ``asks_ready``, else any.
+        """
+        self._now_ms = now_ms
+        if self._is_stopped:
+            return []
+        return [
+            *self._time_out(),
+            *self._writes.again(now_ms),
+            *self._commit_lowest(),
+            *self._fill_window(is_ready),
+            *self._finish(),
+        ]
+
+    def _time_out(self) -> list[Action[M]]:
+        late = self._flights.late(self._now_ms)
+        if late is None:
+            return []
+        reason = f"{late.phase} took longer than {self._pacing.timeout_ms} ms"
+        return self._fail_from(late.attempt.txid, reason)
+
+    def _commit_lowest(self) -> list[Action[M]]:
+        """Commit phases: the lowest uncommitted txid, alone, and no later one."""
+        flight = self._flights.may_commit(self._current)
+        if flight is None:
+            return []
+        flight.phase, flight.since_ms = Phase.COMMITTING, self._now_ms
+        return [StartCommit(flight.attempt)]
+
+    def _fill_window(self, is_ready: bool) -> list[Action[M]]:
+        """Processing phases: start what has metadata, plan the first without, no more.
+
+        Window 3, current 1:  1 open, 2 done, 3 open → nothing starts; 2 waits for 1
+                              1 has committed        → 2 commits, 4 is planned
+                              2 fails, 3 was done    → 2 and 3 start again, 2 first
+        """
+        actions: list[Action[M]] = []
+        if self._is_paused or self._is_stopping:
+            return actions
+        for txid in self._window():
+            if txid in self._flights:
+                continue
+            if not self._chain.has(txid):
+                return actions + self._plan(txid, is_ready)
+            actions.append(self._start(txid))
+        return actions
+
+    def _plan(self, txid: int, is_ready: bool) -> list[Action[M]]:
+        if self._writes.keeps_metadata():
+            return []
+        if not self._gate.lets_pass(txid, self._now_ms, is_ready=is_ready):
+            return []
+        self._gate.planning = attempt = self._new_attempt(txid)
+        previous = self._chain.metadata(txid - 1) if txid > 1 else None
+        return [Initialize(attempt, previous)]
+
+    def _start(self, txid: int) -> Action[M]:
+        attempt = self._chain.attempt(txid) or self._new_attempt(txid)
+        self._flights.start(attempt, self._now_ms)
+        return StartBatch(attempt, self._chain.metadata(txid), self.committed_txid)
+
+    def _fail_from(self, txid: int, reason: str) -> list[Action[M]]:
+        """Drop this txid and all later ones, whatever their phase."""
+        dropped = self._flights.drop_from(txid)
+        self._chain.drop_from(txid)
+        if self._chain.is_opaque:
+            self._gate.planning = None  # for a later txid, from a plan now forgotten
+        return [Cancel(dropped, reason)] if dropped else []
+
+    def _finish(self) -> list[Action[M]]:
+        if not self._is_stopping or self._writes or not self._flights.is_idle():
+            return []
+        return [self._end(None)]
+
+    # --- questions ---
+
+    @property
+    def committed_txid(self) -> int | None:
+        """The last txid recorded as committed; None while there was none."""
+        return self._current - 1 or None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether ``Stopped`` was given."""
+        return self._is_stopped
+
+    @property
+    def planning(self) -> TransactionAttempt | None:
+        """The attempt whose ``initialized`` counts now; a plan for another is void."""
+        return self._gate.planning
+
+    @property
+    def phases(self) -> dict[TransactionAttempt, Phase]:
+        """Every attempt in flight, in txid order, and its phase."""
+        return self._flights.phases()
+
+    def asks_ready(self, now_ms: int) -> bool:
+        """Whether ``tick(now_ms)`` plans a brand-new txid if the spout is ready."""
+        at_ms = self._plans_at_ms(only_new=True)
+        return at_ms is not None and at_ms <= now_ms
+
+    def wakes_at_ms(self) -> int | None:
+        """When ``tick`` has something to do without an event; None: never."""
+        times = (
+            self._flights.next_deadline_ms(),
+            self._writes.again_at_ms,
+            self._plans_at_ms(),
+        )
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
+
+    # --- parts of the rule ---
+
+    def _plans_at_ms(self, *, only_new: bool = False) -> int | None:
+        """When the next batch is planned, if only time and readiness are missing."""
+        is_busy = self._gate.planning is not None or self._writes.keeps_metadata()
+        if is_busy or self._is_paused or self._is_stopping or self._is_stopped:
+            return None
+        txid = next((t for t in self._window() if not self._chain.has(t)), None)
+        if txid is None or (only_new and not self._gate.is_new(txid)):
+            return None
+        return self._gate.opens_at_ms(txid)
+
+    def _window(self) -> range:
+        return range(self._current, self._current + self._pacing.max_pending)
+
+    def _new_attempt(self, txid: int) -> TransactionAttempt:
+        self._attempts += 1
+        attempt_id = self._epoch * ATTEMPTS_PER_EPOCH + self._attempts
+        return TransactionAttempt(txid, attempt_id)
+
+    def _end(self, error: BaseException | None) -> Action[M]:
+        self._is_stopped = True
+        self._gate.planning = None
+        self._writes.clear()
+        return Stopped(error)
