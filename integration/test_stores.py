@@ -98,6 +98,7 @@ class TestZooKeeperOffsetStoreByTopic(ZooKeeperOffsets):
 
 class TestKafkaGroupOffsetStore(OffsetStoreSuite):
     keeps_broker = False
+    fences = False
     many = 1_000
 
     @pytest.fixture

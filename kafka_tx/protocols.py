@@ -114,6 +114,22 @@ class Store(Protocol):
 class OffsetStore(Protocol):
     """Committed offsets of one consumer, one record for each partition."""
 
+    def acquire(self, task: int = 0, tasks: int = 1) -> int:
+        """Become the owner of one of the tasks that share the offsets.
+
+        From then on former owners of that task can store no more, nor can those that
+        count another number of tasks. An object that acquired nothing is a tool's: it
+        stores unchecked.
+
+        Returns:
+            The owner's epoch, from 1; 0 from a store that cannot fence anyone.
+
+        Raises:
+            StateUnavailableError: The store does not answer.
+            StateError: The store refuses.
+        """
+        ...
+
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
@@ -129,6 +145,7 @@ class OffsetStore(Protocol):
         """Write all of them at once; other partitions keep theirs.
 
         Raises:
+            FencedError: Another owner came; nothing was written.
             StateUnavailableError: The store does not answer; unknown whether it landed.
         """
         ...

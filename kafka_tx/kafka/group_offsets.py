@@ -29,6 +29,9 @@ class KafkaGroupOffsetStore:
     and the deployment travel in the commit's metadata, as far as there is room:
     ``fitting`` tells. The broker is not kept. For one thread at a time.
 
+    Nobody is fenced: a group knows its members, and who is none may commit. Two live
+    spouts with the same group overwrite each other's offsets.
+
     Args:
         settings: From ``client_settings(…, purpose="admin")``.
         group: The name of the group; nobody else may be an active member of it.
@@ -61,6 +64,10 @@ class KafkaGroupOffsetStore:
         to the offset, or accept that the rest is processed again after a restart.
         """
         return commit_metadata.fitting(committed, self._limit)
+
+    def acquire(self, task: int = 0, tasks: int = 1) -> int:  # noqa: ARG002
+        """Fence nobody: Kafka checks the generation of members only, and we are none."""
+        return 0
 
     def load(
         self, partitions: Iterable[TopicPartition]

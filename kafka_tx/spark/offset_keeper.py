@@ -43,6 +43,14 @@ class OffsetKeeper:
         self._clock = clock
         self._worker = SerialWorker(f"kafka-tx {id} offsets")
 
+    def acquire(self, task: int, tasks: int) -> int:
+        """Fence former owners of this task; see ``OffsetStore.acquire``.
+
+        Raises:
+            StateError: as ``OffsetStore.acquire``.
+        """
+        return self._wait(lambda: self._store.acquire(task, tasks))
+
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:

@@ -50,11 +50,14 @@ class Deployment:
 class KafkaSpout:
     """Reads Kafka's records for a ``TopologyBuilder``; each is replayed on its own.
 
-    1. A partition coordinator (static, ZooKeeper, brokers: by the kind of ``hosts``)
+    1. It becomes the owner of its id in the offset store: a former owner that still
+       lives ends with ``FencedError`` when it next stores offsets (a Kafka group as
+       store cannot tell owners apart).
+    2. A partition coordinator (static, ZooKeeper, brokers: by the kind of ``hosts``)
        finds the partitions; each begins where the store says, else at
        ``start_offset_time``.
-    2. The partitions are emitted in turn, in chunks; what failed and is due goes first.
-    3. What bolts completed is stored every ``state_update_interval_ms``, never past a
+    3. The partitions are emitted in turn, in chunks; what failed and is due goes first.
+    4. What bolts completed is stored every ``state_update_interval_ms``, never past a
        record that is not completed; what they failed is retried as configured, then a
        dead letter or skipped.
 
@@ -105,6 +108,7 @@ class KafkaSpout:
             deployment.registry,
         )
         try:
+            keeper.acquire(config.task_index, config.total_tasks)
             coordinator, close = self._coordinator(view, managers, clock)
             coordinator.my_managed_partitions()
         except BaseException:

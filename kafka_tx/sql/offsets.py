@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from kafka_tx.config import check_id
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
+from kafka_tx.offsets.owners import Claim, Owners
 from kafka_tx.sql.columns import LONG_TEXT, exact_text
 from kafka_tx.sql.engine import Database
 from kafka_tx.sql.upsert import upsert
@@ -32,20 +33,64 @@ OFFSETS = sa.Table(
     sa.Column("broker_host", LONG_TEXT, nullable=False),
     sa.Column("broker_port", sa.Integer, nullable=False),
 )
+OWNERS = sa.Table(
+    "kafka_tx_offset_owners",
+    _TABLES,
+    sa.Column("id", exact_text(200), primary_key=True),
+    sa.Column("owners", LONG_TEXT, nullable=False),
+)
+
+
+class _RacedError(Exception):
+    """Somebody else made the row of the owners at the same time."""
 
 
 class SqlOffsetStore:
-    """An OffsetStore in any database that SQLAlchemy reaches; keeps everything."""
+    """An OffsetStore in any database that SQLAlchemy reaches; keeps everything.
+
+    Who acquired it locks and checks the row of its id in ``kafka_tx_offset_owners`` in
+    the transaction that writes, so that nobody can take over in between.
+    """
 
     def __init__(self, url: str, id: str) -> None:  # noqa: A002 - the seam's word
         self._id = check_id(id)
         self._database = Database(url)
+        self._claim: Claim | None = None
 
     def __repr__(self) -> str:
         return f"SqlOffsetStore({self._database.url!r}, {self._id!r})"
 
     def __reduce__(self) -> NoReturn:
         unpicklable(self)
+
+    def acquire(self, task: int = 0, tasks: int = 1) -> int:
+        """Become the owner of a task.
+
+        Raises:
+            StateCorruptedError: The record of the owners makes no sense.
+            StateUnavailableError: The database does not answer or is locked.
+            StateError: The database refuses: rights, path, password, disk.
+        """
+        try:
+            self._claim = self._claimed(task, tasks)
+        except _RacedError:  # somebody else made the row; now it can be locked
+            self._claim = self._claimed(task, tasks)
+        return self._claim.epoch
+
+    def _claimed(self, task: int, tasks: int) -> Claim:
+        with self._database.writing(_TABLES) as connection:
+            stored = self._locked_owners(connection)
+            owners, claim = (stored or Owners()).claimed(task, tasks)
+            text = records.encode("owners", owners.payload())
+            row = {"id": self._id, "owners": text}
+            if stored is not None:
+                upsert(connection, OWNERS, [row])
+                return claim
+            try:
+                connection.execute(sa.insert(OWNERS).values(row))
+            except sa.exc.IntegrityError as error:
+                raise _RacedError from error
+            return claim
 
     def load(
         self, partitions: Iterable[TopicPartition]
@@ -70,6 +115,7 @@ class SqlOffsetStore:
         """Write all of them in one database transaction; other partitions keep theirs.
 
         Raises:
+            FencedError: Another owner came; nothing was written.
             StateUnavailableError: The database does not answer or is locked; unknown
                 whether it landed.
             StateError: The database refuses: rights, path, password, disk.
@@ -89,11 +135,27 @@ class SqlOffsetStore:
             for (topic, partition), offset in offsets.items()
         ]
         with self._database.writing(_TABLES) as connection:
+            if self._claim is not None:
+                owners = self._locked_owners(connection) or Owners()
+                owners.check(self._claim, store=self._database.url, id=self._id)
             upsert(connection, OFFSETS, rows)
 
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
         self._database.close()
+
+    def _locked_owners(self, connection: sa.Connection) -> Owners | None:
+        """The owners, ours to change until the transaction ends."""
+        query = sa.select(OWNERS.c.owners).where(OWNERS.c.id == self._id)
+        text = connection.scalar(query.with_for_update())
+        if text is None:
+            return None
+        where = {"path": OWNERS.name, "store": self._database.url, "id": self._id}
+        payload = records.decode(text, "owners", **where)
+        try:
+            return Owners.of(payload)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise records.corrupted(f"it makes no sense ({error})", **where) from None
 
     def _read(self, partition: TopicPartition, row: sa.RowMapping) -> CommittedOffset:
         host, port = row["broker_host"], row["broker_port"]

@@ -6,7 +6,8 @@ several topics share an id. Each node is a JSON object::
     {"topology": {"id": …, "name": …}, "offset": <next offset>, "partition": <n>,
      "broker": {"host": …, "port": …}, "topic": …}
 
-Its tools can read what is written here, and what it wrote is continued here.
+Its tools can read what is written here, and what it wrote is continued here. Beside
+them, and unknown to storm-kafka, ``<root>/<id>/~owners`` says who may write.
 Source: Storm, ZkState and PartitionManager.commit (deviates: a record that cannot be
 read is an error, where storm-kafka went on from somewhere else).
 """
@@ -19,15 +20,19 @@ from typing import Any, NoReturn
 
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
+from kafka_tx.offsets.owners import Claim, Owners
+from kafka_tx.transactions import records
 from kafka_tx.transactions.refusals import unpicklable
 from kafka_tx.zookeeper.client import (
     MovedError,
+    Node,
     OutcomeUnknownError,
     ZooKeeperClient,
 )
-from kafka_tx.zookeeper.operations import Create, Op, Set, in_requests
+from kafka_tx.zookeeper.operations import Check, Create, Op, Set, in_requests
 from kafka_tx.zookeeper.settings import ZooKeeperSettings, check_root
 
+OWNERS = "~owners"
 _TRIES = 5
 
 
@@ -55,12 +60,37 @@ class ZooKeeperOffsetStore:
         self._client = client or ZooKeeperClient(self._settings)
         self._owns_client = client is None
         self._existing: set[str] = set()
+        self._claim: Claim | None = None
+        self._owners_version: int | None = None
 
     def __repr__(self) -> str:
         return f"ZooKeeperOffsetStore({self._settings.url!r}, {self._id!r})"
 
     def __reduce__(self) -> NoReturn:
         unpicklable(self)
+
+    def acquire(self, task: int = 0, tasks: int = 1) -> int:
+        """Become the owner of a task.
+
+        Raises:
+            StateCorruptedError: The record of the owners makes no sense.
+            StateUnavailableError: ZooKeeper does not answer.
+            StateError: ZooKeeper refuses: authentication, ACL.
+        """
+        problem: Exception | None = None
+        for _ in range(_TRIES):
+            node = self._client.node(self._owners_path)
+            owners, claim = self._owners(node).claimed(task, tasks)
+            data = records.encode("owners", owners.payload()).encode()
+            try:
+                self._client.change(self._taking_over(node, data))
+            except (MovedError, OutcomeUnknownError) as error:
+                self._existing.clear()
+                problem = error
+            else:
+                self._claim, self._owners_version = claim, None
+                return claim.epoch
+        raise self._client.silent(problem or AssertionError()) from problem
 
     def load(
         self, partitions: Iterable[TopicPartition]
@@ -88,6 +118,7 @@ class ZooKeeperOffsetStore:
         one step, and after a crash in between some partitions have their former offset.
 
         Raises:
+            FencedError: Another owner came; what was not written yet is not.
             StateUnavailableError: ZooKeeper does not answer; unknown whether it landed.
             StateError: ZooKeeper refuses: authentication, ACL.
         """
@@ -95,11 +126,13 @@ class ZooKeeperOffsetStore:
         problem: Exception | None = None
         for _ in range(_TRIES):
             try:
+                guard = self._guard()
                 for some in in_requests(self._operations(data)):
-                    self._client.change(some)
+                    self._client.change([*guard, *some])
                     self._existing.update(operation.path for operation in some)
             except (MovedError, OutcomeUnknownError) as error:
                 self._existing.clear()  # look again; writing twice is harmless
+                self._owners_version = None
                 problem = error
             else:
                 return
@@ -109,6 +142,47 @@ class ZooKeeperOffsetStore:
         """End the session, unless it is shared. Calling it twice is harmless."""
         if self._owns_client:
             self._client.close()
+
+    @property
+    def _owners_path(self) -> str:
+        return f"{self._base}/{OWNERS}"
+
+    def _owners(self, node: Node | None) -> Owners:
+        if node is None:
+            return Owners()
+        where = {"path": OWNERS, "store": self._settings.url, "id": self._id}
+        text = node.data.decode(errors="replace")
+        payload = records.decode(text, "owners", **where)
+        try:
+            return Owners.of(payload)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise records.corrupted(f"it makes no sense ({error})", **where) from None
+
+    def _taking_over(self, node: Node | None, data: bytes) -> list[Op]:
+        """Set the owners if they are still those of ``node``, or make the node."""
+        path = self._owners_path
+        if node is not None:
+            return [Set(path, data, node.version)]
+        operations = self._operations({path: data})
+        if path in self._existing:
+            raise MovedError(f"{path} was made by another")
+        return operations
+
+    def _guard(self) -> list[Op]:
+        """What fails a request if the owners are other ones than were last looked at.
+
+        Raises:
+            FencedError: We are none of them any more.
+        """
+        if self._claim is None:
+            return []
+        if self._owners_version is None:
+            self._client.catch_up(self._owners_path)
+            node = self._client.node(self._owners_path)
+            owners = self._owners(node)
+            owners.check(self._claim, store=self._settings.url, id=self._id)
+            self._owners_version = node.version if node else None
+        return [Check(self._owners_path, self._owners_version or 0)]
 
     def _operations(self, data: Mapping[str, bytes]) -> list[Op]:
         """Set the nodes that exist; make the others and the way to them."""

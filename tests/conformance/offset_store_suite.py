@@ -2,10 +2,12 @@
 
 import pickle
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
-from kafka_tx.errors import StateError
+from kafka_tx.errors import FencedError, StateError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
 
 RUNS = ((120, 130), (131, 132), (10**12, 10**12 + 5))
@@ -22,6 +24,8 @@ class OffsetStoreSuite:
     keeps_deployment = True
     shared = True
     """Several objects see the same offsets."""
+    fences = True
+    """Former owners are kept from writing."""
     many = 5_000
     many_s = 10.0
 
@@ -123,6 +127,102 @@ class OffsetStoreSuite:
 
         assert found == {p: self.kept(c) for p, c in wide.items()}
         assert took_s < self.many_s
+
+    def test_a_tool_that_acquired_nothing_may_write(self, open_offsets, topic):
+        one = TopicPartition(topic("orders"), 0)
+        owner = open_offsets()
+        owner.acquire()
+        owner.store({one: CommittedOffset(5)})
+
+        tool = open_offsets() if self.shared else owner
+        tool.store({one: CommittedOffset(2)})
+
+        assert owner.load([one]) == {one: CommittedOffset(2)}
+        owner.store({one: CommittedOffset(6)})
+
+    def test_a_former_owner_stores_no_more(self, open_offsets, topic):
+        if not self.fences:
+            assert open_offsets().acquire() == 0
+            return
+        one = TopicPartition(topic("orders"), 0)
+        former, owner = open_offsets(), open_offsets()
+        first = former.acquire()
+        former.store({one: CommittedOffset(5)})
+
+        second = owner.acquire()
+
+        assert 1 <= first < second
+        with pytest.raises(FencedError):
+            former.store({one: CommittedOffset(9)})
+        with pytest.raises(FencedError) as caught:
+            former.store({one: CommittedOffset(9)})
+        fields = caught.value.fields
+        assert (fields["held"], fields["stored"]) == (first, second)
+        assert owner.load([one]) == {one: CommittedOffset(5)}
+        owner.store({one: CommittedOffset(6)})
+        assert former.load([one]) == {one: CommittedOffset(6)}
+
+    def test_an_owner_that_has_not_stored_yet_is_fenced_too(self, open_offsets, topic):
+        if not self.fences:
+            return
+        former, owner = open_offsets(), open_offsets()
+        former.acquire()
+        owner.acquire()
+
+        with pytest.raises(FencedError):
+            former.store({TopicPartition(topic("orders"), 0): CommittedOffset(9)})
+
+    def test_tasks_that_share_the_offsets_do_not_fence_each_other(
+        self, open_offsets, topic
+    ):
+        if not self.fences:
+            return
+        name = topic("orders")
+        zero, one = TopicPartition(name, 0), TopicPartition(name, 1)
+        left, right = open_offsets(), open_offsets()
+        left.acquire(0, 2)
+        left.store({zero: CommittedOffset(1)})
+        right.acquire(1, 2)
+
+        left.store({zero: CommittedOffset(3)})
+        right.store({one: CommittedOffset(4)})
+        again = open_offsets()
+        again.acquire(1, 2)
+
+        left.store({zero: CommittedOffset(5)})
+        with pytest.raises(FencedError):
+            right.store({one: CommittedOffset(9)})
+
+    def test_an_owner_that_shares_otherwise_fences_all_tasks(self, open_offsets, topic):
+        if not self.fences:
+            return
+        one = TopicPartition(topic("orders"), 0)
+        tasks = [open_offsets(), open_offsets()]
+        for number, task in enumerate(tasks):
+            task.acquire(number, 2)
+
+        open_offsets().acquire(0, 1)
+
+        for task in tasks:
+            with pytest.raises(FencedError):
+                task.store({one: CommittedOffset(9)})
+
+    def test_of_many_owners_at_once_one_is_left(self, open_offsets, topic):
+        if not self.fences:
+            return
+        one = TopicPartition(topic("orders"), 0)
+        owners = [open_offsets() for _ in range(4)]
+
+        with ThreadPoolExecutor(4) as pool:
+            epochs = list(pool.map(lambda owner: owner.acquire(), owners))
+
+        assert len(set(epochs)) == 4
+        stored = []
+        for epoch, owner in zip(epochs, owners, strict=True):
+            with suppress(FencedError):
+                owner.store({one: CommittedOffset(epoch)})
+                stored.append(epoch)
+        assert stored == [max(epochs)]
 
     def test_closing_twice_is_harmless(self, offsets, topic):
         offsets.store({TopicPartition(topic("orders"), 0): CommittedOffset(1)})

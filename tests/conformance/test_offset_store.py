@@ -15,6 +15,7 @@ names = itertools.count()
 
 class TestMemoryOffsetStore(OffsetStoreSuite):
     shared = False
+    fences = False
 
     @pytest.fixture
     def open_offsets(self):
@@ -52,6 +53,7 @@ class TestKafkaGroupOffsetStore(OffsetStoreSuite):
     """On the mock cluster, which has its limits; ``integration/`` has the real one."""
 
     keeps_broker = False
+    fences = False
     many = 100
 
     @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.assembly import SystemClock
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, FencedError
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
@@ -134,3 +134,23 @@ def test_a_topology_is_built_of_it_and_shows_its_fields():
     assert built.graph.fields("orders").names == ("bytes",)
     with pytest.raises(ConfigError, match="SparkSession"):
         start_record_topology(built, object())
+
+
+def test_a_former_owner_of_the_same_id_stores_nothing_more(cluster, tmp_path):
+    config = SpoutConfig(
+        hosts=BrokerHosts(cluster.bootstrap_servers),
+        topic="orders",
+        store=f"sqlite:///{tmp_path}/offsets.db",
+    )
+    deployment = Deployment("job", "job", MetricsRegistry(), SystemClock())
+    former, owner = (KafkaSpout(config).desk("spout", deployment) for _ in range(2))
+
+    def offers(desk):
+        manager = desk.coordinator.manager(P0)
+        return {manager: manager.next_to_commit()}
+
+    owner.keeper.store_now(offers(owner))
+    with pytest.raises(FencedError, match="another owner took over"):
+        former.keeper.store_now(offers(former))
+    assert former.release(5)
+    assert owner.release(5)

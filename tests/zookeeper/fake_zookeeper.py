@@ -69,7 +69,7 @@ class FakeServer:
         elif isinstance(operation, Delete):
             del self.data[path], self.versions[path], self.children[path]
             self.children[parent].discard(name)
-        elif isinstance(operation, Set):
+        elif isinstance(operation, Set):  # a Check changes nothing
             self.data[path] = operation.data
             self.versions[path] += 1
 

@@ -189,3 +189,31 @@ def test_data_of_an_existing_record_is_replaced_whole(open_with, server):
     open_with().store({ORDERS_3: CommittedOffset(5000)})
 
     assert json.loads(server.data[NODE])["offset"] == 5000
+
+
+def test_the_owners_stand_beside_the_records_of_storm(open_with, server):
+    store = open_with()
+    store.acquire()
+    store.store({ORDERS_3: CommittedOffset(5)})
+
+    assert server.names("/storm/spout") == ["partition_3", "~owners"]
+    assert json.loads(server.node(NODE).data).keys() == OF_STORM.keys()
+
+
+@pytest.mark.parametrize("fault", ["lost", "landed"])
+def test_a_claim_whose_answer_is_lost_is_made_again(open_with, fault):
+    store = open_with(fail=lambda number: fault if number == 1 else None)
+
+    store.acquire()
+
+    store.store({ORDERS_3: CommittedOffset(5)})
+    assert store.load([ORDERS_3]) == {ORDERS_3: CommittedOffset(5)}
+
+
+def test_owners_that_make_no_sense_stop_the_writer(open_with, server):
+    store = open_with()
+    store.acquire()
+    server.apply([Set("/storm/spout/~owners", b"7")])
+
+    with pytest.raises(StateCorruptedError, match="~owners"):
+        store.store({ORDERS_3: CommittedOffset(5)})
