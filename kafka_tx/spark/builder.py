@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.spark.engine_progress import Listener
-from kafka_tx.spark.handle import TopologyHandle, start_topology
+from kafka_tx.spark.handle import TopologyHandle
+from kafka_tx.spark.starting import start_topology
 from kafka_tx.topology import builder as topology_builder
 from kafka_tx.topology.templates import Dumps
 

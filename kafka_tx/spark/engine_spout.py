@@ -20,7 +20,7 @@ _READY_WITHIN_S = 0.02
 """How long the runner waits for the spout to say whether it is ready."""
 
 
-class SpoutDesk:
+class SpoutThread:
     """Calls a spout, one call after the other, in the order in which it was asked.
 
     Args:

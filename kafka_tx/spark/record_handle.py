@@ -9,12 +9,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from kafka_tx.assembly import SystemClock
-from kafka_tx.errors import ConfigError, TransactionError
-from kafka_tx.metrics.endpoint import Endpoint, serve
+from kafka_tx.errors import ConfigError
+from kafka_tx.metrics.endpoint import Endpoint
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.spark.engine_session import check_session
 from kafka_tx.spark.record_settings import parse_record_settings
 from kafka_tx.spark.record_spout import Deployment, KafkaSpout
+from kafka_tx.spark.running import RunningTopology, serve_metrics
 from kafka_tx.spark.spout_engine import RecordEngine
 from kafka_tx.spark.spout_jobs import SpoutRunnerParts
 from kafka_tx.spark.spout_parts import DeskParts
@@ -62,11 +63,13 @@ class RecordTopologyStatus:
 _COUNTED = ("emitted", "completed", "failed", "retried", "lost")
 
 
-class RecordTopologyHandle:
+class RecordTopologyHandle(RunningTopology):
     """A topology that was started, like a ``StreamingQuery``. Safe in any thread.
 
     Made by ``start_record_topology``.
     """
+
+    _kept = "stored"
 
     def __init__(
         self,
@@ -75,22 +78,8 @@ class RecordTopologyHandle:
         registry: MetricsRegistry,
         endpoint: Endpoint | None,
     ) -> None:
-        self.id = topology_id
-        """The topology's id."""
-        self.metrics = registry
-        """Where its measurements are."""
+        super().__init__(topology_id, runner, registry, endpoint)
         self._runner = runner
-        self._endpoint = endpoint
-
-    @property
-    def metrics_port(self) -> int | None:
-        """Where ``/metrics`` answers; None when it was not asked for."""
-        return None if self._endpoint is None else self._endpoint.port
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it runs."""
-        return not self._runner.has_ended.is_set()
 
     @property
     def status(self) -> RecordTopologyStatus:
@@ -106,29 +95,8 @@ class RecordTopologyHandle:
         )
 
     def _lag(self) -> int | None:
-        samples = self.metrics.samples().get("kafka_tx_lag_records", {})
-        ids = {desk.parts.keeper.id for desk in self._runner.desks.values()}
-        mine = [values[-1] for key, values in samples.items() if key[0] in ids]
-        return int(sum(mine)) if mine else None
-
-    @property
-    def exception(self) -> BaseException | None:
-        """Why it ended; None while it runs, and after ``stop``."""
-        return self._runner.error
-
-    def await_termination(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end.
-
-        Returns:
-            Whether it has ended; without a time-out always true.
-
-        Raises:
-            KafkaTxError: What ended it.
-        """
-        ended = self._runner.has_ended.wait(timeout_s)
-        if ended and self._runner.error is not None:
-            raise self._runner.error
-        return ended
+        desks = self._runner.desks.values()
+        return self._lag_of(*{desk.parts.keeper.id for desk in desks})
 
     def process_all_available(self, timeout_s: float | None = None) -> bool:
         """Wait until every record there is now is completed and its offset stored.
@@ -139,18 +107,11 @@ class RecordTopologyHandle:
         Raises:
             KafkaTxError: as ``await_termination``.
         """
-        idle = self._runner.wait_until_idle(timeout_s)
-        if self._runner.error is not None:
-            raise self._runner.error
-        return idle
+        return self._wait_until_idle(timeout_s)
 
     def pause(self) -> None:
         """Emit nothing more; commit what is completed. What is in flight goes on."""
         self._runner.pause()
-
-    def activate(self) -> None:
-        """Go on after ``pause``."""
-        self._runner.activate()
 
     def stop(self, *, finish: bool = True, timeout_s: float | None = 60.0) -> None:
         """Commit what is completed, end the topology and wait for that.
@@ -165,22 +126,7 @@ class RecordTopologyHandle:
         Raises:
             TransactionError: It was cut off.
         """
-        self._runner.stop(finish=finish)
-        if not self._runner.has_ended.wait(timeout_s):
-            error = TransactionError(
-                f"topology '{self.id}' was not finished within {timeout_s} s and was"
-                " cut off; a restart goes on from what is stored"
-            )
-            self._runner.abort(error)
-            self._runner.has_ended.wait(2 * _END_WITHIN_S)
-            raise error
-        if self._endpoint is not None:
-            self._endpoint.close()
-            self._endpoint = None
-
-    def __repr__(self) -> str:
-        word = "active" if self.is_active else "ended"
-        return f"RecordTopologyHandle({self.id!r}, {word})"
+        self._end(finish=finish, timeout_s=timeout_s)
 
 
 def start_record_topology(
@@ -229,7 +175,7 @@ def start_record_topology(
         )
     )
     port = settings.topology.metrics_port
-    endpoint = None if port is None else serve(registry, port=port)
+    endpoint = serve_metrics(registry, port)
     runner.start()
     return RecordTopologyHandle(topology.id, runner, registry, endpoint)
 

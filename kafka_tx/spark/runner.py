@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar
 
 from pyspark import InheritableThread
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import TransactionAttempt
-from kafka_tx.protocols import Clock, Store
-from kafka_tx.spark.engine_attempt import AttemptRunner, RunningAttempt
-from kafka_tx.spark.engine_progress import (
-    Journal,
-    LagWatch,
-    Listener,
-    TerminalProgress,
-)
-from kafka_tx.spark.engine_spout import SpoutDesk, log_failure
+from kafka_tx.spark.engine_answers import AttemptAnswers, Event
+from kafka_tx.spark.engine_attempt import Answers, AttemptRunner
+from kafka_tx.spark.engine_attempts import Attempts
+from kafka_tx.spark.engine_progress import TerminalProgress
+from kafka_tx.spark.engine_spout import SpoutThread, log_failure
 from kafka_tx.spark.engine_workers import SerialWorker
+from kafka_tx.spark.runner_parts import IdleLooks, RunnerParts, View
 from kafka_tx.topology.attempts import Processed
-from kafka_tx.topology.spouts import Json, Spout
+from kafka_tx.topology.spouts import Json
 from kafka_tx.transactions.actions import (
     Action,
     Cancel,
@@ -36,7 +31,6 @@ from kafka_tx.transactions.actions import (
     Write,
 )
 from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.flights import Phase
 
 logger = logging.getLogger(__name__)
 
@@ -45,44 +39,6 @@ _CANCEL_AGAIN_S = 0.2
 
 _END_WITHIN_S = 30.0
 """How long the end waits for user code that runs on the driver."""
-
-
-@dataclass(frozen=True)
-class RunnerParts:
-    """What a runner is made of.
-
-    Attributes:
-        spout: The user's.
-        spout_name: Its component.
-        store: Acquired.
-        coordinator: Opened on what the store held.
-        journal: Takes what happened.
-        clock: The machine's.
-        listeners: Told of committed batches.
-        watch: Looks at the spout's logs.
-        mirror: Sends committed metadata elsewhere, after the store has it.
-    """
-
-    spout: Spout
-    spout_name: str
-    store: Store
-    coordinator: TransactionCoordinator[Json]
-    journal: Journal
-    clock: Clock
-    listeners: Sequence[Listener]
-    watch: LagWatch
-    mirror: Callable[[Json], None] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What the coordinator said after the last event, for other threads."""
-
-    committed_txid: int | None
-    phases: Mapping[TransactionAttempt, Phase]
-
-
-_Event = Callable[[], "list[Action[Json]]"]
 
 
 class Runner:
@@ -98,20 +54,23 @@ class Runner:
     """
 
     def __init__(
-        self, parts: RunnerParts, attempts: Callable[[Runner], AttemptRunner]
+        self, parts: RunnerParts, attempts: Callable[[Answers], AttemptRunner]
     ) -> None:
         self._parts = parts
         self._machine = parts.coordinator
-        self._shared = attempts(self)
-        self._events: SimpleQueue[_Event] = SimpleQueue()
-        self._running: dict[TransactionAttempt, RunningAttempt] = {}
-        self._ending: dict[TransactionAttempt, RunningAttempt] = {}
-        self._saw_idle = threading.Condition()
-        self._idle_looks = 0
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        answers = AttemptAnswers(
+            self._events.put,
+            self._machine,
+            self._observe,
+            lambda attempt: self._attempts.ended(attempt),
+        )
+        self._attempts = Attempts(attempts(answers))
+        self._idle = IdleLooks()
         self._is_stopping = False
         self._over: Stopped | None = None
         name = parts.journal.id
-        self._spout = SpoutDesk(name, parts.spout, parts.spout_name, parts.watch.look)
+        self._spout = SpoutThread(name, parts.spout, parts.spout_name, parts.watch.look)
         self._store = SerialWorker(f"kafka-tx {name} store")
         self._notices = SerialWorker(f"kafka-tx {name} notices")
         self._thread = InheritableThread(
@@ -158,12 +117,7 @@ class Runner:
 
     def wait_until_idle(self, timeout_s: float | None) -> bool:
         """Wait until the spout has nothing new and nothing is in flight."""
-        with self._saw_idle:
-            # The look under way may have begun before the caller's rows were there.
-            wanted = self._idle_looks + 2
-            return self._saw_idle.wait_for(
-                lambda: self._idle_looks >= wanted or self.has_ended.is_set(), timeout_s
-            )
+        return self._idle.wait(timeout_s)
 
     # --- the loop ---
 
@@ -191,14 +145,13 @@ class Runner:
         try:
             event = self._events.get(timeout=self._wait_s())
         except Empty:
-            for attempt in self._ending.values():
-                attempt.cancel()
+            self._attempts.cancel_again()
         else:
             self._perform(event)
 
     def _wait_s(self) -> float | None:
         wakes_at_ms = self._machine.wakes_at_ms()
-        waits = [_CANCEL_AGAIN_S] if self._ending else []
+        waits = [_CANCEL_AGAIN_S] if self._attempts.are_ending else []
         if wakes_at_ms is not None:
             now_ms = self._parts.clock.monotonic_ms()
             waits.append(max(0.0, (wakes_at_ms - now_ms) / 1000))
@@ -211,14 +164,12 @@ class Runner:
             self._perform(lambda error=error: self._machine.abort(error))  # type: ignore[misc]
             return False
         if ready is False and not self._machine.phases:
-            with self._saw_idle:
-                self._idle_looks += 1
-                self._saw_idle.notify_all()
+            self._idle.saw()
         return bool(ready)
 
     # --- actions ---
 
-    def _perform(self, event: _Event) -> None:
+    def _perform(self, event: Event) -> None:
         """Carry out what an event leads to; an error in it stops the topology."""
         try:
             actions = event()
@@ -266,28 +217,22 @@ class Runner:
         attempt, metadata = batch.attempt, batch.metadata
         source = self._spout.batch(attempt, metadata)
         self._parts.journal.started(attempt)
-        running = RunningAttempt(self._shared, attempt, metadata, source)
-        self._running[attempt] = running
-        running.start()
+        self._attempts.start(attempt, metadata, source)
 
     def _start_commit(self, commit: StartCommit) -> None:
         self._parts.journal.committing(commit.attempt)
-        self._running[commit.attempt].commit()
+        self._attempts.commit(commit.attempt)
 
     def _cancel(self, cancel: Cancel) -> None:
         attempts = ", ".join(map(str, cancel.attempts))
         if not self._is_stopping:
             logger.warning("%s will be replayed: %s", attempts, cancel.reason)
             self._parts.journal.dropped(cancel.attempts)
-        for attempt in cancel.attempts:
-            running = self._running.pop(attempt, None)
-            if running is not None:
-                self._ending[attempt] = running
-                running.cancel()
+        self._attempts.give_up(cancel.attempts)
 
     def _committed(self, committed: Committed[Json]) -> None:
         attempt, metadata = committed.attempt, committed.metadata
-        self._running.pop(attempt, None)
+        self._attempts.done(attempt)
         progress = self._parts.journal.committed(attempt, metadata)
         self._spout.committed(attempt.txid, metadata)
         for listener in self._parts.listeners:
@@ -315,55 +260,19 @@ class Runner:
         Stopped: _stopped,
     }
 
-    # --- answers, from attempts' threads ---
+    # --- answers ---
 
-    def processed(self, processed: Processed) -> None:
-        """See ``Answers``."""
-        self._events.put(lambda: self._processed(processed))
-
-    def _processed(self, processed: Processed) -> list[Action[Json]]:
-        attempt = processed.attempt
-        running = self._running.get(attempt)
+    def _observe(self, processed: Processed) -> None:
+        running = self._attempts.find(processed.attempt)
         if running is not None:
             self._parts.journal.processed(processed)
-            self._spout.observed(attempt, running.metadata, processed.facts)
-        return self._machine.processed(attempt)
-
-    def failed(self, attempt: TransactionAttempt, reason: str) -> None:
-        """See ``Answers``."""
-        self._events.put(lambda: self._machine.failed(attempt, reason))
-
-    def committed(self, attempt: TransactionAttempt) -> None:
-        """See ``Answers``."""
-        self._events.put(lambda: self._machine.committed(attempt))
-
-    def commit_failed(self, attempt: TransactionAttempt, reason: str) -> None:
-        """See ``Answers``."""
-        self._events.put(lambda: self._machine.commit_failed(attempt, reason))
-
-    def crashed(self, attempt: TransactionAttempt, error: Exception) -> None:
-        """See ``Answers``."""
-        self._events.put(lambda: self._crashed(attempt, error))
-
-    def _crashed(
-        self, attempt: TransactionAttempt, error: Exception
-    ) -> list[Action[Json]]:
-        if attempt not in self._running:
-            logger.warning("attempt %s, given up before, failed: %s", attempt, error)
-        return self._machine.crashed(attempt, error)
-
-    def ended(self, attempt: TransactionAttempt) -> None:
-        """See ``Answers``."""
-        self._events.put(lambda: _told(lambda: self._ending.pop(attempt, None)))
+            self._spout.observed(processed.attempt, running.metadata, processed.facts)
 
     # --- the end ---
 
     def _release(self) -> None:
         """End everything that was started; what hangs is named and left behind."""
-        left = [*self._running.values(), *self._ending.values()]
-        for attempt in left:
-            attempt.cancel()
-        hanging = [str(a.attempt) for a in left if not a.end(_END_WITHIN_S)]
+        hanging = self._attempts.end_all(_END_WITHIN_S)
         for listener in self._parts.listeners:
             if isinstance(listener, TerminalProgress):
                 self._notices.submit(listener.close)
@@ -381,10 +290,9 @@ class Runner:
         self.view = View(self._machine.committed_txid, {})
         self._parts.journal.in_flight({}, is_planning=False)
         self.has_ended.set()
-        with self._saw_idle:
-            self._saw_idle.notify_all()
+        self._idle.end()
 
-    def _workers(self) -> tuple[SerialWorker | SpoutDesk, ...]:
+    def _workers(self) -> tuple[SerialWorker | SpoutThread, ...]:
         return self._spout, self._store, self._notices
 
 
@@ -395,5 +303,5 @@ def _told(tell: Callable[[], object]) -> list[Action[Json]]:
 
 def _failed_write(
     machine: TransactionCoordinator[Json], write_id: int, error: Exception
-) -> _Event:
+) -> Event:
     return lambda: machine.store_failed(write_id, error)

@@ -1,0 +1,129 @@
+"""What every running topology can do, whatever its guarantees."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from kafka_tx.errors import TransactionError
+from kafka_tx.metrics.endpoint import Endpoint, serve
+from kafka_tx.metrics.registry import MetricsRegistry
+
+_END_WITHIN_S = 60.0
+
+
+class Drives(Protocol):
+    """A runner, as its handle uses it; safe in any thread."""
+
+    has_ended: threading.Event
+    error: BaseException | None
+
+    def stop(self, *, finish: bool) -> None:
+        """End, after what is in flight or without it."""
+
+    def abort(self, error: BaseException) -> None:
+        """End now, with an error."""
+
+    def pause(self) -> None:
+        """Begin nothing more."""
+
+    def activate(self) -> None:
+        """Go on."""
+
+    def wait_until_idle(self, timeout_s: float | None) -> bool:
+        """Wait until there is nothing to do."""
+        ...
+
+
+class RunningTopology:
+    """A topology that was started, like a ``StreamingQuery``. Safe in any thread."""
+
+    _kept = "recorded"
+    """Where a restart goes on from, in one word."""
+
+    def __init__(
+        self,
+        topology_id: str,
+        driver: Drives,
+        registry: MetricsRegistry,
+        endpoint: Endpoint | None,
+    ) -> None:
+        self.id = topology_id
+        """The topology's id."""
+        self.metrics = registry
+        """Where its measurements are."""
+        self._driver = driver
+        self._endpoint = endpoint
+
+    @property
+    def metrics_port(self) -> int | None:
+        """Where ``/metrics`` answers; None when it was not asked for."""
+        return None if self._endpoint is None else self._endpoint.port
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it runs."""
+        return not self._driver.has_ended.is_set()
+
+    @property
+    def exception(self) -> BaseException | None:
+        """Why it ended; None while it runs, and after ``stop``."""
+        return self._driver.error
+
+    def await_termination(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end.
+
+        Returns:
+            Whether it has ended; without a time-out always true.
+
+        Raises:
+            KafkaTxError: What ended it, above all a ``ComponentError``.
+        """
+        ended = self._driver.has_ended.wait(timeout_s)
+        if ended and self._driver.error is not None:
+            raise self._driver.error
+        return ended
+
+    def _wait_until_idle(self, timeout_s: float | None) -> bool:
+        idle = self._driver.wait_until_idle(timeout_s)
+        if self._driver.error is not None:
+            raise self._driver.error
+        return idle
+
+    def activate(self) -> None:
+        """Go on after ``pause``."""
+        self._driver.activate()
+
+    def _end(self, *, finish: bool, timeout_s: float | None) -> None:
+        """Stop, or cut it off when that takes too long.
+
+        Raises:
+            TransactionError: It was cut off.
+        """
+        self._driver.stop(finish=finish)
+        if not self._driver.has_ended.wait(timeout_s):
+            error = TransactionError(
+                f"topology '{self.id}' was not finished within {timeout_s} s and was"
+                f" cut off; a restart goes on from what is {self._kept}"
+            )
+            self._driver.abort(error)
+            self._driver.has_ended.wait(_END_WITHIN_S)
+            raise error
+        if self._endpoint is not None:
+            self._endpoint.close()
+            self._endpoint = None
+
+    def _lag_of(self, *ids: str) -> int | None:
+        """Records of the log that are not committed; None where unknown."""
+        samples = self.metrics.samples().get("kafka_tx_lag_records", {})
+        mine = [values[-1] for key, values in samples.items() if key[0] in ids]
+        return int(sum(mine)) if mine else None
+
+    def __repr__(self) -> str:
+        word = "active" if self.is_active else "ended"
+        return f"{type(self).__name__}({self.id!r}, {word})"
+
+
+def serve_metrics(registry: MetricsRegistry, port: int | None) -> Endpoint | None:
+    """``/metrics`` on that port; nothing on None."""
+    return None if port is None else serve(registry, port=port)
