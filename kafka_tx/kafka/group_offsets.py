@@ -66,7 +66,7 @@ class KafkaGroupOffsetStore:
         return commit_metadata.fitting(committed, self._limit)
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:  # noqa: ARG002
-        """Fence nobody: Kafka checks the generation of members only, and we are none."""
+        """Fence nobody: Kafka checks only members, and we are none."""
         return 0
 
     def load(

@@ -166,7 +166,7 @@ COMPLETED_OFFSET = _partition.gauge(
 )
 EMITTED_RECORDS = _partition.counter(
     "emitted_records",
-    "Records handed to bolts; retries do not count.",
+    "Offsets handed out to be read, with or without a record; retries do not count.",
     storm="fetchAPIMessageCount",
 )
 COMPLETED_RECORDS = _partition.counter(

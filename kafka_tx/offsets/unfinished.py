@@ -75,8 +75,9 @@ class Unfinished:
         return done
 
     def complete_holes(self, start: int, end: int) -> int:
-        """Complete pending offsets that have no record; returns how many."""
+        """Complete offsets that have no record; returns how many."""
         holes = self.window.take_hole(start, end)
+        holes += sum(runs.remove(start, end) for runs in self._abandoned.values())
         self._forget(start, end)
         self._counts.holes += holes
         return holes

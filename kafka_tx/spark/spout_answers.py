@@ -13,8 +13,10 @@ from kafka_tx.errors import (
     OffsetOutOfRangeError,
     TransactionError,
 )
+from kafka_tx.model import OffsetRange
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.plan import GiveUp
+from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.protocols import Clock
 from kafka_tx.spark.dead_letters import Letter
 from kafka_tx.spark.spout_desk import Post, SpoutDesk
@@ -70,8 +72,9 @@ class Answers:
         self._metrics[flight.spout].fetched(facts, names)
         ended = chunk.settle(self._ledger)
         completed, failed = np.sort(ended.completed), np.sort(ended.failed)
+        holes = _holes(facts)
         for emission, records in flight.offsets(completed):
-            emission.manager.ack(records, emission.generation)
+            _complete(emission, records, holes.get(str(records.topic_partition)))
         self.flights.settled(flight, len(completed) + len(failed))
         for told in chunk.failed:
             roots = np.intersect1d(told.roots, failed, assume_unique=True)
@@ -202,6 +205,29 @@ class Answers:
         """When letters are to be tried again (monotonic)."""
         for at_ms, *_ in self._again:
             yield at_ms
+
+
+def _holes(facts: Mapping[str, object]) -> dict[str, OffsetRuns]:
+    """Where the partitions turned out to hold no record, by their text form."""
+    return {
+        name: OffsetRuns(*told["holes"])
+        for name, told in facts.items()
+        if isinstance(told, dict) and told.get("holes")
+    }
+
+
+def _complete(
+    emission: Emission, records: OffsetRange, holes: OffsetRuns | None
+) -> None:
+    """Everything of a range has ended; only what was a record counts as one."""
+    manager, generation = emission.manager, emission.generation
+    if holes is None:
+        manager.ack(records, generation)
+        return
+    present = list(holes.gaps(records.start, records.end))
+    manager.passed(records, present, generation)
+    for run in present:
+        manager.ack(OffsetRange(records.topic_partition, *run), generation)
 
 
 def _is_fetch(told: RootsFailed, facts: Mapping[str, object]) -> bool:

@@ -84,8 +84,12 @@ class Chunk:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the spouts found out."""
-        return {name: f for r in self.reports for name, f in r.facts.items()}
+        """What the spouts found out; what several tasks tell of one thing is joined."""
+        facts: dict[str, Any] = {}
+        for report in self.reports:
+            for name, told in report.facts.items():
+                facts[name] = _joined(facts[name], told) if name in facts else told
+        return facts
 
     def settle(self, ledger: BlockLedger) -> Ended:
         """Tell the acker's ledger everything; return the trees that ended by it.
@@ -97,6 +101,15 @@ class Chunk:
             np.concatenate([NO_ROOTS, *(end.completed for end in ended)]),
             np.concatenate([NO_ROOTS, *(end.failed for end in ended)]),
         )
+
+
+def _joined(one: Any, other: Any) -> Any:  # noqa: ANN401 - what JSON can hold
+    """Two facts as one: numbers and lists are added up, entry by entry."""
+    if isinstance(one, dict):
+        both = {**one, **other}
+        shared = one.keys() & other.keys()
+        return both | {name: _joined(one[name], other[name]) for name in shared}
+    return one + other
 
 
 def run_chunk(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_tx.errors import ConfigError, KafkaTxError, OffsetOutOfRangeError
@@ -38,8 +39,9 @@ class KafkaRecords:
     whose record gives no row: they are done with that. What of a range cannot be read,
     and every record that the scheme cannot decode, fails; the others go on.
 
-    The facts of a partition: ``records``, how many there really were, and ``errors``,
-    the classes of what went wrong.
+    The facts of a partition: ``records``, how many there really were; ``errors``, the
+    classes of what went wrong; and ``holes``, if there were any: the runs of offsets
+    ``(start, end)`` without a record.
 
     Attributes:
         ranges: Which, in any order; several may be of one partition.
@@ -81,9 +83,12 @@ class KafkaRecords:
                 break
             if batch.num_rows:
                 told["records"] += batch.num_rows
+                _note_holes(told, position, batch.column("offset").to_numpy())
                 yield from self._decoded(batch, position, shift)
                 position = batch.column("offset")[-1].as_py() + 1
         if position < numbered.range.end:
+            if not problem:
+                told.setdefault("holes", []).append((position, numbered.range.end))
             left = np.arange(position, numbered.range.end) + shift
             yield Records([], NO_ROOTS, left, problem)
 
@@ -117,6 +122,17 @@ class KafkaRecords:
         if position < offset:
             yield Records([], NO_ROOTS, np.arange(position, offset) + shift)
         yield Records([], NO_ROOTS, np.array([offset + shift]), reason_of(error))
+
+
+def _note_holes(
+    told: dict[str, Any], position: int, offsets: npt.NDArray[np.int64]
+) -> None:
+    """Note what lies between ``position`` and the last of ``offsets`` (ascending)."""
+    starts = np.concatenate(([position], offsets[:-1] + 1))
+    (before,) = np.nonzero(starts < offsets)
+    if len(before):
+        runs = zip(starts[before].tolist(), offsets[before].tolist(), strict=True)
+        told.setdefault("holes", []).extend(runs)
 
 
 @dataclass(frozen=True, slots=True)

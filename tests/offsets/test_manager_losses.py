@@ -176,3 +176,13 @@ def test_a_partition_without_any_success_is_hopeless_after_too_many_failures():
     assert made.is_hopeless
     made.ack(999)
     assert not made.is_hopeless
+
+
+def test_a_hole_in_flight_below_the_log_start_is_no_more_in_doubt():
+    made = emitting(10)
+    made.trim(5)
+    assert made.in_doubt == 5
+
+    made.passed(span(0, 10), [(7, 8)])
+
+    assert (made.in_doubt, made.counts.holes) == (0, 9)

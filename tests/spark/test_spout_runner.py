@@ -471,10 +471,28 @@ def test_tombstones_and_holes_complete_by_themselves(case):
     case.log.append_hole(P0, 3)
     case.log.append(P0, b"v")
 
-    assert case.start().process_all_available(WITHIN_S)
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
 
     assert set(tried.done) == {(P0, 0), (P0, 2), (P0, 6)}
     assert case.store.at(P0) == [7]
+    status = handle.status
+    assert (status.emitted, status.completed, status.pending) == (7, 4, 0)
+    assert case.metric("completed_records_total") == 4
+
+
+def test_a_record_that_is_compacted_before_its_retry_is_none_that_was_completed(case):
+    case.fill(10)
+    tried.bad = {(P0, 3): 1_000_000}
+    case.rules = {"back_off": BackOff(initial_delay_ms=20)}
+    handle = case.start()
+    until(lambda: tried.failed[P0, 3] > 1)
+
+    case.log.compact(P0, [3])
+
+    assert handle.process_all_available(WITHIN_S)
+    assert handle.status.completed == 9
+    assert case.store.at(P0) == [10]
 
 
 def test_no_more_records_are_in_flight_than_allowed(case):

@@ -360,6 +360,24 @@ def test_a_source_that_cannot_be_read_now_fails_the_chunk():
     assert chunk.failure.component == "spout"
 
 
+class OfOnePartition(GivenRecords):
+    def read(self, task, tasks, facts):
+        yield from super().read(task, tasks, {})
+        facts["t-0"] = {"records": task, "errors": [f"of {task}"]}
+
+
+def test_what_several_tasks_found_out_about_a_partition_is_joined():
+    builder = a_builder(3)
+    builder.set_bolt("collect", Upper).shuffle_grouping("spout")
+
+    chunk = run_chunk(
+        builder.build().plan, ATTEMPT, {"spout": OfOnePartition(())}, LocalEngine()
+    )
+
+    assert chunk.facts["t-0"]["records"] == 0 + 1 + 2
+    assert sorted(chunk.facts["t-0"]["errors"]) == ["of 0", "of 1", "of 2"]
+
+
 # --- poison in batches ---
 
 

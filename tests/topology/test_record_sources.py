@@ -67,6 +67,7 @@ def test_holes_and_tombstones_are_done_without_a_row(cluster):
     assert rows == {1: "t-0@1", 2: "t-0@2", 6: "x"}
     assert done == set(range(8))
     assert facts["t-0"]["records"] == 4
+    assert facts["t-0"]["holes"] == [(0, 1), (3, 5), (7, 8)]
 
 
 def test_every_task_reads_every_nth_range(cluster):
