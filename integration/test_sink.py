@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 
 import kafka_tx
 from integration.reading import reader
+from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 
 
@@ -108,6 +109,11 @@ def test_the_topic_may_be_a_column(spark, kafka, topic, read):
             {"topic": "t", "tx__txid": "1"},
             "needs option 'tx.id'",
         ),
+        (
+            "SELECT 'a' AS value",
+            {"topic": "t", "tx__id": "once"},
+            "Use kafka_tx.write_transaction",
+        ),
     ],
 )
 def test_bad_rows_and_options_are_refused(spark, kafka, query, options, text):
@@ -174,23 +180,112 @@ def test_an_older_transaction_is_refused(spark, kafka, topic):
         kafka_tx.write_transaction(df, TransactionAttempt(4, 1), options)
 
 
-def test_a_stream_is_written_at_least_once(
-    spark, kafka, topic, produce, read, tmp_path
+@pytest.mark.parametrize(("parts", "opaque"), [(1, True), (3, False)])
+def test_a_replay_with_other_rows_is_refused(spark, kafka, topic, read, parts, opaque):
+    name = topic(1)
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": name,
+        "tx.id": f"{name}-sink",
+    }
+
+    def write_rows(count):
+        df = spark.range(count).selectExpr("cast(id AS string) AS key", "'v' AS value")
+        attempt = TransactionAttempt(1, count)
+        kafka_tx.write_transaction(df, attempt, options, parts=parts, opaque=opaque)
+
+    write_rows(20)
+
+    with pytest.raises(PySparkException, match="KAFKA_TX_REPLAY_DIFFERS"):
+        write_rows(60)
+    write_rows(20)
+    assert len(read(name)) == 20
+
+
+def test_one_part_may_be_replayed_by_a_plan_that_is_not_deterministic(
+    spark, kafka, topic, read
 ):
+    name = topic(1)
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": name,
+        "tx.id": f"{name}-sink",
+    }
+
+    for _ in range(2):
+        df = spark.range(5).selectExpr("uuid() AS value")
+        kafka_tx.write_transaction(df, TransactionAttempt(1, 1), options)
+
+    assert len(read(name)) == 5
+
+
+def test_several_parts_of_an_opaque_batch_are_refused(spark):
+    df = spark.sql("SELECT 'k' AS key, 'v' AS value")
+    options = {"topic": "t", "tx.id": "once"}
+
+    with pytest.raises(ConfigError, match="half of one cannot be replayed"):
+        kafka_tx.write_transaction(
+            df, TransactionAttempt(1, 1), options, parts=2, opaque=True
+        )
+
+
+@pytest.fixture
+def copy(spark, kafka, tmp_path):
+    """Copy a topic into another through ``writeStream``, to the end."""
+
+    def run(source, target, **options):
+        writer = (
+            reader(spark, kafka.bootstrap_servers, subscribe=source)
+            .option("maxOffsetsPerTrigger", "20")
+            .load()
+            .select("key", "value")
+            .writeStream.format("kafka_tx")
+            .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+            .option("topic", target)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+        )
+        for name, value in options.items():
+            writer = writer.option(name.replace("__", "."), value)
+        query = writer.start()
+        assert query.awaitTermination(120)
+
+    return run
+
+
+def test_a_stream_is_written_at_least_once(topic, produce, read, copy):
     source, target = topic(2), topic(2)
     produce(source, [f"v{n}" for n in range(50)])
 
-    query = (
-        reader(spark, kafka.bootstrap_servers, subscribe=source)
-        .load()
-        .select("key", "value")
-        .writeStream.format("kafka_tx")
-        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-        .option("topic", target)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
+    copy(source, target)
 
     assert values(read(target)) == sorted(f"v{n}" for n in range(50))
+
+
+@pytest.mark.parametrize("tx_id", [True, False])
+def test_a_stream_with_an_id_repeats_no_batch_that_spark_forgot(
+    topic, produce, read, copy, tmp_path, tx_id
+):
+    source, target = topic(2), topic(2)
+    produce(source, [f"v{n}" for n in range(50)])
+    options = {"tx__id": f"{target}-sink"} if tx_id else {}
+    copy(source, target, **options)
+    commits = tmp_path / "checkpoint" / "commits"
+    newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    (commits / str(newest)).unlink()
+    (commits / f".{newest}.crc").unlink(missing_ok=True)
+    produce(source, [f"v{n}" for n in range(50, 60)])
+
+    copy(source, target, **options)
+
+    found = values(read(target))
+    assert set(found) == {f"v{n}" for n in range(60)}
+    assert (len(found) == 60) == tx_id
+
+
+def test_a_stream_with_an_id_needs_a_topic_for_all_rows(topic, produce, copy):
+    source = topic(1)
+    produce(source, ["v"])
+
+    with pytest.raises(StreamingQueryException, match="needs option 'topic'"):
+        copy(source, "", tx__id="once")

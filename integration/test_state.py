@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from integration.cluster.child import Child
 from integration.cluster.records import Record
+from integration.cluster.waiting import wait_until
 from integration.state_job import POINTS, Results, counting
 from kafka_tx.errors import OutOfOrderError
 from kafka_tx.model import TransactionAttempt
@@ -82,25 +80,23 @@ class Job:
             *("--point", point, "--txid", str(self.txid)),
             *(word for url in self.urls for word in ("--url", url)),
         ]
-        with (self.work / "log").open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=HERE.parent,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=os.environ | {"PYSPARK_PYTHON": sys.executable},
-            )
+        child = Child(
+            command,
+            self.work / "log",
+            directory=HERE.parent,
+            environment={"PYSPARK_PYTHON": sys.executable},
+        )
         try:
-            deadline = time.monotonic() + WITHIN_S
-            while not (reached.exists() or finished.exists()):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    tail = (self.work / "log").read_text(errors="replace")[-6000:]
-                    pytest.fail(f"the job neither paused nor finished:\n{tail}")
-                time.sleep(0.05)
+            wait_until(
+                f"it pauses at {point} or has finished",
+                lambda: reached.exists() or finished.exists(),
+                timeout_s=WITHIN_S,
+                complain=lambda: (
+                    None if child.is_running or finished.exists() else child.tail()
+                ),
+            )
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            child.kill()
 
 
 @pytest.mark.timeout(600)

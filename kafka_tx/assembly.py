@@ -253,12 +253,15 @@ def give_back_sender(
 
 def part_transaction(config: SinkConfig, index: int) -> PartTransaction:
     """What writes one part of a batch exactly once (executor)."""
-    from kafka_tx.kafka.part_transaction import Part, PartTransaction
+    from kafka_tx.kafka.part_transaction import PartTransaction
+    from kafka_tx.kafka.parts import Part
 
     assert config.id is not None
     assert config.txid is not None
     assert config.topic is not None
-    part = Part(config.id, config.txid, index, config.parts, config.life)
+    part = Part(
+        config.id, config.txid, index, config.parts, config.life, config.compares
+    )
     settings = client_settings(config.kafka, purpose="producer")
     return PartTransaction(settings, part, config.topic)
 

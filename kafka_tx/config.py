@@ -147,8 +147,9 @@ class SinkConfig:
         topic: Wins over the column of the same name.
         id: Names the sink for exactly once; None is at-least-once.
         txid: The batch that is written; given with ``id``.
-        parts: Kafka transactions in each batch.
+        parts: Kafka transactions in each batch; 0: not known.
         life: What the txids are counted in; empty: the life of the sink.
+        compares: Whether a replay must hold the rows that were written.
     """
 
     kafka: Mapping[str, str]
@@ -157,6 +158,7 @@ class SinkConfig:
     txid: int | None = None
     parts: int = 1
     life: str = ""
+    compares: bool = True
 
     def __post_init__(self) -> None:
         if self.id is not None:

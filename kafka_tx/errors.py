@@ -20,6 +20,7 @@ KafkaTxError
 └── TransactionError
     ├── OutOfOrderError                 txids must be contiguous
     ├── ReplayImpossibleError           records of a stored batch are gone
+    ├── ReplayDiffersError              a batch comes again with other rows
     ├── FailedException                 user code asks for a replay
     └── ComponentError                  user code in a topology raised anything else
 
@@ -227,6 +228,15 @@ class ReplayImpossibleError(TransactionError):
     """
 
     error_class = "KAFKA_TX_REPLAY_IMPOSSIBLE"
+
+
+class ReplayDiffersError(TransactionError):
+    """A replay holds other rows than those that were written for its txid.
+
+    Fields: ``id``, ``txid``, ``part``.
+    """
+
+    error_class = "KAFKA_TX_REPLAY_DIFFERS"
 
 
 class FailedException(TransactionError):  # noqa: N818 - the name Storm's users know

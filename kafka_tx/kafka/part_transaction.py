@@ -5,16 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 
-from kafka_tx.errors import DeliveryError, KafkaError, OutOfOrderError
+from kafka_tx.errors import (
+    DeliveryError,
+    KafkaError,
+    OutOfOrderError,
+    ReplayDiffersError,
+)
 from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.errors import ErrorWatch, client_error, translated
+from kafka_tx.kafka.parts import Digest, Part, read_marker
 from kafka_tx.kafka.producer import OutRecord, Sender, described
 
 _Answer = TypeVar("_Answer")
@@ -42,37 +47,12 @@ _LOST = {
 """What a producer is told that is fenced, or whose transaction is ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Which part of which batch: ``index`` of ``parts``, of the sink's ``id``.
-
-    Attributes:
-        life: What the txids are counted in where that is less than the sink's life:
-            the id of Spark's query, whose batch ids start again with a new checkpoint.
-    """
-
-    id: str
-    txid: int
-    index: int
-    parts: int
-    life: str = ""
-
-    @property
-    def name(self) -> str:
-        """The transactional id: a new writer of the part fences every older one."""
-        return f"kafka_tx.{self.id}.{self.index}"
-
-    @property
-    def group(self) -> str:
-        """The consumer group that remembers the txid."""
-        return f"{self.name}.{self.life}" if self.life else self.name
-
-
 class PartTransaction:
     """One part, written once (executor).
 
     1. ``init_transactions`` fences an older writer of the part and aborts what it left.
-    2. The txid committed last is read back. It is this one: the part is done, skip.
+    2. The txid committed last is read back. It is this one: the part is done, and the
+       records given are only compared with those that were written.
     3. Records and the txid (as the offset of a group of the part) are committed as one.
     4. An outcome that is not known is resolved by reading the txid again, with a new
        producer, which fences the one in doubt.
@@ -89,20 +69,42 @@ class PartTransaction:
         Raises:
             OutOfOrderError: A later txid is committed, or the same one in another
                 number of parts.
+            ReplayDiffersError: The txid is committed with other records.
             DeliveryError, AuthenticationError, KafkaError: Nothing of it is visible.
         """
         with self._begun() as sender:
-            if self._is_done():
+            done = self._done()
+            if done is not None:
+                self._compare(done, records)
                 return False
             client = sender.client
             client.begin_transaction()
+            digest = Digest()
             try:
-                self._send(sender, records)
-                self._mark(sender)
+                self._send(sender, digest.of(records))
+                self._mark(sender, digest)
             except BaseException:
                 self._abort(client)
                 raise
             return self._committed(sender)
+
+    def _compare(self, done: Digest, records: Iterable[OutRecord]) -> None:
+        part, now = self._part, Digest()
+        for _ in now.of(records):
+            pass
+        if part.compares and done.rows is not None and now != done:
+            raise ReplayDiffersError(
+                f"part {part.index} of txid {part.txid} of sink '{part.id}' was written"
+                f" with {done.rows} rows, and the replay holds {now.rows} rows, or as"
+                " many with other keys or values. Nothing was written now. Either the"
+                " plan is not deterministic, or its parallelism was changed, or an"
+                " opaque batch was planned anew. Undo that; or compare the topic with"
+                " the source, and go on with another tx.id of the sink, which writes"
+                " the whole batch again.",
+                id=part.id,
+                txid=part.txid,
+                part=part.index,
+            )
 
     @contextmanager
     def _begun(self) -> Iterator[Sender]:
@@ -118,13 +120,16 @@ class PartTransaction:
             self._asked(sender, what, lambda: sender.client.init_transactions(_WAIT_S))
             yield sender
 
-    def _is_done(self) -> bool:
+    def _done(self) -> Digest | None:
+        """What is committed for this txid; None: nothing."""
         found = self._committed_marker()
         if found.offset < 0:
-            return False
-        part, parts = self._part, int(found.metadata or self._part.parts)
+            return None
+        part = self._part
+        parts, digest = read_marker(found.metadata)
         same = found.offset == part.txid
-        if found.offset > part.txid or (same and parts != part.parts):
+        moved = same and 0 not in (parts, part.parts) and parts != part.parts
+        if found.offset > part.txid or moved:
             raise OutOfOrderError(
                 f"part {part.index} of txid {part.txid} of sink '{part.id}' comes after"
                 f" txid {found.offset} in {parts} parts. A sink writes each txid once,"
@@ -133,7 +138,7 @@ class PartTransaction:
                 txid=part.txid,
                 committed=found.offset,
             )
-        return bool(same)
+        return digest if same else None
 
     def _committed_marker(self) -> ClientPartition:
         with self._group() as consumer:
@@ -154,9 +159,12 @@ class PartTransaction:
                 raise
             raise self._lost(sender, str(error)) from error
 
-    def _mark(self, sender: Sender) -> None:
+    def _mark(self, sender: Sender, digest: Digest) -> None:
         marker = ClientPartition(
-            self._marker.topic, 0, self._part.txid, metadata=str(self._part.parts)
+            self._marker.topic,
+            0,
+            self._part.txid,
+            metadata=f"{self._part.parts} {digest}",
         )
         with self._group() as consumer:
             group = consumer.consumer_group_metadata()
@@ -170,7 +178,7 @@ class PartTransaction:
             self._asked(sender, what, lambda: sender.client.commit_transaction(_WAIT_S))
         except KafkaError:
             with self._begun():  # fences the transaction in doubt
-                if self._is_done():
+                if self._done() is not None:
                     return True
             raise
         return True
@@ -178,7 +186,7 @@ class PartTransaction:
     def _abort(self, client: Producer) -> None:
         with suppress(KafkaException):  # the next ``init_transactions`` aborts it
             client.purge()
-            client.abort_transaction(30)
+            client.abort_transaction(10)
 
     def _asked(
         self, sender: Sender, what: str, request: Callable[[], _Answer]

@@ -45,6 +45,8 @@ class OutRecord:
     timestamp_ms: int | None = None
 
 
+_NOTHING = OutRecord("", None, None)
+
 Told: TypeAlias = Callable[[DeliveryError | None], None]
 _Delivered: TypeAlias = Callable[[ClientError | None, Message], None]
 
@@ -123,8 +125,11 @@ class Sender:
 
         Raises: as ``send``.
         """
-        while self._producer.flush(_WAIT_S):
-            self._check()
+        try:
+            while self._producer.flush(_WAIT_S):
+                self._check()
+        except KafkaException as error:  # the producer is lost, with what it holds
+            raise refused_record(self.last or _NOTHING, error.args[0]) from error
         self._check()
 
     @property

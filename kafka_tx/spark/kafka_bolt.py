@@ -51,8 +51,9 @@ class KafkaBolt(BatchBolt, RichBolt):
     =============================  ====================================================
 
     Exactly once needs a transactional spout, bolts that emit the same rows for the same
-    txid, and a parallelism that stays. Below an opaque spout use one task: what was
-    written first for a txid stays. Readers need ``isolation.level=read_committed``.
+    txid, and a parallelism that stays. A replay with other rows than were written, as
+    an opaque spout may plan it after a crash, is refused: what is in Kafka cannot be
+    taken back. Readers need ``isolation.level=read_committed``.
 
     A lost broker replays; a record that can never be written (too large, unknown topic,
     no permission) stops a transactional topology, with its topic, key and size.

@@ -30,4 +30,5 @@ def parse_sink(options: Mapping[str, str]) -> SinkConfig:
         id=given.get("tx.id"),
         txid=txid,
         parts=positive(given, "tx.parts") or 1,
+        compares=given.get("tx.compares") != "false",
     )

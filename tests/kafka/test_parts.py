@@ -1,0 +1,48 @@
+"""What is remembered of a part that was written."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_tx.kafka.parts import Digest, Part, read_marker
+from kafka_tx.kafka.producer import OutRecord
+
+ROWS = [(b"a", b"1"), (b"b", None), (None, b"3")]
+
+
+def digest(*rows):
+    made = Digest()
+    records = [OutRecord("t", key, value) for key, value in rows]
+    assert list(made.of(records)) == records
+    return made
+
+
+def test_the_order_of_rows_does_not_matter():
+    assert digest(*ROWS) == digest(*reversed(ROWS))
+
+
+@pytest.mark.parametrize(
+    "others",
+    [ROWS[:2], [*ROWS, ROWS[0]], [(b"a", b"2"), *ROWS[1:]], [(b"c", b"1"), *ROWS[1:]]],
+    ids=["fewer", "more", "other value", "other key"],
+)
+def test_other_rows_have_another_digest(others):
+    assert digest(*ROWS) != digest(*others)
+
+
+def test_a_marker_is_read_as_it_was_written():
+    written = digest(*ROWS)
+
+    assert read_marker(f"4 {written}") == (4, written)
+
+
+@pytest.mark.parametrize(("metadata", "parts"), [("4", 4), ("", 0), (None, 0)])
+def test_a_marker_without_a_digest_tells_the_parts_alone(metadata, parts):
+    assert read_marker(metadata) == (parts, Digest(None))
+
+
+def test_a_new_life_counts_anew_and_still_fences_the_old_one():
+    old, new = Part("sink", 7, 0, 1, "query-1"), Part("sink", 1, 0, 1, "query-2")
+
+    assert old.name == new.name
+    assert old.group != new.group
