@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from kafka_tx import assembly
-from kafka_tx.config import SourceConfig
+from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import (
+    Earliest,
     LogBounds,
     OffsetRange,
-    Position,
     TopicPartition,
     Unavailable,
 )
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.spark.options import parse_source
+from kafka_tx.spark.positions import otherwise_of, resolve
 from kafka_tx.topology import kafka_spouts
 from kafka_tx.topology.kafka_limits import BatchLimits
 from kafka_tx.topology.schemes import Scheme, StringScheme
@@ -47,10 +48,12 @@ class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
     Args:
         options: Those of the drop-in source, without ``tx.…``: at least
             ``kafka.bootstrap.servers`` and one of ``subscribe``, ``subscribePattern``
-            and ``assign``. ``startingOffsets`` is ``earliest`` if not given; it may be
-            ``latest`` or be replaced by ``startingTimestamp``. ``maxOffsetsPerTrigger``
-            and ``maxRecordsPerPartition`` bound a batch, ``minOffsetsPerTrigger`` and
-            ``maxTriggerDelay`` let it wait.
+            and ``assign``. ``startingOffsets`` is ``earliest`` if not given; also
+            ``latest``, JSON that names all partitions, or ``committed``: the offsets of
+            the topology's ``tx.commitGroupId``, else of ``kafka.group.id``. It counts
+            for the very first batch; then the topology's store decides.
+            ``maxOffsetsPerTrigger`` and ``maxRecordsPerPartition`` bound a batch,
+            ``minOffsetsPerTrigger`` and ``maxTriggerDelay`` let it wait.
         scheme: From records to rows.
         max_bytes: Bounds a batch by size, about.
         out_of_range: ``fail`` or ``earliest``, when the next offset of a partition is
@@ -76,7 +79,7 @@ class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
         config = _source(options)
         batches = kafka_spouts.KafkaBatches(
             subscription=config.subscription,
-            start=_position(config),
+            start=Earliest() if isinstance(config.start, Earliest) else None,
             limits=_limits(config, max_bytes),
             scheme=scheme or StringScheme(),
             out_of_range=_policy(out_of_range),
@@ -91,6 +94,31 @@ class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
         )
         self.config = config
         """What the options say; settings of clients included."""
+
+    def commits_to(self, transactions: TransactionsConfig) -> None:
+        """Learn where the topology commits to; called before ``open``."""
+        self.config = replace(self.config, transactions=transactions)
+
+    def first_offsets(
+        self, partitions: list[TopicPartition]
+    ) -> Mapping[TopicPartition, int | Unavailable | None]:
+        """As the drop-in source starts, to the words of its errors.
+
+        Raises:
+            OffsetsError: The rule names other partitions than there are, no record
+                matches a start time, or there is no committed offset.
+            BrokerUnavailableError: A partition or the group does not answer.
+        """
+        config, rule = self.config, self.config.start
+        known: dict[TopicPartition, int] = {}
+        if isinstance(rule, FromCommitted):
+            load = assembly.group_offsets(config)
+            known = {} if load is None else load(partitions)
+            missing = [p for p in partitions if p not in known]
+            if not missing:
+                return known
+            partitions, rule = missing, otherwise_of(rule, missing)
+        return known | resolve(config, self._cluster, partitions, rule, starting=True)
 
     def bounds(self) -> Mapping[TopicPartition, LogBounds | Unavailable]:
         """What the logs of planned partitions hold now. Called on the driver.
@@ -136,18 +164,6 @@ def _source(options: Mapping[str, Any]) -> SourceConfig:
     }:
         given["startingOffsets"] = "earliest"
     return parse_source(given, streaming=True)
-
-
-def _position(config: SourceConfig) -> Position:
-    """The one start that all partitions share."""
-    if isinstance(config.start, Position):
-        return config.start
-    raise ConfigError.illegal(
-        "startingOffsets",
-        config.start,
-        "earliest, latest, or startingTimestamp",
-        "A topology keeps its own offsets in its store, from the first batch on.",
-    )
 
 
 def _limits(config: SourceConfig, max_bytes: int | None) -> BatchLimits:

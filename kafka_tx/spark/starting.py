@@ -129,8 +129,8 @@ def _mirror(
         raise ConfigError.illegal(
             "tx.commitGroupId", group, "set only where the spout reads Kafka"
         )
-    of_group = TransactionsConfig(id=topology.id, commit_group_id=group)
-    store = assembly.group_mirror(replace(spout.config, transactions=of_group))
+    spout.commits_to(TransactionsConfig(id=topology.id, commit_group_id=group))
+    store = assembly.group_mirror(spout.config)
     assert store is not None
 
     def mirror(metadata: object) -> None:

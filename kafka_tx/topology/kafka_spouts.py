@@ -23,12 +23,11 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.offsets.split import is_delayed
-from kafka_tx.offsets.start import StartRules
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
 from kafka_tx.topology.kafka_limits import BatchLimits, RecordSize, limited_ends
 from kafka_tx.topology.kafka_looks import Bounds, Looks
 from kafka_tx.topology.kafka_reading import KafkaEmitter, partition_of
-from kafka_tx.topology.kafka_starts import choose_starts
+from kafka_tx.topology.kafka_starts import Answers, choose_starts
 from kafka_tx.topology.schemes import RawScheme, Scheme
 from kafka_tx.topology.spouts import (
     Json,
@@ -44,8 +43,9 @@ class KafkaBatches:
 
     Attributes:
         subscription: Topics, a pattern, or partitions.
-        start: Where the partitions of the very first batch start; partitions that come
-            later start at the earliest offset.
+        start: Where the partitions of the very first batch start; None: the spout
+            overrides ``first_offsets``. Partitions that come later start at the
+            earliest offset.
         limits: Of a batch.
         scheme: From records to rows.
         out_of_range: What to do, when a batch is planned, with a partition whose next
@@ -56,7 +56,7 @@ class KafkaBatches:
     """
 
     subscription: Subscription
-    start: Position = field(default_factory=Earliest)
+    start: Position | None = field(default_factory=Earliest)
     limits: BatchLimits = field(default_factory=BatchLimits)
     scheme: Scheme = field(default_factory=RawScheme)
     out_of_range: OutOfRange | None = None
@@ -208,6 +208,7 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
             AuthenticationError: Credentials, permission or TLS.
         """
         by_partition = {partition_of(name): last for name, last in lasts.items()}
+        first = self._first_offsets(by_partition)
         bounds = self._looks.bounds(by_partition)
         known = {
             p: found
@@ -218,8 +219,8 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
             by_partition,
             known,
             self._topic_ids,
-            StartRules(position=self._batches.start, out_of_range=self._policy),
-            self._cluster.offsets,
+            self._policy,
+            first,
         )
         limits, size = self._batches.limits, self._size.average_bytes
         ends = limited_ends(starts, {p: known[p].end for p in starts}, limits, size)
@@ -231,6 +232,23 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
             else Unavailable(getattr(bounds.get(p), "reason", "no answer"))
             for p in by_partition
         }
+
+    def _first_offsets(
+        self, lasts: Mapping[TopicPartition, Json | None]
+    ) -> Answers | None:
+        is_first = bool(lasts) and not any(lasts.values())
+        if not is_first or isinstance(self._batches.start, Earliest):
+            return None
+        return self.first_offsets(list(lasts))
+
+    def first_offsets(self, partitions: list[TopicPartition]) -> Answers:
+        """Where the partitions of the very first batch start; None: at the end.
+
+        Not asked where that is the earliest. Raises: as ``offers``.
+        """
+        start = self._batches.start
+        assert start is not None, "a spout without a start looks them up itself"
+        return self._cluster.offsets(dict.fromkeys(partitions, start))
 
     def _metadata(
         self,

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from kafka_tx.errors import FetchError, OffsetOutOfRangeError
 from kafka_tx.model import (
     CommittedOffset,
-    Earliest,
     LogBounds,
-    Position,
     TopicPartition,
     Unavailable,
 )
@@ -20,11 +17,8 @@ from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.start import StartRules, choose_start
 from kafka_tx.topology.spouts import Json
 
-Resolve: TypeAlias = Callable[
-    [Mapping[TopicPartition, Position]],
-    Mapping[TopicPartition, int | Unavailable | None],
-]
-"""``ClusterView.offsets``."""
+Answers: TypeAlias = Mapping[TopicPartition, int | Unavailable | None]
+"""Offsets where partitions start; None: at the end."""
 
 _NO_ANSWER = Unavailable("no answer")
 
@@ -33,20 +27,22 @@ def choose_starts(
     lasts: Mapping[TopicPartition, Json | None],
     known: Mapping[TopicPartition, LogBounds],
     topic_ids: Mapping[str, str],
-    rules: StartRules,
-    resolve: Resolve,
+    policy: OutOfRange,
+    first_offsets: Answers | None,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Mapping[str, int]]]:
     """Where each reachable partition goes on, and what was given up there.
 
     Args:
         lasts: Metadata of the batch before; None for partitions that are new. If all
-            are new this is the first batch: they start at ``rules.position``, and all
+            are new this is the first batch: they start at their first offsets, and all
             of them must be reachable unless that is the earliest. Partitions that are
             new later start at the earliest offset.
         known: Logs that can be reached now.
         topic_ids: As the brokers tell them now.
-        rules: Start position, and what to do with offsets outside of the log.
-        resolve: Asks for the offsets of positions.
+        policy: What to do with offsets outside of the log. A first offset beyond the
+            end always fails.
+        first_offsets: Of the first batch, asked for before ``known``, or the end of a
+            growing log would be beyond what is known; None: it starts at the earliest.
 
     Returns:
         Start offsets, and lost offsets by reason.
@@ -56,10 +52,9 @@ def choose_starts(
         OffsetOutOfRangeError: A start is outside of the log, or its topic was
             re-created, and the policy is to fail.
     """
-    fresh = [partition for partition, last in lasts.items() if last is None]
-    if len(fresh) < len(lasts):
-        rules = replace(rules, position=Earliest())
-    resolved = _resolved(rules.position, fresh, known, resolve)
+    first: Mapping[TopicPartition, int | None] = {}
+    if first_offsets is not None:
+        first = _reachable(first_offsets, lasts, known)
     starts: dict[TopicPartition, int] = {}
     lost: dict[TopicPartition, Mapping[str, int]] = {}
     for partition, bounds in known.items():
@@ -68,11 +63,13 @@ def choose_starts(
         ) is not None:
             starts[partition] = end
             continue
+        offset = first.get(partition, bounds.log_start)
+        is_beyond = lasts[partition] is None and (offset or 0) > bounds.end
         decision = choose_start(
             partition,
-            rules,
-            stored=_stored(partition, lasts[partition], bounds, topic_ids, rules),
-            resolved=resolved.get(partition, bounds.log_start),
+            StartRules(out_of_range=OutOfRange.FAIL if is_beyond else policy),
+            stored=_stored(partition, lasts[partition], bounds, topic_ids, policy),
+            resolved=offset,
             bounds=bounds,
         )
         starts[partition] = decision.committed.offset
@@ -94,17 +91,14 @@ def _goes_on(
     return end if bounds.log_start <= end <= bounds.end else None
 
 
-def _resolved(
-    position: Position,
-    fresh: list[TopicPartition],
+def _reachable(
+    found: Answers,
+    wanted: Iterable[TopicPartition],
     known: Mapping[TopicPartition, LogBounds],
-    resolve: Resolve,
 ) -> dict[TopicPartition, int | None]:
-    if isinstance(position, Earliest) or not fresh:
-        return {}
-    found = resolve(dict.fromkeys(fresh, position))
+    """The first offsets, if all of them are there and all logs can be reached."""
     starts: dict[TopicPartition, int | None] = {}
-    for partition in fresh:
+    for partition in wanted:
         offset = found.get(partition, _NO_ANSWER)
         if isinstance(offset, Unavailable) or partition not in known:
             raise FetchError(
@@ -123,7 +117,7 @@ def _stored(
     last: Json | None,
     bounds: LogBounds,
     topic_ids: Mapping[str, str],
-    rules: StartRules,
+    policy: OutOfRange,
 ) -> CommittedOffset | None:
     """Where the batch before ended; the log start of a topic that was re-created."""
     if last is None:
@@ -131,7 +125,7 @@ def _stored(
     was, now = last.get("id"), topic_ids.get(partition.topic)
     if not is_another(was, now):
         return CommittedOffset(last["end"])
-    if rules.out_of_range is OutOfRange.FAIL:
+    if policy is OutOfRange.FAIL:
         raise OffsetOutOfRangeError(
             f"topic {partition.topic} was re-created (its id was {was} and is {now}):"
             f" offset {last['end']} of {partition} belongs to a log that is gone."

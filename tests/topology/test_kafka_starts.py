@@ -2,56 +2,41 @@ import pytest
 
 from kafka_tx.errors import FetchError, OffsetOutOfRangeError
 from kafka_tx.model import (
-    AtOffset,
-    AtTime,
-    Earliest,
-    Latest,
     LogBounds,
     TopicPartition,
     Unavailable,
 )
 from kafka_tx.offsets.loss import OutOfRange
-from kafka_tx.offsets.start import StartRules
 from kafka_tx.topology.kafka_starts import choose_starts
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 LOGS = {A: LogBounds(10, 100), B: LogBounds(0, 50)}
 
 
-def starts(lasts, position=None, policy=OutOfRange.FAIL, known=LOGS, ids=None, at=None):
-    rules = StartRules(position=position or Earliest(), out_of_range=policy)
-    asked = []
-
-    def resolve(wanted):
-        asked.append(wanted)
-        return {p: (at or {}).get(p) for p in wanted}
-
-    found, lost = choose_starts(lasts, known, ids or {}, rules, resolve)
-    return found, lost, asked
+def starts(lasts, policy=OutOfRange.FAIL, known=LOGS, ids=None, at=None):
+    return choose_starts(lasts, known, ids or {}, policy, at)
 
 
-def test_the_first_batch_starts_at_the_earliest_without_asking():
-    assert starts({A: None, B: None}) == ({A: 10, B: 0}, {}, [])
+def test_the_first_batch_starts_at_the_earliest():
+    assert starts({A: None, B: None}) == ({A: 10, B: 0}, {})
 
 
 def test_the_first_batch_starts_where_the_position_is():
-    found, _, asked = starts({A: None, B: None}, Latest(), at={A: 100, B: 50})
+    found, _ = starts({A: None, B: None}, at={A: 100, B: 50})
 
     assert found == {A: 100, B: 50}
-    assert asked == [{A: Latest(), B: Latest()}]
 
 
 def test_a_time_after_all_records_is_the_end():
-    found, _, _ = starts({A: None}, AtTime(5), known={A: LOGS[A]}, at={A: None})
+    found, _ = starts({A: None}, known={A: LOGS[A]}, at={A: None})
 
     assert found == {A: 100}
 
 
 def test_a_partition_that_comes_later_starts_at_the_earliest():
-    found, _, asked = starts({A: {"start": 20, "end": 30}, B: None}, Latest())
+    found, _ = starts({A: {"start": 20, "end": 30}, B: None})
 
     assert found == {A: 30, B: 0}
-    assert asked == []
 
 
 @pytest.mark.parametrize(
@@ -61,7 +46,7 @@ def test_a_partition_that_comes_later_starts_at_the_earliest():
 )
 def test_the_first_batch_waits_for_every_partition(known, answer):
     with pytest.raises(FetchError, match="t-1 has no start position yet") as waits:
-        starts({A: None, B: None}, Latest(), known=known, at={A: 100, B: answer})
+        starts({A: None, B: None}, known=known, at={A: 100, B: answer})
 
     assert waits.value.retryable
 
@@ -70,10 +55,16 @@ def test_from_the_earliest_the_first_batch_waits_for_nobody():
     assert starts({A: None, B: None}, known={A: LOGS[A]})[0] == {A: 10}
 
 
+@pytest.mark.parametrize("policy", OutOfRange)
+def test_a_first_offset_beyond_the_end_fails_whatever_the_policy(policy):
+    with pytest.raises(OffsetOutOfRangeError, match="101"):
+        starts({A: None}, policy, known={A: LOGS[A]}, at={A: 101})
+
+
 def test_a_batch_goes_on_where_the_one_before_ended():
     lasts = {A: {"start": 20, "end": 30}, B: {"start": 50, "end": 50}}
 
-    assert starts(lasts, AtOffset(7)) == ({A: 30, B: 50}, {}, [])
+    assert starts(lasts) == ({A: 30, B: 50}, {})
 
 
 def test_a_trimmed_position_fails_or_is_counted():
@@ -82,7 +73,7 @@ def test_a_trimmed_position_fails_or_is_counted():
 
     with pytest.raises(OffsetOutOfRangeError, match="the next offset to read is 4"):
         starts(lasts, known=known)
-    found, lost, _ = starts(lasts, policy=OutOfRange.EARLIEST, known=known)
+    found, lost = starts(lasts, policy=OutOfRange.EARLIEST, known=known)
     assert (found, lost) == ({A: 10}, {A: {"trimmed": 6}})
 
 
@@ -92,9 +83,7 @@ def test_a_topic_that_was_re_created_fails_or_starts_anew():
 
     with pytest.raises(OffsetOutOfRangeError, match="re-created"):
         starts(lasts, known=known, ids={"t": "new"})
-    found, _, _ = starts(
-        lasts, policy=OutOfRange.EARLIEST, known=known, ids={"t": "new"}
-    )
+    found, _ = starts(lasts, policy=OutOfRange.EARLIEST, known=known, ids={"t": "new"})
     assert found == {A: 10}
 
 
