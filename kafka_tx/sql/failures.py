@@ -12,9 +12,14 @@ from kafka_tx.errors import StateCorruptedError, StateError, StateUnavailableErr
 
 _SQLITE_LATER = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL")
 _SQLITE_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+_SQLITE_FILE = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")
 _SQLSTATE_LATER = ("08", "40", "53", "55P03", "57")
 _SQLSTATE_REFUSED = ("28", "3D", "42501", "25006")
 _MYSQL_REFUSED = (1044, 1045, 1049, 1142)
+_MYSQL_LATER = (
+    *(1040, 1042, 1043, 1053, 1158, 1159, 1160, 1161, 1205, 1213),
+    *(2002, 2003, 2006, 2013),
+)
 _REFUSED_TEXTS = ("authentication failed", "no pg_hba.conf", '" does not exist')
 
 
@@ -35,7 +40,17 @@ def translate(error: exc.SQLAlchemyError, url: URL) -> StateError:
         return StateUnavailableError(
             f"the database {store} does not answer: {reason}", store=store
         )
-    return StateError(f"the database {store} failed: {reason}", store=store)
+    return _of_statement(store, reason)
+
+
+def _of_statement(store: str, reason: str) -> StateError:
+    return StateError(
+        f"the database {store} refuses a statement: {reason}. Nothing of it was"
+        " written. If it names a table, a column or a type, something else made the"
+        " table: compare the two, or choose another name; if it names a value, that"
+        " value does not fit the column",
+        store=store,
+    )
 
 
 def _of_sqlite(
@@ -55,6 +70,8 @@ def _of_sqlite(
             path=url.database,
             reason=reason,
         )
+    if name and not name.startswith(_SQLITE_FILE):
+        return _of_statement(store, reason)
     return StateError(
         f"the store {store} cannot be opened or written: {reason}."
         f" {_what_is_wrong_with(url.database)}",
@@ -83,7 +100,7 @@ def _is_refused(error: exc.SQLAlchemyError, orig: BaseException | None) -> bool:
     code = _sqlstate(orig)
     if code:
         return code.startswith(_SQLSTATE_REFUSED)
-    if orig is not None and orig.args and orig.args[0] in _MYSQL_REFUSED:
+    if _number(orig) in _MYSQL_REFUSED:
         return True
     return any(text in str(error) for text in _REFUSED_TEXTS)
 
@@ -94,6 +111,8 @@ def _is_for_later(error: exc.SQLAlchemyError, orig: BaseException | None) -> boo
         return code.startswith(_SQLSTATE_LATER)
     if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
         return True
+    if number := _number(orig):
+        return number in _MYSQL_LATER
     return isinstance(
         error, exc.OperationalError | exc.InterfaceError | exc.TimeoutError
     )
@@ -101,6 +120,12 @@ def _is_for_later(error: exc.SQLAlchemyError, orig: BaseException | None) -> boo
 
 def _sqlstate(orig: BaseException | None) -> str:
     return getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None) or ""
+
+
+def _number(orig: BaseException | None) -> int | None:
+    """The number that drivers of MySQL give their errors."""
+    first = orig.args[0] if orig is not None and orig.args else None
+    return first if isinstance(first, int) else None
 
 
 def _reason(error: exc.SQLAlchemyError, url: URL) -> str:

@@ -1,4 +1,5 @@
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.engine import make_url
 
@@ -61,13 +62,33 @@ def test_what_the_database_refuses_says_what_to_check(error, url):
     assert "Check user, password" in str(translated)
 
 
-def test_anything_else_is_told_and_not_tried_again():
-    error = failed(exc.ProgrammingError, "syntax error", sqlstate="42601")
-
-    translated = translate(error, URL)
+@pytest.mark.parametrize(
+    ("error", "url"),
+    [
+        (failed(exc.ProgrammingError, "no column", sqlstate="42703"), URL),
+        (failed(exc.OperationalError, 1054, "no column"), MYSQL),
+        (failed(exc.IntegrityError, 1406, "no column"), MYSQL),
+    ],
+)
+def test_a_wrong_statement_is_told_and_not_tried_again(error, url):
+    translated = translate(error, url)
 
     assert type(translated) is StateError
-    assert "syntax error" in str(translated)
+    assert "no column" in str(translated)
+    assert "refuses a statement" in str(translated)
+
+
+def test_a_wrong_statement_in_sqlite_is_not_blamed_on_the_file(tmp_path):
+    url = make_url(f"sqlite:///{tmp_path}/state.db")
+    engine = sa.create_engine(url)
+    with engine.connect() as connection, pytest.raises(exc.OperationalError) as raised:
+        connection.exec_driver_sql("SELECT nowhere")
+    engine.dispose()
+
+    text = str(translate(raised.value, url))
+
+    assert "refuses a statement: no such column: nowhere" in text
+    assert "Grant it" not in text
 
 
 def test_a_driver_that_repeats_the_password_is_not_quoted_with_it():
