@@ -1,4 +1,4 @@
-"""One live driver of a simulated topology, and the work it was asked to do.
+"""One live driver of a simulated topology, its spout, and the work it was asked to do.
 
 A ``Work`` is a generator that stops wherever a crash, a takeover or a late answer may
 come in between.
@@ -6,7 +6,7 @@ come in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,11 @@ from kafka_tx.errors import (
     StateUnavailableError,
 )
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.spouts import (
+    Json,
+    OpaquePartitionedTransactionalSpout,
+    PartitionedTransactionalSpout,
+)
 from kafka_tx.transactions.actions import (
     Action,
     Cancel,
@@ -29,10 +34,9 @@ from kafka_tx.transactions.actions import (
     Write,
 )
 from kafka_tx.transactions.chain import Opened
-from kafka_tx.transactions.emitters import ExactEmitter, OpaqueEmitter
 from kafka_tx.transactions.flights import Phase
 from kafka_tx.transactions.rotating import Change
-from tests.properties.simulated_store import META, OFFSETS, USER, Batch, Range
+from tests.properties.simulated_store import META, OFFSETS, Batch, ranges
 
 if TYPE_CHECKING:
     from tests.properties.simulated_topology import World
@@ -52,24 +56,44 @@ class Outcome(IntEnum):
     """It happened, and says that it did not."""
 
 
+class Spout(PartitionedTransactionalSpout):
+    """Reads the world's log, as the Kafka spout reads a cluster's."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def partitions(self) -> list[str]:
+        return [str(partition) for partition in self._world.listed()]
+
+    def offers(self, lasts: Mapping[str, Json | None]) -> Mapping[str, Json]:
+        return self._world.offers(lasts)
+
+    def empty_after(self, metadata: Json) -> Json:
+        return {"start": metadata["end"], "end": metadata["end"]}
+
+    def is_empty(self, metadata: Json) -> bool:
+        return all(part["start"] == part["end"] for part in metadata.values())
+
+
+class OpaqueSpout(Spout, OpaquePartitionedTransactionalSpout):
+    pass
+
+
 class Owner:
-    """One live driver: a coordinator, an emitter, and the work it was asked to do."""
+    """One live driver: a coordinator, a spout, and the work it was asked to do."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         epoch = world.store.acquire()
         values = dict(world.store.values)
-        self.emitter: ExactEmitter[int, Range] | OpaqueEmitter[int, Range]
         is_opaque = world.mode == "opaque"
-        kind = OpaqueEmitter if is_opaque else ExactEmitter
-        self.emitter = kind(USER, lambda last: (last[1], last[1]))
-        self.emitter.load(values)
+        self.spout = (OpaqueSpout if is_opaque else Spout)(world)
         opened = Opened(epoch, values, "memory:", "sim")
         self.coordinator = world.coordinator(world.mode, META, world.pacing, opened)
         self.work: list[Work] = []
         self.is_stopping = False
         self.writes = self.commits = 0  # works of that kind under way
-        self._answers: list[Callable[[], list[Action[int]]]] = []
+        self._answers: list[Callable[[], list[Action[Json]]]] = []
         self._jobs: list[Work] = []
         self._flying: dict[int, TransactionAttempt] = {}
         self._batches: dict[TransactionAttempt, Batch] = {}
@@ -142,25 +166,20 @@ class Owner:
 
     # --- works ---
 
-    def _plan(self, attempt: TransactionAttempt) -> Work:
-        partitions = self._world.listed()
-        lasts = self.emitter.lasts(attempt.txid, partitions)
+    def _plan(self, attempt: TransactionAttempt, previous: Json | None) -> Work:
         outcome = yield
-        offers = self._world.offers(lasts)
+        metadata = self.spout.initialize_transaction(attempt.txid, previous)
         if (yield) is not Outcome.GOOD or outcome is not Outcome.GOOD:
             self._answer(lambda: self.coordinator.initialize_failed(attempt))
-        elif self.coordinator.planning != attempt:
-            self._world.seen["void plans"] += 1
-            self._answer(lambda: self.coordinator.initialized(attempt, 99))
-        else:
-            plan = self.emitter.plan(attempt, partitions, offers)
+            return
+        if self.coordinator.planning == attempt:
             self._planned_to = max(self._planned_to, attempt.txid)
-            is_empty = all(start == end for start, end in plan.batch.values())
-            self._answer(
-                lambda: self.coordinator.initialized(
-                    attempt, len(plan.batch), plan.change, is_empty=is_empty
-                )
-            )
+        else:
+            self._world.seen["void plans"] += 1
+        is_empty = self.spout.is_empty(metadata)
+        self._answer(
+            lambda: self.coordinator.initialized(attempt, metadata, is_empty=is_empty)
+        )
 
     def _make(self, write: Write) -> Work:
         outcome = yield
@@ -180,7 +199,6 @@ class Owner:
         else:
             yield
             self.writes -= 1
-            self.emitter.apply(Change(write.put, write.delete))
             self._answer(lambda: self.coordinator.stored(write.write_id))
 
     def _process(self, attempt: TransactionAttempt) -> Work:
@@ -216,16 +234,15 @@ class Owner:
     def _commit_to_sink(
         self, attempt: TransactionAttempt, batch: Batch, outcome: Outcome
     ) -> Change:
-        change = self.emitter.commit(attempt)
         if outcome is Outcome.FAILED:
             raise FailedException
         self._world.sink.commit(attempt, batch)
         ends = {str(p): end for p, (_, end) in batch.items()}
-        return change | Change(put={"offsets": OFFSETS.encode(ends)})
+        return Change(put={"offsets": OFFSETS.encode(ends)})
 
     # --- between works and coordinator ---
 
-    def _answer(self, answer: Callable[[], list[Action[int]]]) -> None:
+    def _answer(self, answer: Callable[[], list[Action[Json]]]) -> None:
         self._answers = [*self._answers[-7:], answer]
         self._carry_out(answer())
 
@@ -234,7 +251,7 @@ class Owner:
         self.work.append(work)
         return work
 
-    def _carry_out(self, actions: list[Action[int]]) -> None:
+    def _carry_out(self, actions: list[Action[Json]]) -> None:
         for action in actions:
             self._carry_out_one(action)
         flying, phases = self._flying, self.coordinator.phases
@@ -243,10 +260,10 @@ class Owner:
         in_commit = [a for a, p in phases.items() if p in _COMMIT_PHASES]
         assert in_commit in ([], list(phases)[:1]), "not the lowest, or not alone"
 
-    def _carry_out_one(self, action: Action[int]) -> None:
+    def _carry_out_one(self, action: Action[Json]) -> None:
         match action:
-            case Initialize(attempt=attempt):
-                self._begin(self._plan(attempt))
+            case Initialize(attempt=attempt, previous=previous):
+                self._begin(self._plan(attempt, previous))
             case Write():
                 self.writes += 1
                 assert self.writes == 1, "two writes at once"
@@ -274,9 +291,8 @@ class Owner:
         left = [txid for txid in self._flying if txid > attempts[0].txid]
         assert not left, "a later batch was left alive"
 
-    def _start(self, attempt: TransactionAttempt, metadata: int) -> None:
-        txid, batch = attempt.txid, dict(self.emitter.batch(attempt))
-        assert metadata == len(batch), "metadata of another batch"
+    def _start(self, attempt: TransactionAttempt, metadata: Json) -> None:
+        txid, batch = attempt.txid, ranges(metadata)
         lower = range(self._committed + 1, txid)
         assert all(t in self._flying for t in lower), f"{txid} started before {lower}"
         assert txid not in self._flying

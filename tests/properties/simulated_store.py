@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kafka_tx.config import Mode
@@ -14,15 +15,13 @@ from kafka_tx.transactions.rotating import RecordCodec
 Range = tuple[int, int]
 Batch = dict[int, Range]
 
-META = RecordCodec[int]("meta", "memory:", "sim")
-USER = RecordCodec[Any](
-    "user",
-    "memory:",
-    "sim",
-    to_json=lambda batch: {str(p): list(r) for p, r in batch.items()},
-    from_json=lambda payload: {int(p): (r[0], r[1]) for p, r in payload.items()},
-)
+META = RecordCodec[Any]("meta", "memory:", "sim")
 OFFSETS = RecordCodec[Any]("offsets", "memory:", "sim")
+
+
+def ranges(metadata: Mapping[str, Any]) -> Batch:
+    """What a batch holds, by partition."""
+    return {int(p): (part["start"], part["end"]) for p, part in metadata.items()}
 
 
 class Checker(Protocol):

@@ -8,6 +8,7 @@ each step.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from kafka_tx.config import Mode
@@ -16,12 +17,12 @@ from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.pacing import Pacing
 from tests.properties.simulated_owner import Outcome, Owner
 from tests.properties.simulated_store import (
+    META,
     OFFSETS,
-    USER,
     Batch,
-    Range,
     SimulatedStore,
     Sink,
+    ranges,
 )
 
 TAKE = 3
@@ -36,7 +37,7 @@ class World:
         self,
         mode: Mode,
         max_pending: int,
-        coordinator: type[TransactionCoordinator[int]] = TransactionCoordinator,
+        coordinator: type[TransactionCoordinator[Any]] = TransactionCoordinator,
     ) -> None:
         self.mode: Mode = mode
         self.coordinator = coordinator
@@ -92,14 +93,15 @@ class World:
         hidden = {p for p in self.unreadable if p % 2}
         return [p for p in range(len(self.log_ends)) if p not in hidden]
 
-    def offers(self, lasts: dict[int, Range | None]) -> dict[int, Any]:
-        offers: dict[int, Any] = {}
-        for partition, last in lasts.items():
-            start = last[1] if last else 0
+    def offers(self, lasts: Mapping[str, Any]) -> dict[str, Any]:
+        offers: dict[str, Any] = {}
+        for name, last in lasts.items():
+            partition, start = int(name), last["end"] if last else 0
             end = min(start + TAKE, self.log_ends[partition])
             is_lost = partition in self.unreadable
             self.seen["offers missed"] += is_lost
-            offers[partition] = Unavailable("no leader") if is_lost else (start, end)
+            found = {"start": start, "end": end}
+            offers[name] = Unavailable("no leader") if is_lost else found
         return offers
 
     # --- what was promised ---
@@ -117,8 +119,7 @@ class World:
         self.seen["commits"] += 1
         assert self.sink.newest.txid == txid
         values = self.store.values
-        batch = USER.decode("", values[f"user/{txid}"])
-        assert batch is not None
+        batch = ranges(META.decode("", values[f"coordinator/meta/{txid}"]) or {})
         for partition, (start, end) in batch.items():
             begin = self.positions.get(partition, 0)
             assert start == begin <= end, f"{txid}: {partition} from {begin}: {start}"
@@ -126,8 +127,7 @@ class World:
         assert set(self.positions) == set(batch), "a partition lost its position"
         offsets = OFFSETS.decode("", values["offsets"])
         assert offsets == {str(p): end for p, end in self.positions.items()}
-        for prefix in ("coordinator/meta", "user"):
-            assert self.store.txids(prefix)[0] == txid, "not cleaned up"
+        assert self.store.txids("coordinator/meta")[0] == txid, "not cleaned up"
         self.check_counts()
 
     def check_counts(self) -> None:

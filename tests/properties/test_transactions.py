@@ -1,4 +1,4 @@
-"""Coordinator, emitters and store, in whatever order the world allows."""
+"""Coordinator, spout and store, in whatever order the world allows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 import time
 from collections import Counter
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -164,7 +165,7 @@ WHAT_MUST_HAPPEN = (
 # --- a simulation that finds nothing proves nothing ---
 
 
-class LeavesLaterBatches(TransactionCoordinator[int]):
+class LeavesLaterBatches(TransactionCoordinator[Any]):
     def _fail_from(self, txid, reason):
         later = {t: f for t, f in self._flights._flights.items() if t > txid}
         actions = super()._fail_from(txid, reason)
@@ -172,13 +173,13 @@ class LeavesLaterBatches(TransactionCoordinator[int]):
         return actions
 
 
-class RemovesBeforeItCompares(TransactionCoordinator[int]):
+class RemovesBeforeItCompares(TransactionCoordinator[Any]):
     def failed(self, attempt, reason):
         self._flights._flights.pop(attempt.txid, None)
         return super().failed(attempt, reason)
 
 
-class CommitsOutOfOrder(TransactionCoordinator[int]):
+class CommitsOutOfOrder(TransactionCoordinator[Any]):
     def _commit_lowest(self):
         phases = self.phases
         ready = [a.txid for a, p in phases.items() if p is Phase.PROCESSED]
@@ -188,28 +189,38 @@ class CommitsOutOfOrder(TransactionCoordinator[int]):
         return actions
 
 
-class CountsAttemptsAnew(TransactionCoordinator[int]):
+class CountsAttemptsAnew(TransactionCoordinator[Any]):
     def _new_attempt(self, txid):
         return TransactionAttempt(txid, super()._new_attempt(txid).attempt_id % 10**12)
 
 
-class BelievesALateCommit(TransactionCoordinator[int]):
+class BelievesALateCommit(TransactionCoordinator[Any]):
     def _time_out(self):
         actions = super()._time_out()
         self._flights._ending.clear()
         return actions
 
 
-class GivesUpAfterAFailedWrite(TransactionCoordinator[int]):
+class GivesUpAfterAFailedWrite(TransactionCoordinator[Any]):
     def store_failed(self, write_id, error):
         actions = super().store_failed(write_id, error)
         self._writes.again_at_ms = None
         return actions
 
 
+class ForgetsThatACrashEndsACommit(TransactionCoordinator[Any]):
+    def crashed(self, attempt, error):
+        is_ending = attempt in self._flights._ending
+        actions = super().crashed(attempt, error)
+        if is_ending:
+            self._flights._ending.add(attempt)
+        return actions
+
+
 @pytest.mark.parametrize(
     "broken",
     [
+        ForgetsThatACrashEndsACommit,
         LeavesLaterBatches,
         RemovesBeforeItCompares,
         CommitsOutOfOrder,
@@ -228,12 +239,12 @@ def test_the_same_walks_find_nothing_wrong_with_ours(seed):
     assert walk(seed, TransactionCoordinator).seen["commits"]
 
 
-def walk_until_found(coordinator: type[TransactionCoordinator[int]]) -> None:
+def walk_until_found(coordinator: type[TransactionCoordinator[Any]]) -> None:
     for seed in range(300):
         walk(seed, coordinator)
 
 
-def walk(seed: int, coordinator: type[TransactionCoordinator[int]]) -> World:
+def walk(seed: int, coordinator: type[TransactionCoordinator[Any]]) -> World:
     """The life of one world, decided by the seed."""
     chance = random.Random(seed)
     mode: Mode = chance.choice(["transactional", "opaque"])
