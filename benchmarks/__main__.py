@@ -13,6 +13,7 @@ from importlib import import_module
 BENCHMARKS = {
     "microbatch": "benchmarks.microbatch",
     "pending": "benchmarks.pending",
+    "plan": "benchmarks.plan",
     "read": "benchmarks.read",
     "state": "benchmarks.state",
     "topology": "benchmarks.topology",

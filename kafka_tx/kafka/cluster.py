@@ -11,6 +11,7 @@ from confluent_kafka import TopicCollection
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.collector import collector_paused
 from kafka_tx.kafka.errors import is_absent, is_unreachable
 from kafka_tx.kafka.offset_requests import Listed, Question, is_moving, list_offsets
 from kafka_tx.kafka.topics import (
@@ -85,6 +86,7 @@ class KafkaClusterView:
 
     # --- topics ---------------------------------------------------------------------
 
+    @collector_paused()
     def topics(self, wanted: Subscription) -> dict[str, TopicDescription]:
         """The topics that exist now, by name; absent ones are left out.
 
@@ -161,6 +163,7 @@ class KafkaClusterView:
 
     # --- offsets --------------------------------------------------------------------
 
+    @collector_paused()
     def bounds(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, LogBounds | Unavailable]:
@@ -180,6 +183,7 @@ class KafkaClusterView:
             for partition in asked
         }
 
+    @collector_paused()
     def offsets(
         self, wanted: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, int | Unavailable | None]:

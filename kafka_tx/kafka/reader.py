@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 
 import pyarrow as pa
 from confluent_kafka import Message
 
+from kafka_tx.kafka.collector import collector_paused
 from kafka_tx.kafka.decode import record_batch
 from kafka_tx.kafka.range_fetch import RangeFetch
 from kafka_tx.model import OffsetRange
@@ -81,7 +80,7 @@ class KafkaRangeReader:
         self, fetch: RangeFetch, wanted: OffsetRange, count: int
     ) -> pa.RecordBatch | None:
         """A batch of about ``count`` records; None when the range is done."""
-        with _collector_paused():
+        with collector_paused():
             messages: list[Message] = []
             size = 0
             while len(messages) < count and size < self._batch_bytes:
@@ -103,19 +102,3 @@ def _next_count(batch: pa.RecordBatch, batch_bytes: int) -> int:
     """As many records as fill a batch, going by the one before it."""
     row_bytes = max(1, int(batch.nbytes) // int(batch.num_rows))
     return max(1, min(_LARGEST_COUNT, batch_bytes // row_bytes))
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep the cycle collector from looking at every new message, in vain.
-
-    Messages and their tuples make no cycles; looking costs a fifth of the reading.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
