@@ -14,10 +14,10 @@ from integration.cluster.java import java
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def run(name):
+def run(name, *arguments):
     java()
     done = subprocess.run(
-        [sys.executable, EXAMPLES / f"{name}.py"],
+        [sys.executable, EXAMPLES / f"{name}.py", *arguments],
         capture_output=True,
         text=True,
         timeout=170,
@@ -35,7 +35,7 @@ def replays(shown):
 
 def test_every_example_has_a_test():
     tests = Path(__file__).read_text()
-    assert all(f'run("{path.stem}")' in tests for path in EXAMPLES.glob("*.py"))
+    assert all(f'run("{path.stem}"' in tests for path in EXAMPLES.glob("*.py"))
 
 
 def test_global_count_counts_each_word_once_in_spite_of_a_replay():
@@ -90,8 +90,33 @@ def test_kafka_global_count_counts_each_record_once():
     assert "committed up to txid 8" in shown
 
 
-def test_at_least_once_completes_every_order_or_says_which_it_gave_up():
-    shown = run("at_least_once")
+def test_kafka_message_count_counts_each_message_once():
+    assert "counted 5000 messages" in run("kafka_message_count")
 
-    assert "emitted=2000, completed=2000" in shown
-    assert "dead letter: order 13" in shown
+
+def test_kafka_message_count_counts_what_a_real_topic_holds(kafka, topic, produce):
+    name = topic(2)
+    produce(name, [f"v{n}" for n in range(300)], partition=0)
+    produce(name, [f"v{n}" for n in range(40)], partition=1)
+
+    shown = run("kafka_message_count", kafka.bootstrap_servers, name)
+
+    assert "partition 0: 300 messages\npartition 1: 40 messages" in shown
+
+
+def test_reliable_word_count_counts_each_word_once_though_some_fail():
+    assert_reliable(run("reliable_word_count"))
+
+
+def test_reliable_word_count_does_so_on_a_real_broker(kafka, topic):
+    servers = kafka.bootstrap_servers
+
+    assert_reliable(run("reliable_word_count", servers, topic(3), topic(1)))
+
+
+def assert_reliable(shown):
+    assert "counted 3000 words; there are 3000\neach word right: True" in shown
+    assert "emitted=601, completed=601" in shown
+    assert int(re.findall(r"retried=(\d+)", shown)[0]) > 6
+    assert "dead letter: poison" in shown
+    assert "'kafka_tx.attempts': '7'" in shown
