@@ -22,6 +22,7 @@ from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.spark.options import parse_source
 from kafka_tx.spark.positions import otherwise_of, resolve
 from kafka_tx.topology import kafka_spouts
+from kafka_tx.topology.kafka_batches import KafkaBatches
 from kafka_tx.topology.kafka_limits import BatchLimits
 from kafka_tx.topology.schemes import Scheme, StringScheme
 
@@ -77,7 +78,7 @@ class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
         refresh_ms: int = 5_000,
     ) -> None:
         config = _source(options)
-        batches = kafka_spouts.KafkaBatches(
+        batches = KafkaBatches(
             subscription=config.subscription,
             start=Earliest() if isinstance(config.start, Earliest) else None,
             limits=_limits(config, max_bytes),

@@ -12,6 +12,7 @@ from kafka_tx.errors import (
     ReplayImpossibleError,
 )
 from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.offsets.discovery import is_another
 from kafka_tx.protocols import RangeReader
 from kafka_tx.topology.blocks import Block
 from kafka_tx.topology.fingerprints import Fingerprint
@@ -66,27 +67,48 @@ class KafkaEmitter:
         if not self.is_exact:
             return FailedException(f"{wanted} cannot be read any more: {error.message}")
         available = (error.fields.get("log_start"), error.fields.get("log_end"))
-        return self._impossible(wanted, available, f"The log holds {available}.")
+        reason = f"The log holds {available}."
+        return replay_impossible(self.txid, wanted, available, reason)
 
     def _check(self, wanted: OffsetRange, read: Json, seen: Json | None) -> None:
         if seen is not None and read != seen:
             reason = f"It held {seen} the last time and holds {read} now."
-            raise self._impossible(wanted, (wanted.start, wanted.end), reason)
+            available = (wanted.start, wanted.end)
+            raise replay_impossible(self.txid, wanted, available, reason)
 
-    def _impossible(
-        self, wanted: OffsetRange, available: object, reason: str
-    ) -> ReplayImpossibleError:
-        partition = wanted.topic_partition
-        return ReplayImpossibleError(
-            f"txid {self.txid} holds {wanted}, and these records cannot be read as they"
-            f" were. {reason} A transactional batch never changes: give the topology a"
-            " new id to go on without them, or use an opaque spout.",
-            txid=self.txid,
-            topic=partition.topic,
-            partition=partition.partition,
-            wanted=(wanted.start, wanted.end),
-            available=available,
-        )
+
+def replay_impossible(
+    txid: int, wanted: OffsetRange, available: object, reason: str
+) -> ReplayImpossibleError:
+    """The error for a batch that cannot be read again as it was."""
+    partition = wanted.topic_partition
+    return ReplayImpossibleError(
+        f"txid {txid} holds {wanted}, and these records cannot be read as they"
+        f" were. {reason} A transactional batch never changes: give the topology a"
+        " new id to go on without them, or use an opaque spout.",
+        txid=txid,
+        topic=partition.topic,
+        partition=partition.partition,
+        wanted=(wanted.start, wanted.end),
+        available=available,
+    )
+
+
+def check_topics(
+    txid: int, metadata: Mapping[str, Json], ids: Mapping[str, str]
+) -> None:
+    """Compare the topics of a planned batch with those of today.
+
+    Raises:
+        ReplayImpossibleError: One was deleted and made again under its name.
+    """
+    for name, part in metadata.items():
+        partition = partition_of(name)
+        was, now = part.get("id"), ids.get(partition.topic)
+        if is_another(was, now):
+            wanted = OffsetRange(partition, part["start"], part["end"])
+            reason = f"The topic was re-created: its id was {was}, now {now}."
+            raise replay_impossible(txid, wanted, None, reason)
 
 
 def partition_of(name: str) -> TopicPartition:

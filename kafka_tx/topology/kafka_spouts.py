@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import (
     Earliest,
     LogBounds,
-    Position,
-    Subscription,
     TopicPartition,
     TransactionAttempt,
     Unavailable,
@@ -24,11 +21,15 @@ from kafka_tx.model import (
 from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.offsets.split import is_delayed
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
-from kafka_tx.topology.kafka_limits import BatchLimits, RecordSize, limited_ends
+from kafka_tx.topology.kafka_batches import KafkaBatches
+from kafka_tx.topology.kafka_limits import RecordSize, limited_ends
 from kafka_tx.topology.kafka_looks import Bounds, Looks
-from kafka_tx.topology.kafka_reading import KafkaEmitter, partition_of
+from kafka_tx.topology.kafka_reading import (
+    KafkaEmitter,
+    check_topics,
+    partition_of,
+)
 from kafka_tx.topology.kafka_starts import Answers, choose_starts
-from kafka_tx.topology.schemes import RawScheme, Scheme
 from kafka_tx.topology.spouts import (
     Json,
     OpaquePartitionedTransactionalSpout,
@@ -37,39 +38,16 @@ from kafka_tx.topology.spouts import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaBatches:
-    """What a Kafka spout reads, and how much at a time.
-
-    Attributes:
-        subscription: Topics, a pattern, or partitions.
-        start: Where the partitions of the very first batch start; None: the spout
-            overrides ``first_offsets``. Partitions that come later start at the
-            earliest offset.
-        limits: Of a batch.
-        scheme: From records to rows.
-        out_of_range: What to do, when a batch is planned, with a partition whose next
-            offset is not in the log any more. None: a transactional spout fails, an
-            opaque one goes on at the earliest offset and counts what it skipped.
-        poll_ms: While there is nothing to read, ask the brokers this often.
-        refresh_ms: While there is nothing to read, look for new partitions this often.
-    """
-
-    subscription: Subscription
-    start: Position | None = field(default_factory=Earliest)
-    limits: BatchLimits = field(default_factory=BatchLimits)
-    scheme: Scheme = field(default_factory=RawScheme)
-    out_of_range: OutOfRange | None = None
-    poll_ms: int = 100
-    refresh_ms: int = 5_000
-
-
 class TransactionalKafkaSpout(PartitionedTransactionalSpout):
     """Numbered batches of Kafka records; a replay holds exactly the same ones.
 
-    Planning costs a few requests however many partitions there are. What a batch held
-    (count and checksum) is remembered until it is committed; a replay that reads
-    anything else, or cannot read it any more, stops with ``ReplayImpossibleError``.
+    Planning costs a few requests however many partitions there are. A replay that
+    cannot read its records any more, or finds a re-created topic, stops with
+    ``ReplayImpossibleError``, also after a restart. So does one that reads other
+    records than the attempt before it: count and checksum of what a batch held are
+    remembered until it is committed, but by this process only. They are known once the
+    batch was read; to store them would be one more write for each batch, in the way of
+    the commits.
 
     Args:
         batches: What and how much.
@@ -111,7 +89,7 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
         self._planned_to: dict[TopicPartition, int] = {}
         self._seen: dict[int, Mapping[str, Json]] = {}
         self._looks.forget()
-        self._planned_txid = 0
+        self._planned_txid = self._handed_out_txid = 0
         self._look_at_ms = self._refresh_at_ms = 0
         self._last_batch_ms: int | None = None
 
@@ -277,14 +255,21 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
     # --- the life of a batch (driver) ---
 
     def emitter(
-        self,
-        attempt: TransactionAttempt,
-        metadata: Mapping[str, Json],  # noqa: ARG002 - it travels beside the emitter
+        self, attempt: TransactionAttempt, metadata: Mapping[str, Json]
     ) -> PartitionEmitter:
-        """What tasks need: the reader, the scheme, what was read the last time."""
-        seen = self._seen.get(attempt.txid, {})
+        """What tasks need: the reader, the scheme, what was read the last time.
+
+        Raises:
+            ReplayImpossibleError: A topic was re-created since the batch was planned.
+            BrokerUnavailableError: That cannot be known now.
+        """
+        txid = attempt.txid
+        if txid != self._planned_txid or txid <= self._handed_out_txid:
+            ids = self._looks.found().topic_ids() if metadata else {}
+            check_topics(txid, metadata, ids)
+        self._handed_out_txid = max(self._handed_out_txid, txid)
         return KafkaEmitter(
-            self._reader, self._batches.scheme, attempt.txid, True, seen
+            self._reader, self._batches.scheme, txid, True, self._seen.get(txid, {})
         )
 
     def observed(

@@ -1,9 +1,10 @@
 import pytest
 
 from kafka_tx.model import LogBounds, TopicPartition, Topics
+from kafka_tx.topology.kafka_batches import KafkaBatches
 from kafka_tx.topology.kafka_limits import BatchLimits
 from kafka_tx.topology.kafka_looks import Looks
-from kafka_tx.topology.kafka_spouts import KafkaBatches, TransactionalKafkaSpout
+from kafka_tx.topology.kafka_spouts import TransactionalKafkaSpout
 from tests.topology.conftest import Cluster
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

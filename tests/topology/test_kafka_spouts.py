@@ -19,9 +19,9 @@ from kafka_tx.model import (
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.topology.bolts import BatchBolt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
+from kafka_tx.topology.kafka_batches import KafkaBatches
 from kafka_tx.topology.kafka_limits import BatchLimits
 from kafka_tx.topology.kafka_spouts import (
-    KafkaBatches,
     OpaqueTransactionalKafkaSpout,
     TransactionalKafkaSpout,
 )
@@ -213,6 +213,33 @@ def test_a_refused_password_is_not_waited_out(cluster, monkeypatch):
 
 
 # --- losses ---
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_replay_never_reads_a_topic_that_was_re_created(cluster, is_restarted):
+    cluster.fill("t", 10)
+    spout = spout_on(cluster, limits=BatchLimits(max_records=4))
+    metadata = spout.initialize_transaction(1, None)
+    spout.batch(TransactionAttempt(1, 1), metadata)
+    if is_restarted:
+        spout = spout_on(cluster, limits=BatchLimits(max_records=4))
+    spout.batch(TransactionAttempt(1, 2), metadata)
+
+    cluster.fill("t", 20)
+
+    with pytest.raises(ReplayImpossibleError, match="re-created: its id was id-1"):
+        spout.batch(TransactionAttempt(1, 3), metadata)
+
+
+def test_the_first_try_of_a_new_batch_asks_the_brokers_nothing_more(cluster):
+    cluster.fill("t", 10)
+    spout = spout_on(cluster)
+    metadata = spout.initialize_transaction(1, None)
+    asked = dict(cluster.requests)
+
+    spout.batch(TransactionAttempt(1, 1), metadata)
+
+    assert cluster.requests == asked
 
 
 def test_a_transactional_spout_fails_on_records_trimmed_before_they_were_planned(
