@@ -215,13 +215,17 @@ class SpoutDesk:
 
     def _offers(self) -> Offers:
         offers = {}
-        self._crowded.clear()
+        crowded = set()
         for manager in self.managers:
             offset = manager.next_to_commit()
             if offset is not None:
                 offers[manager] = offset
-                if not self.parts.keeper.fits(offset):
-                    self._crowded.add(manager)
+                is_crowded = not self.parts.keeper.fits(offset)
+            else:
+                is_crowded = manager in self._crowded  # it is stored: nothing changed
+            if is_crowded:
+                crowded.add(manager)
+        self._crowded = crowded
         return offers
 
     def _stored(

@@ -654,3 +654,55 @@ def test_it_is_not_idle_while_a_partition_cannot_be_opened(case):
     assert handle.process_all_available(WITHIN_S)
 
     assert case.store.at(P0, P1) == [5, 1]
+
+
+def test_without_retries_a_record_that_fails_once_is_given_up_at_once(case):
+    case.fill(10)
+    tried.bad = {(P0, 3): 1}
+    case.rules = {"back_off": BackOff(limit=0)}
+
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+
+    assert tried.failed[P0, 3] == 1
+    assert tried.done[P0, 3] == 0
+    status = handle.status
+    assert (status.skipped, status.failed, status.retried) == (1, 1, 0)
+    assert case.store.at(P0) == [10]
+
+
+def test_no_record_is_emitted_further_beyond_the_commit_than_allowed(case):
+    everything = case.fill(50, 5)
+    tried.bad = {(P0, 2): 1_000_000}
+    case.rules = {
+        "max_uncommitted_offsets": 10,
+        "back_off": BackOff(initial_delay_ms=10),
+    }
+
+    handle = case.start()
+    until(lambda: tried.failed[P0, 2] > 20)
+
+    reached = {offset for partition, offset in tried.done if partition == P0}
+    assert reached == {0, 1, *range(3, 12)}
+    assert len(tried.done) == 11 + 5, "the other partition goes on"
+    tried.bad = {}
+    assert handle.process_all_available(WITHIN_S)
+    assert set(tried.done) == everything
+
+
+def test_a_store_without_room_for_more_runs_gets_no_more_new_records(case):
+    case.fill(20)
+    tried.bad = {(P0, offset): 1_000_000 for offset in range(1, 20, 2)}
+    case.rules = {"back_off": BackOff(initial_delay_ms=10)}
+    case.store.fitting = lambda committed: min(3, len(committed.completed))
+    handle = case.start()
+    until(lambda: case.store.at(P0) == [1])
+
+    case.fill(30)
+    tries = tried.failed[P0, 1]
+    until(lambda: tried.failed[P0, 1] > tries + 20)
+    assert max(offset for _, offset in tried.done) < 20
+    tried.bad = {}
+
+    assert handle.process_all_available(WITHIN_S)
+    assert case.store.at(P0) == [50]
