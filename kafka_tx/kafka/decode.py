@@ -31,6 +31,23 @@ _WITH_HEADERS = pa.schema(
 _HEADER_MAP = pa.map_(pa.string(), pa.binary())
 """The type Arrow fills fastest from pairs; its parts become the list of structs."""
 
+_LARGEST_MS = (2**63 - 1) // 1000
+"""Spark's timestamps are microseconds in 64 bits."""
+
+
+class UnreadableRecordError(Exception):
+    """One message cannot become a row; those before it can. Never leaves ``kafka/``.
+
+    Attributes:
+        index: Its place among the messages.
+        offset: Its offset.
+    """
+
+    def __init__(self, index: int, offset: int, why: str) -> None:
+        super().__init__(why)
+        self.index = index
+        self.offset = offset
+
 
 def arrow_schema(include_headers: bool) -> pa.Schema:
     """The columns of a batch: ``key … timestampType[, headers]``, all nullable."""
@@ -45,6 +62,11 @@ def record_batch(
     A tombstone's value stays null and empty bytes stay empty. A message without a
     timestamp gets -1 ms and type -1; a message without headers gets null, not an empty
     list. Source: Spark, KafkaRecordToRowConverter.
+
+    Raises:
+        UnreadableRecordError: The first message that has no row: a header key that is
+            not UTF-8, which only the native reader repairs, or a timestamp beyond 64
+            bits of microseconds.
     """
     count = len(messages)
     pairs = chain.from_iterable(map(Message.timestamp, messages))
@@ -55,12 +77,26 @@ def record_batch(
         _constant_text(topic, count),
         pa.array(np.full(count, partition, np.int32)),
         pa.array(_offsets(messages)),
-        pa.array(timestamps[:, 1] * 1000).view(_PLAIN.field("timestamp").type),
+        _microseconds(timestamps[:, 1], messages),
         pa.array((timestamps[:, 0] - 1).astype(np.int32)),
     ]
     if include_headers:
         columns.append(_headers(messages))
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(include_headers))
+
+
+def _microseconds(
+    milliseconds: np.ndarray[Any, np.dtype[np.int64]], messages: Sequence[Message]
+) -> pa.Array:
+    beyond = (milliseconds > _LARGEST_MS) | (milliseconds < -_LARGEST_MS)
+    if beyond.any():
+        index = int(beyond.argmax())
+        raise UnreadableRecordError(
+            index,
+            _offset(messages[index]),
+            "its timestamp overflows 64-bit microseconds",
+        )
+    return pa.array(milliseconds * 1000).view(_PLAIN.field("timestamp").type)
 
 
 def _offsets(messages: Sequence[Message]) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -90,7 +126,18 @@ def _constant_text(text: str, count: int) -> pa.Array:
 
 def _headers(messages: Sequence[Message]) -> pa.Array:
     """One list per message; the headers of all messages decoded as two columns."""
-    pairs = pa.array([m.headers() or None for m in messages], _HEADER_MAP)
+    found: list[Any] = []
+    try:
+        found.extend(map(Message.headers, messages))  # keeps those before an error
+    except (SystemError, UnicodeDecodeError):
+        index = len(found)
+        raise UnreadableRecordError(
+            index,
+            _offset(messages[index]),
+            "the key of a header is not UTF-8, which only the native reader repairs"
+            " (kafka-tx doctor tells why it is not in use)",
+        ) from None
+    pairs = pa.array([headers or None for headers in found], _HEADER_MAP)
     entries = pa.StructArray.from_arrays(
         [pairs.keys, pairs.items], fields=list(_HEADER)
     )

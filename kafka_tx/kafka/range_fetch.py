@@ -101,6 +101,11 @@ class RangeFetch:
             fetched = self._without_events(fetched)
         return self._cut(fetched) if fetched else fetched
 
+    def unreadable(self, offset: int, why: str) -> FetchError:
+        """The error for a record that was taken and cannot become a row."""
+        self._position = offset
+        return self._fetch_error(f"a record cannot be put into columns ({why})")
+
     # --- what came ------------------------------------------------------------------
 
     def _without_events(self, fetched: list[Message]) -> list[Message]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from kafka_tx.kafka.collector import collector_paused
-from kafka_tx.kafka.decode import record_batch
+from kafka_tx.kafka.decode import UnreadableRecordError, record_batch
 from kafka_tx.kafka.range_fetch import RangeFetch
 from kafka_tx.model import OffsetRange
 
@@ -57,7 +57,9 @@ class KafkaRangeReader:
             OffsetOutOfRangeError: The range begins below the log start or ends beyond
                 the log end.
             UnknownTopicError: The topic or partition does not exist.
-            FetchError: No progress within the time-out, or a broken record.
+            FetchError: No progress within the time-out, or a record that is broken or
+                cannot become a row: a timestamp beyond microseconds, a header key that
+                is not UTF-8.
             AuthenticationError: Credentials, permission or TLS.
             ConfigError: librdkafka refuses a setting.
         """
@@ -67,19 +69,22 @@ class KafkaRangeReader:
         count = _FIRST_COUNT
         try:
             while True:
-                batch = self._next_batch(fetch, wanted, count)
+                batch, failure = self._next_batch(fetch, wanted, count)
+                if batch is not None:
+                    count = _next_count(batch, self._batch_bytes)
+                    yield batch
+                if failure is not None:
+                    raise fetch.unreadable(failure.offset, str(failure))
                 if batch is None:
                     return
-                count = _next_count(batch, self._batch_bytes)
-                yield batch
                 fetch.resume_clock()
         finally:
             fetch.close()
 
     def _next_batch(
         self, fetch: RangeFetch, wanted: OffsetRange, count: int
-    ) -> pa.RecordBatch | None:
-        """A batch of about ``count`` records; None when the range is done."""
+    ) -> tuple[pa.RecordBatch | None, UnreadableRecordError | None]:
+        """About ``count`` records, and what is wrong with the one after them."""
         with collector_paused():
             messages: list[Message] = []
             size = 0
@@ -92,10 +97,24 @@ class KafkaRangeReader:
                 else:
                     size += sum(map(len, fresh))
                     messages += fresh
-            if not messages:
-                return None
-            topic, partition = wanted.topic_partition
-            return record_batch(messages, topic, partition, self._include_headers)
+            return self._decoded(messages, wanted)
+
+    def _decoded(
+        self, messages: list[Message], wanted: OffsetRange
+    ) -> tuple[pa.RecordBatch | None, UnreadableRecordError | None]:
+        """The messages before the first one that has no row."""
+        failure = None
+        while messages:
+            try:
+                batch = record_batch(
+                    messages, *wanted.topic_partition, self._include_headers
+                )
+            except UnreadableRecordError as error:
+                failure = error
+                messages = messages[: error.index]
+            else:
+                return batch, failure
+        return None, failure
 
 
 def _next_count(batch: pa.RecordBatch, batch_bytes: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given
@@ -110,13 +112,13 @@ def columns_bytes(batch):
     return plain.nbytes - 3 * topic_ends - bitmaps
 
 
-def test_a_timestamp_beyond_microseconds_is_refused(cluster, settings, topic):
+@pytest.mark.parametrize("beyond", [9_223_372_036_854_776, 2**63 - 1, -(2**62)])
+def test_a_timestamp_beyond_microseconds_is_refused(reader, cluster, topic, beyond):
     name = topic(b"before")
-    cluster.produce(name, b"v", timestamp_ms=9_223_372_036_854_776)
+    cluster.produce(name, b"v", timestamp_ms=beyond)
+    cluster.produce(name, b"after")
     cluster.flush()
-    batches = NativeRangeReader(settings).read(
-        OffsetRange(TopicPartition(name, 0), 0, 2)
-    )
+    batches = reader().read(OffsetRange(TopicPartition(name, 0), 0, 3))
 
     assert next(batches)["value"].to_pylist() == [b"before"]
     with pytest.raises(FetchError, match="timestamp overflows") as caught:
@@ -170,6 +172,37 @@ def test_header_keys_are_repaired_as_java_does(raw, settings, topic):
     batch.validate(full=True)
     (found,) = batch["headers"].to_pylist()
     assert [header["key"] for header in found] == list(REPAIRED_BY_JAVA.values())
+
+
+def test_a_header_key_that_python_cannot_show_names_the_record(
+    raw, cluster, settings, topic
+):
+    name = topic(b"before")
+    raw.produce(name, [(b"fine", b"v"), (b"a\xffz", b"v")])
+    cluster.produce(name, b"after")
+    cluster.flush()
+    wanted = OffsetRange(TopicPartition(name, 0), 0, 3)
+    reader = KafkaRangeReader(settings, include_headers=True)
+    batches = reader.read(wanted)
+
+    assert next(batches)["value"].to_pylist() == [b"before"]
+    with pytest.raises(FetchError, match="not UTF-8") as caught:
+        next(batches)
+    told = caught.value.fields
+    assert (told["topic"], told["partition"], told["position"]) == (name, 0, 1)
+    assert pickle.loads(pickle.dumps(caught.value)).fields == told
+
+
+@pytest.mark.parametrize("kind", [KafkaRangeReader, NativeRangeReader])
+def test_header_keys_do_not_matter_where_headers_are_not_asked_for(
+    raw, settings, topic, kind
+):
+    name = topic()
+    raw.produce(name, [(b"a\xffz", b"v")])
+
+    (batch,) = kind(settings).read(OffsetRange(TopicPartition(name, 0), 0, 1))
+
+    assert batch["value"].to_pylist() == [b"v"]
 
 
 def test_many_headers_are_kept_in_order(raw, settings, topic):
