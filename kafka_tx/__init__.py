@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from kafka_tx.spark.state import append_once, delta_options, update_map
     from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
+    from kafka_tx.sql.snapshot import SnapshotValue
     from kafka_tx.sql.values import OpaqueValue, TransactionalValue
     from kafka_tx.topology.bolts import (
         BasicBolt,
@@ -85,6 +86,7 @@ __all__ = [
     "RawScheme",
     "RecordTopologyHandle",
     "RichBolt",
+    "SnapshotValue",
     "SpoutConfig",
     "StaticHosts",
     "StringScheme",
@@ -135,6 +137,7 @@ _HOMES = {
     "RawScheme": "kafka_tx.topology.schemes",
     "RecordTopologyHandle": "kafka_tx.spark.record_handle",
     "RichBolt": "kafka_tx.topology.bolts",
+    "SnapshotValue": "kafka_tx.sql.snapshot",
     "SpoutConfig": "kafka_tx.topology.spout_config",
     "StaticHosts": "kafka_tx.topology.spout_hosts",
     "StringScheme": "kafka_tx.topology.schemes",

@@ -20,7 +20,7 @@ from kafka_tx.errors import (
 from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.errors import ErrorWatch, client_error, translated
 from kafka_tx.kafka.parts import Digest, Part, read_marker
-from kafka_tx.kafka.producer import OutRecord, Sender, described
+from kafka_tx.kafka.producer import OutRecord, Sender, delivery_error, described
 
 _Answer = TypeVar("_Answer")
 
@@ -35,6 +35,7 @@ _MOVING = {
     ClientError.UNSTABLE_OFFSET_COMMIT,
     ClientError._TRANSPORT,
 }
+_PURGED = {ClientError._PURGE_QUEUE, ClientError._PURGE_INFLIGHT}
 _LOST = {
     ClientError._FENCED,
     ClientError._FATAL,
@@ -155,9 +156,22 @@ class PartTransaction:
         try:
             sender.send(records)
         except DeliveryError as error:
-            if getattr(ClientError, error.code, None) not in _LOST:
+            code = getattr(ClientError, error.code, None)
+            if code in _PURGED:
+                raise self._purged(sender, error) from error
+            if code not in _LOST:
                 raise
             raise self._lost(sender, str(error)) from error
+
+    def _purged(self, sender: Sender, error: DeliveryError) -> KafkaError:
+        """Records are only purged when the transaction failed: ask it why."""
+        try:
+            self._mark(sender, Digest())  # refused, or aborted with the rest
+        except KafkaError as why:
+            reason = getattr(why.__cause__, "args", (None,))[0]
+            if isinstance(reason, ClientError):
+                return delivery_error(error.topic, error.key, error.size, reason)
+        return error
 
     def _mark(self, sender: Sender, digest: Digest) -> None:
         marker = ClientPartition(

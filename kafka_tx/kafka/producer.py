@@ -196,11 +196,18 @@ def _more(record: OutRecord) -> dict[str, Any]:
 
 def refused_record(record: OutRecord, error: ClientError) -> DeliveryError:
     """The error of one record, for the client's; it may be retried if a broker died."""
+    return delivery_error(record.topic, record.key, _size(record), error)
+
+
+def delivery_error(
+    topic: str, key: bytes | None, size: int, error: ClientError
+) -> DeliveryError:
+    """The same for a record of which only this is known."""
     return DeliveryError(
-        f"{described(record)} was not written: {error.str()}{_advice(error)}",
-        topic=record.topic,
-        key=record.key,
-        size=_size(record),
+        f"{_named(topic, key, size)} was not written: {error.str()}{_advice(error)}",
+        topic=topic,
+        key=key,
+        size=size,
         code=error.name(),
         retryable=is_unreachable(error) or error.code() in _PASSING,
     )
@@ -208,9 +215,12 @@ def refused_record(record: OutRecord, error: ClientError) -> DeliveryError:
 
 def described(record: OutRecord) -> str:
     """A record for the text of an error: its topic, its key and its size."""
-    key = "null" if record.key is None else repr(record.key[:100])
-    size = _size(record)
-    return f"a record for topic '{record.topic}' with key {key} and {size} bytes"
+    return _named(record.topic, record.key, _size(record))
+
+
+def _named(topic: str, key: bytes | None, size: int) -> str:
+    shown = "null" if key is None else repr(key[:100])
+    return f"a record for topic '{topic}' with key {shown} and {size} bytes"
 
 
 def _size(record: OutRecord) -> int:

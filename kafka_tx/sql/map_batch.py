@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from kafka_tx.errors import ConfigError
@@ -43,23 +45,31 @@ class MapBatch:
         self._connection = connection
         self._to = to
         self._txid = txid
+        self._wrote = sha256()
+
+    @property
+    def digest(self) -> str:
+        """What was asked for so far, in short: two writers' batches differ in it."""
+        return self._wrote.hexdigest()
 
     def update(
         self, table: pa.Table | pa.RecordBatch, reducer: Reducer = "sum"
     ) -> None:
         """Count rows in; as ``map.update``."""
         check_reducer(reducer)
-        if self.is_counted:
-            return
         kinds = self._to.key_type, self._to.value_type
         rows = rows_of(table, *kinds, has_values=reducer != "count")
+        if not callable(reducer):
+            rows = one_row_each(rows, reducer)
+        self._note(rows)
+        if self.is_counted:
+            return
         if callable(reducer):
             self._change(rows, reducer)
             return
-        rows = one_row_each(rows, reducer)
         if reducer == "last" and rows["value"].null_count:
             gone = rows.filter(rows["value"].is_null())
-            self.remove(gone["key"].to_pylist())
+            self._remove(gone["key"].to_pylist())
             rows = rows.filter(rows["value"].is_valid())
         if reducer == "count":
             rows = rows_of(rows, *kinds)
@@ -72,7 +82,12 @@ class MapBatch:
     def remove(self, keys: Iterable[Any]) -> None:
         """Remove keys; those that are not there are no error."""
         gone = sorted(set(keys))
-        if self.is_counted or not gone:
+        self._wrote.update(repr((len(gone), gone[:1], gone[-1:])).encode())
+        if not self.is_counted:
+            self._remove(gone)
+
+    def _remove(self, gone: list[Any]) -> None:
+        if not gone:
             return
         if self._to.is_opaque:  # a replay may need the value again
             nothing = pa.nulls(len(gone), self._to.value_type)
@@ -87,11 +102,19 @@ class MapBatch:
         """The values of those keys that are there, with what this batch wrote."""
         return values_of(self._connection, self._to, keys)
 
+    def _note(self, rows: pa.Table) -> None:
+        """Cheap, and enough: rows that go to different tasks have different keys."""
+        keys, values = rows["key"], rows["value"]
+        ends = (keys[0].as_py(), keys[-1].as_py()) if len(rows) else ()
+        is_exact = pa.types.is_integer(values.type)  # sums of floats go by their order
+        total = pc.sum(pc.cast(values, pa.decimal128(38))).as_py() if is_exact else None
+        self._wrote.update(repr((len(rows), ends, total)).encode())
+
     def _change(self, rows: pa.Table, reducer: Any) -> None:  # noqa: ANN401 - callable
         keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
         current = self.get(dict.fromkeys(keys))
         changed = folded(zip(keys, values, strict=True), current, reducer)
-        self.remove(key for key, value in changed.items() if value is None)
+        self._remove([key for key, value in changed.items() if value is None])
         kept = sorted((k, v) for k, v in changed.items() if v is not None)
         keys_ = _array("key", [k for k, _ in kept], self._to.key_type)
         values_ = _array("value", [v for _, v in kept], self._to.value_type)

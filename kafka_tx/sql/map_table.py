@@ -13,7 +13,7 @@ from sqlalchemy.sql import quoted_name
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.sql.columns import LONG_TEXT
-from kafka_tx.sql.progress import progress_table
+from kafka_tx.sql.progress import progress_table, writings_table
 
 LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
 
@@ -47,12 +47,14 @@ class MapTable:
     Attributes:
         table: ``key``, ``value``, from transactional on ``txid``, opaque ``previous``.
         progress: ``kafka_tx_progress`` in the same database.
+        writings: ``kafka_tx_writings`` in the same database.
         key_type: Arrow's type of keys.
         value_type: Arrow's type of values.
     """
 
     table: sa.Table
     progress: sa.Table
+    writings: sa.Table
     key_type: pa.DataType
     value_type: pa.DataType
 
@@ -102,7 +104,8 @@ def map_table(name: str, kind: str, key: type, value: type) -> MapTable:
     quoted = quoted_name(name, quote=True)
     table = sa.Table(quoted, metadata, *columns, sqlite_with_rowid=False)
     progress = progress_table(metadata)
-    return MapTable(table, progress, _ARROW[key], _ARROW[value])
+    writings = writings_table(metadata)
+    return MapTable(table, progress, writings, _ARROW[key], _ARROW[value])
 
 
 def check_table_name(name: str, option: str = "name") -> str:

@@ -18,7 +18,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.engine import Database
 from kafka_tx.sql.map_batch import MapBatch, forget_removed, revert, values_of
 from kafka_tx.sql.map_table import map_table
-from kafka_tx.sql.progress import Progress
+from kafka_tx.sql.progress import Progress, Writings
 from kafka_tx.sql.reducers import Reducer
 from kafka_tx.sql.values import OpaqueValue, TransactionalValue
 
@@ -51,12 +51,18 @@ class NonTransactionalMap:
         self._progress = Progress(
             self._to.progress, name, self.kind, is_opaque=self._to.is_opaque
         )
+        self._writings = Writings(self._to.writings, name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._database.url!r}, {self.name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_made_again, (type(self), *self._given))
+
+    @property
+    def key_type(self) -> type:
+        """``str``, ``int`` or ``bytes``."""
+        return self._given[2]
 
     @property
     def name(self) -> str:
@@ -87,6 +93,8 @@ class NonTransactionalMap:
 
         Raises:
             OutOfOrderError: A later txid is stored.
+            ReplayDiffersError: The same attempt is stored with other rows: the map has
+                two writers.
             FencedError: Opaque: a later attempt of the txid is stored.
             ConfigError: Rows or reducer do not fit, or the name is of another kind.
             StateUnavailableError: The database does not answer or is locked; unknown
@@ -111,7 +119,10 @@ class NonTransactionalMap:
         Raises: as ``update``.
         """
         with self._database.writing(self._to.metadata) as connection:
-            yield self._entered(connection, attempt)
+            before = self._stored(connection)
+            batch = self._entered(connection, attempt)
+            yield batch
+            self._left(connection, batch, attempt, is_same=before == attempt)
 
     def get(self, keys: Iterable[Any]) -> dict[Any, Any]:
         """The values of those keys that are there, as last committed.
@@ -144,10 +155,26 @@ class NonTransactionalMap:
         """Release connections. Calling it twice is harmless; a later call reopens."""
         self._database.close()
 
+    def _stored(
+        self,
+        connection: sa.Connection,  # noqa: ARG002 - nothing is stored
+    ) -> TransactionAttempt | None:
+        return None
+
     def _entered(
         self, connection: sa.Connection, attempt: TransactionAttempt
     ) -> MapBatch:
         return MapBatch(connection, self._to, attempt.txid)
+
+    def _left(
+        self,
+        connection: sa.Connection,
+        batch: MapBatch,
+        attempt: TransactionAttempt,
+        *,
+        is_same: bool,
+    ) -> None:
+        """Nothing is kept of a batch."""
 
 
 class TransactionalMap(NonTransactionalMap):
@@ -193,6 +220,22 @@ class TransactionalMap(NonTransactionalMap):
     ) -> MapBatch:
         is_counted = self._progress.enter(connection, attempt)
         return MapBatch(connection, self._to, attempt.txid, is_counted=is_counted)
+
+    def _stored(self, connection: sa.Connection) -> TransactionAttempt | None:
+        return self._progress.stored(connection, lock=True)
+
+    def _left(
+        self,
+        connection: sa.Connection,
+        batch: MapBatch,
+        attempt: TransactionAttempt,
+        *,
+        is_same: bool,
+    ) -> None:
+        if is_same:
+            self._writings.compare(connection, attempt, batch.digest)
+        elif not batch.is_counted:
+            self._writings.remember(connection, batch.digest)
 
 
 class OpaqueMap(TransactionalMap):

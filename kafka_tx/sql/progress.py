@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, ReplayDiffersError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.columns import exact_text
+from kafka_tx.sql.upsert import upsert
 from kafka_tx.sql.values import is_counted
 
 NEVER = TransactionAttempt(0, 0)
@@ -97,3 +98,53 @@ class Progress:
                 .values(txid=attempt.txid, attempt_id=attempt.attempt_id)
             )
         return is_replay
+
+
+def writings_table(metadata: sa.MetaData) -> sa.Table:
+    """``kafka_tx_writings``: what the last attempt wrote, in short, for each map."""
+    return sa.Table(
+        "kafka_tx_writings",
+        metadata,
+        sa.Column("name", exact_text(200), primary_key=True),
+        sa.Column("digest", exact_text(64), nullable=False),
+    )
+
+
+@dataclass(frozen=True)
+class Writings:
+    """Tells a second writer of the same attempt from a repetition of the first.
+
+    Attributes:
+        table: As ``writings_table`` made it.
+        name: Of the map.
+    """
+
+    table: sa.Table
+    name: str
+
+    def remember(self, connection: sa.Connection, digest: str) -> None:
+        """Write down what this attempt has written."""
+        upsert(connection, self.table, [{"name": self.name, "digest": digest}])
+
+    def compare(
+        self, connection: sa.Connection, attempt: TransactionAttempt, digest: str
+    ) -> None:
+        """The attempt that is stored writes again: it must be the same.
+
+        Raises:
+            ReplayDiffersError: It is not.
+        """
+        query = sa.select(self.table.c.digest).where(self.table.c.name == self.name)
+        stored = connection.execute(query).scalar()
+        if stored in (None, digest):
+            return
+        raise ReplayDiffersError(
+            f"map '{self.name}' holds attempt {attempt} already, with other rows. Only"
+            " the first writer of an attempt counts, so nothing was changed. Either"
+            " several tasks or components write to one map: let one of them do it"
+            " (global_grouping), or give each a map, a name, of its own. Or one batch"
+            " updates the map several times: do it inside of one 'with"
+            " map.batch(attempt)'",
+            id=self.name,
+            txid=attempt.txid,
+        )

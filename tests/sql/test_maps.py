@@ -4,7 +4,13 @@ import sqlite3
 import pyarrow as pa
 import pytest
 
-from kafka_tx.errors import ConfigError, FencedError, OutOfOrderError, StateError
+from kafka_tx.errors import (
+    ConfigError,
+    FencedError,
+    OutOfOrderError,
+    ReplayDiffersError,
+    StateError,
+)
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql import merge
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
@@ -371,3 +377,45 @@ def test_anybody_can_read_the_table(open_map, tmp_path):
     db.close()
 
     assert found == [("a", 1)]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "others",
+    [rows(b=5), rows(a=6), rows(a=5, b=5), rows(a=5).slice(0, 0)],
+    ids=["another key", "another value", "more", "nothing"],
+)
+def test_a_second_writer_of_an_attempt_is_told_and_changes_nothing(
+    open_map, kind, others
+):
+    open_map(kind).update(FIRST, rows(a=5))
+    second = open_map(kind)
+
+    with pytest.raises(ReplayDiffersError, match="several tasks or components write"):
+        second.update(FIRST, others)
+
+    assert content(second) == {"a": 5}
+
+
+@BOTH
+def test_a_second_update_of_a_batch_is_no_replay_and_is_told(open_map, kind):
+    state = open_map(kind)
+    state.update(FIRST, rows(a=5))
+
+    with pytest.raises(ReplayDiffersError, match="with map.batch"):
+        state.remove(FIRST, ["a"])
+    assert content(state) == {"a": 5}
+
+
+@BOTH
+@pytest.mark.parametrize("reducer", ["sum", "count", "last", lambda old, new: new])
+def test_the_same_attempt_may_come_again_with_the_same_rows(open_map, kind, reducer):
+    state = open_map(kind)
+    for _ in range(3):
+        state.update(FIRST, rows(a=5, b=2), reducer)
+    once = content(state)
+
+    state.update(TransactionAttempt(1, 11), rows(c=1), reducer)
+
+    assert once.keys() == {"a", "b"}
+    assert content(state).keys() == ({"c"} if kind is OpaqueMap else {"a", "b"})

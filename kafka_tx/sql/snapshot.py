@@ -1,0 +1,68 @@
+"""One value whose every batch counts once: a map of one fixed key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.sql.maps import NonTransactionalMap
+
+KEY = "$GLOBAL$"
+
+
+class SnapshotValue:
+    """The only value of a map: a global count, say, or the newest time seen.
+
+    Counts as its map does: once with a ``TransactionalMap`` or an ``OpaqueMap``. It can
+    be pickled as the map can.
+
+    Args:
+        state: A map of its own, with keys of text.
+
+    Raises:
+        ConfigError: The map has other keys.
+
+    Source: Storm, Snapshottable and SnapshottableMap.
+    """
+
+    def __init__(self, state: NonTransactionalMap) -> None:
+        if state.key_type is not str:
+            kind = state.key_type.__name__
+            raise ConfigError.illegal("state", f"a map with key={kind}", "key=str")
+        self._state = state
+
+    def get(self) -> Any:  # noqa: ANN401 - what the map holds
+        """The value as last committed; None: there is none.
+
+        Raises: as ``map.get``.
+        """
+        return self._state.get([KEY]).get(KEY)
+
+    def set(self, attempt: TransactionAttempt, value: Any) -> bool:  # noqa: ANN401
+        """Put a value in its place; None removes it. As ``update``."""
+        return self.update(attempt, lambda _: value)
+
+    def update(self, attempt: TransactionAttempt, change: Callable[[Any], Any]) -> bool:
+        """Count a batch.
+
+        Args:
+            attempt: Of the batch.
+            change: From the value so far, or None, to the new one, or None.
+
+        Returns:
+            False where the txid was counted already and nothing was written.
+
+        Raises: as ``map.update``; also what ``change`` raises.
+        """
+        with self._state.batch(attempt) as batch:
+            if not batch.is_counted:
+                value = change(batch.get([KEY]).get(KEY))
+                if value is None:
+                    batch.remove([KEY])
+                else:
+                    batch.put(pa.table({"key": [KEY], "value": [value]}))
+        return not batch.is_counted
