@@ -61,6 +61,14 @@ def test_opaque_count_counts_each_row_once_although_a_replay_holds_others():
     assert "counted 30 rows; there are 30" in shown
 
 
+def test_three_designs_count_the_same_in_fewer_and_fewer_turns():
+    shown = run("three_designs")
+
+    assert "one tuple at a time: 20 of 20 rows in 20 batches" in shown
+    assert "one batch at a time: 20 of 20 rows in 10 batches" in shown
+    assert "pipelined batches: 20 of 20 rows in 10 batches" in shown
+
+
 @pytest.mark.parametrize("txid", [1, 2, 3])
 def test_phases_run_in_the_order_of_the_graph(phases, txid):
     steps = re.findall(rf"ms  txid {txid}  (\w)  (\w+)", phases)

@@ -1,0 +1,120 @@
+"""Three ways to exactly once, and what they cost: the same count in each of them.
+
+Run it: python examples/three_designs.py
+
+1. One tuple for each transaction, one transaction at a time: the plainest, the slowest.
+2. A batch for each transaction, one at a time: all tasks wait while it commits.
+3. Batches, some of them processed side by side: only the commits are one at a time.
+
+The state is the same in all of them, a count beside the txid that was added last; only
+two numbers differ: the rows in a batch, and how many batches may be pending.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import tempfile
+import time
+from contextlib import closing
+
+from pyspark.sql import SparkSession
+
+from kafka_tx import (
+    BatchBolt,
+    Committer,
+    MemoryTransactionalSpout,
+    TransactionalTopologyBuilder,
+)
+
+ROWS = [(number,) for number in range(20)]
+DESIGNS = {
+    "one tuple at a time": (1, 1),
+    "one batch at a time": (2, 1),
+    "pipelined batches": (2, 4),
+}
+"""Rows in a batch, and batches pending."""
+
+
+class PartialCount(BatchBolt):
+    """Counts a task's rows, after a look at something slow."""
+
+    fields = "rows bigint"
+
+    def prepare(self, context, collector):
+        self.collector, self.rows = collector, 0
+
+    def execute(self, row):
+        self.rows += 1
+
+    def finish_batch(self):
+        time.sleep(0.2)
+        self.collector.emit((self.rows,))
+
+
+class Total(Committer, BatchBolt):
+    """Keeps the count and the txid; a txid that is there is counted already."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def prepare(self, context, collector):
+        self.txid, self.rows = context.attempt.txid, 0
+
+    def execute(self, row):
+        self.rows += row.rows
+
+    def finish_batch(self):
+        with closing(sqlite3.connect(self.path)) as db, db:
+            db.execute("CREATE TABLE IF NOT EXISTS total (rows, txid)")
+            rows, txid = read(db)
+            if txid != self.txid:
+                db.execute("DELETE FROM total")
+                new = (rows + self.rows, self.txid)
+                db.execute("INSERT INTO total VALUES (?, ?)", new)
+
+
+def read(db):
+    return db.execute("SELECT rows, txid FROM total").fetchone() or (0, 0)
+
+
+def count(spark, rows_in_a_batch, pending):
+    """Count all rows; how many there were, in how many batches."""
+    work = tempfile.mkdtemp()
+    spout = MemoryTransactionalSpout([ROWS], "n bigint", rows_in_a_batch)
+    builder = TransactionalTopologyBuilder("count", "spout", spout)
+    builder.set_bolt("partial", PartialCount).shuffle_grouping("spout")
+    builder.set_bolt("total", Total(f"{work}/total.db")).global_grouping("partial")
+    handle = builder.build().start(
+        spark,
+        {
+            "tx.store": f"sqlite:///{work}/state.db",
+            "topology.max.spout.pending": pending,
+        },
+    )
+    handle.process_all_available()
+    handle.stop()
+    with closing(sqlite3.connect(f"{work}/total.db")) as db:
+        return read(db)
+
+
+def main():
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = (
+        SparkSession.builder.master("local[4]")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    for name, (rows_in_a_batch, pending) in DESIGNS.items():
+        began = time.monotonic()
+        rows, txid = count(spark, rows_in_a_batch, pending)
+        took_s = time.monotonic() - began
+        print(f"{name}: {rows} of {len(ROWS)} rows in {txid} batches, {took_s:.1f} s")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
