@@ -1,0 +1,227 @@
+"""What the sink says when a record cannot be written, and that nothing of it shows."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from pyspark.errors import PySparkException
+
+import kafka_tx
+from integration.cluster.topics import ask
+from integration.cluster.waiting import wait_until
+from kafka_tx import assembly
+from kafka_tx.config import SinkConfig
+from kafka_tx.errors import DeliveryError, KafkaError
+from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.model import TransactionAttempt
+
+RECORDS = 200
+
+
+@pytest.fixture(scope="module")
+def guarded(servers):
+    """A broker with access control, which allows what no rule is about."""
+    cluster = servers.kafka(
+        settings={
+            "authorizer.class.name": (
+                "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+            ),
+            "allow.everyone.if.no.acl.found": "true",
+        }
+    )
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def target(guarded, request):
+    """A topic of this test's own, on the guarded broker."""
+    name = request.node.name.replace("[", "-").replace("]", "")[-60:]
+    guarded.create_topic(name, 1)
+    return name
+
+
+def part(cluster, topic, txid=1, **kafka):
+    """What writes the only part of a batch."""
+    options = {"bootstrap.servers": cluster.bootstrap_servers}
+    options |= {name.replace("_", "."): value for name, value in kafka.items()}
+    config = SinkConfig(kafka=options, topic=topic, id=topic, txid=txid)
+    return assembly.part_transaction(config, 0)
+
+
+def records(topic, at=RECORDS, event=lambda: None):
+    """Records, with something that happens before one of them."""
+    for number in range(RECORDS):
+        if number == at:
+            event()
+        yield OutRecord(topic, f"k{number}".encode(), b"v" * 10)
+
+
+def end(cluster, topic, level):
+    """Where the log ends for readers of this isolation level."""
+    admin = ask([cluster.bootstrap_servers])
+    wanted = {TopicPartition(topic, 0): OffsetSpec.latest()}
+    (found,) = admin.list_offsets(wanted, isolation_level=level).values()
+    return found.result(10).offset
+
+
+def visible(cluster, topic):
+    """Keys that a reader of committed records sees."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    keys = []
+    while True:
+        message = consumer.poll(30)
+        assert message is not None, "neither a record nor the end"
+        if message.error():
+            break
+        keys.append(message.key())
+    consumer.close()
+    return keys
+
+
+def test_a_broker_that_dies_in_mid_transaction_leaves_nothing_and_a_retry_everything(
+    guarded, target
+):
+    def die():
+        wait_until(
+            "the first records are in the log",
+            lambda: end(guarded, target, IsolationLevel.READ_UNCOMMITTED) > 0,
+        )
+        guarded.kill(1)
+
+    writing = part(guarded, target, delivery_timeout_ms="3000", linger_ms="0")
+    with pytest.raises(KafkaError) as raised:
+        writing.write(records(target, RECORDS // 2, die))
+
+    assert raised.value.retryable
+    assert isinstance(raised.value, DeliveryError)
+    assert raised.value.topic == target
+    assert raised.value.size == len(raised.value.key or b"") + 10
+    guarded.restart(1)
+    assert part(guarded, target).write(records(target))
+    assert visible(guarded, target) == [f"k{n}".encode() for n in range(RECORDS)]
+    assert not part(guarded, target).write(records(target))
+
+
+def test_a_transaction_that_times_out_is_named_and_leaves_nothing(guarded, target):
+    def dawdle():
+        wait_until(
+            "the broker has ended the transaction",
+            lambda: (
+                0
+                < end(guarded, target, IsolationLevel.READ_UNCOMMITTED)
+                == end(guarded, target, IsolationLevel.READ_COMMITTED)
+            ),
+        )
+
+    writing = part(guarded, target, transaction_timeout_ms="1500", linger_ms="0")
+    with pytest.raises(KafkaError) as raised:
+        writing.write(records(target, RECORDS // 2, dawdle))
+
+    text = str(raised.value)
+    assert "kafka.transaction.timeout.ms" in text
+    assert "1500 ms" in text
+    assert f"a record for topic '{target}' with key b'k" in text
+    assert "14 bytes" in text or "13 bytes" in text
+    assert visible(guarded, target) == []
+    assert part(guarded, target).write(records(target))
+    assert len(visible(guarded, target)) == RECORDS
+
+
+def writers(cluster, topic):
+    """Both ways of Spark to write there, by name."""
+    options = {
+        "kafka.bootstrap.servers": cluster.bootstrap_servers,
+        "topic": topic,
+    }
+
+    def plain(df):
+        df.write.format("kafka_tx").mode("append").options(**options).save()
+
+    def once(df):
+        attempt = TransactionAttempt(1, 1)
+        kafka_tx.write_transaction(df, attempt, options | {"tx.id": topic})
+
+    return {"plain": plain, "once": once}
+
+
+EITHER = pytest.mark.parametrize("way", ["plain", "once"])
+
+
+@EITHER
+def test_an_unknown_topic_is_named_with_key_and_size(spark, guarded, way):
+    df = spark.sql("SELECT 'k7' AS key, 'value' AS value")
+
+    with pytest.raises(
+        PySparkException,
+        match=r"KAFKA_TX_DELIVERY.*'nowhere' with key b'k7' and 7 bytes.*Create the",
+    ):
+        writers(guarded, "nowhere")[way](df)
+
+
+@EITHER
+def test_a_missing_permission_is_named_with_topic_key_and_size(
+    spark, guarded, target, way
+):
+    only_bob = AclBinding(
+        ResourceType.TOPIC,
+        target,
+        ResourcePatternType.LITERAL,
+        "User:bob",
+        "*",
+        AclOperation.WRITE,
+        AclPermissionType.ALLOW,
+    )
+    read = AclBinding(
+        ResourceType.TOPIC,
+        target,
+        ResourcePatternType.LITERAL,
+        "User:*",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    admin = ask([guarded.bootstrap_servers])
+    for done in admin.create_acls([only_bob, read]).values():
+        done.result(10)
+    df = spark.sql("SELECT 'k7' AS key, 'value' AS value")
+
+    with pytest.raises(
+        PySparkException,
+        match=rf"KAFKA_TX_DELIVERY.*'{target}' with key b'k7' and 7 bytes.*Grant",
+    ):
+        writers(guarded, target)[way](df)
+
+    assert visible(guarded, target) == []
+
+
+@EITHER
+def test_a_record_that_the_topic_does_not_take_is_named(spark, guarded, way):
+    name = f"narrow-{way}"
+    guarded.create_topic(name, 1, config={"max.message.bytes": "2000"})
+    df = spark.sql(
+        "SELECT cast(id AS string) AS key, repeat('x', CASE WHEN id = 7 THEN 9000"
+        " ELSE 10 END) AS value FROM range(10)"
+    ).coalesce(1)
+
+    with pytest.raises(
+        PySparkException, match=f"KAFKA_TX_DELIVERY.*'{name}' with key b'7' and 9001"
+    ):
+        writers(guarded, name)[way](df)
+
+    if way == "once":
+        assert visible(guarded, name) == []
