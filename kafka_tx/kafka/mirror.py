@@ -118,9 +118,20 @@ class GroupMirror:
                 request_timeout=deadline.rest_s(),
             ).values()
             answer = self._admin.wait(future, deadline)
-            if not isinstance(answer, ClientError):
-                return answer
-            if is_unreachable(answer):
+            errors = _errors(answer)
+            is_early = bool(errors) and all(e.code() in _SOON for e in errors)
+            if isinstance(answer, ClientError) and is_unreachable(answer):
                 raise self._admin.unreachable(f"group '{self._group}'", deadline)
-            if answer.code() not in _SOON or not deadline.pause(_PAUSE_MS):
+            if not is_early and isinstance(answer, ClientError):
                 raise self._admin.failed(answer, f"group '{self._group}'")
+            if not is_early:
+                return answer
+            if not deadline.pause(_PAUSE_MS):
+                raise self._admin.unreachable(f"group '{self._group}'", deadline)
+
+
+def _errors(answer: Any) -> list[ClientError]:  # noqa: ANN401 - the client's
+    """What went wrong: with the whole request, or with its partitions."""
+    if isinstance(answer, ClientError):
+        return [answer]
+    return [tp.error for tp in answer.topic_partitions if tp.error is not None]

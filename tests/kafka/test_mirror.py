@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import pickle
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from kafka_tx.errors import AuthenticationError, BrokerUnavailableError
+from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, KafkaError
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.kafka.settings import ClientSettings, client_settings
@@ -36,6 +37,51 @@ def test_what_was_stored_is_loaded_and_the_rest_is_left_out(
     mirror.store({zero: 6})
 
     assert mirror.load([zero, one, two]) == {zero: 6, one: 0}
+
+
+OFFSET_COMMIT, NOT_COORDINATOR, INVALID_GROUP_ID = 8, 16, 24
+
+
+def refuse(cluster: MockCluster, *codes: int) -> None:
+    """Answer the next commits with these errors."""
+    cluster._library.rd_kafka_mock_push_request_errors(
+        ctypes.c_void_p(cluster._cluster), OFFSET_COMMIT, len(codes), *codes
+    )
+
+
+def test_a_coordinator_that_is_only_being_made_is_asked_again(
+    mirror: GroupMirror, topic: MakeTopic, cluster: MockCluster
+) -> None:
+    one = TopicPartition(topic(), 0)
+    refuse(cluster, NOT_COORDINATOR, NOT_COORDINATOR)
+
+    mirror.store({one: 5})
+
+    assert mirror.load([one]) == {one: 5}
+
+
+def test_a_coordinator_that_does_not_come_is_unavailable(
+    admin_settings: ClientSettings, topic: MakeTopic, cluster: MockCluster
+) -> None:
+    mirror = GroupMirror(admin_settings, "mirrored", timeout_ms=300)
+    refuse(cluster, *[NOT_COORDINATOR] * 3)
+
+    with pytest.raises(BrokerUnavailableError, match="group 'mirrored'"):
+        mirror.store({TopicPartition(topic(), 0): 5})
+
+    mirror.close()
+
+
+def test_a_refusal_for_good_is_not_asked_again(
+    mirror: GroupMirror, topic: MakeTopic, cluster: MockCluster
+) -> None:
+    one = TopicPartition(topic(), 0)
+    refuse(cluster, INVALID_GROUP_ID)
+
+    with pytest.raises(KafkaError, match="did not take the offsets of 1 of 1"):
+        mirror.store({one: 5})
+
+    assert mirror.load([one]) == {}
 
 
 def test_other_consumers_of_the_group_see_the_offsets(
