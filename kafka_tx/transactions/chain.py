@@ -21,11 +21,10 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Planned(Generic[M]):
-    """What a batch holds, who planned it, and what is stored in one step with it."""
+    """What a batch holds, and the attempt that planned it."""
 
     attempt: TransactionAttempt
     metadata: M
-    change: Change
 
 
 class MetadataChain(Protocol[M]):
@@ -83,10 +82,10 @@ class TransactionalChain(Generic[M]):
         """None: every start is a new attempt."""
 
     def keep(self, planned: Planned[M]) -> Change:
-        """Store it, and what comes with it, first."""
+        """Store it first."""
         txid = planned.attempt.txid
         _, creation = self._stored.get_state(txid, lambda *_: planned.metadata)
-        return creation | planned.change
+        return creation
 
     def drop_from(self, txid: int) -> None:
         """Nothing is forgotten: a replay holds the same records."""
@@ -136,9 +135,9 @@ class OpaqueChain(Generic[M]):
         self._planned = {t: plan for t, plan in self._planned.items() if t < txid}
 
     def record(self, txid: int) -> Change:
-        """Store its metadata, with what came with it, and clean up strictly below."""
+        """Store its metadata, and clean up strictly below."""
         planned = self._planned[txid]
-        own = self._stored.override_state(txid, planned.metadata) | planned.change
+        own = self._stored.override_state(txid, planned.metadata)
         return own | self._stored.cleanup_before(txid)
 
     def apply(self, change: Change) -> None:

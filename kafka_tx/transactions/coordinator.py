@@ -15,8 +15,6 @@ from kafka_tx.transactions.window import Window
 
 M = TypeVar("M")
 
-_NOTHING = Change()
-
 
 class TransactionCoordinator(Window[M]):
     """Decides what happens to each txid; events in, actions out.
@@ -33,8 +31,8 @@ class TransactionCoordinator(Window[M]):
        stored before anything is emitted. Opaque: it is kept in memory.
     2. ``tick`` → ``StartBatch``, PROCESSING. ``processed``: PROCESSED, n waits.
     3. n is current: ``tick`` → ``StartCommit``, COMMITTING. ``committed``: RECORDING.
-    4. → one ``Write``: currtx = n + 1, opaque metadata of n, what the runner adds (say
-       offsets), without metadata below n. ``stored`` → ``Committed``; current is n + 1.
+    4. → one ``Write``: currtx = n + 1, opaque metadata of n, no metadata below n.
+       ``stored`` → ``Committed``; current is n + 1.
 
     A failure or time-out of n before RECORDING drops n *and every later txid*:
     opaque ones are planned anew, transactional ones start again from their stored
@@ -77,18 +75,17 @@ class TransactionCoordinator(Window[M]):
         self,
         attempt: TransactionAttempt,
         metadata: M,
-        change: Change = _NOTHING,
         *,
         is_empty: bool = False,
     ) -> list[Action[M]]:
-        """Take the metadata of a new batch; ``change`` is stored in one step with it.
+        """Take the metadata of a new batch.
 
         An empty batch runs through all phases; the next new txid waits a little.
         """
         if attempt != self._gate.planning:
             return self._stale()
         self._gate.planned(self._now_ms, is_empty=is_empty)
-        first = self._chain.keep(Planned(attempt, metadata, change))
+        first = self._chain.keep(Planned(attempt, metadata))
         return self._write(attempt, first, is_record=False) if first else []
 
     def initialize_failed(self, attempt: TransactionAttempt) -> list[Action[M]]:
@@ -108,10 +105,8 @@ class TransactionCoordinator(Window[M]):
         flight.phase = Phase.PROCESSED
         return []
 
-    def committed(
-        self, attempt: TransactionAttempt, change: Change = _NOTHING
-    ) -> list[Action[M]]:
-        """The commit phase is complete; ``change`` is stored in one step with that."""
+    def committed(self, attempt: TransactionAttempt) -> list[Action[M]]:
+        """The commit phase is complete: record that."""
         flight = self._flights.find(attempt, Phase.COMMITTING)
         if flight is None:
             self._flights.has_ended(attempt)
@@ -119,7 +114,7 @@ class TransactionCoordinator(Window[M]):
         flight.phase = Phase.RECORDING
         text = self._currtx_codec.encode(attempt.txid + 1)
         currtx = Change(put={self._currtx_path: text})
-        record = currtx | self._chain.record(attempt.txid) | change
+        record = currtx | self._chain.record(attempt.txid)
         return self._write(attempt, record, is_record=True)
 
     def commit_failed(

@@ -35,8 +35,7 @@ from kafka_tx.transactions.actions import (
 )
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.flights import Phase
-from kafka_tx.transactions.rotating import Change
-from tests.properties.simulated_store import META, OFFSETS, Batch, ranges
+from tests.properties.simulated_store import META, Batch, ranges
 
 if TYPE_CHECKING:
     from tests.properties.simulated_topology import World
@@ -210,7 +209,7 @@ class Owner:
     def _commit(self, attempt: TransactionAttempt, batch: Batch) -> Work:
         outcome = yield
         try:
-            change = self._commit_to_sink(attempt, batch, outcome)
+            self._commit_to_sink(attempt, batch, outcome)
         except FailedException:
             outcome = Outcome.FAILED
         except StateError as error:
@@ -223,7 +222,7 @@ class Owner:
         yield
         self.commits -= 1
         if outcome is Outcome.GOOD:
-            self._answer(lambda: self.coordinator.committed(attempt, change))
+            self._answer(lambda: self.coordinator.committed(attempt))
         elif outcome is Outcome.UNKNOWN and attempt not in self.coordinator.phases:
             self._world.seen["crashes of given-up commit phases"] += 1
             crash = ComponentError("it ended in an error", component="committer")
@@ -233,12 +232,10 @@ class Owner:
 
     def _commit_to_sink(
         self, attempt: TransactionAttempt, batch: Batch, outcome: Outcome
-    ) -> Change:
+    ) -> None:
         if outcome is Outcome.FAILED:
             raise FailedException
         self._world.sink.commit(attempt, batch)
-        ends = {str(p): end for p, (_, end) in batch.items()}
-        return Change(put={"offsets": OFFSETS.encode(ends)})
 
     # --- between works and coordinator ---
 

@@ -16,7 +16,6 @@ Range = tuple[int, int]
 Batch = dict[int, Range]
 
 META = RecordCodec[Any]("meta", "memory:", "sim")
-OFFSETS = RecordCodec[Any]("offsets", "memory:", "sim")
 
 
 def ranges(metadata: Mapping[str, Any]) -> Batch:

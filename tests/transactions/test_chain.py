@@ -34,8 +34,7 @@ def chain(mode: Mode, currtx: int, *txids: int) -> MetadataChain[Any]:
 
 
 def planned(txid: int) -> Planned[Any]:
-    change = Change({f"user/{txid}": "x"})
-    return Planned(TransactionAttempt(txid, 7), f"plan {txid}", change)
+    return Planned(TransactionAttempt(txid, 7), f"plan {txid}")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +59,7 @@ def test_a_transactional_plan_is_there_when_it_is_stored():
 
     change = transactional.keep(planned(4))
 
-    assert list(change.put) == ["coordinator/meta/4", "user/4"]
+    assert list(change.put) == ["coordinator/meta/4"]
     assert not transactional.has(4)
     transactional.apply(change)
     assert transactional.has(4)
@@ -89,7 +88,7 @@ def test_an_opaque_plan_is_there_at_once_for_its_attempt_and_stored_with_its_com
     assert opaque.attempt(4) == TransactionAttempt(4, 7)
 
     record = opaque.record(4)
-    assert list(record.put) == ["coordinator/meta/4", "user/4"]
+    assert list(record.put) == ["coordinator/meta/4"]
     assert record.delete == ("coordinator/meta/3",)
     opaque.apply(record)
     assert not opaque.has(4)

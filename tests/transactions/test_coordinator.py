@@ -10,7 +10,6 @@ from kafka_tx.transactions.actions import (
     Write,
 )
 from kafka_tx.transactions.flights import Phase
-from kafka_tx.transactions.rotating import Change
 from tests.transactions.drive import (
     BOTH,
     CURRTX,
@@ -39,14 +38,12 @@ def test_transactional_metadata_is_stored_before_anything_starts():
     drive = Drive(max_pending=2)
     (planning,) = drive.tick()
 
-    (write,) = drive.machine.initialized(
-        planning.attempt, "one", Change(put={"user/1": "ranges"})
-    )
+    (write,) = drive.machine.initialized(planning.attempt, "one")
     assert drive.tick() == []
 
     assert isinstance(write, Write)
     assert write.epoch == EPOCH
-    assert write.put == {"coordinator/meta/1": META.encode("one"), "user/1": "ranges"}
+    assert write.put == {"coordinator/meta/1": META.encode("one")}
     assert drive.make(write) == []
     batch, following = drive.tick()
     assert isinstance(batch, StartBatch)
@@ -59,8 +56,7 @@ def test_an_opaque_batch_starts_without_a_write_and_is_stored_with_its_commit():
     drive = Drive("opaque")
     (planning,) = drive.tick()
 
-    change = Change(put={"user/1": "ranges"})
-    assert drive.machine.initialized(planning.attempt, "one", change) == []
+    assert drive.machine.initialized(planning.attempt, "one") == []
     assert drive.tick() == [StartBatch(planning.attempt, "one", None)]
 
     drive.process(planning.attempt)
@@ -70,7 +66,6 @@ def test_an_opaque_batch_starts_without_a_write_and_is_stored_with_its_commit():
     assert record.put == {
         "coordinator/currtx": CURRTX.encode(2),
         "coordinator/meta/1": META.encode("one"),
-        "user/1": "ranges",
     }
 
 
@@ -235,18 +230,16 @@ def test_a_commit_is_recorded_in_one_write_with_all_that_belongs_to_it():
     drive.commit(first)
     drive.tick()
 
-    offsets = Change(put={"offsets": "…"}, delete=("user/1",))
-    (record,) = drive.machine.committed(second, offsets)
+    (record,) = drive.machine.committed(second)
 
     assert isinstance(record, Write)
-    assert record.put == {"coordinator/currtx": CURRTX.encode(3), "offsets": "…"}
-    assert record.delete == ("coordinator/meta/1", "user/1")
+    assert record.put == {"coordinator/currtx": CURRTX.encode(3)}
+    assert record.delete == ("coordinator/meta/1",)
     drive.make(record)
     assert sorted(drive.store) == [
         "coordinator/currtx",
         "coordinator/meta/2",
         "coordinator/meta/3",
-        "offsets",
     ]
 
 
