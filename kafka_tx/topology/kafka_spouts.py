@@ -124,7 +124,8 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
             for partition, bounds in seen.items()
             if isinstance(bounds, LogBounds)
         )
-        return left >= (self._batches.limits.max_records or 1)
+        limits = self._batches.limits
+        return left >= (limits.max_records or limits.min_records or 1)
 
     def _has_enough(self, now_ms: int) -> bool:
         found = self._looks.fresh_bounds(self._planned_to)

@@ -99,6 +99,14 @@ def test_a_batch_that_would_not_be_full_looks_anew(slow):
     assert slow.requests["bounds"] == 2
 
 
+def test_too_few_records_left_of_an_answer_are_no_batch(slow):
+    spout = spout_on(slow, min_records=5, max_records_per_partition=8)
+    first = spout.initialize_transaction(1, None)
+    assert sum(part["end"] for part in first.values()) == 16
+
+    assert not spout.is_ready()
+
+
 def test_a_plan_that_is_made_again_looks_anew(slow):
     spout = spout_on(slow, max_records=4)
     spout.initialize_transaction(1, None)
