@@ -22,6 +22,15 @@ def take(df, attempt):
     found.setdefault(attempt.txid, []).extend([r.partition, r.offset] for r in rows)
 
 
+def reader_of_executor(_):
+    from kafka_tx import native
+
+    return native.__file__, str(native.status())
+
+
+readers = spark.sparkContext.parallelize([1, 2], 2).map(reader_of_executor).collect()
+Path(work, "readers.json").write_text(json.dumps(readers))
+
 query = (
     spark.readStream.format("kafka_tx")
     .option("kafka.bootstrap.servers", servers)
@@ -57,3 +66,6 @@ def test_a_streaming_job_runs_on_two_executors(
     assert len(batches) >= 3
     found = sorted(tuple(place) for rows in batches.values() for place in rows)
     assert found == sorted(places)
+    for place, status in json.loads((tmp_path / "readers.json").read_text()):
+        assert ".zip/" in place
+        assert status.startswith("native reader: "), status

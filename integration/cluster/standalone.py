@@ -150,12 +150,13 @@ class StandaloneSpark:
 
 
 def shipped_package(place: Path) -> Path:
-    """Write the Python packages of this repository into a zip file, once."""
+    """Write the packages of this repository into a zip file, as a wheel has them."""
     if not place.exists():
         with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
             for package in PACKAGES:
-                for file in sorted((REPOSITORY / package).rglob("*.py")):
-                    archive.write(file, file.relative_to(REPOSITORY))
+                for file in sorted((REPOSITORY / package).rglob("*.*")):
+                    if file.suffix in (".py", ".so"):
+                        archive.write(file, file.relative_to(REPOSITORY))
     return place
 
 

@@ -6,12 +6,16 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.machinery import PathFinder
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from types import ModuleType
+from zipimport import zipimporter
 
 _log = logging.getLogger(__name__)
 
+_NAME = "kafka_tx.native._reader"
+_FILE = "_reader.abi3.so"
 _PLAIN = (str, int, float)
 
 
@@ -54,21 +58,48 @@ def load() -> tuple[ModuleType | None, str]:
     The answer is found once in a process; a process that has to do without logs it.
     """
     try:
-        from kafka_tx.native import _reader
-
+        extension = _extension()
         path = client_library()
-        version = _reader.bind(path)
+        version = extension.bind(path)
     except ImportError as error:
         reason = (
             "the extension was not built, or not for this Python and platform"
             f" ({error}); install a C compiler and reinstall, or use a wheel"
+            f" {'renamed to .zip ' if _is_zipped() else ''}in its place"
         )
     except OSError as error:
         reason = f"confluent-kafka's librdkafka cannot be shared ({error})"
     else:
-        return _reader, f"librdkafka {version} of confluent-kafka, {path}"
+        return extension, f"librdkafka {version} of confluent-kafka, {path}"
     _log.warning("reading in Python, about a third as fast: %s", reason)
     return None, reason
+
+
+def _extension() -> ModuleType:
+    """The extension, also out of a zip file that Spark has taken to an executor.
+
+    Raises:
+        ImportError: There is none, or not for this Python and platform.
+    """
+    try:
+        return import_module(_NAME)
+    except ImportError:
+        from importlib.resources import as_file, files  # 10 ms, and hardly ever used
+
+        inside = files(__package__).joinpath(_FILE)
+        if not _is_zipped() or not inside.is_file():
+            raise
+    with as_file(inside) as unpacked:  # gone again once it is loaded
+        spec = spec_from_file_location(_NAME, unpacked)
+        assert spec is not None
+        assert spec.loader is not None
+        extension = module_from_spec(spec)
+        spec.loader.exec_module(extension)
+    return extension
+
+
+def _is_zipped() -> bool:
+    return isinstance(__spec__.loader, zipimporter)
 
 
 def status() -> Status:

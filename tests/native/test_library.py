@@ -6,10 +6,13 @@ import _ssl
 import logging
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 from confluent_kafka import cimpl
 
+import kafka_tx
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader, library, refusal, status, supports
@@ -22,7 +25,6 @@ PLAIN = {"bootstrap.servers": "127.0.0.1:1"}
 def not_built(monkeypatch):
     """A process of an installation that had no compiler."""
     monkeypatch.setitem(sys.modules, "kafka_tx.native._reader", None)
-    monkeypatch.delattr("kafka_tx.native._reader")
     load.cache_clear()
     yield
     load.cache_clear()
@@ -50,6 +52,42 @@ def test_without_the_extension_it_says_why_and_says_it_once(not_built, caplog):
     assert refusal(PLAIN) == found.reason
     assert len(caplog.records) == 1
     assert found.reason in caplog.text
+
+
+ASK_THE_ZIP = (
+    "import sys; sys.path.insert(0, sys.argv[1]);"
+    "import kafka_tx.native as n; print(n.__file__); print(n.status())"
+)
+
+
+@pytest.mark.parametrize("holds_extension", [True, False])
+def test_the_extension_is_found_in_a_zip_that_spark_ships(tmp_path, holds_extension):
+    shipped = tmp_path / "kafka_tx.zip"
+    package = Path(kafka_tx.__file__).parent
+    with zipfile.ZipFile(shipped, "w") as archive:
+        for file in package.rglob("*.*"):
+            if file.suffix == ".py" or (holds_extension and file.suffix == ".so"):
+                archive.write(file, file.relative_to(package.parent))
+
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK_THE_ZIP, shipped],
+        env={"PATH": "", "TMPDIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    place, told = asked.stdout.splitlines()
+    assert place.startswith(f"{shipped}/")
+    if holds_extension:
+        assert told.startswith("native reader: ")
+        assert asked.stderr == ""
+    else:
+        assert told.startswith("Python reader: ")
+        assert "use a wheel renamed to .zip" in asked.stderr
+        assert asked.stderr.count("reading in Python") == 1
+    assert list(tmp_path.iterdir()) == [shipped]
 
 
 @pytest.mark.parametrize(
