@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 import kafka_tx
+from integration.cluster.records import Record
 from integration.reading import reader
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
@@ -262,6 +263,13 @@ def test_a_stream_is_written_at_least_once(topic, produce, read, copy):
     assert values(read(target)) == sorted(f"v{n}" for n in range(50))
 
 
+def forget_newest_commit(checkpoint):
+    commits = checkpoint / "commits"
+    newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    (commits / str(newest)).unlink()
+    (commits / f".{newest}.crc").unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize("tx_id", [True, False])
 def test_a_stream_with_an_id_repeats_no_batch_that_spark_forgot(
     topic, produce, read, copy, tmp_path, tx_id
@@ -270,10 +278,7 @@ def test_a_stream_with_an_id_repeats_no_batch_that_spark_forgot(
     produce(source, [f"v{n}" for n in range(50)])
     options = {"tx__id": f"{target}-sink"} if tx_id else {}
     copy(source, target, **options)
-    commits = tmp_path / "checkpoint" / "commits"
-    newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-    (commits / str(newest)).unlink()
-    (commits / f".{newest}.crc").unlink(missing_ok=True)
+    forget_newest_commit(tmp_path / "checkpoint")
     produce(source, [f"v{n}" for n in range(50, 60)])
 
     copy(source, target, **options)
@@ -281,6 +286,49 @@ def test_a_stream_with_an_id_repeats_no_batch_that_spark_forgot(
     found = values(read(target))
     assert set(found) == {f"v{n}" for n in range(60)}
     assert (len(found) == 60) == tx_id
+
+
+def test_a_transaction_that_spark_forgot_is_written_once(
+    spark, kafka, topic, produce, read, tmp_path
+):
+    source, target = topic(2), topic(2)
+    produce(source, [Record(f"v{n}", key=f"k{n}") for n in range(50)])
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": target,
+        "tx.id": f"{target}-sink",
+    }
+
+    def write(df, attempt):
+        seen.append(attempt.txid)
+        rows = df.select("key", "value")
+        kafka_tx.write_transaction(rows, attempt, options, parts=2)
+
+    def run(checkpoint):
+        query = (
+            reader(
+                spark,
+                kafka.bootstrap_servers,
+                subscribe=source,
+                maxOffsetsPerTrigger="20",
+                tx__id=source,
+                tx__store=f"sqlite:///{tmp_path}/store.db",
+            )
+            .load()
+            .writeStream.foreachBatch(kafka_tx.for_each_transaction(write))
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+
+    seen: list[int] = []
+    run("first")
+    forget_newest_commit(tmp_path / "first")
+    run("first")
+
+    assert seen == [1, 2, 3, 3]
+    assert values(read(target)) == sorted(f"v{n}" for n in range(50))
 
 
 def test_a_stream_with_an_id_needs_a_topic_for_all_rows(topic, produce, copy):

@@ -1,0 +1,110 @@
+"""A topology into maps in SQLite and PostgreSQL: state equals a recount."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from integration.cluster.child import Child
+from integration.cluster.records import Record
+from integration.cluster.waiting import wait_until
+from integration.state_topology_job import POINTS, keep, maps_of
+from kafka_tx.errors import OutOfOrderError
+from kafka_tx.model import TransactionAttempt
+
+HERE = Path(__file__).parent
+RECORDS, PARTITIONS, KEYS = 720, 3, 17
+WITHIN_S = 120
+
+
+def run(work, point, txid, **given):
+    """Run the topology until it pauses at ``point`` (then kill it) or has finished."""
+    reached, finished = work / "reached", work / "finished"
+    reached.unlink(missing_ok=True)
+    words = [word for name, value in given.items() for word in (f"--{name}", value)]
+    urls = [word for url in words.pop() for word in ("--url", url)]
+    child = Child(
+        [
+            *(sys.executable, "-m", "integration.state_topology_job"),
+            *("--work", str(work), "--point", point, "--txid", str(txid)),
+            *(*words[:-1], *urls),
+        ],
+        work / "log",
+        directory=HERE.parent,
+        environment={"PYSPARK_PYTHON": sys.executable},
+    )
+    try:
+        wait_until(
+            f"it pauses at {point} or has finished",
+            lambda: reached.exists() or finished.exists(),
+            timeout_s=WITHIN_S,
+            complain=lambda: (
+                None if child.is_running or finished.exists() else child.tail()
+            ),
+        )
+    finally:
+        child.kill()
+    assert finished.exists() == (point == "none"), f"never came to {point}"
+
+
+def dump(url, mode):
+    """All maps of a database."""
+    found = {}
+    for name, state in maps_of(url, mode).items():
+        table = state.to_arrow()
+        keys, values = table["key"].to_pylist(), table["value"].to_pylist()
+        found[name] = dict(zip(keys, values, strict=True))
+        state.close()
+    return found
+
+
+def recount():
+    records: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    newest = {}
+    for n in range(RECORDS):
+        key = f"k{n % KEYS}"
+        records[key] += 1
+        sums[key] += n
+        newest[key] = n
+    return {"records": dict(records), "sums": dict(sums), "newest": newest}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_killed_drivers_and_workers_leave_state_that_equals_a_recount(
+    kafka, topic, produce, postgresql, tmp_path, mode
+):
+    name = topic(PARTITIONS)
+    produce(name, [Record(str(n), key=f"k{n % KEYS}") for n in range(RECORDS)])
+    urls = [f"sqlite:///{tmp_path}/state.db", postgresql]
+    given = {"servers": kafka.bootstrap_servers, "topic": name, "mode": mode}
+
+    points = POINTS if mode == "transactional" else POINTS[1:2]
+    for txid, point in enumerate(points, start=2):
+        run(tmp_path, point, txid, **given, url=urls)
+    run(tmp_path, "none", 0, **given, url=urls)
+
+    assert (tmp_path / "worker-died").exists()
+    assert [dump(url, mode) for url in urls] == [recount(), recount()]
+    replay_by_hand(tmp_path, urls, mode)
+    assert [dump(url, mode) for url in urls] == [recount(), recount()]
+
+
+def replay_by_hand(work, urls, mode):
+    """Commit every batch again, with the same attempt and with a later one."""
+    batches = [pickle.loads(file.read_bytes()) for file in work.glob("batch-*")]
+    newest = max(attempt.txid for attempt, _ in batches)
+    assert newest >= RECORDS // 60
+    for attempt, rows in batches:
+        for attempt_id in (attempt.attempt_id, attempt.attempt_id + 1):
+            replay = TransactionAttempt(attempt.txid, attempt_id)
+            if attempt.txid < newest:
+                with pytest.raises(OutOfOrderError):
+                    keep(urls, mode, replay, rows)
+            else:
+                keep(urls, mode, replay, rows)

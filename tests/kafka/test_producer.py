@@ -1,0 +1,91 @@
+"""Sending: everything is delivered, or the record that is not is named."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from kafka_tx.errors import DeliveryError
+from kafka_tx.kafka import sender_pool
+from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.kafka.producer import OutRecord, Sender
+from kafka_tx.kafka.settings import client_settings
+
+LARGE = b"x" * 3_000_000
+
+
+@pytest.fixture
+def settings(cluster):
+    options = {"bootstrap.servers": cluster.bootstrap_servers}
+    return client_settings(options, purpose="producer")
+
+
+def test_all_are_delivered_when_send_returns(settings, topic):
+    records = [OutRecord(topic(), b"k", b"v")] * 1200
+
+    with Sender(settings) as sender:
+        assert sender.send(iter(records)) == 1200
+        assert len(sender.client) == 0
+
+
+def test_a_record_that_is_too_large_is_named_with_what_to_do(settings, topic):
+    name = topic()
+
+    with pytest.raises(DeliveryError) as raised, Sender(settings) as sender:
+        sender.send([OutRecord(name, b"small", b"v"), OutRecord(name, b"big", LARGE)])
+
+    error = pickle.loads(pickle.dumps(raised.value))
+    assert (error.topic, error.key, error.size) == (name, b"big", 3_000_003)
+    assert not error.retryable
+    assert f"topic '{name}' with key b'big' and 3000003 bytes" in str(error)
+    assert "kafka.max.request.size" in str(error)
+
+
+def test_brokers_that_are_away_may_be_tried_again():
+    with MockCluster() as away:
+        options = {
+            "bootstrap.servers": away.bootstrap_servers,
+            "delivery.timeout.ms": "300",
+        }
+        away.create_topic("t")
+        away.stop_broker()
+
+        with pytest.raises(DeliveryError) as raised:
+            Sender(client_settings(options, purpose="producer")).send(
+                [OutRecord("t", None, b"v")]
+            )
+
+    assert raised.value.retryable
+    assert "topic 't' with key null and 1 bytes" in str(raised.value)
+
+
+def test_who_posts_a_record_is_told_of_it_alone(settings, topic):
+    name = topic()
+    told: dict[str, DeliveryError | None] = {}
+
+    with Sender(settings) as sender:
+        sender.post(OutRecord(name, b"k", b"v"), lambda error: told.update(good=error))
+        with pytest.raises(DeliveryError):
+            sender.post(OutRecord(name, b"k", LARGE), lambda _: told.update(bad=None))
+        sender.flush()
+
+    assert told == {"good": None}
+
+
+def test_a_sender_is_used_again_but_never_by_two_at_once(settings):
+    first = sender_pool.borrow(settings)
+    second = sender_pool.borrow(settings)
+    assert first is not second
+
+    sender_pool.give_back(first, settings)
+
+    assert sender_pool.borrow(settings) is first
+
+
+def test_a_sender_that_nobody_awaits_is_not_lent_to_those_who_do(settings):
+    forgetful = sender_pool.borrow(settings, is_awaited=False)
+    sender_pool.give_back(forgetful, settings, is_awaited=False)
+
+    assert sender_pool.borrow(settings) is not forgetful
+    assert sender_pool.borrow(settings, is_awaited=False) is forgetful
