@@ -6,7 +6,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 IN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: setup servers engine demo test integration check format bench dashboard wheel clean
+.PHONY: setup servers engine demo test integration check format bench dashboard wheel sanitize \
+    clean
 
 setup: $(INSTALLED)
 	@$(IN)/python -m integration.cluster.java >/dev/null
@@ -66,8 +67,16 @@ bench: servers
 dashboard: setup
 	$(IN)/python -m kafka_tx.metrics.dashboard grafana/dashboard.json
 
+# A wheel for this platform, which holds the native reader and serves Python 3.11 and
+# every later one.
+WHEELS := dist
+WHEEL_OF := .
 wheel: setup
-	$(IN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(IN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELS) $(WHEEL_OF)
+
+# The native reader under AddressSanitizer, UBSan and valgrind, with its fuzz tests.
+sanitize: setup
+	$(IN)/python -m tests.native.sanitize
 
 clean:
 	rm -rf .venv .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache \
