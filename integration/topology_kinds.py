@@ -6,7 +6,6 @@ Also a program: a session that schedules fairly must be a process of its own.
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +164,8 @@ def main() -> None:
     handle = built.start(spark, {"tx.store": store, "tx.maxPending": 3})
     assert handle.process_all_available(100)
     handle.stop()
+    spark.stop()
     (work / "finished").touch()
-    os._exit(0)  # nothing is waited for
 
 
 if __name__ == "__main__":
