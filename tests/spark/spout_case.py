@@ -1,0 +1,275 @@
+"""A topology over a log in memory, in this process, and what it can be told to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kafka_tx.assembly import SystemClock
+from kafka_tx.errors import (
+    FailedException,
+    FetchError,
+)
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import OffsetRange, TopicPartition, Topics
+from kafka_tx.offsets.coordinators import RefreshingCoordinator
+from kafka_tx.offsets.discovery import Discovery
+from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.start import StartRules
+from kafka_tx.spark.engine_failures import JobLostError
+from kafka_tx.spark.offset_keeper import OffsetKeeper
+from kafka_tx.spark.record_handle import RecordTopologyHandle
+from kafka_tx.spark.spout_jobs import RunnerLimits, SpoutRunnerParts
+from kafka_tx.spark.spout_managers import SpoutManagers
+from kafka_tx.spark.spout_parts import DeskParts
+from kafka_tx.spark.spout_reads import ChunkRecords
+from kafka_tx.spark.spout_runner import SpoutRunner
+from kafka_tx.testing import MemoryLog
+from kafka_tx.topology.bolts import BasicBolt, RichBolt
+from kafka_tx.topology.builder import TopologyBuilder
+from kafka_tx.topology.local import LocalEngine
+from kafka_tx.topology.schemes import MetadataScheme
+from kafka_tx.transactions.memory import MemoryOffsetStore
+
+WITHIN_S = 10
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Engine:
+    """Runs jobs in the chunks' threads; loses those that hold a deadly record."""
+
+    def __init__(self):
+        self._local = LocalEngine()
+        self._mine = threading.local()
+        self.cancelled = set()
+        self.deadly = set()
+        self.sizes = []
+
+    def enter(self, attempt):
+        self._mine.attempt = attempt
+
+    def cancel(self, attempt):
+        self.cancelled.add(attempt)
+
+    def run_tasks(self, job):
+        ranges = [
+            numbered.range
+            for source in job.records.values()
+            for read in source.reads
+            for numbered in read.ranges
+        ]
+        self.sizes.append(sum(map(len, ranges)))
+        held = {(r.topic_partition, o) for r in ranges for o in range(r.start, r.end)}
+        if held & self.deadly:
+            raise JobLostError("the worker died")
+        return self._local.run_tasks(job)
+
+    def run_frames(self, job):
+        raise AssertionError(job)
+
+
+class Reader:
+    """A MemoryLog that cannot be read at times; counts fetches."""
+
+    def __init__(self, log):
+        self.log, self.failures = log, 0
+        self.fetches: Counter[OffsetRange] = Counter()
+
+    def read(self, wanted):
+        self.fetches[wanted] += 1
+        if self.failures:
+            self.failures -= 1
+            raise FetchError("the broker is silent")
+        yield from self.log.read(wanted)
+
+
+class Letters:
+    """Keeps letters; fails as told."""
+
+    def __init__(self):
+        self.written, self.errors = [], []
+
+    def write(self, letter, answer):
+        if self.errors:
+            answer(0, self.errors.pop(0))
+        else:
+            self.written.append(letter)
+            answer(len(letter.records), None)
+
+    def close(self, timeout_s):
+        return True
+
+
+class Offsets(MemoryOffsetStore):
+    """Fails as told."""
+
+    def __init__(self):
+        super().__init__()
+        self.errors = []
+
+    def store(self, offsets):
+        if self.errors:
+            raise self.errors.pop(0)
+        super().store(offsets)
+
+    def at(self, *partitions):
+        return [o.offset for o in self.load(partitions).values()]
+
+
+class Tried:
+    """What bolts did: they run in this process."""
+
+    def __init__(self):
+        self.clear()
+
+    def clear(self):
+        self.done: Counter[tuple[TopicPartition, int]] = Counter()
+        self.failed: Counter[tuple[TopicPartition, int]] = Counter()
+        self.bad: dict[tuple[TopicPartition, int], int] = {}
+
+
+tried = Tried()
+
+
+class Work(BasicBolt):
+    def execute(self, row, collector):
+        at = (TopicPartition(row.topic, row.partition), row.offset)
+        if tried.bad.get(at, 0) > tried.failed[at]:
+            tried.failed[at] += 1
+            raise FailedException("bad luck")
+        tried.done[at] += 1
+
+
+class Forgetful(RichBolt):
+    """Never acks the records it is told to forget."""
+
+    def prepare(self, context, collector):
+        self.collector = collector
+
+    def execute(self, row):
+        at = (TopicPartition(row.topic, row.partition), row.offset)
+        if tried.bad.get(at, 0) > tried.failed[at]:
+            tried.failed[at] += 1
+            return
+        tried.done[at] += 1
+        self.collector.ack(row)
+
+
+class Broken(BasicBolt):
+    def prepare(self, context):
+        raise ValueError("no such setting")
+
+    def execute(self, row, collector):
+        raise AssertionError
+
+
+class Case:
+    """A topology over a log in memory, and everything it is made of."""
+
+    def __init__(self):
+        self.log = MemoryLog({"t": 2})
+        self.reader, self.store = Reader(self.log), Offsets()
+        self.engine, self.letters = Engine(), None
+        self.rules, self.bolt = {}, Work
+        self.scheme = MetadataScheme()
+        self.limits = RunnerLimits(metrics_ms=10)
+        self.registry = MetricsRegistry()
+        self.handles = []
+
+    def fill(self, *counts):
+        for partition, count in zip((P0, P1), counts, strict=False):
+            self.log.append(partition, *(b"v" for _ in range(count)))
+        return {
+            (partition, offset)
+            for partition, count in zip((P0, P1), counts, strict=False)
+            for offset in range(count)
+        }
+
+    def start(self):
+        builder = TopologyBuilder("job")
+        builder.set_spout("spout", Spout(self), 2)
+        builder.set_bolt("work", self.bolt, 2).shuffle_grouping("spout")
+        plan = builder.build().plan
+        clock = SystemClock()
+        keeper = OffsetKeeper("job", self.store, self.registry, clock)
+        managers = SpoutManagers(
+            PartitionRules(**self.rules),
+            StartRules(out_of_range=PartitionRules(**self.rules).out_of_range),
+            self.log,
+            keeper,
+            self.registry,
+        )
+        coordinator = RefreshingCoordinator(
+            Discovery(lambda wanted: self.log.topics(wanted), Topics(("t",))),
+            0,
+            1,
+            refresh_interval_ms=50,
+            clock=clock,
+            managers=managers,
+        )
+        coordinator.my_managed_partitions()
+        desk = DeskParts(
+            "spout",
+            coordinator,
+            self.log,
+            keeper,
+            self.reader,
+            self.scheme,
+            self.letters,
+            50,
+            self.registry,
+            clock,
+        )
+        runner = SpoutRunner(
+            SpoutRunnerParts(
+                "job",
+                plan,
+                self.engine,
+                {"spout": desk},
+                self.limits,
+                self.registry,
+                clock,
+            )
+        )
+        handle = RecordTopologyHandle("job", runner, self.registry, None)
+        self.handles.append(handle)
+        runner.start()
+        return handle
+
+    def metric(self, name, **labels):
+        found = self.registry.samples()[f"kafka_tx_{name}"]
+        wanted = set(labels.values())
+        return sum(v[0] for key, v in found.items() if wanted <= set(key))
+
+
+class Spout:
+    def __init__(self, case):
+        self._case = case
+
+    @property
+    def fields(self):
+        return self._case.scheme.fields
+
+    def empty_chunk(self):
+        return ChunkRecords((), self._case.log, self._case.scheme)
+
+
+@contextmanager
+def a_case() -> Iterator[Case]:
+    """A case that is ended; its bolts have tried nothing yet."""
+    tried.clear()
+    made = Case()
+    yield made
+    for handle in made.handles:
+        if handle.is_active:
+            handle.stop(finish=False, timeout_s=WITHIN_S)
+
+
+def until(claim):
+    deadline = time.monotonic() + WITHIN_S
+    while not claim():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

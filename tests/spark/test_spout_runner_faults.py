@@ -1,0 +1,263 @@
+"""At-least-once topologies whose brokers, store, workers or user code fail."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pytest
+
+from kafka_tx.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    ComponentError,
+    DeliveryError,
+    OffsetOutOfRangeError,
+    StateCorruptedError,
+    StateUnavailableError,
+)
+from kafka_tx.model import CommittedOffset, TopicPartition
+from kafka_tx.offsets.loss import OutOfRange
+from kafka_tx.offsets.retry import BackOff
+from kafka_tx.testing import MEMORY_BROKER
+from tests.spark.spout_case import (
+    P0,
+    P1,
+    WITHIN_S,
+    Broken,
+    Letters,
+    a_case,
+    tried,
+    until,
+)
+
+
+@pytest.fixture
+def case():
+    with a_case() as made:
+        yield made
+
+
+def test_without_a_dead_letter_topic_a_hopeless_record_is_skipped_and_counted(case):
+    case.fill(10)
+    tried.bad = {(P0, 3): 1_000}
+    case.rules = {"back_off": BackOff(limit=2)}
+
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+
+    assert tried.failed[P0, 3] == 3
+    assert case.store.at(P0) == [10]
+    assert handle.status.skipped == 1
+    assert case.metric("lost_records_total", reason="retry_limit") == 1
+    assert case.metric("ineligible_records_total") == 1
+    assert case.metric("completed_records_total") == 9
+
+
+def test_a_dead_letter_is_written_before_its_record_is_committed(case):
+    case.fill(10)
+    tried.bad = {(P0, 3): 1_000}
+    case.rules = {"back_off": BackOff(limit=1)}
+    case.letters = Letters()
+    case.letters.errors = [BrokerUnavailableError("down")]
+
+    handle = case.start()
+    until(lambda: case.store.at(P0) == [3])
+    assert case.letters.written == []
+    assert handle.process_all_available(WITHIN_S)
+
+    (letter,) = case.letters.written
+    assert (letter.records.start, letter.records.end, letter.attempts) == (3, 4, 2)
+    assert letter.error == "work: bad luck"
+    assert case.store.at(P0) == [10]
+    assert handle.status.dead_letters == 1
+    assert case.metric("dead_letter_records_total") == 1
+
+
+def test_a_dead_letter_that_is_refused_ends_the_topology(case):
+    case.fill(1)
+    tried.bad = {(P0, 0): 1_000}
+    case.rules = {"back_off": BackOff(limit=0)}
+    case.letters = Letters()
+    case.letters.errors = [DeliveryError("too large", code="MSG_SIZE_TOO_LARGE")]
+
+    with pytest.raises(DeliveryError, match="too large"):
+        case.start().await_termination(WITHIN_S)
+
+    assert case.store.at(P0) in ([], [0])
+
+
+def test_a_fetch_that_failed_is_no_failure_of_its_records(case):
+    everything = case.fill(10, 10)
+    case.rules = {"back_off": BackOff(limit=0)}
+    case.reader.failures = 2
+
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+
+    assert tried.done == Counter(dict.fromkeys(everything, 1))
+    assert handle.status.failed == 0
+
+
+def test_a_record_that_kills_its_worker_is_found_and_the_others_go_on(case):
+    everything = case.fill(40)
+    case.engine.deadly = {(P0, 13)}
+    case.rules = {"back_off": BackOff(limit=1)}
+
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+
+    assert set(tried.done) == everything - {(P0, 13)}
+    assert handle.status.skipped == 1
+    assert case.engine.sizes.count(1) >= 2
+    assert case.store.at(P0) == [40]
+
+
+def test_a_record_that_is_compacted_before_its_retry_is_none_that_was_completed(case):
+    case.fill(10)
+    tried.bad = {(P0, 3): 1_000_000}
+    case.rules = {"back_off": BackOff(initial_delay_ms=20)}
+    handle = case.start()
+    until(lambda: tried.failed[P0, 3] > 1)
+
+    case.log.compact(P0, [3])
+
+    assert handle.process_all_available(WITHIN_S)
+    assert handle.status.completed == 9
+    assert case.store.at(P0) == [10]
+
+
+def test_a_store_that_is_away_is_written_later(case):
+    case.fill(10)
+    case.store.errors = [StateUnavailableError("away"), StateUnavailableError("away")]
+
+    assert case.start().process_all_available(WITHIN_S)
+
+    assert case.store.at(P0) == [10]
+
+
+def test_a_store_that_refuses_ends_the_topology(case):
+    case.fill(10)
+    case.store.errors = [StateCorruptedError("no")]
+
+    handle = case.start()
+    with pytest.raises(StateCorruptedError):
+        handle.await_termination(WITHIN_S)
+
+    assert isinstance(handle.exception, StateCorruptedError)
+    assert not handle.is_active
+    assert case.metric("stops_total", reason="state") == 1
+
+
+def test_a_bolt_that_cannot_begin_ends_the_topology(case):
+    case.fill(1)
+    case.bolt = Broken
+
+    with pytest.raises(ComponentError, match="no such setting"):
+        case.start().await_termination(WITHIN_S)
+
+
+def test_a_refused_login_ends_the_topology(case):
+    case.fill(1)
+
+    def refused(partitions):
+        raise AuthenticationError("wrong password")
+
+    handle = case.start()
+    case.log.bounds = refused
+    with pytest.raises(AuthenticationError):
+        handle.await_termination(WITHIN_S)
+
+
+def test_an_offset_that_was_trimmed_may_end_the_topology(case):
+    case.fill(10)
+    case.log.trim(P0, 5)
+    case.rules = {"out_of_range": OutOfRange.FAIL}
+    case.store.store({P0: CommittedOffset(2)})
+
+    with pytest.raises(OffsetOutOfRangeError):
+        case.start()
+
+
+class Hanging:
+    """Holds a function up until it is let go."""
+
+    def __init__(self, function):
+        self._function = function
+        self.is_held, self.may_go = threading.Event(), threading.Event()
+
+    def __call__(self, *given):
+        self.is_held.set()
+        assert self.may_go.wait(WITHIN_S)
+        return self._function(*given)
+
+
+def test_a_look_for_partitions_that_hangs_holds_up_no_record_and_no_commit(case):
+    handle = case.start()
+    hanging = case.log.topics = Hanging(case.log.topics)
+    assert hanging.is_held.wait(WITHIN_S)
+
+    everything = case.fill(50, 30)
+    tried.bad = {(P0, 3): 2}
+    assert handle.process_all_available(WITHIN_S)
+
+    assert not hanging.may_go.is_set()
+    assert set(tried.done) == everything
+    assert case.store.at(P0, P1) == [50, 30]
+    hanging.may_go.set()
+
+
+def test_a_store_that_hangs_for_a_new_partition_holds_up_no_record(case):
+    handle = case.start()
+    case.log.add_partitions("t", 3)
+    hanging = case.store.load = Hanging(case.store.load)
+    assert hanging.is_held.wait(WITHIN_S)
+
+    everything = case.fill(5, 5)
+    until(lambda: set(tried.done) == everything)
+    hanging.may_go.set()
+    case.log.append(TopicPartition("t", 2), b"v")
+    until(lambda: tried.done.total() == 11)
+
+    assert handle.process_all_available(WITHIN_S)
+
+
+def test_a_look_that_fails_for_good_ends_the_topology(case):
+    handle = case.start()
+
+    def refused(wanted):
+        raise AuthenticationError("wrong password")
+
+    case.log.topics = refused
+    with pytest.raises(AuthenticationError):
+        handle.await_termination(WITHIN_S)
+
+
+def test_it_is_not_idle_while_a_partition_cannot_be_opened(case):
+    case.fill(5)
+    case.log.set_leader(P1, None)
+    handle = case.start()
+    case.log.set_leader(P1, MEMORY_BROKER)
+    case.log.append(P1, b"v")
+
+    assert handle.process_all_available(WITHIN_S)
+
+    assert case.store.at(P0, P1) == [5, 1]
+
+
+def test_a_store_without_room_for_more_runs_gets_no_more_new_records(case):
+    case.fill(20)
+    tried.bad = {(P0, offset): 1_000_000 for offset in range(1, 20, 2)}
+    case.rules = {"back_off": BackOff(initial_delay_ms=10)}
+    case.store.fitting = lambda committed: min(3, len(committed.completed))
+    handle = case.start()
+    until(lambda: case.store.at(P0) == [1])
+
+    case.fill(30)
+    tries = tried.failed[P0, 1]
+    until(lambda: tried.failed[P0, 1] > tries + 20)
+    assert max(offset for _, offset in tried.done) < 20
+    tried.bad = {}
+
+    assert handle.process_all_available(WITHIN_S)
+    assert case.store.at(P0) == [50]
