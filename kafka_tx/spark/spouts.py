@@ -122,13 +122,16 @@ class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
         return known | resolve(config, self._cluster, partitions, rule, starting=True)
 
     def bounds(self) -> Mapping[TopicPartition, LogBounds | Unavailable]:
-        """What the logs of planned partitions hold now. Called on the driver.
+        """What the logs of planned partitions hold, as a second ago at most.
+
+        Called on the driver, by the thread that plans.
 
         Raises:
             BrokerUnavailableError: No broker answers.
             AuthenticationError: Credentials, permission or TLS.
         """
-        return self._cluster.bounds(self._planned_to)
+        seen = self._looks.bounds(self._planned_to)
+        return {p: seen[p] for p in self._planned_to}
 
 
 class TransactionalKafkaSpout(KafkaSpoutFromOptions):

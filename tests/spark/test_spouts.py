@@ -9,7 +9,7 @@ import pytest
 from kafka_tx import assembly
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import OffsetOutOfRangeError, OffsetsError
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import LogBounds, TopicPartition
 from kafka_tx.spark.spouts import OpaqueTransactionalKafkaSpout, TransactionalKafkaSpout
 
 BOTH = pytest.mark.parametrize(
@@ -152,3 +152,16 @@ def test_committed_may_be_of_another_group_that_the_options_name(logs, group, ki
 def test_committed_or_error_names_the_partitions_without_an_offset(logs, group, kind):
     with pytest.raises(OffsetsError, match=r"no committed offset.*t-0, t-1"):
         starts(kind, "committed:error")
+
+
+@BOTH
+def test_what_planned_logs_hold_can_be_asked_for_lag(logs, kind):
+    spout = spout_with(kind, None)
+    assert spout.bounds() == {}
+    spout.initialize_transaction(1, None)
+    logs.set(1, 0, 25)
+
+    assert spout.bounds() == {
+        A: LogBounds(2, 10),
+        TopicPartition("t", 1): LogBounds(0, 25),
+    }
