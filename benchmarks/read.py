@@ -3,6 +3,8 @@
 A count, a sum of value lengths and a maximum of offsets over whole topics, so that
 every column is handed to Spark and nothing is kept. The two alternate in one session;
 the medians of the counted runs are compared, after one run of each to warm up.
+
+At 1 KB the peak memory of a Python worker above an idle one stands beside its limit.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pyspark.sql import functions as sql
 
 from benchmarks.report import Case, print_report
 from benchmarks.servers import broker, fill, session
+from benchmarks.worker_memory import LIMIT_MB, WorkerMemory
 
 SOURCES = ("kafka_tx", "kafka")
 CASES = {
@@ -78,6 +81,7 @@ def main(arguments: list[str]) -> None:
             full, size, headers = CASES[name]
             records = int(full * given.scale)
             fill(cluster, f"read-{name}", records, size, headers=headers)
+            memory = WorkerMemory()
             seconds = measure(
                 spark,
                 cluster.bootstrap_servers,
@@ -87,4 +91,6 @@ def main(arguments: list[str]) -> None:
             )
             ours, theirs = (records / seconds[source] for source in SOURCES)
             cases.append(Case(name, ours, theirs, "records/s", less_is_better=False))
+            if name == "1KB":
+                cases.append(Case("1KB-memory", memory.peak_mb(), LIMIT_MB, "MB"))
     print_report("read", "Spark's connector", cases, as_json=given.json)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark import InheritableThread
 
 from integration.cluster.records import Record
+from integration.cluster.waiting import wait_until
 from kafka_tx.errors import FetchError
 from kafka_tx.kafka.decode import arrow_schema
 from kafka_tx.kafka.reader import KafkaRangeReader
@@ -136,3 +141,39 @@ def test_memory_stays_small_however_much_is_read(kafka, topic, produce, size, re
     )
 
     assert int(done.stdout) < limit_mb, done.stdout
+
+
+@pytest.mark.parametrize("kind", [NativeRangeReader, KafkaRangeReader])
+def test_a_cancelled_task_leaves_no_reader_behind(spark, tmp_path, kind):
+    """Of a range that nobody answers for, long before the time-out."""
+    nowhere = client_settings({"bootstrap.servers": "127.0.0.1:1"}, purpose="consumer")
+    wanted = OffsetRange(TopicPartition("orders", 0), 0, 1)
+    pid_file = tmp_path / "pid"
+    context = spark.sparkContext
+    raised = []
+
+    def wait_for_records(_):
+        pid_file.write_text(str(os.getpid()))
+        return sum(b.num_rows for b in kind(nowhere, timeout_ms=120_000).read(wanted))
+
+    def run():
+        context.addJobTag("waiting")
+        context.setInterruptOnCancel(True)
+        try:
+            context.parallelize([0], 1).map(wait_for_records).collect()
+        except Py4JJavaError as error:
+            raised.append(str(error))
+
+    job = InheritableThread(target=run)
+    job.start()
+    wait_until("the task reads", lambda: pid_file.exists() and pid_file.read_text())
+    worker = Path(f"/proc/{pid_file.read_text()}")
+    assert worker.exists()
+
+    started = time.monotonic()
+    context.cancelJobsWithTag("waiting")
+    job.join(30)
+
+    assert "cancelled" in raised[0]
+    wait_until("the worker has ended", lambda: not worker.exists())
+    assert time.monotonic() - started < 20
