@@ -1,0 +1,159 @@
+"""A job that copies a topic into another, each record once, and stops where it is told.
+
+Run as a program by ``test_exactly_once``. Run by Spark instead of its own daemon, it
+makes the Python workers stop inside of the Kafka transactions that they write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame
+
+import kafka_tx
+from kafka_tx.kafka import part_transaction
+from kafka_tx.kafka.parts import Digest
+from kafka_tx.kafka.producer import OutRecord, Sender
+from kafka_tx.model import TransactionAttempt
+
+POINTS = (
+    "before-begin",
+    "mid-transaction",
+    "before-commit",
+    "after-commit",
+    "before-spark-commit",
+)
+PARTS = 2
+ID = "exactly-once"
+PAUSES = "KAFKA_TX_TEST_PAUSES"
+RELEASED_AFTER_S = 300
+
+
+class Pauses:
+    """Points where a process waits, each once: until it is killed, or told to go on.
+
+    Args:
+        place: A directory that every process sees.
+        at: For each point, the first txid that waits there.
+    """
+
+    def __init__(self, place: Path, at: dict[str, int]) -> None:
+        self.place, self.at = place, at
+
+    @classmethod
+    def of_environment(cls) -> Pauses:
+        given = json.loads(os.environ[PAUSES])
+        return cls(Path(given["place"]), given["at"])
+
+    def reach(self, point: str, txid: int) -> None:
+        if txid < self.at.get(point, sys.maxsize):
+            return
+        reached, released = self.place / f"reached-{point}", self.place / f"go-{point}"
+        if reached.exists():
+            return
+        waiting = self.place / f"waiting-{point}"
+        waiting.write_text(str(txid))
+        waiting.rename(reached)
+        deadline = time.monotonic() + RELEASED_AFTER_S
+        while not released.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+class StoppingPart(part_transaction.PartTransaction):
+    """The first part of a txid waits at the points of its transaction."""
+
+    pauses: ClassVar[Pauses]
+
+    def _done(self) -> Digest | None:
+        done = super()._done()
+        if done is None:
+            self._reach("before-begin")
+        return done
+
+    def _send(self, sender: Sender, records: Iterable[OutRecord]) -> None:
+        super()._send(sender, self._stopping(sender, records))
+
+    def _committed(self, sender: Sender) -> bool:
+        self._reach("before-commit")
+        done = super()._committed(sender)
+        self._reach("after-commit")
+        return done
+
+    def _stopping(
+        self, sender: Sender, records: Iterable[OutRecord]
+    ) -> Iterator[OutRecord]:
+        for number, record in enumerate(records):
+            if number == 50:
+                sender.client.flush(10)
+                self._reach("mid-transaction")
+            yield record
+
+    def _reach(self, point: str) -> None:
+        if self._part.index == 0:
+            self.pauses.reach(point, self._part.txid)
+
+
+def copy(options: dict[str, str], pauses: Pauses) -> Any:
+    """The function of each batch."""
+
+    def write(df: DataFrame, attempt: TransactionAttempt) -> None:
+        kafka_tx.write_transaction(
+            df.select("key", "value"), attempt, options, parts=PARTS
+        )
+        pauses.reach("before-spark-commit", attempt.txid)
+
+    return kafka_tx.for_each_transaction(write)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name in ("work", "servers", "source", "target", "batch"):
+        parser.add_argument(f"--{name}", required=True)
+    given = parser.parse_args()
+    work = Path(given.work)
+
+    from integration.cluster.spark_local import local_session
+
+    spark = local_session(
+        work, {"spark.python.daemon.module": "integration.exactly_once_job"}
+    )
+    options = {
+        "kafka.bootstrap.servers": given.servers,
+        "topic": given.target,
+        "tx.id": ID,
+    }
+    query = (
+        spark.readStream.format("kafka_tx")
+        .option("kafka.bootstrap.servers", given.servers)
+        .option("subscribe", given.source)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", given.batch)
+        .option("tx.id", ID)
+        .option("tx.store", f"sqlite:///{work}/store.db")
+        .load()
+        .writeStream.foreachBatch(copy(options, Pauses.of_environment()))
+        .option("checkpointLocation", str(work / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+    (work / "finished").touch()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2 and sys.argv[1].startswith("pyspark."):
+        from pyspark import daemon
+
+        StoppingPart.pauses = Pauses.of_environment()
+        part_transaction.PartTransaction = StoppingPart  # type: ignore[misc]
+        daemon.manager()
+    else:
+        main()
