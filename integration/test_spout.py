@@ -22,10 +22,7 @@ from integration.cluster.waiting import wait_until
 from integration.spout_job import Try, Work, done, failures, topology, tries
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
-from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import Assigned, Earliest, LogBounds, OffsetRange, TopicPartition
-from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.spark.record_spout import Deployment
+from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
 
 HERE = Path(__file__).parent
 RECORDS = int(os.environ.get("KAFKA_TX_SPOUT_RECORDS", "200000"))
@@ -244,47 +241,30 @@ def letters(servers: str, topic: str):
     return rows
 
 
-def begun(manager: PartitionManager | None) -> PartitionManager:
-    """Ten records emitted; the first completed, the second failed."""
-    assert manager is not None
-    plan = manager.plan(LogBounds(0, 10), max_offsets=10, now_ms=0)
-    assert plan.fresh is not None
-    manager.emitted(plan.fresh, 0)
-    manager.ack(0)
-    manager.fail(1, 0)
-    return manager
-
-
-@pytest.mark.timeout(240)
-def test_a_moved_leader_keeps_what_a_partition_is_about(kafka_zk, zookeeper):
-    servers, topic = kafka_zk.bootstrap_servers, f"moved-{uuid.uuid4().hex[:8]}"
-    kafka_zk.create_topic(topic, 1, replication=2)
-    Produce(servers)(topic, [f"v{n}" for n in range(10)])
-    partition = TopicPartition(topic, 0)
+def test_markers_and_aborted_records_are_no_completed_records(
+    kafka, topic, produce, spark, tmp_path
+):
+    name = topic(1)
+    for n in range(3):
+        produce.committed(name, [f"v{n}{m}" for m in range(10)])
+        produce.aborted(name, ["never"] * 7)
     config = kafka_tx.SpoutConfig(
-        hosts=kafka_tx.ZkHosts(zookeeper.hosts, refresh_freq_secs=1),
-        topic=topic,
-        zk_servers=(zookeeper.hosts,),
-        zk_root="/moved",
+        hosts=kafka_tx.BrokerHosts(kafka.bootstrap_servers),
+        topic=name,
+        scheme=kafka_tx.MetadataScheme(),
+        kafka={"isolation.level": "read_committed"},
     )
-    deployment = Deployment("moved", "moved", MetricsRegistry(), assembly.SystemClock())
-    desk = kafka_tx.KafkaSpout(config).desk("spout", deployment)
-    coordinator = desk.coordinator
-    manager = begun(coordinator.manager(partition))
-    former = manager.leader
-    assert former is not None
-
-    kafka_zk.kill(former.node_id)
+    store = f"sqlite:///{tmp_path}/offsets.db"
+    built = topology(config, Work(str(tmp_path)))
+    handle = built.start(spark, {"tx.store": store, "tx.chunkRecords": 8})
     try:
-        wait_until(
-            "another leader",
-            lambda: coordinator.my_managed_partitions() and manager.leader != former,
-        )
-        assert coordinator.manager(partition) is manager
-        assert (manager.pending, manager.waiting, manager.emitted_to) == (9, 1, 10)
-        coordinator.close()
-        store = f"zookeeper://{zookeeper.hosts}/moved"
-        assert committed(store, "moved", servers, topic, 1) == {0: 1}
+        assert handle.process_all_available(60)
+        status = handle.status
     finally:
-        kafka_zk.restart(former.node_id)
-        desk.release(5)
+        handle.stop()
+
+    end = 3 * (10 + 1 + 7 + 1)
+    servers = kafka.bootstrap_servers
+    assert committed(store, "spout-job", servers, name, 1) == {0: end}
+    assert len(done(tmp_path)) == len(tries(tmp_path)) == 30
+    assert (status.emitted, status.completed, status.lag) == (end, 30, 0)

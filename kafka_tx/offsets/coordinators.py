@@ -7,114 +7,29 @@ ZooKeeper), or a fixed map.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import Broker, TopicPartition
 from kafka_tx.offsets.assignment import Ownership, assign
 from kafka_tx.offsets.discovery import Discovery, Found
+from kafka_tx.offsets.managed import Managed, ManagerSource, names_of
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.protocols import Clock
 
 _log = logging.getLogger(__name__)
 
 
-class ManagerSource(Protocol):
-    """Opens and closes the partition managers of a coordinator (driver)."""
-
-    def prepare(self, partitions: Iterable[TopicPartition]) -> None:
-        """Ask for all that is needed to open these, at once.
-
-        Called on the thread of ``look``, never while another call is under way; may
-        take as long as brokers and store do. After a retryable error nothing is opened
-        before the next look; any other one goes up.
-        """
-        ...
-
-    def open(
-        self, partition: TopicPartition, leader: Broker | None, *, is_new: bool
-    ) -> PartitionManager:
-        """Make the manager of a partition from what is stored.
-
-        ``is_new``: it appeared while the coordinator was running, so that without a
-        stored offset it starts at the earliest: nobody has seen its first records.
-        A retryable error leaves the partition without a manager until the next
-        refresh; any other one goes up.
-        """
-        ...
-
-    def close(self, manager: PartitionManager) -> None:
-        """Commit what is completed, and let go.
-
-        A retryable error is logged: what was not committed is emitted again by the
-        next owner. Any other one goes up.
-        """
-        ...
-
-
-class _Managed:
-    """The managers of a coordinator's partitions; without a source there are none."""
-
-    def __init__(self, source: ManagerSource | None) -> None:
-        self._source = source
-        self._managers: dict[TopicPartition, PartitionManager] = {}
-        self.new: set[TopicPartition] = set()  # not opened yet
-
-    def prepare(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Have the opening of these prepared; False when it must wait."""
-        missing = sorted(p for p in partitions if p not in self._managers)
-        if self._source is None or not missing:
-            return True
-        try:
-            self._source.prepare(missing)
-        except KafkaTxError as error:
-            if not error.retryable:
-                raise
-            _log.warning("%s cannot be opened yet: %s", _names(missing), error)
-            return False
-        return True
-
-    def get(self, partition: TopicPartition) -> PartitionManager | None:
-        return self._managers.get(partition)
-
-    def close(self, partition: TopicPartition) -> None:
-        manager = self._managers.pop(partition, None)
-        if manager is None or self._source is None:
-            return
-        try:
-            self._source.close(manager)
-        except KafkaTxError as error:
-            if not error.retryable:
-                raise
-            _log.warning("%s was closed without a commit: %s", partition, error)
-
-    def open(self, partition: TopicPartition, leader: Broker | None) -> None:
-        if self._source is None or partition in self._managers:
-            return
-        try:
-            manager = self._source.open(partition, leader, is_new=partition in self.new)
-        except KafkaTxError as error:
-            if not error.retryable:
-                raise
-            _log.warning("%s cannot be opened yet: %s", partition, error)
-            return
-        self._managers[partition] = manager
-        self.new.discard(partition)
-
-    def is_missing(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether one of these should have a manager and has none."""
-        return self._source is not None and any(
-            partition not in self._managers for partition in partitions
-        )
-
-    def close_all(self) -> None:
-        for partition in sorted(self._managers):
-            self.close(partition)
-
-
 class StaticCoordinator:
     """Fixed partitions with fixed leaders; a look opens what could not be opened.
+
+    Args:
+        leaders: Of all partitions.
+        task_index: This task, from 0.
+        total_tasks: All tasks of the spout.
+        managers: Opens and closes managers; None where only the share is wanted.
+        refresh_interval_ms: Between two tries to open what could not be opened.
+        clock: Its monotonic time is used; None: it is always time.
 
     Raises:
         ConfigError: ``task_index`` is not within ``0 … total_tasks - 1``.
@@ -128,13 +43,19 @@ class StaticCoordinator:
         task_index: int,
         total_tasks: int,
         managers: ManagerSource | None = None,
+        *,
+        refresh_interval_ms: int = 0,
+        clock: Clock | None = None,
     ) -> None:
         share = assign(leaders, task_index, total_tasks)
         if share.warning:
             _log.warning("%s", share.warning)
         self._leaders = dict(leaders)
         self._mine = share.partitions
-        self._managed = _Managed(managers)
+        self._managed = Managed(managers)
+        self._interval_ms = refresh_interval_ms
+        self._clock = clock
+        self._looked_ms = 0
         self.refresh()
 
     @property
@@ -147,8 +68,9 @@ class StaticCoordinator:
         return self._mine
 
     def is_due(self) -> bool:
-        """Whether something could not be opened yet."""
-        return self._managed.is_missing(self._mine)
+        """Whether to try again to open what could not be opened."""
+        waited_ms = self._now_ms() - self._looked_ms
+        return waited_ms >= self._interval_ms and self._managed.is_missing(self._mine)
 
     def manager(self, partition: TopicPartition) -> PartitionManager | None:
         """Its manager; None when it is not this task's, or cannot be opened yet."""
@@ -157,15 +79,19 @@ class StaticCoordinator:
     def look(self) -> Callable[[], None]:
         """There is nothing to see, but a store may answer by now; see ``refresh``."""
         is_prepared = self._managed.prepare(self._mine)
-        return self._open_all if is_prepared else _nothing
+        return lambda: self._take(may_open=is_prepared)
 
     def refresh(self) -> None:
         """Open what could not be opened."""
         self.look()()
 
-    def _open_all(self) -> None:
-        for partition in self._mine:
+    def _take(self, *, may_open: bool) -> None:
+        self._looked_ms = self._now_ms()
+        for partition in self._mine if may_open else ():
             self._managed.open(partition, self._leaders[partition])
+
+    def _now_ms(self) -> int:
+        return 0 if self._clock is None else self._clock.monotonic_ms()
 
     def close(self) -> None:
         """Close (= commit) every manager."""
@@ -212,7 +138,7 @@ class RefreshingCoordinator:
         self._interval_ms = refresh_interval_ms
         self._clock = clock
         self._ownership = Ownership(task_index, total_tasks, gone_after=gone_after)
-        self._managed = _Managed(managers)
+        self._managed = Managed(managers)
         self._looked_ms: int | None = None
         self._warned: str | None = None
 
@@ -287,7 +213,9 @@ class RefreshingCoordinator:
         self._looked()
         change = self._ownership.refresh(found.topics)
         if change.lost or change.gained:
-            _log.info("lost %s, gained %s", _names(change.lost), _names(change.gained))
+            _log.info(
+                "lost %s, gained %s", names_of(change.lost), names_of(change.gained)
+            )
         if change.warning and change.warning != self._warned:
             _log.warning("%s", change.warning)
         self._warned = change.warning
@@ -306,11 +234,3 @@ class RefreshingCoordinator:
     def close(self) -> None:
         """Close (= commit) every manager."""
         self._managed.close_all()
-
-
-def _nothing() -> None:
-    """There is nothing to take in."""
-
-
-def _names(partitions: Sequence[TopicPartition]) -> str:
-    return ", ".join(map(str, partitions)) or "none"

@@ -140,7 +140,14 @@ class KafkaSpout:
         share = (config.task_index, config.total_tasks)
         if isinstance(hosts, StaticHosts):
             leaders = hosts.leaders(config.topic)
-            return StaticCoordinator(leaders, *share, managers), view.close
+            fixed = StaticCoordinator(
+                leaders,
+                *share,
+                managers,
+                refresh_interval_ms=config.refresh_interval_ms,
+                clock=clock,
+            )
+            return fixed, view.close
         look, close = view.topics, view.close
         if isinstance(hosts, ZkHosts):
             registered = assembly.zookeeper_topics(hosts)

@@ -343,6 +343,25 @@ def test_a_refresh_of_fixed_partitions_opens_only_what_is_missing(caplog):
     assert managers.events == ["open orders-1", "open orders-0"]
 
 
+def test_fixed_partitions_are_tried_again_only_when_it_is_time():
+    managers, clock = Managers(), ManualClock(monotonic_ms=7)
+    managers.preparing = StateUnavailableError("no answer")
+    coordinator = StaticCoordinator(
+        dict.fromkeys(orders(0), MEMORY_BROKER),
+        *(0, 1, managers),
+        refresh_interval_ms=INTERVAL_MS,
+        clock=clock,
+    )
+
+    clock.advance(INTERVAL_MS - 1)
+    assert not coordinator.is_due()
+    clock.advance(1)
+    assert coordinator.is_due()
+    coordinator.refresh()
+
+    assert not coordinator.is_due()
+
+
 def test_too_many_tasks_for_fixed_partitions_are_warned_of(caplog):
     coordinator = StaticCoordinator(dict.fromkeys(orders(0), MEMORY_BROKER), 1, 2)
 
