@@ -22,6 +22,7 @@ from integration.cluster.waiting import wait_until
 from integration.spout_job import Try, Work, done, failures, topology, tries
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
+from kafka_tx.errors import FencedError
 from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
 
 HERE = Path(__file__).parent
@@ -268,3 +269,32 @@ def test_markers_and_aborted_records_are_no_completed_records(
     assert committed(store, "spout-job", servers, name, 1) == {0: end}
     assert len(done(tmp_path)) == len(tries(tmp_path)) == 30
     assert (status.emitted, status.completed, status.lag) == (end, 30, 0)
+
+
+def test_of_two_topologies_with_the_same_id_the_later_one_goes_on(
+    kafka, topic, produce, spark, tmp_path
+):
+    name, store = topic(1), f"sqlite:///{tmp_path}/offsets.db"
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(kafka.bootstrap_servers),
+        topic=name,
+        scheme=kafka_tx.MetadataScheme(),
+        state_update_interval_ms=200,
+    )
+    built = topology(config, Work(str(tmp_path)))
+    produce(name, ["a"] * 10)
+    former = built.start(spark, {"tx.store": store})
+    assert former.process_all_available(60)
+    later = built.start(spark, {"tx.store": store})
+    try:
+        produce(name, ["b"] * 10)
+
+        with pytest.raises(FencedError, match="another owner took over"):
+            former.await_termination(60)
+        assert later.process_all_available(60)
+    finally:
+        later.stop()
+
+    stored = committed(store, "spout-job", kafka.bootstrap_servers, name, 1)
+    assert stored == {0: 20}
+    assert len(done(tmp_path)) == 20
