@@ -9,7 +9,7 @@ from kafka_tx import assembly
 from kafka_tx.config import DEFAULT_STORE, SourceConfig
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import Assigned, Broker, Earliest, TopicPartition
+from kafka_tx.model import Assigned, Earliest, TopicPartition
 from kafka_tx.offsets.coordinators import RefreshingCoordinator, StaticCoordinator
 from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.protocols import Clock, ClusterView
@@ -173,15 +173,10 @@ class KafkaSpout:
         assert isinstance(hosts, ZkHosts)
         topics = assembly.zookeeper_topics(hosts)
         try:
-            found = topics.topics(self.config.subscription)
+            found = Discovery(topics.topics, self.config.subscription).look()
         finally:
             topics.close()
-        leaders: set[Broker] = {
-            leader
-            for topic in found.values()
-            for leader in topic.leaders.values()
-            if leader
-        }
+        leaders = {leader for p in found.partitions if (leader := found.leader(p))}
         if not leaders:
             raise BrokerUnavailableError(
                 f"ZooKeeper {hosts.connect} shows no leader of {self.config.topic!r};"
