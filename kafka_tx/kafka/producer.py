@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -20,6 +21,9 @@ from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, is_unreacha
 Headers = Sequence[tuple[str, bytes | None]]
 
 _POLL_EVERY = 500
+_CONNECT_S = 1.0
+_IN_FLIGHT = 5
+"""As many requests as an idempotent producer may have on their way."""
 _PASSING = {
     ClientError._MSG_TIMED_OUT,
     ClientError._PURGE_QUEUE,
@@ -65,11 +69,16 @@ class Sender:
         given = {
             "delivery.timeout.ms": str(timeout_ms),
             "topic.metadata.propagation.max.ms": "5000",  # until a topic is unknown
+            "enable.idempotence": _can_be_idempotent(settings),
             **settings,
         }
         self._producer: Producer = new_producer(given, self._watch)
         self._failed: DeliveryError | None = None
         self._sent = 0
+        # without a connection, an idempotent producer asks for its id and waits 500 ms
+        self._connects_first = (
+            given["enable.idempotence"] == "true" and "transactional.id" not in given
+        )
         self.last: OutRecord | None = None
         """The record that was handed to the client last."""
 
@@ -144,6 +153,9 @@ class Sender:
 
     def _send_one(self, record: OutRecord, delivered: _Delivered) -> None:
         more = _more(record)
+        if self._sent == 0 and self._connects_first:
+            with suppress(KafkaException):  # told by what is sent
+                self._producer.list_topics(record.topic, timeout=_CONNECT_S)
         while True:
             try:
                 self._producer.produce(
@@ -181,6 +193,20 @@ class Sender:
         if self._failed is not None:
             self._producer.flush(1)  # what failed with it is told with it
             raise self._failed
+
+
+def _can_be_idempotent(settings: Mapping[str, str]) -> str:
+    """As the Java client: a retry repeats and reorders nothing, unless told otherwise.
+
+    librdkafka refuses settings that contradict it.
+    """
+    acks = settings.get("acks") or settings.get("request.required.acks") or "all"
+    retries = settings.get("retries") or settings.get("message.send.max.retries", "1")
+    in_flight = settings.get("max.in.flight.requests.per.connection")
+    in_flight = in_flight or settings.get("max.in.flight", "5")
+    is_fifo = settings.get("queuing.strategy", "fifo") == "fifo"
+    fits = acks in {"all", "-1"} and int(retries) > 0 and int(in_flight) <= _IN_FLIGHT
+    return str(fits and is_fifo).lower()
 
 
 def _more(record: OutRecord) -> dict[str, Any]:

@@ -205,8 +205,10 @@ def write_part(
     """
     records = out_records(batches, config.topic)
     if config.id is None or config.txid is None:
-        with assembly.sender(config) as sender:
+        sender = assembly.borrow_sender(config)
+        with sender:
             sender.send(records)
+        assembly.give_back_sender(sender, config)
         return WriterCommitMessage()
     context = TaskContext.get()
     assert context is not None

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from kafka_tx.errors import DeliveryError
-from kafka_tx.kafka import sender_pool
+from kafka_tx.kafka import producer, sender_pool
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.kafka.producer import OutRecord, Sender
 from kafka_tx.kafka.settings import client_settings
@@ -89,3 +89,36 @@ def test_a_sender_that_nobody_awaits_is_not_lent_to_those_who_do(settings):
 
     assert sender_pool.borrow(settings) is not forgetful
     assert sender_pool.borrow(settings, is_awaited=False) is forgetful
+
+
+@pytest.mark.parametrize(
+    "contrary",
+    [{"acks": "1"}, {"retries": "0"}, {"max.in.flight.requests.per.connection": "50"}],
+    ids=lambda given: next(iter(given)),
+)
+def test_settings_that_contradict_idempotence_turn_it_off(cluster, topic, contrary):
+    options = {"bootstrap.servers": cluster.bootstrap_servers, **contrary}
+
+    with Sender(client_settings(options, purpose="producer")) as sender:
+        assert sender.send([OutRecord(topic(), b"k", b"v")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "true"), ({"acks": "all"}, "true"), ({"acks": "1"}, "false")],
+    ids=["nothing", "acks=all", "acks=1"],
+)
+def test_retries_repeat_and_reorder_nothing_unless_told_otherwise(
+    cluster, monkeypatch, given, expected
+):
+    made = {}
+
+    def remember(settings, watch):
+        made.update(settings)
+
+    monkeypatch.setattr(producer, "new_producer", remember)
+    options = {"bootstrap.servers": cluster.bootstrap_servers, **given}
+
+    Sender(client_settings(options, purpose="producer"))
+
+    assert made["enable.idempotence"] == expected
