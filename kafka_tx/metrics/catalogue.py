@@ -30,7 +30,10 @@ LOSS_REASON = Label("reason", ("retention", "retry_limit"))
 FAIL_REASON = Label("reason", ("failed", "timed_out"))
 STOP_REASON = Label(
     "reason",
-    ("fenced", "state", "kafka", "data_loss", "replay_impossible", "config", "user"),
+    (
+        *("fenced", "state", "kafka", "data_loss"),
+        *("replay_impossible", "replay_differs", "config", "user"),
+    ),
 )
 
 # Seconds. A batch is rarely below 25 ms; one of a minute is slow.

@@ -12,6 +12,7 @@ from kafka_tx.errors import (
     KafkaError,
     OffsetOutOfRangeError,
     OffsetsError,
+    ReplayDiffersError,
     ReplayImpossibleError,
     StateError,
 )
@@ -78,6 +79,7 @@ _STOP_REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (DataLossError, "data_loss"),
     (OffsetOutOfRangeError, "data_loss"),
     (ReplayImpossibleError, "replay_impossible"),
+    (ReplayDiffersError, "replay_differs"),
     (OffsetsError, "config"),
     (ConfigError, "config"),
 )

@@ -11,6 +11,7 @@ from kafka_tx.errors import (
     FencedError,
     OffsetOutOfRangeError,
     OffsetsError,
+    ReplayDiffersError,
     ReplayImpossibleError,
     StateCorruptedError,
 )
@@ -27,6 +28,7 @@ from kafka_tx.metrics.events import stop_reason
         (DataLossError("START_OFFSET_RESET", "x"), "data_loss"),
         (OffsetOutOfRangeError("x"), "data_loss"),
         (ReplayImpossibleError("x"), "replay_impossible"),
+        (ReplayDiffersError("x"), "replay_differs"),
         (OffsetsError("X", "x"), "config"),
         (ConfigError("x"), "config"),
         (FailedException(), "user"),
