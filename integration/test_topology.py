@@ -24,7 +24,7 @@ from integration.topology_job import COMPONENTS, Trouble, kept, recount
 from kafka_tx.errors import ComponentError, ReplayImpossibleError
 
 HERE = Path(__file__).parent
-RECORDS = int(os.environ.get("KAFKA_TX_TOPOLOGY_RECORDS", "20000"))
+RECORDS = int(os.environ.get("KAFKA_TX_TOPOLOGY_RECORDS", "500000"))
 
 
 @pytest.mark.timeout(WITHIN_S)
