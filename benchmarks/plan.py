@@ -30,7 +30,7 @@ from benchmarks.servers import broker
 from integration.cluster import provider
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.postgresql import PostgresServer
-from kafka_tx.spark.stream import KafkaTxStreamReader
+from kafka_tx.spark.source.stream import KafkaTxStreamReader
 
 WIDTHS = (1, 100, 1_000, 5_000)
 STORES = ("memory", "sqlite", "postgresql", "zookeeper", "group")

@@ -12,7 +12,7 @@ LIMIT_MB = 200.0
 """What a worker may take above idle at records of 1 KB."""
 
 IDLE = (
-    "import kafka_tx.spark.stream, kafka_tx.native as n; n.status();"
+    "import kafka_tx.spark.source.stream, kafka_tx.native as n; n.status();"
     "print(open('/proc/self/status').read())"
 )
 RESET_PEAK = "5"  # to Linux: proc(5), clear_refs

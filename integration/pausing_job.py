@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame
 
 import kafka_tx
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.source import KafkaTxDataSource
-from kafka_tx.spark.stream import KafkaTxStreamReader
+from kafka_tx.spark.source.data_source import KafkaTxDataSource
+from kafka_tx.spark.source.stream import KafkaTxStreamReader
 
 POINTS = (
     "before-plan",

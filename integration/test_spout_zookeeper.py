@@ -16,7 +16,7 @@ from kafka_tx import assembly
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import LogBounds, TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.spark.record_spout import Deployment
+from kafka_tx.spark.records.spout import Deployment
 
 PARTITIONS = 2
 SHORT = "session_timeout_ms=4000&connection_timeout_ms=2000&retry_interval_ms=100"

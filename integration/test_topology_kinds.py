@@ -12,7 +12,7 @@ import pytest
 from integration import topologies, topology_kinds
 from integration.topologies import MODES, PARTITIONS, Leftovers
 from integration.topology_job import Trouble, kept, recount
-from kafka_tx.spark.engine import COMMIT_POOL
+from kafka_tx.spark.topologies.engine import COMMIT_POOL
 
 HERE = Path(__file__).parent
 RECORDS = 2000

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kafka_tx.errors import FailedException, KafkaTxError
     from kafka_tx.model import TopicPartition, TransactionAttempt
-    from kafka_tx.spark.builder import TransactionalTopologyBuilder
-    from kafka_tx.spark.engine_progress import BatchProgress
-    from kafka_tx.spark.foreach import for_each_transaction
-    from kafka_tx.spark.handle import TopologyHandle
-    from kafka_tx.spark.kafka_bolt import KafkaBolt
-    from kafka_tx.spark.listener import attach
-    from kafka_tx.spark.record_builder import TopologyBuilder
-    from kafka_tx.spark.record_handle import RecordTopologyHandle
-    from kafka_tx.spark.record_spout import KafkaSpout
-    from kafka_tx.spark.sink import write_transaction
-    from kafka_tx.spark.source import KafkaTxDataSource
-    from kafka_tx.spark.spouts import (
+    from kafka_tx.spark.batches.builder import TransactionalTopologyBuilder
+    from kafka_tx.spark.batches.handle import TopologyHandle
+    from kafka_tx.spark.batches.progress import BatchProgress
+    from kafka_tx.spark.batches.spouts import (
         OpaqueTransactionalKafkaSpout,
         TransactionalKafkaSpout,
     )
-    from kafka_tx.spark.state import append_once, delta_options, update_map
+    from kafka_tx.spark.queries.foreach import for_each_transaction
+    from kafka_tx.spark.queries.listener import attach
+    from kafka_tx.spark.records.builder import TopologyBuilder
+    from kafka_tx.spark.records.handle import RecordTopologyHandle
+    from kafka_tx.spark.records.spout import KafkaSpout
+    from kafka_tx.spark.sinks.kafka_bolt import KafkaBolt
+    from kafka_tx.spark.sinks.state import append_once, delta_options, update_map
+    from kafka_tx.spark.sinks.writer import write_transaction
+    from kafka_tx.spark.source.data_source import KafkaTxDataSource
     from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
     from kafka_tx.sql.snapshot import SnapshotValue
     from kafka_tx.sql.values import OpaqueValue, TransactionalValue
@@ -112,17 +112,17 @@ __all__ = [
 _HOMES = {
     "BasicBolt": "kafka_tx.topology.bolts",
     "BatchBolt": "kafka_tx.topology.bolts",
-    "BatchProgress": "kafka_tx.spark.engine_progress",
+    "BatchProgress": "kafka_tx.spark.batches.progress",
     "BrokerHosts": "kafka_tx.topology.spout_hosts",
     "Committer": "kafka_tx.topology.bolts",
     "DataFrameBolt": "kafka_tx.topology.bolts",
     "FailedException": "kafka_tx.errors",
     "FieldMapper": "kafka_tx.topology.kafka_bolt",
     "FieldTopic": "kafka_tx.topology.kafka_bolt",
-    "KafkaBolt": "kafka_tx.spark.kafka_bolt",
+    "KafkaBolt": "kafka_tx.spark.sinks.kafka_bolt",
     "KafkaMessage": "kafka_tx.topology.kafka_bolt",
-    "KafkaSpout": "kafka_tx.spark.record_spout",
-    "KafkaTxDataSource": "kafka_tx.spark.source",
+    "KafkaSpout": "kafka_tx.spark.records.spout",
+    "KafkaTxDataSource": "kafka_tx.spark.source.data_source",
     "KafkaTxError": "kafka_tx.errors",
     "KeyValueScheme": "kafka_tx.topology.schemes",
     "MemoryTransactionalSpout": "kafka_tx.topology.memory_spouts",
@@ -131,11 +131,11 @@ _HOMES = {
     "OpaqueMap": "kafka_tx.sql.maps",
     "OpaqueMemoryTransactionalSpout": "kafka_tx.topology.memory_spouts",
     "OpaquePartitionedTransactionalSpout": "kafka_tx.topology.spouts",
-    "OpaqueTransactionalKafkaSpout": "kafka_tx.spark.spouts",
+    "OpaqueTransactionalKafkaSpout": "kafka_tx.spark.batches.spouts",
     "OpaqueValue": "kafka_tx.sql.values",
     "PartitionedTransactionalSpout": "kafka_tx.topology.spouts",
     "RawScheme": "kafka_tx.topology.schemes",
-    "RecordTopologyHandle": "kafka_tx.spark.record_handle",
+    "RecordTopologyHandle": "kafka_tx.spark.records.handle",
     "RichBolt": "kafka_tx.topology.bolts",
     "SnapshotValue": "kafka_tx.sql.snapshot",
     "SpoutConfig": "kafka_tx.topology.spout_config",
@@ -143,21 +143,21 @@ _HOMES = {
     "StringScheme": "kafka_tx.topology.schemes",
     "TaskContext": "kafka_tx.topology.bolts",
     "TopicPartition": "kafka_tx.model",
-    "TopologyBuilder": "kafka_tx.spark.record_builder",
-    "TopologyHandle": "kafka_tx.spark.handle",
+    "TopologyBuilder": "kafka_tx.spark.records.builder",
+    "TopologyHandle": "kafka_tx.spark.batches.handle",
     "TransactionAttempt": "kafka_tx.model",
-    "TransactionalKafkaSpout": "kafka_tx.spark.spouts",
+    "TransactionalKafkaSpout": "kafka_tx.spark.batches.spouts",
     "TransactionalMap": "kafka_tx.sql.maps",
     "TransactionalSpout": "kafka_tx.topology.spouts",
-    "TransactionalTopologyBuilder": "kafka_tx.spark.builder",
+    "TransactionalTopologyBuilder": "kafka_tx.spark.batches.builder",
     "TransactionalValue": "kafka_tx.sql.values",
     "ZkHosts": "kafka_tx.topology.spout_hosts",
-    "append_once": "kafka_tx.spark.state",
-    "attach": "kafka_tx.spark.listener",
-    "delta_options": "kafka_tx.spark.state",
-    "for_each_transaction": "kafka_tx.spark.foreach",
-    "update_map": "kafka_tx.spark.state",
-    "write_transaction": "kafka_tx.spark.sink",
+    "append_once": "kafka_tx.spark.sinks.state",
+    "attach": "kafka_tx.spark.queries.listener",
+    "delta_options": "kafka_tx.spark.sinks.state",
+    "for_each_transaction": "kafka_tx.spark.queries.foreach",
+    "update_map": "kafka_tx.spark.sinks.state",
+    "write_transaction": "kafka_tx.spark.sinks.writer",
 }
 
 

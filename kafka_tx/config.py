@@ -1,4 +1,4 @@
-"""Option groups, as frozen values. Text becomes these in ``spark/options.py`` only."""
+"""Option groups, as frozen values. Text becomes these in ``spark/source/options.py`` only."""
 
 from __future__ import annotations
 

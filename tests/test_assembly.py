@@ -6,7 +6,7 @@ from kafka_tx import assembly
 from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.native import NativeRangeReader, status
-from kafka_tx.spark.options import parse_source
+from kafka_tx.spark.source.options import parse_source
 from kafka_tx.transactions.memory import MemoryStore
 
 

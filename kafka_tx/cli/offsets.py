@@ -20,7 +20,7 @@ from kafka_tx.cli.stores import (
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import AtOffset, TopicPartition
 from kafka_tx.protocols import Store
-from kafka_tx.spark.offset_json import nested, parse_positions
+from kafka_tx.spark.source.offset_json import nested, parse_positions
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.ledger_repair import Examination, Repair, examine
 

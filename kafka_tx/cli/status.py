@@ -14,7 +14,7 @@ from kafka_tx.cli.stores import STORE, JsonOption, StoreOption, known_ids, opene
 from kafka_tx.errors import StateCorruptedError, StateError
 from kafka_tx.model import BatchMetadata
 from kafka_tx.protocols import Store
-from kafka_tx.spark.offset_json import nested
+from kafka_tx.spark.source.offset_json import nested
 from kafka_tx.transactions.ledger import Ledger, LedgerState
 from kafka_tx.transactions.ledger_records import COMMITTED, CURRENT
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kafka_tx.config import DEFAULT_STORE
-from kafka_tx.spark.engine_settings import SETTINGS, Setting, TopologySettings
+from kafka_tx.spark.topologies.settings import SETTINGS, Setting, TopologySettings
 from kafka_tx.topology.spout_config import SpoutConfig
 
 

@@ -19,14 +19,14 @@ from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.offsets.start import StartRules
-from kafka_tx.spark.engine_failures import JobLostError
-from kafka_tx.spark.offset_keeper import OffsetKeeper
-from kafka_tx.spark.record_handle import RecordTopologyHandle
-from kafka_tx.spark.spout_jobs import RunnerLimits, SpoutRunnerParts
-from kafka_tx.spark.spout_managers import SpoutManagers
-from kafka_tx.spark.spout_parts import DeskParts
-from kafka_tx.spark.spout_reads import ChunkRecords
-from kafka_tx.spark.spout_runner import SpoutRunner
+from kafka_tx.spark.records.handle import RecordTopologyHandle
+from kafka_tx.spark.records.jobs import RunnerLimits, SpoutRunnerParts
+from kafka_tx.spark.records.managers import SpoutManagers
+from kafka_tx.spark.records.offset_keeper import OffsetKeeper
+from kafka_tx.spark.records.parts import DeskParts
+from kafka_tx.spark.records.reads import ChunkRecords
+from kafka_tx.spark.records.runner import SpoutRunner
+from kafka_tx.spark.topologies.failures import JobLostError
 from kafka_tx.testing import MemoryLog
 from kafka_tx.topology.bolts import BasicBolt, RichBolt
 from kafka_tx.topology.builder import TopologyBuilder

@@ -7,7 +7,7 @@ import pytest
 from kafka_tx.errors import StateUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
-from kafka_tx.spark.commits import CommitFeed, Finished
+from kafka_tx.spark.queries.commits import CommitFeed, Finished
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 

@@ -13,7 +13,7 @@ from kafka_tx.config import SourceConfig
 from kafka_tx.errors import DeliveryError, OffsetOutOfRangeError
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
-from kafka_tx.spark.dead_letters import DeadLetters, Letter
+from kafka_tx.spark.records.dead_letters import DeadLetters, Letter
 
 ORDERS, DEAD = TopicPartition("orders", 0), TopicPartition("dead", 0)
 

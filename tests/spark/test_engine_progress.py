@@ -9,7 +9,7 @@ import pytest
 from kafka_tx.errors import AuthenticationError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import LogBounds, TopicPartition, TransactionAttempt
-from kafka_tx.spark.engine_progress import (
+from kafka_tx.spark.batches.progress import (
     LOOK_EVERY_MS,
     BatchProgress,
     Journal,

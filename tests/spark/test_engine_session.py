@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.spark.engine_session import check_session
+from kafka_tx.spark.topologies.session import check_session
 from kafka_tx.topology.bolts import BasicBolt, BatchBolt, DataFrameBolt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
 from kafka_tx.topology.memory_spouts import MemoryTransactionalSpout

@@ -4,7 +4,7 @@ import pytest
 
 from kafka_tx.config import DEFAULT_STORE
 from kafka_tx.errors import ConfigError
-from kafka_tx.spark.engine_settings import SETTINGS, parse_settings
+from kafka_tx.spark.topologies.settings import SETTINGS, parse_settings
 from kafka_tx.transactions.pacing import Pacing
 from kafka_tx.zookeeper.settings import ZooKeeperSettings
 

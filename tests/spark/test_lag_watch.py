@@ -3,7 +3,7 @@
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
-from kafka_tx.spark.lag_watch import LagWatch
+from kafka_tx.spark.queries.lag_watch import LagWatch
 
 P0 = TopicPartition("t", 0)
 

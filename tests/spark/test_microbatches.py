@@ -9,9 +9,9 @@ from kafka_tx.errors import (
     UnknownTopicError,
 )
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.spark.microbatches import MicroBatches
-from kafka_tx.spark.offset_json import SourceOffset
-from kafka_tx.spark.options import parse_source
+from kafka_tx.spark.source.microbatches import MicroBatches
+from kafka_tx.spark.source.offset_json import SourceOffset
+from kafka_tx.spark.source.options import parse_source
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_tx.model import TopicPartition
-from kafka_tx.spark.offset_json import SourceOffset, TransactionMark
+from kafka_tx.spark.source.offset_json import SourceOffset, TransactionMark
 
 MARK = TransactionMark(id="job", txid=3, epoch=2)
 

@@ -12,8 +12,8 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
-from kafka_tx.spark import offset_keeper
-from kafka_tx.spark.offset_keeper import OffsetKeeper
+from kafka_tx.spark.records import offset_keeper
+from kafka_tx.spark.records.offset_keeper import OffsetKeeper
 from kafka_tx.transactions.memory import MemoryOffsetStore
 
 P0 = TopicPartition("t", 0)

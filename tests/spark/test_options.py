@@ -17,7 +17,7 @@ from kafka_tx.model import (
     Topics,
 )
 from kafka_tx.spark.option_table import OPTIONS, Table, options_markdown
-from kafka_tx.spark.options import parse_source
+from kafka_tx.spark.source.options import parse_source
 
 BROKERS = {"kafka.bootstrap.servers": "a:9092"}
 

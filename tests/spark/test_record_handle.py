@@ -10,8 +10,8 @@ import pytest
 
 from kafka_tx.errors import ConfigError, FencedError, TransactionError
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.spark.record_builder import StartableRecordTopology, TopologyBuilder
-from kafka_tx.spark.record_handle import RecordTopologyHandle
+from kafka_tx.spark.records.builder import StartableRecordTopology, TopologyBuilder
+from kafka_tx.spark.records.handle import RecordTopologyHandle
 from kafka_tx.topology.bolts import BasicBolt
 from kafka_tx.topology.fields import Fields
 from kafka_tx.topology.record_sources import GivenRecords

@@ -4,8 +4,8 @@ import pytest
 
 from kafka_tx.config import DEFAULT_STORE
 from kafka_tx.errors import ConfigError
-from kafka_tx.spark.record_settings import parse_record_settings
-from kafka_tx.spark.spout_jobs import RunnerLimits
+from kafka_tx.spark.records.jobs import RunnerLimits
+from kafka_tx.spark.records.settings import parse_record_settings
 
 
 def test_nothing_set_means_the_defaults():

@@ -10,9 +10,9 @@ from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.coordinators import RefreshingCoordinator, StaticCoordinator
-from kafka_tx.spark.record_builder import TopologyBuilder
-from kafka_tx.spark.record_handle import start_record_topology
-from kafka_tx.spark.record_spout import Deployment, KafkaSpout
+from kafka_tx.spark.records.builder import TopologyBuilder
+from kafka_tx.spark.records.handle import start_record_topology
+from kafka_tx.spark.records.spout import Deployment, KafkaSpout
 from kafka_tx.topology.bolts import BasicBolt
 from kafka_tx.topology.spout_config import SpoutConfig
 from kafka_tx.topology.spout_hosts import BrokerHosts, StaticHosts

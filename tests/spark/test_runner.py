@@ -23,12 +23,12 @@ from kafka_tx.errors import (
     TransactionError,
 )
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.spark.engine_attempt import AttemptRunner
-from kafka_tx.spark.engine_failures import JobLostError
-from kafka_tx.spark.engine_settings import parse_settings
-from kafka_tx.spark.handle import TopologyHandle
-from kafka_tx.spark.runner import Runner
-from kafka_tx.spark.starting import open_parts
+from kafka_tx.spark.batches.handle import TopologyHandle
+from kafka_tx.spark.batches.runner import Runner
+from kafka_tx.spark.batches.starting import open_parts
+from kafka_tx.spark.topologies.attempt import AttemptRunner
+from kafka_tx.spark.topologies.failures import JobLostError
+from kafka_tx.spark.topologies.settings import parse_settings
 from kafka_tx.topology.bolts import BasicBolt, BatchBolt, Committer
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
 from kafka_tx.topology.local import LocalEngine

@@ -26,8 +26,8 @@ from kafka_tx.offsets.emitting import Candidate, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.rules import PartitionRules
-from kafka_tx.spark.spout_answers import LETTER_AGAIN_MS, Answers
-from kafka_tx.spark.spout_metrics import SpoutMetrics
+from kafka_tx.spark.records.answers import LETTER_AGAIN_MS, Answers
+from kafka_tx.spark.records.metrics import SpoutMetrics
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.messages import RootsFailed
 from kafka_tx.topology.record_flights import Flight

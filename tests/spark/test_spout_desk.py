@@ -18,15 +18,15 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition, Unavailable
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
-from kafka_tx.spark.offset_keeper import OffsetKeeper
-from kafka_tx.spark.spout_desk import (
+from kafka_tx.spark.records.desk import (
     BUSY_LOOK_MS,
     HOLD_MS,
     LOOK_MS,
     REFRESH_MS,
     SpoutDesk,
 )
-from kafka_tx.spark.spout_parts import DeskParts
+from kafka_tx.spark.records.offset_keeper import OffsetKeeper
+from kafka_tx.spark.records.parts import DeskParts
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.schemes import RawScheme
 from kafka_tx.transactions.memory import MemoryOffsetStore

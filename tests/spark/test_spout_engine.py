@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 
 from kafka_tx.errors import ComponentError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.spout_engine import RecordPartitionRun
+from kafka_tx.spark.records.engine import RecordPartitionRun
 from kafka_tx.topology.bolts import BasicBolt
 from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.fields import Fields

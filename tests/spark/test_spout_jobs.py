@@ -8,8 +8,8 @@ from queue import SimpleQueue
 import pytest
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.engine_failures import JobLostError
-from kafka_tx.spark.spout_jobs import ChunkJob, RunnerLimits
+from kafka_tx.spark.records.jobs import ChunkJob, RunnerLimits
+from kafka_tx.spark.topologies.failures import JobLostError
 from kafka_tx.topology.record_flights import Flight
 
 ATTEMPT = TransactionAttempt(3, 1)

@@ -16,8 +16,8 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.offsets.start import StartRules
-from kafka_tx.spark.offset_keeper import OffsetKeeper
-from kafka_tx.spark.spout_managers import SpoutManagers
+from kafka_tx.spark.records.managers import SpoutManagers
+from kafka_tx.spark.records.offset_keeper import OffsetKeeper
 from kafka_tx.testing import MEMORY_BROKER, MemoryLog
 from kafka_tx.transactions.memory import MemoryOffsetStore
 

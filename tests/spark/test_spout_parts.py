@@ -9,7 +9,7 @@ import pytest
 from kafka_tx.assembly import SystemClock
 from kafka_tx.errors import FencedError
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.spark.spout_parts import DeskParts
+from kafka_tx.spark.records.parts import DeskParts
 from kafka_tx.testing import MemoryLog
 from kafka_tx.topology.schemes import RawScheme
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_tx.errors import FetchError
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.spark.spout_reads import ChunkRecords, SpanReader, reads_of
+from kafka_tx.spark.records.reads import ChunkRecords, SpanReader, reads_of
 from kafka_tx.testing import MemoryLog
 from kafka_tx.topology.record_sources import NumberedRange
 from kafka_tx.topology.schemes import StringScheme

@@ -10,7 +10,10 @@ from kafka_tx import assembly
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import OffsetOutOfRangeError, OffsetsError
 from kafka_tx.model import LogBounds, TopicPartition
-from kafka_tx.spark.spouts import OpaqueTransactionalKafkaSpout, TransactionalKafkaSpout
+from kafka_tx.spark.batches.spouts import (
+    OpaqueTransactionalKafkaSpout,
+    TransactionalKafkaSpout,
+)
 
 BOTH = pytest.mark.parametrize(
     "kind", [TransactionalKafkaSpout, OpaqueTransactionalKafkaSpout]

@@ -11,9 +11,9 @@ from kafka_tx.errors import (
     ReplayImpossibleError,
 )
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.spark.offset_json import SourceOffset, TransactionMark
-from kafka_tx.spark.options import parse_source
-from kafka_tx.spark.transactional import TransactionalMicroBatches, quiet
+from kafka_tx.spark.source.offset_json import SourceOffset, TransactionMark
+from kafka_tx.spark.source.options import parse_source
+from kafka_tx.spark.source.transactional import TransactionalMicroBatches, quiet
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 

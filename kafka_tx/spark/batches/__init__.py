@@ -1,0 +1,1 @@
+"""Transactional topologies: numbered batches, committed in order."""

@@ -1,0 +1,79 @@
+"""What a topology's runner is made of, and what others see of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.protocols import Clock, Store
+from kafka_tx.spark.batches.progress import Journal, LagWatch, Listener
+from kafka_tx.topology.spouts import Json, Spout
+from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.flights import Phase
+
+
+@dataclass(frozen=True)
+class RunnerParts:
+    """What a runner is made of.
+
+    Attributes:
+        spout: The user's.
+        spout_name: Its component.
+        store: Acquired.
+        coordinator: Opened on what the store held.
+        journal: Takes what happened.
+        clock: The machine's.
+        listeners: Told of committed batches.
+        watch: Looks at the spout's logs.
+        mirror: Sends committed metadata elsewhere, after the store has it.
+    """
+
+    spout: Spout
+    spout_name: str
+    store: Store
+    coordinator: TransactionCoordinator[Json]
+    journal: Journal
+    clock: Clock
+    listeners: Sequence[Listener]
+    watch: LagWatch
+    mirror: Callable[[Json], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the coordinator said after the last event, for other threads."""
+
+    committed_txid: int | None
+    phases: Mapping[TransactionAttempt, Phase]
+
+
+class IdleLooks:
+    """Counts how often nothing was in flight and the spout had nothing new."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._looks = 0
+        self._is_over = False
+
+    def saw(self) -> None:
+        """Once more."""
+        with self._changed:
+            self._looks += 1
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Let nobody wait any longer."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until all that is there now was seen; False when the time is up."""
+        with self._changed:
+            # The look under way may have begun before the caller's rows were there.
+            wanted = self._looks + 2
+            return self._changed.wait_for(
+                lambda: self._looks >= wanted or self._is_over, timeout_s
+            )

@@ -1,0 +1,191 @@
+"""Kafka spouts as users make them: from the options of the drop-in source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_tx import assembly
+from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import (
+    Earliest,
+    LogBounds,
+    OffsetRange,
+    TopicPartition,
+    Unavailable,
+)
+from kafka_tx.offsets.loss import OutOfRange
+from kafka_tx.spark.source.options import parse_source
+from kafka_tx.spark.source.positions import otherwise_of, resolve
+from kafka_tx.topology import kafka_spouts
+from kafka_tx.topology.kafka_batches import KafkaBatches
+from kafka_tx.topology.kafka_limits import BatchLimits
+from kafka_tx.topology.schemes import Scheme, StringScheme
+
+_NOT_FOR_SPOUTS = {
+    "tx.id": "the topology's id is the builder's first argument",
+    "minpartitions": "give parallelism to the builder",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReader:
+    """Opens the fastest reader of the machine that reads, not of the driver's."""
+
+    config: SourceConfig
+
+    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """See ``protocols.RangeReader``."""
+        yield from assembly.range_reader(self.config).read(wanted)
+
+
+class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
+    """How both spouts are made.
+
+    Args:
+        options: Those of the drop-in source, without ``tx.…``: at least
+            ``kafka.bootstrap.servers`` and one of ``subscribe``, ``subscribePattern``
+            and ``assign``. ``startingOffsets`` is ``earliest`` if not given; also
+            ``latest``, JSON that names all partitions, or ``committed``: the offsets of
+            the topology's ``tx.commitGroupId``, else of ``kafka.group.id``. It counts
+            for the very first batch; then the topology's store decides.
+            ``maxOffsetsPerTrigger`` and ``maxRecordsPerPartition`` bound a batch,
+            ``minOffsetsPerTrigger`` and ``maxTriggerDelay`` let it wait.
+        scheme: From records to rows.
+        max_bytes: Bounds a batch by size, about.
+        out_of_range: ``fail`` or ``earliest``, when the next offset of a partition is
+            not in the log any more. None: a transactional spout fails, an opaque one
+            goes on at the earliest offset and counts what it skipped.
+        poll_ms: While there is nothing to read, ask the brokers this often.
+        refresh_ms: While there is nothing to read, look for new partitions this often.
+
+    Raises:
+        ConfigError: An option is missing, unknown to spouts, or illegal.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        scheme: Scheme | None = None,
+        max_bytes: int | None = None,
+        out_of_range: str | None = None,
+        poll_ms: int = 100,
+        refresh_ms: int = 5_000,
+    ) -> None:
+        config = _source(options)
+        batches = KafkaBatches(
+            subscription=config.subscription,
+            start=Earliest() if isinstance(config.start, Earliest) else None,
+            limits=_limits(config, max_bytes),
+            scheme=scheme or StringScheme(),
+            out_of_range=_policy(out_of_range),
+            poll_ms=poll_ms,
+            refresh_ms=refresh_ms,
+        )
+        super().__init__(
+            batches,
+            assembly.cluster_view(config),
+            TaskReader(config),
+            assembly.SystemClock(),
+        )
+        self.config = config
+        """What the options say; settings of clients included."""
+
+    def commits_to(self, transactions: TransactionsConfig) -> None:
+        """Learn where the topology commits to; called before ``open``."""
+        self.config = replace(self.config, transactions=transactions)
+
+    def first_offsets(
+        self, partitions: list[TopicPartition]
+    ) -> Mapping[TopicPartition, int | Unavailable | None]:
+        """As the drop-in source starts, to the words of its errors.
+
+        Raises:
+            OffsetsError: The rule names other partitions than there are, no record
+                matches a start time, or there is no committed offset.
+            BrokerUnavailableError: A partition or the group does not answer.
+        """
+        config, rule = self.config, self.config.start
+        known: dict[TopicPartition, int] = {}
+        if isinstance(rule, FromCommitted):
+            load = assembly.group_offsets(config)
+            known = {} if load is None else load(partitions)
+            missing = [p for p in partitions if p not in known]
+            if not missing:
+                return known
+            partitions, rule = missing, otherwise_of(rule, missing)
+        return known | resolve(config, self._cluster, partitions, rule, starting=True)
+
+    def bounds(self) -> Mapping[TopicPartition, LogBounds | Unavailable]:
+        """What the logs of planned partitions hold, as a second ago at most.
+
+        Called on the driver, by the thread that plans.
+
+        Raises:
+            BrokerUnavailableError: No broker answers.
+            AuthenticationError: Credentials, permission or TLS.
+        """
+        seen = self._looks.bounds(self._planned_to)
+        return {p: seen[p] for p in self._planned_to}
+
+
+class TransactionalKafkaSpout(KafkaSpoutFromOptions):
+    """Numbered batches of Kafka records; a replay holds exactly the same ones.
+
+    A replay that cannot read them any more stops with ``ReplayImpossibleError``.
+    Arguments: see ``KafkaSpoutFromOptions``.
+    """
+
+
+class OpaqueTransactionalKafkaSpout(
+    KafkaSpoutFromOptions, kafka_spouts.OpaqueTransactionalKafkaSpout
+):
+    """The opaque twin: a replay may hold other records, each is committed once.
+
+    A partition that cannot be reached contributes an empty range, and catches up later.
+    Arguments: see ``KafkaSpoutFromOptions``.
+    """
+
+
+def _source(options: Mapping[str, Any]) -> SourceConfig:
+    given = {name: str(value) for name, value in options.items()}
+    names = {name.lower(): name for name in given}
+    for name, instead in _NOT_FOR_SPOUTS.items():
+        if name in names:
+            raise ConfigError(
+                f"option '{names[name]}' is not for spouts: {instead}",
+                option=names[name],
+            )
+    if not names.keys() & {
+        "startingoffsets",
+        "startingtimestamp",
+        "startingoffsetsbytimestamp",
+    }:
+        given["startingOffsets"] = "earliest"
+    return parse_source(given, streaming=True)
+
+
+def _limits(config: SourceConfig, max_bytes: int | None) -> BatchLimits:
+    limits = config.limits
+    return BatchLimits(
+        max_records=limits.max_offsets_per_trigger,
+        max_records_per_partition=limits.max_records_per_partition,
+        max_bytes=max_bytes,
+        min_records=limits.min_offsets_per_trigger,
+        max_delay_ms=limits.max_trigger_delay_ms,
+    )
+
+
+def _policy(word: str | None) -> OutOfRange | None:
+    if word is None:
+        return None
+    try:
+        return OutOfRange(word)
+    except ValueError:
+        legal = " or ".join(f"'{policy.value}'" for policy in OutOfRange)
+        raise ConfigError.illegal("out_of_range", word, legal) from None

@@ -1,0 +1,139 @@
+"""Starts a topology of numbered batches: wires its runner together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from kafka_tx import assembly
+from kafka_tx.config import TransactionsConfig
+from kafka_tx.errors import ConfigError
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.protocols import Store
+from kafka_tx.spark.batches.handle import TopologyHandle
+from kafka_tx.spark.batches.progress import (
+    Journal,
+    LagWatch,
+    Listener,
+    TerminalProgress,
+    kafka_ranges,
+)
+from kafka_tx.spark.batches.runner import Runner
+from kafka_tx.spark.batches.runner_parts import RunnerParts
+from kafka_tx.spark.batches.spouts import KafkaSpoutFromOptions
+from kafka_tx.spark.topologies.attempt import AttemptRunner
+from kafka_tx.spark.topologies.engine import SparkEngine
+from kafka_tx.spark.topologies.running import serve_metrics
+from kafka_tx.spark.topologies.session import check_session
+from kafka_tx.spark.topologies.settings import TopologySettings, parse_settings
+from kafka_tx.topology.builder import TransactionalTopology
+from kafka_tx.topology.plan import Plan
+from kafka_tx.transactions.chain import Opened
+from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.rotating import RecordCodec
+
+
+def start_topology(
+    topology: TransactionalTopology,
+    spark: SparkSession,
+    config: Mapping[str, Any] | None = None,
+    *,
+    listeners: Iterable[Listener] = (),
+    registry: MetricsRegistry | None = None,
+) -> TopologyHandle:
+    """Run a topology on Spark until it is stopped. It goes on where it committed.
+
+    Args:
+        topology: What to run.
+        spark: A classic session; must live as long as the topology.
+        config: Settings, ours (``tx.…``) or by Storm's names.
+        listeners: Called after each committed batch.
+        registry: Takes the metrics; a new one if None.
+
+    Raises:
+        ConfigError: A setting, the store's URL or the session cannot be used.
+        StateError: The store cannot be reached, or a record of it not be read.
+        Exception: What the spout raises when it is opened.
+    """
+    settings = parse_settings(config)
+    plan = replace(topology.plan, settings=dict(config or {}))
+    check_session(spark, plan, settings.pacing.max_pending)
+    registry = registry or MetricsRegistry(spark_version=spark.version)
+    store = assembly.open_store(settings.store, topology.id)
+    try:
+        parts = open_parts(topology, settings, store, registry, listeners)
+        endpoint = serve_metrics(registry, settings.metrics_port)
+    except BaseException:
+        store.close()
+        raise
+    runner = Runner(parts, _attempts(spark, plan))
+    runner.start()
+    return TopologyHandle(runner, parts, endpoint)
+
+
+def _attempts(spark: SparkSession, plan: Plan) -> Any:  # noqa: ANN401 - a factory
+    engine = SparkEngine(spark, plan)
+    return lambda answers: AttemptRunner(engine, plan, answers)
+
+
+def open_parts(
+    topology: TransactionalTopology,
+    settings: TopologySettings,
+    store: Store,
+    registry: MetricsRegistry,
+    listeners: Iterable[Listener] = (),
+) -> RunnerParts:
+    """Become the owner of the topology's state, and make what its runner drives.
+
+    Raises:
+        ConfigError: A Kafka group is wanted and the spout reads no Kafka.
+        StateError: The store cannot be reached, or a record of it not be read.
+    """
+    epoch = store.acquire()  # before reading: an older owner may still write
+    opened = Opened(epoch, store.read(), store.url, store.id)
+    clock = assembly.SystemClock()
+    coordinator = TransactionCoordinator[Any](
+        topology.spout.mode,
+        RecordCodec("metadata", store.url, store.id),
+        settings.pacing,
+        opened,
+    )
+    told = list(listeners)
+    if settings.shows_progress:
+        told.append(TerminalProgress(topology.id))
+    journal = Journal(topology.id, registry, clock)
+    return RunnerParts(
+        spout=topology.spout,
+        spout_name=topology.spout_name,
+        store=store,
+        coordinator=coordinator,
+        journal=journal,
+        clock=clock,
+        listeners=told,
+        watch=LagWatch(getattr(topology.spout, "bounds", None), journal),
+        mirror=_mirror(topology, settings.commit_group_id),
+    )
+
+
+def _mirror(
+    topology: TransactionalTopology, group: str | None
+) -> Callable[[Any], None] | None:
+    """What sends the ends of a batch's ranges to a Kafka group, if asked for."""
+    if group is None:
+        return None
+    spout = topology.spout
+    if not isinstance(spout, KafkaSpoutFromOptions):
+        raise ConfigError.illegal(
+            "tx.commitGroupId", group, "set only where the spout reads Kafka"
+        )
+    spout.commits_to(TransactionsConfig(id=topology.id, commit_group_id=group))
+    store = assembly.group_mirror(spout.config)
+    assert store is not None
+
+    def mirror(metadata: object) -> None:
+        store({p: end for p, (_, end) in kafka_ranges(metadata).items()})
+
+    return mirror

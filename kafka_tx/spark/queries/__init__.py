@@ -1,0 +1,1 @@
+"""What looks after running queries: commits, metrics, ``foreachBatch``."""

@@ -1,0 +1,196 @@
+"""``kafka_tx.attach(spark)``: prompt commits and the metrics endpoint."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from kafka_tx import assembly
+from kafka_tx.config import SourceConfig
+from kafka_tx.errors import ConfigError
+from kafka_tx.metrics.endpoint import Endpoint, serve
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.protocols import ClusterView
+from kafka_tx.spark.queries import jvm
+from kafka_tx.spark.queries.commits import CommitFeed, Finished, Mirror
+from kafka_tx.spark.queries.lag_watch import LagWatch
+from kafka_tx.spark.queries.receipts import ReceiptDesk
+from kafka_tx.spark.source.offset_json import MARK
+from kafka_tx.spark.source.options import parse_source
+from kafka_tx.spark.source.transactional import quiet
+from kafka_tx.transactions.ledger import Ledger
+
+logger = logging.getLogger(__name__)
+
+
+class Attachment:
+    """What ``attach`` made: the registry, the endpoint's port, and how to end it."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        listener: CommitListener,
+        registry: MetricsRegistry,
+        desk: ReceiptDesk,
+        endpoint: Endpoint | None,
+    ) -> None:
+        self._spark = spark
+        self._desk = desk
+        self._lag = LagWatch(registry, listener.feed.partitions, listener.open_view)
+        self._listener = listener
+        self._endpoint = endpoint
+        self.registry = registry
+
+    @property
+    def port(self) -> int | None:
+        """Where ``/metrics`` answers; None when no endpoint was asked for."""
+        return None if self._endpoint is None else self._endpoint.port
+
+    def close(self) -> None:
+        """Remove the listener and stop the endpoint; queries go on."""
+        self._spark.streams.removeListener(self._listener)
+        self._lag.close()
+        self._listener.feed.close()
+        self._desk.close()
+        if self._endpoint is not None:
+            self._endpoint.close()
+
+
+def attach(
+    spark: SparkSession,
+    *,
+    metrics_port: int | None = 9400,
+    metrics_address: str = "0.0.0.0",  # noqa: S104 - Prometheus scrapes from outside
+    options: Mapping[str, Mapping[str, str]] | None = None,
+) -> Attachment:
+    """Commit transactions as soon as Spark has finished them, and serve metrics.
+
+    Call it once for a session, before its queries start: those that run already are
+    committed too, but their tasks do not know where to report bytes. Without it
+    everything is committed all the same, by the source, when the next trigger comes.
+
+    Args:
+        spark: The session whose queries are watched (user's process).
+        metrics_port: Port of ``/metrics``; 0 takes a free one, None serves nothing.
+        metrics_address: Address to listen on.
+        options: The source's options for each ``tx.id``. Only needed where they cannot
+            be read from the running query (Spark Connect).
+
+    Raises:
+        ConfigError: The port is taken.
+    """
+    registry = MetricsRegistry()
+    endpoint = None
+    if metrics_port is not None:
+        endpoint = serve(registry, port=metrics_port, address=metrics_address)
+    desk = ReceiptDesk(spark.conf.get("spark.driver.host", "127.0.0.1"))
+    desk.announce(spark.sparkContext)
+    listener = CommitListener(spark, registry, options or {}, desk)
+    spark.streams.addListener(listener)
+    return Attachment(spark, listener, registry, desk, endpoint)
+
+
+class CommitListener(StreamingQueryListener):
+    """Hands Spark's progress events to the CommitFeed (a thread of the user's process).
+
+    A listener must not throw, and nothing here does: what cannot be committed from here
+    is committed by the source.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        registry: MetricsRegistry,
+        options: Mapping[str, Mapping[str, str]],
+        desk: ReceiptDesk,
+    ) -> None:
+        self._desk = desk
+        self._spark = spark
+        self._registry = registry
+        self._options: dict[str, Mapping[str, str]] = dict(options)
+        self._ids: dict[str, set[str]] = {}
+        self.feed = CommitFeed(self._open_parts, registry, assembly.SystemClock())
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A batch is in Spark's commit log, or nothing happened for a while."""
+        progress = event.progress
+        for source in progress.sources:
+            end = _json(source.endOffset)
+            if end is None or MARK not in end:
+                continue
+            self._know(str(progress.id), end[MARK]["id"])
+            self.feed.finished(
+                Finished(
+                    start=_json(source.startOffset),
+                    end=end,
+                    latest=_json(source.latestOffset),
+                    records=source.numInputRows,
+                    duration_ms=progress.durationMs.get("triggerExecution", 0),
+                    receipts=self._desk.collect(str(progress.id), progress.batchId),
+                )
+            )
+
+    def _know(self, query_id: str, tx_id: str) -> None:
+        self._ids.setdefault(query_id, set()).add(tx_id)
+        if tx_id not in self._options:
+            self._options |= jvm.source_options(self._spark, query_id)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002 - fixed
+        """Nothing to do for a while: a good time to look again."""
+        self.feed.flush()
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Count what ended it; the endpoint goes on answering."""
+        self.feed.flush()
+        for id_ in self._ids.pop(str(event.id), set()):
+            if event.exception is not None:
+                self._registry.record_stop(id_, jvm.error_of(event.exception))
+
+    def open_view(self, id_: str) -> ClusterView:
+        """A look at the cluster that an id reads from."""
+        return assembly.cluster_view(self._config(id_))
+
+    def _open_parts(self, id_: str) -> tuple[Ledger, Mirror | None]:
+        config = self._config(id_)
+        assert config.transactions is not None
+        mirror = assembly.group_mirror(config)
+        ledger = assembly.ledger(config.transactions)
+        if mirror is None:
+            return ledger, None
+
+        def failed() -> None:
+            self._registry.add("kafka_tx_mirror_failures_total", id=id_)
+
+        return ledger, quiet(mirror, failed)
+
+    def _config(self, id_: str) -> SourceConfig:
+        options = self._options.get(id_)
+        if options is None:
+            raise ConfigError(
+                f"the options of tx.id '{id_}' are not known here; give them to"
+                " attach(spark, options={tx_id: {...}})",
+                option="options",
+            )
+        return parse_source(options, streaming=True)
+
+
+def _json(text: str | None) -> dict[str, Any] | None:
+    """An offset as a dict; None for none, which Spark's Python writes as a word."""
+    if not text or not text.startswith("{"):
+        return None
+    data: dict[str, Any] = json.loads(text)
+    return data

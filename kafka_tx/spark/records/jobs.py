@@ -1,0 +1,109 @@
+"""The Spark jobs of an at-least-once topology: how many, how large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark import InheritableThread
+
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.protocols import Clock
+from kafka_tx.spark.records.parts import DeskParts
+from kafka_tx.spark.topologies.attempt import AttemptEngine
+from kafka_tx.topology.chunks import Chunk
+from kafka_tx.topology.plan import Plan
+from kafka_tx.topology.record_flights import Flight
+
+CANCEL_AGAIN_S = 0.2
+"""A job may begin just after it was cancelled: it is cancelled again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerLimits:
+    """How much at once.
+
+    Attributes:
+        chunks: Jobs in flight.
+        chunk_records: Records of a job, at most.
+        max_pending: Records in flight; None: no other bound.
+        timeout_ms: After once to twice as long a record that is not completed fails;
+            None: never.
+        metrics_ms: Between two updates of the partitions' metrics.
+    """
+
+    chunks: int = 2
+    chunk_records: int = 10_000
+    max_pending: int | None = None
+    timeout_ms: int | None = 30_000
+    metrics_ms: int = 2_000
+
+
+@dataclass(frozen=True)
+class SpoutRunnerParts:
+    """What a runner is made of.
+
+    Attributes:
+        id: Of the topology.
+        plan: Of the topology.
+        engine: Runs the jobs.
+        desks: What each spout's desk is made of.
+        limits: How much at once.
+        registry: Takes the metrics.
+        clock: The machine's.
+    """
+
+    id: str
+    plan: Plan
+    engine: AttemptEngine
+    desks: Mapping[str, DeskParts]
+    limits: RunnerLimits
+    registry: MetricsRegistry
+    clock: Clock
+
+
+class ChunkJob:
+    """A chunk's job on a thread of its own: tags and properties belong to threads."""
+
+    def __init__(
+        self,
+        flight: Flight,
+        engine: AttemptEngine,
+        run: Callable[[], Chunk],
+        answer: Callable[[Chunk | Exception], None],
+    ) -> None:
+        self.flight = flight
+        self._engine = engine
+        self._run_chunk = run
+        self._answer = answer
+        self.is_cancelled = False
+        """Whether its answer no longer counts."""
+        self._thread = InheritableThread(
+            target=self._run, name=f"kafka-tx chunk {flight.attempt}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Let it fail soon; may be repeated."""
+        self.is_cancelled = True
+        self._engine.cancel(self.flight.attempt)
+
+    def end(self, timeout_s: float) -> bool:
+        """Cancel it until its thread has ended; False if that takes longer."""
+        waited_s = 0.0
+        while self._thread.is_alive() and waited_s < timeout_s:
+            self.cancel()
+            self._thread.join(CANCEL_AGAIN_S)
+            waited_s += CANCEL_AGAIN_S
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._engine.enter(self.flight.attempt)
+            result: Chunk | Exception = self._run_chunk()
+        except Exception as error:  # noqa: BLE001 - every error has its answer
+            result = error
+        self._answer(result)

@@ -1,0 +1,65 @@
+"""Settings an at-least-once topology is started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.spark.records.jobs import RunnerLimits
+from kafka_tx.spark.topologies.settings import TopologySettings, parse_settings
+
+_CHUNKS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSettings:
+    """What the topology was told.
+
+    Attributes:
+        topology: What all topologies share: store, metrics.
+        limits: How much at once.
+        deployment: Names this start of the topology in stored offsets; empty: its id.
+    """
+
+    topology: TopologySettings
+    limits: RunnerLimits
+    deployment: str = ""
+
+
+def parse_record_settings(config: Mapping[str, Any] | None) -> RecordSettings:
+    """Read and check the settings.
+
+    Beside those of all topologies: ``tx.chunkRecords`` (10000), records of one Spark
+    job; ``tx.maxPending`` (2), jobs in flight; ``topology.max.spout.pending`` (no
+    bound), records in flight; ``tx.deployment``, the name under which offsets are
+    stored, for ``ignore_stored_offsets``.
+
+    Raises:
+        ConfigError: A setting is unknown or has an illegal value.
+    """
+    given = dict(config or {})
+    chunk_records = _whole(given, "tx.chunkRecords", 10_000)
+    max_pending = _whole(given, "topology.max.spout.pending", None)
+    deployment = str(given.pop("tx.deployment", ""))
+    settings = parse_settings(given)
+    assert chunk_records is not None
+    chunks = settings.pacing.max_pending if "tx.maxPending" in given else _CHUNKS
+    limits = RunnerLimits(
+        chunks=chunks,
+        chunk_records=chunk_records,
+        max_pending=max_pending,
+        timeout_ms=settings.pacing.timeout_ms,
+    )
+    return RecordSettings(settings, limits, deployment)
+
+
+def _whole(given: dict[str, Any], name: str, otherwise: int | None) -> int | None:
+    value = given.pop(name, otherwise)
+    if value is None:
+        return None
+    text = str(value).strip()
+    if isinstance(value, bool) or not text.isdecimal() or int(text) < 1:
+        raise ConfigError.illegal(name, value, "a whole number from 1")
+    return int(text)

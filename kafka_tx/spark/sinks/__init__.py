@@ -1,0 +1,1 @@
+"""Where results go: Kafka, maps and tables that count once."""

@@ -1,0 +1,1 @@
+"""The drop-in source: batch reads, micro-batches, transactions."""

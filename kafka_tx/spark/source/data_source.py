@@ -1,0 +1,86 @@
+"""``format("kafka_tx")``: what Spark finds by that name."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.spark.sinks.options import parse_sink
+from kafka_tx.spark.sinks.writer import KafkaTxStreamWriter, KafkaTxWriter
+from kafka_tx.spark.source.batch import KafkaTxBatchReader
+from kafka_tx.spark.source.options import check_source, parse_source
+from kafka_tx.spark.source.stream import KafkaTxStreamReader
+
+COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset bigint,"
+    " timestamp timestamp, timestampType int"
+)
+HEADERS = ", headers array<struct<key: string, value: binary>>"
+
+
+class KafkaTxDataSource(DataSource):
+    """A drop-in for ``format("kafka")`` that installs with pip.
+
+    Found by name when ``pyspark_kafka_tx`` is installed beside it; ``spark.dataSource.
+    register(KafkaTxDataSource)`` does the same where packages are shipped by hand.
+    Options are those of Spark's Kafka source plus ``tx.*``; see the README.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The word in ``format(...)``."""
+        return "kafka_tx"
+
+    def schema(self) -> str:
+        """Spark's columns of Kafka records, with ``headers`` when asked for.
+
+        Spark asks when a query is made, so this is where bad options are refused.
+
+        Raises:
+            ConfigError: An option is missing or illegal.
+        """
+        check_source(self.options)
+        with_headers = self.options.get("includeheaders", "false").strip().lower()
+        return COLUMNS + (HEADERS if with_headers == "true" else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - fixed
+        """A batch read (planning process).
+
+        Raises:
+            ConfigError: An option is missing or illegal.
+        """
+        return KafkaTxBatchReader(parse_source(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
+        """A streaming read (planning process)."""
+        return KafkaTxStreamReader(self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write (driver).
+
+        Raises:
+            ConfigError: An option or a column is missing or illegal, or the save mode
+                is ``overwrite``: a topic is only appended to.
+        """
+        if overwrite:
+            raise ConfigError.illegal("mode", "overwrite", "append")
+        return KafkaTxWriter(parse_sink(self.options), schema)
+
+    def streamWriter(
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: ARG002 - complete mode truncates nothing, as in Spark
+    ) -> DataSourceStreamWriter:
+        """A streaming write (driver).
+
+        Raises:
+            ConfigError: An option or a column is missing or illegal.
+        """
+        return KafkaTxStreamWriter(parse_sink(self.options), schema)

@@ -1,0 +1,149 @@
+"""The streaming reader Spark calls: its names and dicts, nothing else.
+
+``read`` runs in Python workers on executors, everything else in one long-lived planning
+process on the driver's machine. The reader is pickled into both, so what holds a
+connection is made on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from kafka_tx import assembly
+from kafka_tx.config import SourceConfig
+from kafka_tx.offsets.split import task_ranges
+from kafka_tx.spark.source.microbatches import MicroBatches
+from kafka_tx.spark.source.offset_json import MARK, SourceOffset, nested
+from kafka_tx.spark.source.options import parse_source
+from kafka_tx.spark.source.ranges import RangePartition, read_range
+from kafka_tx.spark.source.transactional import TransactionalMicroBatches, quiet
+
+
+class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Structured Streaming's view of the source. Made by Spark, never by users."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+        self._batches: MicroBatches | None = None
+        self._mirror_failures = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_batches": None, "_mirror_failures": 0}
+
+    @cached_property
+    def _config(self) -> SourceConfig:
+        # Read on first use: an error in Spark's making of the reader loses its text.
+        return parse_source(self._options, streaming=True)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without checkpoint begins; asked more than once."""
+        return self._planner().initial().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limits of the options; Spark replaces them by "all" for Trigger.Once."""
+        limits = self._config.limits
+        if limits.max_offsets_per_trigger is not None:
+            return ReadMaxRows(limits.max_offsets_per_trigger)
+        if limits.min_offsets_per_trigger is not None:
+            return ReadMinRows(limits.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch; ``start`` itself, to the letter, for no batch."""
+        everything = isinstance(limit, ReadAllAvailable)
+        before = SourceOffset.from_json(start)
+        end = self._planner().latest(before, everything=everything)
+        return start if end is before else end.to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Freeze the end of this run."""
+        self._planner().prepare_available_now()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Every partition's end for the progress report, and what metrics need."""
+        planner = self._planner()
+        latest = planner.report()
+        if latest is None:
+            return None
+        report = latest.to_json()
+        skipped = planner.skipped
+        if self._config.transactions is not None:
+            report[MARK] = {
+                "logStart": nested(planner.log_starts()),
+                "skipped": {
+                    reason: nested(
+                        {p: n for (p, r), n in skipped.items() if r == reason}
+                    )
+                    for reason in sorted({reason for _, reason in skipped})
+                },
+                "mirrorFailures": self._mirror_failures,
+            }
+        return report
+
+    def partitions(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Sequence[InputPartition]:
+        """One task for each range, cut further as the limits ask."""
+        ranges = self._planner().ranges(
+            SourceOffset.from_json(start), SourceOffset.from_json(end)
+        )
+        limits = self._config.limits
+        pieces = task_ranges(
+            ranges,
+            min_partitions=limits.min_partitions,
+            max_records=limits.max_records_per_partition,
+        )
+        return [RangePartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range (executor)."""
+        assert isinstance(partition, RangePartition)
+        return read_range(self._config, partition.wanted)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with everything below ``end``; comes one batch late."""
+        self._planner().finished(SourceOffset.from_json(end))
+
+    def stop(self) -> None:
+        """Release connections; Spark may never call it."""
+        if self._batches is not None:
+            self._batches.close()
+            self._batches = None
+
+    def _planner(self) -> MicroBatches:
+        if self._batches is None:
+            self._batches = self._open()
+        return self._batches
+
+    def _open(self) -> MicroBatches:
+        config, transactions = self._config, self._config.transactions
+        view = assembly.cluster_view(config)
+        clock = assembly.SystemClock()
+        committed = assembly.group_offsets(config)
+        if transactions is None:
+            return MicroBatches(config, view, clock, committed)
+        mirror = assembly.group_mirror(config)
+        return TransactionalMicroBatches(
+            config,
+            transactions,
+            view,
+            clock,
+            assembly.ledger(transactions),
+            mirror=quiet(mirror, self._count_failure) if mirror else None,
+            committed=committed,
+        )
+
+    def _count_failure(self) -> None:
+        self._mirror_failures += 1

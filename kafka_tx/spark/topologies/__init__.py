@@ -1,0 +1,1 @@
+"""What all topologies on Spark share."""

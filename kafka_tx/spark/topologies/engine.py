@@ -1,0 +1,197 @@
+"""Runs the jobs of attempts on Spark: a new RDD for each, narrow stages fused.
+
+A constant plan is never used for two attempts: with a shuffle in it Spark would give
+the second one the first one's records, because map output is kept by plan.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from pyspark import RDD, cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+
+from kafka_tx.errors import FailedException
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.topologies.failures import JobLostError, job_failure
+from kafka_tx.spark.worker_heap import task_done
+from kafka_tx.topology.failures import failure_of
+from kafka_tx.topology.jobs import FrameJob, TaskJob
+from kafka_tx.topology.messages import Message
+from kafka_tx.topology.phases import Phase
+from kafka_tx.topology.plan import Plan, Wave
+
+COMMIT_POOL = "kafka-tx-commit"
+"""Scheduler pool of commit phases on executors, where Spark schedules fairly."""
+
+
+class SparkEngine:
+    """Runs the jobs of one topology's attempts; implements ``topology.jobs.Engine``.
+
+    Driver. Each attempt calls from a thread of its own, after ``enter``: job tags and
+    properties belong to threads.
+
+    Args:
+        spark: A classic session (not Spark Connect).
+        plan: Of the topology; pickled once.
+    """
+
+    def __init__(self, spark: SparkSession, plan: Plan) -> None:
+        self._spark = spark
+        self._context = spark.sparkContext
+        self._plan = cloudpickle.dumps(plan)
+        self._prefix = f"kafka-tx-{plan.graph.id}-"
+        mode = self._context.getConf().get("spark.scheduler.mode", "FIFO")
+        self._is_fair = mode.upper() == "FAIR"
+        self._nothing: dict[int, RDD[Any]] = {}
+
+    # --- attempts ---
+
+    def enter(self, attempt: TransactionAttempt) -> None:
+        """Mark the jobs of this thread, for ever, as those of an attempt."""
+        self._context.addJobTag(self._tag(attempt))
+        self._context.setInterruptOnCancel(True)
+        self._context.setLocalProperty(
+            "spark.job.description", f"{self._prefix}{attempt}"
+        )
+
+    def cancel(self, attempt: TransactionAttempt) -> None:
+        """Cancel what runs for an attempt now; harmless when nothing does."""
+        self._context.cancelJobsWithTag(self._tag(attempt))
+
+    def _tag(self, attempt: TransactionAttempt) -> str:
+        return f"{self._prefix}{attempt.txid}-{attempt.attempt_id}"
+
+    # --- jobs ---
+
+    def run_tasks(self, job: TaskJob) -> Iterable[Message]:
+        """One Spark job: wave after wave, an exchange between two of them.
+
+        Raises:
+            JobLostError: A task or executor was lost: the batch may be replayed.
+            TransactionError: No replay would help.
+        """
+        if self._is_fair and job.phase is Phase.COMMIT:
+            self._context.setLocalProperty("spark.scheduler.pool", COMMIT_POOL)
+        try:
+            return [message for _, message in self._rdd(job).collect()]
+        except Exception as error:
+            raise job_failure(error, job.attempt) from error
+
+    def _rdd(self, job: TaskJob) -> RDD[Any]:
+        source = None if job.source is None else cloudpickle.dumps(job.source)
+        rdd = self._first(job)
+        for number in range(len(job.waves)):
+            run = PartitionRun(
+                self._plan, job.phase, job.waves, job.attempt, source, number
+            )
+            if number:
+                rdd = rdd.partitionBy(job.partitions[number], _same)
+            rdd = rdd.mapPartitionsWithIndex(run)
+        return rdd
+
+    def _first(self, job: TaskJob) -> RDD[Any]:
+        """What goes into the first wave, a list for each partition, or nothing."""
+        width = job.partitions[0]
+        if job.inbox:
+            return self._context.parallelize(job.first(), width)
+        # Reused by all attempts, which is safe: nothing is shuffled to make it.
+        if width not in self._nothing:
+            self._nothing[width] = self._context.parallelize([], width)
+        return self._nothing[width]
+
+    def run_frames(self, job: FrameJob) -> Iterable[Message]:
+        """The bolts with real DataFrames, each exchange as one Arrow table.
+
+        A failure of user code is a message; a lost job asks for a replay.
+        """
+        return job.run(self._to_frame, self._to_table)
+
+    def _to_frame(self, table: pa.Table) -> DataFrame:
+        return self._spark.createDataFrame(table)
+
+    def _to_table(self, frame: DataFrame, names: tuple[str, ...]) -> pa.Table:
+        chosen = frame.select([_quoted(name) for name in names])
+        try:
+            return chosen.toArrow()
+        except Exception as error:
+            # Which attempt it was is added where this is caught.
+            failure = job_failure(error, TransactionAttempt(0, 0))
+            if isinstance(failure, JobLostError):
+                raise FailedException(str(failure)) from error
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRun:
+    """What Spark calls in each partition of one wave (executor). Pickled.
+
+    Attributes:
+        plan: Pickled; read once per process.
+        phase: Which.
+        waves: All waves of the job.
+        attempt: What it is run for.
+        source: Pickled; what the spout reads.
+        wave: Index of this one.
+    """
+
+    plan: bytes
+    phase: Phase
+    waves: tuple[Wave, ...]
+    attempt: TransactionAttempt
+    source: bytes | None
+    wave: int
+
+    def __call__(
+        self, partition: int, given: Iterator[Any]
+    ) -> Iterator[tuple[int, Message]]:
+        """Yield pairs (partition of the next wave, message)."""
+        try:
+            yield from self._run(partition, given)
+        finally:
+            task_done()
+
+    def _run(
+        self, partition: int, given: Iterator[Any]
+    ) -> Iterator[tuple[int, Message]]:
+        plan = _plan_of(self.plan)
+        if self.wave:
+            messages: Iterator[Message] = (message for _, message in given)
+        else:
+            messages = chain.from_iterable(given)
+        source = None
+        if self.source is not None and self.wave == 0:
+            try:
+                source = pickle.loads(self.source)  # noqa: S301 - our own bytes
+            except Exception as error:  # noqa: BLE001 - any error is word to the driver
+                spout = plan.graph.components[0].name
+                failure = failure_of(
+                    error, self.attempt, spout, partition, is_spout=False
+                )
+                yield 0, failure
+                for _ in messages:  # a worker that leaves input unread is lost
+                    pass
+                return
+        job = TaskJob(plan, self.phase, self.waves, self.attempt, source)
+        yield from job.run_partition(self.wave, partition, messages)
+
+
+@lru_cache(maxsize=16)
+def _plan_of(payload: bytes) -> Plan:
+    plan: Plan = pickle.loads(payload)  # noqa: S301 - our own bytes
+    return plan
+
+
+def _same(partition: int) -> int:
+    """Partitions are numbers already."""
+    return partition
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
