@@ -36,7 +36,12 @@ struct range {
 };
 
 /* Keep why the range failed; RANGE_FAILED. */
-range_state range_fail(range *, failure_kind, int code, const char *text);
+static inline range_state range_fail(range *r, failure_kind kind, int code,
+                                     const char *text) {
+    failure_set(&r->failure, kind, code, text);
+    r->failure.position = r->position;
+    return RANGE_FAILED;
+}
 
 /* Destroy the next of the messages that are held. */
 static inline void drop_held(range *r) {

@@ -15,12 +15,6 @@ static int64_t now_ms(void) {
 
 /* --- failing ---------------------------------------------------------------------- */
 
-range_state range_fail(range *r, failure_kind kind, int code, const char *text) {
-    failure_set(&r->failure, kind, code, text);
-    r->failure.position = r->position;
-    return RANGE_FAILED;
-}
-
 static range_state fail_columns(range *r, column_result result) {
     columns_free(&r->columns); /* a half row may be in them */
     if (result == COLUMN_NO_MEMORY)
