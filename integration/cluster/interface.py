@@ -52,6 +52,11 @@ class KafkaCluster(Protocol):
         """Addresses of all brokers, for clients on this machine; the same for ever."""
         ...
 
+    @property
+    def login_servers(self) -> str:
+        """Addresses of the brokers' second listener; empty without one."""
+        ...
+
     def address(self, broker: int) -> str:
         """``host:port`` of one broker; the same for ever."""
         ...
@@ -120,9 +125,16 @@ class Provider(Protocol):
     name: str
 
     def kafka(
-        self, brokers: int = 1, settings: Mapping[str, str] | None = None
+        self,
+        brokers: int = 1,
+        settings: Mapping[str, str] | None = None,
+        login: Mapping[str, str] | None = None,
     ) -> KafkaCluster:
-        """Kafka 4 in KRaft mode; ``settings`` go over the usual ones of a broker."""
+        """Kafka 4 in KRaft mode; ``settings`` go over the usual ones of a broker.
+
+        ``login`` has the settings of one more listener, by their names without its own,
+        and ``security.protocol``; its addresses are the cluster's ``login_servers``.
+        """
         ...
 
     def zookeeper(self) -> ZooKeeperServer: ...

@@ -53,7 +53,8 @@ class KafkaOfNodes(TopicCalls):
     """A ``KafkaCluster`` made of nodes.
 
     ``nodes`` holds every broker and, under higher numbers, nodes that are controllers
-    only; ``ports`` has the brokers alone. ``clean_up`` runs when all nodes are gone.
+    only; ``ports`` and ``login_ports`` have the brokers alone. ``clean_up`` runs when
+    all nodes are gone.
     """
 
     def __init__(
@@ -61,10 +62,12 @@ class KafkaOfNodes(TopicCalls):
         nodes: Mapping[int, Node],
         ports: Mapping[int, int],
         clean_up: Callable[[], None],
+        login_ports: Mapping[int, int] | None = None,
     ) -> None:
         self._nodes = nodes
         self._ports = ports
         self._clean_up = clean_up
+        self._login_ports = login_ports or {}
 
     @property
     def brokers(self) -> tuple[int, ...]:
@@ -73,6 +76,10 @@ class KafkaOfNodes(TopicCalls):
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(map(self.address, self.brokers))
+
+    @property
+    def login_servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._login_ports.values())
 
     def address(self, broker: int) -> str:
         return f"{HOST}:{self._ports[broker]}"

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 SESSION_MS = 3000
 """A broker that is silent for so long loses its leaderships."""
 
+PROTOCOL = "security.protocol"
+LOGIN = "LOGIN"
+"""Name of the listener whose clients must log in."""
+
 CLUSTER_ID = "a2Fma2FfdHgtaW50ZWdyYQ"
+
+
+PROTOCOLS = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"
 
 
 def common(brokers: int) -> dict[str, str]:
@@ -56,7 +63,7 @@ def kraft(
         "process.roles": "broker,controller" if node <= brokers else "controller",
         "controller.quorum.voters": ",".join(f"{n}@{at}" for n, at in voters.items()),
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "listener.security.protocol.map": PROTOCOLS,
         "controller.quorum.fetch.timeout.ms": "1000",
         "controller.quorum.election.timeout.ms": "500",
         "controller.quorum.request.timeout.ms": "1000",
@@ -81,6 +88,15 @@ def on_zookeeper(
     }
 
 
+def login_listener(login: Mapping[str, str], protocols: str) -> dict[str, str]:
+    """Settings of the listener ``LOGIN`` beside those with these ``protocols``."""
+    own = {name: value for name, value in login.items() if name != PROTOCOL}
+    return {
+        "listener.security.protocol.map": f"{protocols},{LOGIN}:{login[PROTOCOL]}",
+        **{f"listener.name.{LOGIN.lower()}.{n}": value for n, value in own.items()},
+    }
+
+
 def nodes_of_quorum(brokers: int) -> tuple[int, ...]:
     """Node ids of a cluster: an odd quorum that outlives any one of its brokers.
 
@@ -93,4 +109,9 @@ def nodes_of_quorum(brokers: int) -> tuple[int, ...]:
 
 def as_properties(settings: Mapping[str, str]) -> str:
     """Write settings as a ``server.properties``."""
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
+    return "".join(f"{name}={one_line(text)}\n" for name, text in settings.items())
+
+
+def one_line(text: str) -> str:
+    """How such a file keeps the lines of a value apart."""
+    return text.replace("\n", "\\n")

@@ -27,9 +27,12 @@ class Containers:
             build_missing()
 
     def kafka(
-        self, brokers: int = 1, settings: Mapping[str, str] | None = None
+        self,
+        brokers: int = 1,
+        settings: Mapping[str, str] | None = None,
+        login: Mapping[str, str] | None = None,
     ) -> KafkaCluster:
-        return kraft_cluster(brokers, settings or {})
+        return kraft_cluster(brokers, settings or {}, login or {})
 
     def zookeeper(self) -> ZooKeeperServer:
         return ContainerZooKeeper()

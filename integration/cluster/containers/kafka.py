@@ -19,6 +19,8 @@ FILE = PurePosixPath("/tmp/server.properties")
 CLIENT_PORT = 9092
 CONTROLLER_PORT = 9093
 INTERNAL_PORT = 19092
+LOGIN_PORT = 9094
+PROTOCOLS = "CONTROLLER:PLAINTEXT,INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT"
 
 JVM = {
     "KAFKA_HEAP_OPTS": "-Xms64m -Xmx256m",
@@ -28,31 +30,39 @@ JVM = {
 }
 
 
-def kraft_cluster(brokers: int, more: Mapping[str, str]) -> KafkaOfNodes:
+def kraft_cluster(
+    brokers: int, more: Mapping[str, str], login: Mapping[str, str]
+) -> KafkaOfNodes:
     """Prepare a KRaft cluster; ``more`` settings go over the usual ones."""
     numbers = settings.nodes_of_quorum(brokers)
     voters = {number: f"{_alias(number)}:{CONTROLLER_PORT}" for number in numbers}
     ports = {number: free_port() for number in range(1, brokers + 1)}
+    login_ports = {number: free_port() for number in ports if login}
+    if login:
+        more = {**settings.login_listener(login, PROTOCOLS), **more}
     network = Network().create()
     nodes = {}
     for number in numbers:
         usual = settings.kraft(number, brokers=brokers, voters=voters, directory=DATA)
-        port = ports.get(number)
+        port, login_port = ports.get(number), login_ports.get(number)
         controller = {"CONTROLLER": CONTROLLER_PORT}
-        properties = {**usual, **_listeners(number, port, controller), **more}
+        listeners = _listeners(number, port, controller, login_port)
+        properties = {**usual, **listeners, **more}
         nodes[number] = ContainerServer(
             versions.KAFKA_IMAGE,
-            port=port or 0,
-            inner_port=CLIENT_PORT,
+            ports=_bound(port, login_port),
             environment={
                 **JVM,
                 "CLUSTER_ID": settings.CLUSTER_ID,
-                **{_variable(name): value for name, value in properties.items()},
+                **{
+                    _variable(name): settings.one_line(text)
+                    for name, text in properties.items()
+                },
             },
             network=network,
             alias=_alias(number),
         )
-    return KafkaOfNodes(nodes, ports, once(network.remove))
+    return KafkaOfNodes(nodes, ports, once(network.remove), login_ports)
 
 
 def zookeeper_cluster(
@@ -72,8 +82,7 @@ def zookeeper_cluster(
         properties = {**usual, **_listeners(number, port, {})}
         nodes[number] = ContainerServer(
             versions.KAFKA_WITH_ZOOKEEPER_IMAGE,
-            port=port,
-            inner_port=CLIENT_PORT,
+            ports=_bound(port),
             environment=JVM,
             network=zookeeper.network,
             alias=_alias(number),
@@ -98,8 +107,16 @@ def _alias(number: int) -> str:
     return f"kafka{number}"
 
 
+def _bound(port: int | None, login_port: int | None = None) -> dict[int, int]:
+    wanted = {CLIENT_PORT: port, LOGIN_PORT: login_port}
+    return {inner: outer for inner, outer in wanted.items() if outer is not None}
+
+
 def _listeners(
-    number: int, port: int | None, more: Mapping[str, int]
+    number: int,
+    port: int | None,
+    more: Mapping[str, int],
+    login_port: int | None = None,
 ) -> dict[str, str]:
     """Listeners of a node; a broker has a ``port`` of this machine for its clients."""
     inner = dict(more)
@@ -110,12 +127,13 @@ def _listeners(
             f"INTERNAL://{_alias(number)}:{INTERNAL_PORT},CLIENT://{HOST}:{port}"
         )
         wanted["inter.broker.listener.name"] = "INTERNAL"
+    if login_port is not None:
+        inner[settings.LOGIN] = LOGIN_PORT
+        wanted["advertised.listeners"] += f",{settings.LOGIN}://{HOST}:{login_port}"
     return {
         **wanted,
         "listeners": ",".join(f"{name}://0.0.0.0:{at}" for name, at in inner.items()),
-        "listener.security.protocol.map": (
-            "CONTROLLER:PLAINTEXT,INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT"
-        ),
+        "listener.security.protocol.map": PROTOCOLS,
     }
 
 

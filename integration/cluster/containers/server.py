@@ -17,16 +17,15 @@ GRACE_S = 20
 class ContainerServer:
     """A ``Node`` as a container; its data lives as long as the container does.
 
-    ``port`` of this machine leads to ``inner_port``. On a network it is known to other
-    containers as ``alias``. ``files`` are put into it before its first start.
+    ``ports`` leads from ports inside to ports of this machine. On a network it is known
+    to other containers as ``alias``. ``files`` are put into it before its first start.
     """
 
     def __init__(
         self,
         image: str,
         *,
-        port: int,
-        inner_port: int,
+        ports: Mapping[int, int],
         environment: Mapping[str, str],
         network: Network | None = None,
         alias: str = "",
@@ -38,7 +37,7 @@ class ContainerServer:
         self._exists = False
         self._container = DockerContainer(image)
         self._container.env.update(environment)
-        if port:
+        for inner_port, port in ports.items():
             self._container.with_bind_ports(inner_port, port)
         if network is not None:
             self._container.with_network(network).with_network_aliases(alias)

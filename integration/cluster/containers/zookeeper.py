@@ -21,8 +21,7 @@ class ContainerZooKeeper:
         self._port = free_port()
         self._server = ContainerServer(
             ZOOKEEPER_IMAGE,
-            port=self._port,
-            inner_port=PORT,
+            ports={PORT: self._port},
             environment={
                 "ZOO_TICK_TIME": "500",
                 "ZOO_MAX_CLIENT_CNXNS": "0",

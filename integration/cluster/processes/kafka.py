@@ -16,17 +16,24 @@ STORAGE = "kafka.tools.StorageTool"
 FILE = "server.properties"
 
 
-def kraft_cluster(brokers: int, more: Mapping[str, str]) -> KafkaOfNodes:
+def kraft_cluster(
+    brokers: int, more: Mapping[str, str], login: Mapping[str, str]
+) -> KafkaOfNodes:
     """Prepare a KRaft cluster; ``more`` settings go over the usual ones."""
     work = WorkDirectory("kafka")
     numbers = settings.nodes_of_quorum(brokers)
     voters = {number: f"{HOST}:{free_port()}" for number in numbers}
     ports = {number: free_port() for number in range(1, brokers + 1)}
+    login_ports = {number: free_port() for number in ports if login}
+    if login:
+        more = {**settings.login_listener(login, settings.PROTOCOLS), **more}
     nodes = {}
     for number in numbers:
         listeners = [f"CONTROLLER://{voters[number]}"]
         if number in ports:
             listeners.append(f"PLAINTEXT://{HOST}:{ports[number]}")
+        if number in login_ports:
+            listeners.append(f"{settings.LOGIN}://{HOST}:{login_ports[number]}")
         place = work.path / f"node{number}"
         nodes[number] = JavaServer(
             place,
@@ -38,7 +45,7 @@ def kraft_cluster(brokers: int, more: Mapping[str, str]) -> KafkaOfNodes:
             number, brokers=brokers, voters=voters, directory=str(place / "data")
         )
         _write(place, {**usual, "listeners": ",".join(listeners), **more})
-    return KafkaOfNodes(nodes, ports, work.delete)
+    return KafkaOfNodes(nodes, ports, work.delete, login_ports)
 
 
 def zookeeper_cluster(connect: str, brokers: int) -> KafkaOfNodes:
