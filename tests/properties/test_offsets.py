@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kafka_tx.model import Earliest, Latest
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.rules import PartitionRules
+from tests.properties.rounds import play_round
 from tests.properties.simulated_spout import Spout
 from tests.properties.spout_steps import STEPS, check, settle, step
 
@@ -101,22 +98,11 @@ def test_no_readable_record_is_passed_or_lost_and_everything_ends():
 
     They are not shrunk, which takes minutes: add ``Phase.shrink`` to see fewer.
     """
-    began = time.monotonic()
+    began, rounds = time.monotonic(), itertools.count()
     seen.clear()
 
     while seen["steps"] < STEPS_WANTED:
-        run_state_machine_as_test(
-            SimulatedSpout,
-            settings=settings(
-                max_examples=40,
-                stateful_step_count=40,
-                phases=[Phase.generate],
-                deadline=None,
-                database=None,
-                print_blob=True,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        play_round(next(rounds), SimulatedSpout, steps=40, phases=(Phase.generate,))
         if time.monotonic() - began > SECONDS_AT_MOST:
             break
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections import Counter
@@ -9,20 +10,15 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.flights import Phase
+from tests.properties.rounds import play_round
 from tests.properties.simulated_owner import Outcome, Owner
 from tests.properties.simulated_topology import World, run
 
@@ -85,6 +81,15 @@ class SimulatedTopology(RuleBasedStateMachine):
     def hang(self, which, batch):
         self.owner(which).hang(batch)
 
+    @rule(which=whichs)
+    def outlast_the_timeout(self, which):
+        """All that is under way takes too long, and then ends in an error."""
+        owner = self.owner(which)
+        self.world.now_ms += self.world.pacing.timeout_ms + 1
+        owner.tick(is_ready=True)
+        for work in range(len(owner.work)):
+            owner.go_on(work, Outcome.UNKNOWN)
+
     @rule(which=whichs, answer=whichs)
     def repeat_an_answer(self, which, answer):
         self.owner(which).repeat(answer)
@@ -120,20 +125,11 @@ class SimulatedTopology(RuleBasedStateMachine):
 @pytest.mark.timeout(SECONDS_AT_MOST + 30)
 def test_every_record_counts_once_whatever_fails():
     """A failure prints the steps and a blob that replays them (reproduce_failure)."""
-    began = time.monotonic()
+    began, rounds = time.monotonic(), itertools.count()
     seen.clear()
 
     while seen["steps"] < STEPS_WANTED:
-        run_state_machine_as_test(
-            SimulatedTopology,
-            settings=settings(
-                max_examples=40,
-                stateful_step_count=60,
-                deadline=None,
-                print_blob=True,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        play_round(next(rounds), SimulatedTopology, steps=60)
         if time.monotonic() - began > SECONDS_AT_MOST:
             break
 
