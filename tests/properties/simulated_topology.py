@@ -27,6 +27,7 @@ from tests.properties.simulated_store import (
 TAKE = 3
 PARTITIONS_AT_MOST = 5
 PAUSE_MS = 20
+TIMEOUT_MS = 1_000
 
 
 class World:
@@ -42,7 +43,7 @@ class World:
         self.coordinator = coordinator
         self.pacing = Pacing(
             max_pending=max_pending,
-            timeout_ms=1_000,
+            timeout_ms=TIMEOUT_MS,
             emit_interval_ms=0,
             idle_pause_ms=PAUSE_MS,
             retry_ms=PAUSE_MS,

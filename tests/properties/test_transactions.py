@@ -20,7 +20,7 @@ from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.flights import Phase
 from tests.properties.rounds import play_round
 from tests.properties.simulated_owner import Outcome, Owner
-from tests.properties.simulated_topology import World, run
+from tests.properties.simulated_topology import TIMEOUT_MS, World, run
 
 STEPS_WANTED = 250_000
 STEPS_AT_LEAST = 100_000
@@ -85,7 +85,7 @@ class SimulatedTopology(RuleBasedStateMachine):
     def outlast_the_timeout(self, which):
         """All that is under way takes too long, and then ends in an error."""
         owner = self.owner(which)
-        self.world.now_ms += self.world.pacing.timeout_ms + 1
+        self.world.now_ms += TIMEOUT_MS + 1
         owner.tick(is_ready=True)
         for work in range(len(owner.work)):
             owner.go_on(work, Outcome.UNKNOWN)
