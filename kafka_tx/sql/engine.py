@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -209,9 +211,23 @@ def _open(url: URL, option: str) -> sa.Engine:
 
 def _durable_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API
     connection.isolation_level = None  # we say BEGIN ourselves
-    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        connection.execute("PRAGMA journal_mode = WAL")
+    _keep_a_log(connection)
     connection.execute("PRAGMA synchronous = FULL")
+
+
+def _keep_a_log(connection: Any) -> None:  # noqa: ANN401 - DB-API
+    """Switch a new file to its log; SQLite itself does not wait for others here."""
+    gives_up_at = time.monotonic() + BUSY_TIMEOUT_S
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            is_locked = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+            if not is_locked or time.monotonic() > gives_up_at:
+                raise
+            time.sleep(0.01)
+        else:
+            return  # perhaps without one: some file systems cannot keep it
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

@@ -3,6 +3,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -197,6 +198,23 @@ def test_processes_that_make_the_file_at_the_same_moment_all_get_an_epoch(tmp_pa
     epochs = sorted(int(taker.communicate(timeout=30)[0]) for taker in takers)
 
     assert epochs == [1, 2, 3]
+
+
+def test_a_new_file_that_another_writes_to_just_now_is_waited_for(tmp_path):
+    file = tmp_path / "state.db"
+    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    other.execute("CREATE TABLE theirs (x)")  # not yet with a log
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("INSERT INTO theirs VALUES (1)")
+    soon = threading.Timer(0.3, other.commit)
+    soon.start()
+
+    epoch = SqlStore(f"sqlite:///{file}", "orders").acquire()
+
+    soon.join()
+    other.close()
+    assert epoch == 1
+    assert file.read_bytes()[18:20] == b"\2\2", "it keeps no write-ahead log"
 
 
 FORKS = """
