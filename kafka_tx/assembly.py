@@ -241,14 +241,11 @@ def borrow_sender(config: SinkConfig, *, is_awaited: bool = True) -> Sender:
     return sender_pool.borrow(settings, is_awaited=is_awaited)
 
 
-def give_back_sender(
-    sender: Sender, config: SinkConfig, *, is_awaited: bool = True
-) -> None:
+def give_back_sender(sender: Sender, *, is_awaited: bool = True) -> None:
     """Let others use a borrowed sender; only after success."""
     from kafka_tx.kafka import sender_pool
 
-    settings = client_settings(config.kafka, purpose="producer")
-    sender_pool.give_back(sender, settings, is_awaited=is_awaited)
+    sender_pool.give_back(sender, is_awaited=is_awaited)
 
 
 def part_transaction(config: SinkConfig, index: int) -> PartTransaction:

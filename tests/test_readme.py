@@ -6,7 +6,7 @@ import pytest
 
 import kafka_tx
 from kafka_tx.metrics.catalogue import markdown
-from kafka_tx.spark.option_table import Table
+from kafka_tx.spark.tables import Table
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 

@@ -14,7 +14,7 @@ from kafka_tx.cli.offsets import offsets
 from kafka_tx.cli.status import status
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics import catalogue
-from kafka_tx.spark.option_table import Table
+from kafka_tx.spark.tables import Table
 
 
 class Commands(TyperGroup):

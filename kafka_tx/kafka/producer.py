@@ -65,6 +65,8 @@ class Sender:
     """
 
     def __init__(self, settings: Mapping[str, str], timeout_ms: int = 120_000) -> None:
+        self.settings = settings
+        """As they were given."""
         self._watch = ErrorWatch(addresses(settings))
         given = {
             "delivery.timeout.ms": str(timeout_ms),

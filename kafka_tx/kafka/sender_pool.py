@@ -29,10 +29,8 @@ def borrow(settings: Mapping[str, str], *, is_awaited: bool = True) -> Sender:
         return Sender(settings)
 
 
-def give_back(
-    sender: Sender, settings: Mapping[str, str], *, is_awaited: bool = True
-) -> None:
+def give_back(sender: Sender, *, is_awaited: bool = True) -> None:
     """Keep it for the next one to borrow; only after success."""
-    idle = _idle[is_awaited, frozenset(settings.items())]
+    idle = _idle[is_awaited, frozenset(sender.settings.items())]
     if len(idle) < _IDLE_AT_MOST or not is_awaited:
         idle.append(sender)

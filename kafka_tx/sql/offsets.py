@@ -151,11 +151,7 @@ class SqlOffsetStore:
         if text is None:
             return None
         where = {"path": OWNERS.name, "store": self._database.url, "id": self._id}
-        payload = records.decode(text, "owners", **where)
-        try:
-            return Owners.of(payload)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise records.corrupted(f"it makes no sense ({error})", **where) from None
+        return records.decode_as("owners", text, Owners.of, **where)
 
     def _read(self, partition: TopicPartition, row: sa.RowMapping) -> CommittedOffset:
         host, port = row["broker_host"], row["broker_port"]

@@ -13,11 +13,14 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from kafka_tx.errors import ConfigError, StateCorruptedError
 
 VERSION = 1
+
+_T = TypeVar("_T")
 
 REPAIR_COMMAND = "kafka-tx offsets repair --store '{store}' --id {id}"
 """What an error about an unreadable record tells its reader to run."""
@@ -113,6 +116,28 @@ def decode(
         return _payload(text, kind)
     except (ValueError, RecursionError) as error:
         raise corrupted(str(error), path=path, store=store, id=id) from None
+
+
+def decode_as(
+    kind: str,
+    text: str,
+    read: Callable[[Any], _T],
+    *,
+    path: str,
+    store: str,
+    id: str,  # noqa: A002 - the word of every store
+) -> _T:
+    """What ``read`` makes of a record's payload.
+
+    Raises:
+        StateCorruptedError: as ``decode``, or ``read`` finds no sense in it.
+    """
+    payload = decode(text, kind, path=path, store=store, id=id)
+    try:
+        return read(payload)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"it makes no sense ({error})"
+        raise corrupted(reason, path=path, store=store, id=id) from None
 
 
 def corrupted(

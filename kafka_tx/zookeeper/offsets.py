@@ -152,11 +152,7 @@ class ZooKeeperOffsetStore:
             return Owners()
         where = {"path": OWNERS, "store": self._settings.url, "id": self._id}
         text = node.data.decode(errors="replace")
-        payload = records.decode(text, "owners", **where)
-        try:
-            return Owners.of(payload)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise records.corrupted(f"it makes no sense ({error})", **where) from None
+        return records.decode_as("owners", text, Owners.of, **where)
 
     def _taking_over(self, node: Node | None, data: bytes) -> list[Op]:
         """Set the owners if they are still those of ``node``, or make the node."""

@@ -78,14 +78,14 @@ def test_a_sender_is_used_again_but_never_by_two_at_once(settings):
     second = sender_pool.borrow(settings)
     assert first is not second
 
-    sender_pool.give_back(first, settings)
+    sender_pool.give_back(first)
 
     assert sender_pool.borrow(settings) is first
 
 
 def test_a_sender_that_nobody_awaits_is_not_lent_to_those_who_do(settings):
     forgetful = sender_pool.borrow(settings, is_awaited=False)
-    sender_pool.give_back(forgetful, settings, is_awaited=False)
+    sender_pool.give_back(forgetful, is_awaited=False)
 
     assert sender_pool.borrow(settings) is not forgetful
     assert sender_pool.borrow(settings, is_awaited=False) is forgetful

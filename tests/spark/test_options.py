@@ -16,8 +16,9 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
-from kafka_tx.spark.option_table import OPTIONS, Table, options_markdown
+from kafka_tx.spark.source.option_table import OPTIONS
 from kafka_tx.spark.source.options import parse_source
+from kafka_tx.spark.tables import Table, options_markdown
 
 BROKERS = {"kafka.bootstrap.servers": "a:9092"}
 

@@ -18,7 +18,7 @@ Event = Callable[[], list[Action[Json]]]
 
 
 class AttemptAnswers:
-    """Makes an event of each answer; implements ``engine_attempt.Answers``.
+    """Makes an event of each answer; implements ``topologies.attempt.Answers``.
 
     Args:
         post: Takes an event, from any thread.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
-
-import pyarrow as pa
 
 from kafka_tx import assembly
 from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
@@ -14,13 +12,13 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.model import (
     Earliest,
     LogBounds,
-    OffsetRange,
     TopicPartition,
     Unavailable,
 )
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.spark.source.options import parse_source
-from kafka_tx.spark.source.positions import otherwise_of, resolve
+from kafka_tx.spark.source.positions import committed_or, resolve
+from kafka_tx.spark.topologies.task_reader import TaskReader
 from kafka_tx.topology import kafka_spouts
 from kafka_tx.topology.kafka_batches import KafkaBatches
 from kafka_tx.topology.kafka_limits import BatchLimits
@@ -30,17 +28,6 @@ _NOT_FOR_SPOUTS = {
     "tx.id": "the topology's id is the builder's first argument",
     "minpartitions": "give parallelism to the builder",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TaskReader:
-    """Opens the fastest reader of the machine that reads, not of the driver's."""
-
-    config: SourceConfig
-
-    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """See ``protocols.RangeReader``."""
-        yield from assembly.range_reader(self.config).read(wanted)
 
 
 class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
@@ -80,7 +67,7 @@ class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
         config = _source(options)
         batches = KafkaBatches(
             subscription=config.subscription,
-            start=Earliest() if isinstance(config.start, Earliest) else None,
+            start=config.start if isinstance(config.start, Earliest) else None,
             limits=_limits(config, max_bytes),
             scheme=scheme or StringScheme(),
             out_of_range=_policy(out_of_range),
@@ -111,15 +98,11 @@ class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
             BrokerUnavailableError: A partition or the group does not answer.
         """
         config, rule = self.config, self.config.start
-        known: dict[TopicPartition, int] = {}
-        if isinstance(rule, FromCommitted):
-            load = assembly.group_offsets(config)
-            known = {} if load is None else load(partitions)
-            missing = [p for p in partitions if p not in known]
-            if not missing:
-                return known
-            partitions, rule = missing, otherwise_of(rule, missing)
-        return known | resolve(config, self._cluster, partitions, rule, starting=True)
+        if not isinstance(rule, FromCommitted):
+            return resolve(config, self._cluster, partitions, rule, starting=True)
+        load = assembly.group_offsets(config)
+        known = {} if load is None else load(partitions)
+        return committed_or(config, self._cluster, partitions, rule, known)
 
     def bounds(self) -> Mapping[TopicPartition, LogBounds | Unavailable]:
         """What the logs of planned partitions hold, as a second ago at most.

@@ -24,7 +24,7 @@ from kafka_tx.spark.batches.progress import (
 from kafka_tx.spark.batches.runner import Runner
 from kafka_tx.spark.batches.runner_parts import RunnerParts
 from kafka_tx.spark.batches.spouts import KafkaSpoutFromOptions
-from kafka_tx.spark.topologies.attempt import AttemptRunner
+from kafka_tx.spark.topologies.attempt import Answers, AttemptRunner
 from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.spark.topologies.running import serve_metrics
 from kafka_tx.spark.topologies.session import check_session
@@ -74,7 +74,7 @@ def start_topology(
     return TopologyHandle(runner, parts, endpoint)
 
 
-def _attempts(spark: SparkSession, plan: Plan) -> Any:  # noqa: ANN401 - a factory
+def _attempts(spark: SparkSession, plan: Plan) -> Callable[[Answers], AttemptRunner]:
     engine = SparkEngine(spark, plan)
     return lambda answers: AttemptRunner(engine, plan, answers)
 

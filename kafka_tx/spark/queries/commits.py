@@ -13,8 +13,8 @@ from kafka_tx.metrics.events import BatchCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import LogBounds, TopicPartition
 from kafka_tx.protocols import Clock
-from kafka_tx.spark.queries.receipts import Receipts
 from kafka_tx.spark.source.offset_json import MARK, SourceOffset, flat
+from kafka_tx.spark.source.receipts import Receipts
 from kafka_tx.transactions.ledger import Ledger
 
 logger = logging.getLogger(__name__)

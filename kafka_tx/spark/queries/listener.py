@@ -25,9 +25,9 @@ from kafka_tx.protocols import ClusterView
 from kafka_tx.spark.queries import jvm
 from kafka_tx.spark.queries.commits import CommitFeed, Finished, Mirror
 from kafka_tx.spark.queries.lag_watch import LagWatch
-from kafka_tx.spark.queries.receipts import ReceiptDesk
 from kafka_tx.spark.source.offset_json import MARK
 from kafka_tx.spark.source.options import parse_source
+from kafka_tx.spark.source.receipts import ReceiptDesk
 from kafka_tx.spark.source.transactional import quiet
 from kafka_tx.transactions.ledger import Ledger
 

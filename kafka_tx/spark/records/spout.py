@@ -13,12 +13,12 @@ from kafka_tx.model import Assigned, Earliest, TopicPartition
 from kafka_tx.offsets.coordinators import RefreshingCoordinator, StaticCoordinator
 from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.protocols import Clock, ClusterView
-from kafka_tx.spark.batches.spouts import TaskReader
 from kafka_tx.spark.records.dead_letters import DeadLetters
 from kafka_tx.spark.records.managers import SpoutManagers
 from kafka_tx.spark.records.offset_keeper import OffsetKeeper
 from kafka_tx.spark.records.parts import DeskParts, ManagingCoordinator
 from kafka_tx.spark.records.reads import ChunkRecords
+from kafka_tx.spark.topologies.task_reader import TaskReader
 from kafka_tx.topology.fields import Fields
 from kafka_tx.topology.record_tasks import RecordSource
 from kafka_tx.topology.spout_config import SpoutConfig

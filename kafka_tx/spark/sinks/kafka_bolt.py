@@ -224,7 +224,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             sender.flush()
         else:
             sender.client.poll(0)
-        assembly.give_back_sender(sender, self._config, is_awaited=is_awaited)
+        assembly.give_back_sender(sender, is_awaited=is_awaited)
 
     # --- mapping ---
 

@@ -208,7 +208,7 @@ def write_part(
         sender = assembly.borrow_sender(config)
         with sender:
             sender.send(records)
-        assembly.give_back_sender(sender, config)
+        assembly.give_back_sender(sender)
         return WriterCommitMessage()
     context = TaskContext.get()
     assert context is not None

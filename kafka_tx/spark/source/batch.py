@@ -17,7 +17,7 @@ from kafka_tx.spark.source.losses import Losses
 from kafka_tx.spark.source.positions import (
     assigned_partitions,
     check_given,
-    otherwise_of,
+    committed_or,
     ranges_between,
     resolve,
 )
@@ -65,7 +65,8 @@ def plan_ranges(config: SourceConfig, view: ClusterView) -> list[OffsetRange]:
     found = Discovery(view.topics, config.subscription).look()
     partitions = assigned_partitions(config, found)
     if isinstance(start, FromCommitted):
-        starts = _committed(config, view, partitions, start)
+        known = _committed(config, partitions)
+        starts = committed_or(config, view, partitions, start, known)
     else:
         starts = resolve(config, view, partitions, start, starting=True)
     ends = resolve(config, view, partitions, config.end, starting=False)
@@ -73,20 +74,12 @@ def plan_ranges(config: SourceConfig, view: ClusterView) -> list[OffsetRange]:
 
 
 def _committed(
-    config: SourceConfig,
-    view: ClusterView,
-    partitions: list[TopicPartition],
-    rule: FromCommitted,
+    config: SourceConfig, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
+    """What is committed, in the store or else in the group."""
     known = assembly.stored_offsets(config)
     from_group = assembly.group_offsets(config)
-    if from_group is not None:
-        known = from_group(partitions) | known
-    missing = [p for p in partitions if p not in known]
-    if missing:
-        otherwise = otherwise_of(rule, missing)
-        known |= resolve(config, view, missing, otherwise, starting=True)
-    return {p: known[p] for p in partitions}
+    return known if from_group is None else from_group(partitions) | known
 
 
 def _readable(

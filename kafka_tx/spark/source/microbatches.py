@@ -23,7 +23,7 @@ from kafka_tx.offsets.split import is_delayed, rate_limit
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.spark.source.losses import Losses, Skip
 from kafka_tx.spark.source.offset_json import SourceOffset
-from kafka_tx.spark.source.positions import assigned_partitions, otherwise_of, resolve
+from kafka_tx.spark.source.positions import assigned_partitions, committed_or, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -157,19 +157,9 @@ class MicroBatches:
         config, rule = self._config, self._config.start
         partitions = assigned_partitions(config, self._discovery.look())
         if isinstance(rule, FromCommitted):
-            return self.committed_positions(partitions, rule)
+            known = self._group_offsets(partitions)
+            return committed_or(config, self._view, partitions, rule, known)
         return resolve(config, self._view, partitions, rule, starting=True)
-
-    def committed_positions(
-        self, partitions: list[TopicPartition], rule: FromCommitted
-    ) -> dict[TopicPartition, int]:
-        """Start rule ``committed``: the group's offsets, else what the rule says."""
-        known = self._group_offsets(partitions)
-        missing = [p for p in partitions if p not in known]
-        if missing:
-            config, otherwise = self._config, otherwise_of(rule, missing)
-            known |= resolve(config, self._view, missing, otherwise, starting=True)
-        return known
 
     def plan(self, start: Positions, *, everything: bool) -> Plan | None:
         """A new batch from ``start``, or None when it should wait for more records."""

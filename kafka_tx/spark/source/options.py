@@ -38,13 +38,13 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
-from kafka_tx.spark.option_table import OPTIONS
 from kafka_tx.spark.source.offset_json import (
     MARK,
     parse_assign,
     parse_positions,
     parse_timestamps,
 )
+from kafka_tx.spark.source.option_table import OPTIONS
 from kafka_tx.spark.source.values import boolean, choice, duration_ms, long, positive
 
 logger = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from kafka_tx.config import EndRule, FromCommitted, PerPartition, SourceConfig
 from kafka_tx.errors import BrokerUnavailableError, OffsetsError, UnknownTopicError
@@ -73,14 +73,30 @@ def resolve(
     }
 
 
-def otherwise_of(
-    rule: FromCommitted, missing: Iterable[TopicPartition]
-) -> Earliest | Latest:
-    """Where partitions without a committed offset begin.
+def committed_or(
+    config: SourceConfig,
+    view: ClusterView,
+    partitions: Collection[TopicPartition],
+    rule: FromCommitted,
+    known: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Start rule ``committed``: the offsets that are known, else what the rule says.
 
     Raises:
-        OffsetsError: The rule is that they must have one.
+        OffsetsError: The rule is that all must be known.
+        BrokerUnavailableError: A partition does not answer.
     """
+    starts = {p: known[p] for p in partitions if p in known}
+    missing = [p for p in partitions if p not in known]
+    if missing:
+        otherwise = _otherwise_of(rule, missing)
+        starts |= resolve(config, view, missing, otherwise, starting=True)
+    return starts
+
+
+def _otherwise_of(
+    rule: FromCommitted, missing: Iterable[TopicPartition]
+) -> Earliest | Latest:
     if rule.otherwise is None:
         raise OffsetsError(
             "KAFKA_TX_NO_COMMITTED_OFFSET",

@@ -18,7 +18,7 @@ from kafka_tx.errors import (
     ReplayImpossibleError,
 )
 from kafka_tx.model import OffsetRange
-from kafka_tx.spark.queries.receipts import send_receipt
+from kafka_tx.spark.source.receipts import send_receipt
 from kafka_tx.spark.worker_heap import task_done
 
 logger = logging.getLogger(__name__)
