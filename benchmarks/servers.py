@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from integration.cluster import provider
 from integration.cluster.interface import KafkaCluster
+from integration.cluster.running import running
 from integration.cluster.spark_local import local_session
 
 PARTITIONS = 4
@@ -20,12 +21,8 @@ PARTITIONS = 4
 @contextmanager
 def broker() -> Iterator[KafkaCluster]:
     """One real broker for the time of a benchmark."""
-    cluster = provider.chosen().kafka()
-    try:
-        cluster.start()
+    with running(provider.chosen().kafka()) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from sqlalchemy import make_url
 
 from benchmarks.report import Case, print_report
 from integration.cluster.postgresql import PostgresServer
+from integration.cluster.running import running
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 
@@ -115,14 +116,10 @@ def sqlite_cases(rounds: list[pa.Table]) -> Iterator[Case]:
 
 
 def postgresql_cases(rounds: list[pa.Table]) -> Iterator[Case]:
-    server = PostgresServer()
-    try:
-        server.start()
+    with running(PostgresServer()) as server:
         state = TransactionalMap(server.url(), "counts")
         with closing(state), postgresql_loop(server.url()) as loop:
             yield compare("postgresql", write_map(state), loop, rounds)
-    finally:
-        server.stop()
 
 
 def main(arguments: list[str]) -> None:

@@ -13,6 +13,7 @@ from integration.cluster import provider
 from integration.cluster.interface import KafkaCluster, Provider, ZooKeeperServer
 from integration.cluster.postgresql import PostgresServer
 from integration.cluster.records import Produce
+from integration.cluster.running import running
 from integration.cluster.spark_local import local_session
 from integration.cluster.standalone import StandaloneSpark
 
@@ -48,45 +49,29 @@ def servers() -> Provider:
 @pytest.fixture(scope="session")
 def kafka(servers: Provider) -> Iterator[KafkaCluster]:
     """One broker, shared by all tests: make topics, but do it no harm."""
-    cluster = servers.kafka()
-    try:
-        cluster.start()
+    with running(servers.kafka()) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture(scope="module")
 def kafka_pair(servers: Provider) -> Iterator[KafkaCluster]:
     """Two brokers for the faults of one module; heal what you break."""
-    cluster = servers.kafka(brokers=2)
-    try:
-        cluster.start()
+    with running(servers.kafka(brokers=2)) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture(scope="module")
 def zookeeper(servers: Provider) -> Iterator[ZooKeeperServer]:
     """A ZooKeeper for one module; heal what you break."""
-    server = servers.zookeeper()
-    try:
-        server.start()
+    with running(servers.zookeeper()) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")
 def kafka_zk(servers: Provider, zookeeper: ZooKeeperServer) -> Iterator[KafkaCluster]:
     """Two Kafka 3 brokers that register in ``zookeeper``."""
-    cluster = servers.kafka_on_zookeeper(zookeeper, brokers=2)
-    try:
-        cluster.start()
+    with running(servers.kafka_on_zookeeper(zookeeper, brokers=2)) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture
@@ -118,23 +103,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def spark_standalone() -> Iterator[StandaloneSpark]:
     """A standalone master and two workers; drivers on it are processes of their own."""
-    cluster = StandaloneSpark(workers=2)
-    try:
-        cluster.start()
+    with running(StandaloneSpark(workers=2)) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[PostgresServer]:
     """One PostgreSQL server, shared by all tests."""
-    server = PostgresServer()
-    try:
-        server.start()
+    with running(PostgresServer()) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

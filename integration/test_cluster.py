@@ -16,6 +16,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from kazoo.client import KazooClient
 
 from integration.cluster.records import Produce, Record
+from integration.cluster.running import running
 from integration.cluster.waiting import is_listening, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -114,9 +115,7 @@ def test_compaction_makes_holes_within_seconds(kafka, topic, produce):
 
 
 def test_a_killed_broker_comes_back_with_its_records_and_address(servers):
-    cluster = servers.kafka(settings={"log.retention.bytes": "-1"})
-    try:
-        cluster.start()
+    with running(servers.kafka(settings={"log.retention.bytes": "-1"})) as cluster:
         cluster.create_topic("t")
         Produce(cluster.bootstrap_servers)("t", ["before"])
         before = cluster.bootstrap_servers
@@ -126,8 +125,6 @@ def test_a_killed_broker_comes_back_with_its_records_and_address(servers):
 
         assert cluster.bootstrap_servers == before
         assert values_of(before, "t", 1) == [b"before"]
-    finally:
-        cluster.stop()
 
 
 def test_the_other_broker_leads_after_a_kill_and_both_are_in_sync_later(kafka_pair):

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from integration.cluster.records import Record
+from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
 from kafka_tx.errors import KafkaError
 from kafka_tx.kafka.cluster import KafkaClusterView
@@ -88,9 +89,9 @@ def test_a_pattern_finds_topics_but_no_internal_ones(view, topic, produce):
 
 
 def test_looking_never_creates_a_topic(servers):
-    cluster = servers.kafka(settings={"auto.create.topics.enable": "true"})
-    try:
-        cluster.start()
+    with running(
+        servers.kafka(settings={"auto.create.topics.enable": "true"})
+    ) as cluster:
         view = view_of(cluster)
         partition = TopicPartition("never-made", 0)
 
@@ -98,8 +99,6 @@ def test_looking_never_creates_a_topic(servers):
         assert isinstance(view.bounds([partition])[partition], Unavailable)
         assert view.topics(TopicPattern("never")) == {}
         view.close()
-    finally:
-        cluster.stop()
 
 
 def test_offsets_follow_time_and_retention(kafka, view, topic, produce):

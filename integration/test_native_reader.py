@@ -15,6 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import InheritableThread
 
 from integration.cluster.records import Record
+from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
 from kafka_tx.errors import FetchError
 from kafka_tx.kafka.decode import arrow_schema
@@ -91,9 +92,7 @@ def test_aborted_records_after_the_range_need_not_be_read(kafka, topic, produce)
 
 
 def test_a_silent_broker_is_named_within_the_time_out(servers):
-    cluster = servers.kafka()
-    try:
-        cluster.start()
+    with running(servers.kafka()) as cluster:
         cluster.create_topic("orders")
         cluster.pause(1)
         reader = NativeRangeReader(settings(cluster), timeout_ms=2_000)
@@ -104,8 +103,6 @@ def test_a_silent_broker_is_named_within_the_time_out(servers):
 
         assert time.monotonic() - started < 6
         cluster.unpause(1)
-    finally:
-        cluster.stop()
 
 
 PEAK = """

@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy
 
 from integration.cluster.postgresql import PostgresServer
+from integration.cluster.running import running
 
 
 def test_each_test_has_a_database_of_its_own(postgresql, postgresql_server):
@@ -23,9 +24,7 @@ def test_each_test_has_a_database_of_its_own(postgresql, postgresql_server):
 
 
 def test_a_killed_server_keeps_what_was_committed():
-    server = PostgresServer()
-    try:
-        server.start()
+    with running(PostgresServer()) as server:
         server.execute("CREATE TABLE kept (n int)")
         server.kill()
         with pytest.raises(Exception, match="refused"):
@@ -34,5 +33,3 @@ def test_a_killed_server_keeps_what_was_committed():
         server.start()
 
         assert server.execute("SELECT n FROM kept")
-    finally:
-        server.stop()

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from integration.cluster.records import Produce, Record
+from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
 from kafka_tx.errors import OffsetOutOfRangeError, UnknownTopicError
 from kafka_tx.kafka import range_fetch
@@ -273,9 +274,7 @@ def test_a_broker_killed_and_restarted_in_mid_range_costs_no_record(
     servers, new_reader
 ):
     count, size = 20_000, 500
-    cluster = servers.kafka()
-    try:
-        cluster.start()
+    with running(servers.kafka()) as cluster:
         cluster.create_topic("orders")
         wanted = [f"{number:0{size}}" for number in range(count)]
         Produce(cluster.bootstrap_servers)("orders", wanted)
@@ -295,7 +294,5 @@ def test_a_broker_killed_and_restarted_in_mid_range_costs_no_record(
         for batch in batches:
             found += batch["value"].to_pylist()
         restarted.join()
-    finally:
-        cluster.stop()
 
     assert found == [value.encode() for value in wanted]

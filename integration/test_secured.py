@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 
 from integration.cluster.java import java
 from integration.cluster.records import Produce
+from integration.cluster.running import running
 from integration.reading import Run, reader
 from kafka_tx import TransactionAttempt, write_transaction
 
@@ -51,11 +52,8 @@ def secured(servers, authority):
             "ssl.keystore.key": as_pkcs8(certificate.private_key_pem.bytes()),
         }
     )
-    try:
-        cluster.start()
+    with running(cluster):
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from pyspark.errors import PySparkException
 
 import kafka_tx
+from integration.cluster.running import running
 from integration.cluster.topics import ask
 from integration.cluster.waiting import wait_until
 from kafka_tx import assembly
@@ -32,11 +33,8 @@ def guarded(servers):
             "allow.everyone.if.no.acl.found": "true",
         }
     )
-    try:
-        cluster.start()
+    with running(cluster):
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture

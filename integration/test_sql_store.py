@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import make_url
 
 from integration.cluster.postgresql import PostgresServer
+from integration.cluster.running import running
 from kafka_tx.errors import StateError, StateUnavailableError
 from kafka_tx.sql.store import SqlStore
 from tests.conformance.outage_suite import OutageSuite
@@ -39,12 +40,8 @@ def connect(url):
 class TestOutage(OutageSuite):
     @pytest.fixture
     def server(self):
-        server = PostgresServer()
-        try:
-            server.start()
+        with running(PostgresServer()) as server:
             yield server
-        finally:
-            server.stop()
 
     @pytest.fixture
     def open_store(self, open_store, server):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from integration.cluster.running import running
 from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
 from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import CommittedOffset, TopicPartition
@@ -130,9 +131,7 @@ class TestKafkaGroupOffsetStore(OffsetStoreSuite):
 
 def test_a_group_can_be_read_where_there_never_was_one(servers):
     """The coordinator is made by the first request; librdkafka's own one crashes."""
-    cluster = servers.kafka()
-    try:
-        cluster.start()
+    with running(servers.kafka()) as cluster:
         cluster.create_topic("orders", 3)
         options = {"bootstrap.servers": cluster.bootstrap_servers}
         settings = client_settings(options, purpose="admin")
@@ -140,5 +139,3 @@ def test_a_group_can_be_read_where_there_never_was_one(servers):
 
         assert store.load([TopicPartition("orders", n) for n in range(3)]) == {}
         store.close()
-    finally:
-        cluster.stop()
