@@ -3,16 +3,24 @@ class ReadError(Exception):
 
     ``args``: kind, librdkafka's error code and its name (0 and empty where it had no
     part), next offset that was wanted, log start, log end (-1 where unknown), text.
+    Kind ``stale``: the client read another range before, which may be the reason; a new
+    one should read on from the next offset.
     """
 
     args: tuple[str, int, str, int, int, int, str]
 
+class Client:
+    """A Kafka consumer for one range after the other; closes when it is dropped."""
+
+    def __new__(cls, *, settings: tuple[str, ...]) -> Client: ...
+
 class Range:
-    """One range on its way: a client of its own. Made with the range's first fetch."""
+    """One range on its way. Made with its first fetch."""
 
     def __new__(
         cls,
         *,
+        client: Client,
         topic: str,
         partition: int,
         start: int,
@@ -21,12 +29,11 @@ class Range:
         batch_bytes: int,
         timeout_ms: int,
         grace_ms: int,
-        settings: tuple[str, ...],
     ) -> Range: ...
     def next(self) -> object | None:
         """The next batch as a capsule ``arrow_array``; None at the end."""
 
     def close(self) -> None:
-        """Release everything; harmless at any time, also twice."""
+        """Let the client go; harmless at any time, also twice."""
 
 def bind(path: str, /) -> str: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from types import ModuleType
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import OffsetRange
+from kafka_tx.native import idle_clients
 from kafka_tx.native.failures import translated
 from kafka_tx.native.library import load, refusal
 
@@ -32,6 +33,12 @@ _FIXED = {
     "enable.auto.offset.store": "false",
     "enable.partition.eof": "true",
 }
+_SMALL = 1_000
+"""Offsets of a range whose client is worth keeping: one fetch mostly brings it all."""
+
+_FOR_SMALL = {"queued.min.messages": "1", "fetch.message.max.bytes": "524288"}
+"""Nothing is fetched beyond the range, so that the client is free for the next one."""
+
 _GROUP = re.compile(r"group\..*|session\.timeout\.ms|heartbeat\.interval\.ms")
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _COLUMNS = [
@@ -50,12 +57,14 @@ _WITH_HEADERS = pa.schema(
 
 
 class NativeRangeReader:
-    """Reads ranges with a fresh librdkafka client each, without Python in between.
+    """Reads ranges through librdkafka, without Python in between.
 
-    Picklable: it holds no client between reads. Use it where ``refusal(settings)`` is
-    None. Memory: what librdkafka prefetches (``queued.max.messages.kbytes``), the batch
-    that is being filled and those the caller still holds. A record without headers has
-    null in their column; header keys that are not UTF-8 are repaired as Java does.
+    A client is made for each range; those of small ranges are kept for the next small
+    one in this process (``idle_clients``). Picklable: it holds none itself. Use it
+    where ``refusal(settings)`` is None. Memory: what librdkafka prefetches
+    (``queued.max.messages.kbytes``), the batch that is being filled and those that the
+    caller still holds. A record without headers has null in their column; header keys
+    that are not UTF-8 are repaired as Java does.
 
     Args:
         settings: Of a librdkafka consumer. A group is never joined or looked up, so
@@ -100,17 +109,19 @@ class NativeRangeReader:
         """
         if not len(wanted):
             return
-        extension = self._extension()
-        schema = _WITH_HEADERS if self._include_headers else _PLAIN
+        extension, is_small = self._extension(), len(wanted) <= _SMALL
+        settings = self._client_settings(_FOR_SMALL if is_small else {})
         try:
-            batches = self._open(extension, wanted)
-            try:
-                while (array := batches.next()) is not None:
-                    yield pa.record_batch(_Exported(schema, array))
-            finally:
-                batches.close()
+            client, left = idle_clients.take(settings), wanted
+            if client is not None:
+                left = yield from self._read_as_far_as_believed(client, wanted)
+            if len(left):
+                client = extension.Client(settings=settings)
+                yield from self._read_with(client, left)
         except extension.ReadError as error:
             raise translated(error, wanted, self._settings, self._timeout_ms) from None
+        if is_small and client is not None:
+            idle_clients.keep(settings, client)
 
     def _extension(self) -> ModuleType:
         extension, _ = load()
@@ -119,13 +130,33 @@ class NativeRangeReader:
             raise ConfigError(f"the native reader cannot be used: {why_not}")
         return extension
 
-    def _open(self, extension: ModuleType, wanted: OffsetRange) -> _reader.Range:
-        kept = {k: _text(v) for k, v in self._settings.items() if not _GROUP.match(k)}
-        for name, value in kept.items():
+    def _client_settings(self, defaults: Mapping[str, str]) -> tuple[str, ...]:
+        given = {k: _text(v) for k, v in self._settings.items() if not _GROUP.match(k)}
+        for name, value in given.items():
             if "\0" in name + value:
                 raise ConfigError(f"Kafka setting '{name}' has a NUL character")
+        return tuple(chain.from_iterable(({**defaults} | given | _FIXED).items()))
+
+    def _read_as_far_as_believed(
+        self, client: _reader.Client, wanted: OffsetRange
+    ) -> Generator[pa.RecordBatch, None, OffsetRange]:
+        """Read with a client that was used before; return what a new one must read."""
+        position = wanted.end
+        try:
+            yield from self._read_with(client, wanted)
+        except self._extension().ReadError as error:
+            kind, _, _, position, *_ = error.args
+            if kind != "stale":
+                raise
+        return OffsetRange(wanted.topic_partition, position, wanted.end)
+
+    def _read_with(
+        self, client: _reader.Client, wanted: OffsetRange
+    ) -> Iterator[pa.RecordBatch]:
+        schema = _WITH_HEADERS if self._include_headers else _PLAIN
         topic, partition = wanted.topic_partition
-        opened: _reader.Range = extension.Range(
+        batches = self._extension().Range(
+            client=client,
             topic=topic,
             partition=partition,
             start=wanted.start,
@@ -134,9 +165,12 @@ class NativeRangeReader:
             batch_bytes=self._batch_bytes,
             timeout_ms=self._timeout_ms,
             grace_ms=_GRACE_MS,
-            settings=tuple(chain.from_iterable((kept | _FIXED).items())),
         )
-        return opened
+        try:
+            while (array := batches.next()) is not None:
+                yield pa.record_batch(_Exported(schema, array))
+        finally:
+            batches.close()
 
 
 @dataclass(frozen=True, slots=True)

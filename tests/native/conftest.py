@@ -18,8 +18,10 @@ from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.kafka.settings import ClientSettings, client_settings
 from kafka_tx.native import NativeRangeReader
+from kafka_tx.native.idle_clients import close_all
 from kafka_tx.native.library import load
 from kafka_tx.protocols import RangeReader
+from tests.native.asking import range_of, values_of
 
 _NAME = "kafka_tx.native._reader"
 
@@ -44,12 +46,20 @@ def settings(cluster: MockCluster) -> ClientSettings:
     return client_settings(options, purpose="consumer")
 
 
-@pytest.fixture(params=[KafkaRangeReader, NativeRangeReader])
+@pytest.fixture(params=["python", "native", "native, client used before"])
 def reader(request: pytest.FixtureRequest, settings: ClientSettings) -> MakeReader:
-    """Make a reader of the mock cluster, in turn of both kinds."""
+    """Make a reader of the mock cluster, in turn of each kind."""
+    kind = KafkaRangeReader if request.param == "python" else NativeRangeReader
+    close_all()
 
     def make(given: ClientSettings = settings, **more: object) -> RangeReader:
-        made: RangeReader = request.param(given, **{"timeout_ms": 5_000, **more})
+        made = kind(given, **{"timeout_ms": 5_000, **more})  # type: ignore[arg-type]
+        if request.param.endswith("before") and given is settings:
+            use(kind(given, timeout_ms=5_000))
         return made
+
+    def use(other: RangeReader) -> None:
+        topic = request.getfixturevalue("topic")(b"a", b"b")
+        assert values_of(other, range_of(topic, 0, 1)) == [b"a"]
 
     return make

@@ -1,4 +1,5 @@
-/* Reads one range without Python and prints what it saw: for valgrind and sanitizers.
+/* Reads one range, twice with one client, without Python and prints what it saw: for
+ * valgrind and sanitizers.
  *
  * Arguments: librdkafka's path, its addresses, topic, start, end, batch bytes.
  * Prints "rows sum-of-bytes batches last-state"; the last state is 2 (done) or the kind of
@@ -29,22 +30,11 @@ static void release_in_parts(struct ArrowArray *batch) {
     while (count--) moved[count].release(&moved[count]);
 }
 
-int main(int argc, char **argv) {
-    char why[512];
-    rdk_api rdk;
-    range_failure failure;
+static int read_and_print(client *used, const range_request *request) {
     struct ArrowArray batch;
-    if (argc != 7 || !dlopen(argv[1], RTLD_NOW)) return 2;
-    if (rdk_bind(&rdk, argv[1], why, sizeof why)) return fprintf(stderr, "%s\n", why), 2;
-    const char *settings[] = {"bootstrap.servers", argv[2], "auto.offset.reset", "error",
-                              "enable.partition.eof", "true", "check.crcs", "true",
-                              "fetch.wait.max.ms", "10", NULL};
-    range_request request = {.topic = argv[3], .start = atoll(argv[4]),
-                             .end = atoll(argv[5]), .batch_bytes = atoll(argv[6]),
-                             .has_headers = 1, .timeout_ms = 20000, .grace_ms = 500,
-                             .settings = settings};
-    range *reading = range_open(&rdk, &request, &failure);
-    if (!reading) return fprintf(stderr, "%s\n", failure.text), 2;
+    range_failure failure;
+    range *reading = range_open(used, request, &failure);
+    if (!reading) return fprintf(stderr, "%s\n", failure.text), 0;
     long long rows = 0, sum = 0, batches = 0;
     range_state state;
     while ((state = range_next(reading, &batch, &failure)) < RANGE_DONE) {
@@ -55,7 +45,25 @@ int main(int argc, char **argv) {
         release_in_parts(&batch);
     }
     range_close(reading);
-    printf("%lld %lld %lld %d\n", rows, sum, batches,
-           state == RANGE_FAILED ? 100 + (int)failure.kind : (int)state);
-    return 0;
+    return printf("%lld %lld %lld %d\n", rows, sum, batches,
+                  state == RANGE_FAILED ? 100 + (int)failure.kind : (int)state);
+}
+
+int main(int argc, char **argv) {
+    char why[512];
+    rdk_api rdk;
+    range_failure failure;
+    if (argc != 7 || !dlopen(argv[1], RTLD_NOW)) return 2;
+    if (rdk_bind(&rdk, argv[1], why, sizeof why)) return fprintf(stderr, "%s\n", why), 2;
+    const char *settings[] = {"bootstrap.servers", argv[2], "auto.offset.reset", "error",
+                              "enable.partition.eof", "true", "check.crcs", "true",
+                              "fetch.wait.max.ms", "10", NULL};
+    range_request request = {.topic = argv[3], .start = atoll(argv[4]),
+                             .end = atoll(argv[5]), .batch_bytes = atoll(argv[6]),
+                             .has_headers = 1, .timeout_ms = 20000, .grace_ms = 500};
+    client *used = client_open(&rdk, settings, &failure);
+    if (!used) return fprintf(stderr, "%s\n", failure.text), 2;
+    int is_open = read_and_print(used, &request) && read_and_print(used, &request);
+    client_close(used);
+    return is_open ? 0 : 2;
 }

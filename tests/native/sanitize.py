@@ -25,7 +25,8 @@ from kafka_tx.kafka.mock import MockCluster
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SOURCES = ROOT / "kafka_tx/native/src"
-CORE = sorted(set(SOURCES.glob("*.c")) - {SOURCES / "module.c"})
+PYTHON = {SOURCES / f"{n}.c" for n in ("module", "client_type", "range_type")}
+CORE = sorted(set(SOURCES.glob("*.c")) - PYTHON)
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 COMMON = ["-std=c11", "-g", "-O1", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
 INCLUDE = [f"-I{SOURCES}"]
@@ -58,7 +59,7 @@ def tests_with_sanitizers(build: Path) -> None:
         "_reader.abi3.so",
         *("-shared", "-fPIC", "-DPy_LIMITED_API=0x030B0000", *SANITIZERS),
         f"-I{sysconfig.get_paths()['include']}",
-        *(*CORE, SOURCES / "module.c"),
+        *SOURCES.glob("*.c"),
         into=build,
     )
     libraries = [

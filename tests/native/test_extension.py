@@ -22,6 +22,7 @@ def extension():
 
 def open_range(*settings, **more):
     given = {
+        "client": extension().Client(settings=settings or NOWHERE),
         "topic": "orders",
         "partition": 0,
         "start": 0,
@@ -30,7 +31,6 @@ def open_range(*settings, **more):
         "batch_bytes": 1 << 20,
         "timeout_ms": 10_000,
         "grace_ms": 5_000,
-        "settings": settings or NOWHERE,
     }
     return extension().Range(**(given | more))
 
@@ -168,8 +168,21 @@ def test_a_refused_setting_is_a_failure_of_kind_settings(settings, text):
 
 def test_wrong_arguments_are_type_errors():
     with pytest.raises(TypeError):
-        open_range(settings=["bootstrap.servers", "127.0.0.1:1"])
+        extension().Client(settings=["bootstrap.servers", "127.0.0.1:1"])
+    with pytest.raises(TypeError):
+        open_range(client=None)
     with pytest.raises(TypeError):
         open_range("bootstrap.servers", 1)
     with pytest.raises(ValueError, match="NUL"):
         open_range("client.id", "a\0b")
+
+
+def test_a_client_reads_one_range_at_a_time():
+    client = extension().Client(settings=NOWHERE)
+    reading = open_range(client=client)
+
+    with pytest.raises(ValueError, match="reads another range"):
+        open_range(client=client)
+    reading.close()
+
+    open_range(client=client).close()

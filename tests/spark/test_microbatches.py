@@ -167,6 +167,31 @@ def test_available_now_never_waits_and_stops_where_it_began(cluster, clock):
     assert batches.latest(first, everything=False) is first
 
 
+def test_where_the_end_is_frozen_brokers_are_asked_once_a_second(cluster, clock):
+    cluster.set(0, 0, 50)
+    batches = source(cluster, clock, maxOffsetsPerTrigger="10", failOnDataLoss="false")
+    batches.prepare_available_now()
+    cluster.set(0, 20, 50)  # retention
+
+    first = batches.latest(at(0), everything=False)
+    clock.ms += 1_000
+    second = batches.latest(first, everything=False)
+
+    assert (first, second) == (at(10), at(30))
+    assert batches.ranges(first, second) == [OffsetRange(P0, 20, 30)]
+
+
+def test_a_look_that_knows_less_than_the_query_is_not_used_again(cluster, clock):
+    cluster.set(0, 0, 50)
+    batches = source(cluster, clock)
+    batches.prepare_available_now()
+    cluster.set(1, 0, 5)
+
+    end = batches.latest(at(10, 5), everything=False)
+
+    assert end == at(50, 5)
+
+
 def test_a_new_partition_is_read_from_its_beginning(cluster, clock):
     cluster.set(0, 0, 10)
     cluster.set(1, 0, 4)

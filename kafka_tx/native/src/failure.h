@@ -15,7 +15,9 @@ typedef enum {
     FAILURE_DENIED,       /* credentials, permission or TLS */
     FAILURE_UNKNOWN_TOPIC, /* or partition */
     FAILURE_TIMED_OUT,     /* no progress; the text is the last error seen, if any */
-    FAILURE_FETCH          /* anything else that librdkafka gave up on */
+    FAILURE_FETCH,         /* anything else that librdkafka gave up on */
+    FAILURE_STALE          /* a client that was used before, and it may be due to that:
+                            * go on at `position` with a new one */
 } failure_kind;
 
 typedef struct {

@@ -1,16 +1,10 @@
-/* The Python module kafka_tx.native._reader: bind() and Range.
+/* The Python module kafka_tx.native._reader: bind(), Client and Range.
  *
  * Built against CPython's stable ABI, so that one build serves every later version.
- * Waiting happens without the interpreter's lock, a slice at a time: between slices
- * signals are looked for and a close() by another thread takes effect.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "module.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-#include "range.h"
 
 static rdk_api librdkafka; /* one per process, like the library itself */
 static int is_bound;
@@ -20,13 +14,10 @@ static const char *const KIND_NAMES[] = {
     [FAILURE_RECORD] = "record",       [FAILURE_OUT_OF_RANGE] = "out of range",
     [FAILURE_DENIED] = "denied",       [FAILURE_UNKNOWN_TOPIC] = "unknown topic",
     [FAILURE_TIMED_OUT] = "timed out", [FAILURE_FETCH] = "fetch",
+    [FAILURE_STALE] = "stale",
 };
 
-typedef struct {
-    PyObject *read_error;
-} module_state;
-
-static PyObject *raise_failure(PyTypeObject *type, const range_failure *failure) {
+PyObject *raise_failure(PyTypeObject *type, const range_failure *failure) {
     if (failure->kind == FAILURE_MEMORY) return PyErr_NoMemory();
     module_state *state = PyType_GetModuleState(type);
     const char *name = failure->code ? librdkafka.err2name(failure->code) : "";
@@ -42,176 +33,11 @@ static PyObject *raise_failure(PyTypeObject *type, const range_failure *failure)
     return NULL;
 }
 
-/* --- Range ------------------------------------------------------------------------ */
-
-typedef struct {
-    PyObject_HEAD range *range; /* NULL once closed */
-    int is_busy;                /* a thread is in next() */
-    int is_unwanted;            /* closed meanwhile: that thread has to do it */
-} RangeObject;
-
-/* A new array of the strings' UTF-8, NULL at the end; the tuple keeps them alive. */
-static const char **borrow_strings(PyObject *tuple) {
-    Py_ssize_t count = PyTuple_Size(tuple);
-    if (count < 0) return NULL;
-    const char **strings = calloc((size_t)count + 1, sizeof *strings);
-    if (!strings) return (const char **)PyErr_NoMemory();
-    for (Py_ssize_t i = 0; i < count; i++) {
-        Py_ssize_t size;
-        strings[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(tuple, i), &size);
-        if (strings[i] && strlen(strings[i]) == (size_t)size) continue;
-        if (strings[i])
-            PyErr_SetString(PyExc_ValueError, "a setting has a NUL character");
-        free(strings);
-        return NULL;
-    }
-    return strings;
-}
-
-static PyObject *Range_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-    static char *names[] = {"topic",       "partition",   "start",      "end",
-                            "has_headers", "batch_bytes", "timeout_ms", "grace_ms",
-                            "settings",    NULL};
-    long long start, end, batch_bytes, timeout_ms, grace_ms;
-    range_request request = {0};
-    range_failure failure;
-    PyObject *settings;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "siLLpLLLO!:Range", names,
-                                     &request.topic, &request.partition, &start, &end,
-                                     &request.has_headers, &batch_bytes, &timeout_ms,
-                                     &grace_ms, &PyTuple_Type, &settings))
-        return NULL;
-    if (!is_bound) {
-        PyErr_SetString(PyExc_RuntimeError, "bind() has to succeed first");
-        return NULL;
-    }
-    request.start = start;
-    request.end = end;
-    request.batch_bytes = batch_bytes;
-    request.timeout_ms = timeout_ms;
-    request.grace_ms = grace_ms;
-    const char **strings = borrow_strings(settings);
-    if (!strings) return NULL;
-    request.settings = strings;
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    RangeObject *self = (RangeObject *)allocate(type, 0);
-    if (self) {
-        Py_BEGIN_ALLOW_THREADS self->range =
-            range_open(&librdkafka, &request, &failure);
-        Py_END_ALLOW_THREADS if (!self->range) {
-            raise_failure(type, &failure);
-            Py_CLEAR(self);
-        }
-    }
-    free(strings);
-    return (PyObject *)self;
-}
-
-static void close_now(RangeObject *self) {
-    range *closing = self->range;
-    self->range = NULL;
-    if (!closing) return;
-    Py_BEGIN_ALLOW_THREADS range_close(closing);
-    Py_END_ALLOW_THREADS
-}
-
-static PyObject *Range_close(RangeObject *self, PyObject *unused) {
-    (void)unused;
-    if (self->is_busy)
-        self->is_unwanted = 1;
-    else
-        close_now(self);
-    Py_RETURN_NONE;
-}
-
-static void Range_dealloc(RangeObject *self) {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
-    close_now(self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF(type);
-}
-
-static void free_array(PyObject *capsule) {
-    struct ArrowArray *array = PyCapsule_GetPointer(capsule, "arrow_array");
-    if (array->release) array->release(array);
-    free(array);
-}
-
-/* The array as the Arrow PyCapsule interface wants it; takes it over. */
-static PyObject *wrap_array(struct ArrowArray *array) {
-    struct ArrowArray *owned = malloc(sizeof *owned);
-    PyObject *capsule = NULL;
-    if (owned) capsule = PyCapsule_New(owned, "arrow_array", free_array);
-    if (capsule) {
-        *owned = *array;
-        return capsule;
-    }
-    free(owned);
-    array->release(array);
-    return PyErr_Occurred() ? NULL : PyErr_NoMemory();
-}
-
-/* Call range_next until it has an answer, a signal came or the range is unwanted. */
-static range_state wait_for_next(RangeObject *self, struct ArrowArray *array,
-                                 range_failure *failure) {
-    range_state state;
-    self->is_busy = 1;
-    do {
-        Py_BEGIN_ALLOW_THREADS state = range_next(self->range, array, failure);
-        Py_END_ALLOW_THREADS
-    } while (state == RANGE_WAITING && !PyErr_CheckSignals() && !self->is_unwanted);
-    self->is_busy = 0;
-    return state;
-}
-
-static PyObject *Range_next(RangeObject *self, PyObject *unused) {
-    (void)unused;
-    if (!self->range || self->is_busy) {
-        PyErr_SetString(PyExc_ValueError, self->range
-                                              ? "the range is in use by another thread"
-                                              : "the range is closed");
-        return NULL;
-    }
-    struct ArrowArray array;
-    range_failure failure;
-    range_state state = wait_for_next(self, &array, &failure);
-    if (self->is_unwanted) close_now(self);
-    switch (state) {
-    case RANGE_BATCH: return wrap_array(&array);
-    case RANGE_DONE: Py_RETURN_NONE;
-    case RANGE_FAILED: return raise_failure(Py_TYPE((PyObject *)self), &failure);
-    case RANGE_WAITING: break;
-    }
-    if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_ValueError, "the range was closed by another thread");
+const rdk_api *bound_librdkafka(void) {
+    if (is_bound) return &librdkafka;
+    PyErr_SetString(PyExc_RuntimeError, "bind() has to succeed first");
     return NULL;
 }
-
-static PyMethodDef Range_methods[] = {
-    {"next", (PyCFunction)Range_next, METH_NOARGS,
-     "The next batch as a capsule 'arrow_array'; None at the end of the range."},
-    {"close", (PyCFunction)Range_close, METH_NOARGS,
-     "Release everything; harmless at any time, also twice."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyType_Slot Range_slots[] = {
-    {Py_tp_doc, "One offset range of one partition, read batch by batch."},
-    {Py_tp_new, Range_new},
-    {Py_tp_dealloc, Range_dealloc},
-    {Py_tp_methods, Range_methods},
-    {0, NULL},
-};
-
-static PyType_Spec Range_spec = {
-    .name = "kafka_tx.native._reader.Range",
-    .basicsize = sizeof(RangeObject),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = Range_slots,
-};
-
-/* --- module ----------------------------------------------------------------------- */
 
 static PyObject *bind(PyObject *module, PyObject *path) {
     (void)module;
@@ -228,6 +54,12 @@ static PyObject *bind(PyObject *module, PyObject *path) {
     return PyUnicode_FromString(librdkafka.version_str());
 }
 
+/* Adds the type to the module and keeps another reference in `kept`. */
+static int add_type(PyObject *module, PyType_Spec *spec, PyObject **kept) {
+    *kept = PyType_FromModuleAndSpec(module, spec, NULL);
+    return *kept ? PyModule_AddType(module, (PyTypeObject *)*kept) : -1;
+}
+
 static int execute(PyObject *module) {
     module_state *state = PyModule_GetState(module);
     state->read_error = PyErr_NewExceptionWithDoc(
@@ -235,22 +67,24 @@ static int execute(PyObject *module) {
         "args: kind, code, code name, position, log start, log end, text", NULL, NULL);
     if (!state->read_error) return -1;
     if (PyModule_AddObjectRef(module, "ReadError", state->read_error)) return -1;
-    PyObject *type = PyType_FromModuleAndSpec(module, &Range_spec, NULL);
-    if (!type) return -1;
-    int result = PyModule_AddType(module, (PyTypeObject *)type);
-    Py_DECREF(type);
+    if (add_type(module, &client_spec, &state->client_type)) return -1;
+    PyObject *range_type;
+    int result = add_type(module, &range_spec, &range_type);
+    Py_XDECREF(range_type);
     return result;
 }
 
 static int traverse(PyObject *module, visitproc visit, void *arg) {
     module_state *state = PyModule_GetState(module);
     Py_VISIT(state->read_error);
+    Py_VISIT(state->client_type);
     return 0;
 }
 
 static int clear(PyObject *module) {
     module_state *state = PyModule_GetState(module);
     Py_CLEAR(state->read_error);
+    Py_CLEAR(state->client_type);
     return 0;
 }
 

@@ -9,7 +9,7 @@ static int answer_ms(const range *r) {
 }
 
 void ask_bounds(range *r, int64_t *log_start, int64_t *log_end) {
-    if (r->rdk->query_watermark_offsets(r->client, r->topic_name, r->partition,
+    if (r->rdk->query_watermark_offsets(r->client->handle, r->topic_name, r->partition,
                                         log_start, log_end, answer_ms(r)))
         *log_start = *log_end = UNKNOWN_OFFSET;
 }
@@ -29,7 +29,7 @@ static range_state check_error(range *r, int code) {
     failure_kind kind = kind_of_event(code);
     if (kind == FAILURE_DENIED || kind == FAILURE_UNKNOWN_TOPIC)
         return range_fail(r, kind, code, r->rdk->err2str(code));
-    watch_trouble(&r->watch, code, r->rdk->err2str(code));
+    watch_trouble(&r->client->watch, code, r->rdk->err2str(code));
     return RANGE_WAITING;
 }
 
@@ -46,7 +46,7 @@ static range_state check_topic(range *r, const rdk_topic_metadata *topic) {
 
 range_state ask_why(range *r) {
     const rdk_metadata *found;
-    if (r->rdk->metadata(r->client, 0, r->topic, &found, answer_ms(r)))
+    if (r->rdk->metadata(r->client->handle, 0, r->topic, &found, answer_ms(r)))
         return RANGE_WAITING;
     range_state state = RANGE_WAITING;
     if (found->topic_count == 1) state = check_topic(r, &found->topics[0]);

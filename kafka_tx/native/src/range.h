@@ -4,11 +4,11 @@
  * A range is used by one thread at a time.
  *
  * Life of a range:
- *  1. range_open makes a client of its own and starts fetching at `start`.
+ *  1. range_open starts fetching at `start` with a client that no other range uses.
  *  2. range_next fills a batch; called again and again until it says RANGE_DONE or
  *     RANGE_FAILED. It waits at most RANGE_SLICE_MS before it says RANGE_WAITING, so
  * that the caller can look for signals.
- *  3. range_close releases everything, at any point of this.
+ *  3. range_close ends the fetching, at any point of this. The client stays.
  *
  * Memory: what librdkafka prefetches (queued.max.messages.kbytes), one batch of at most
  * `batch_bytes` or one record, and at most RANGE_HELD records taken from the queue and
@@ -20,8 +20,8 @@
 #include <stdint.h>
 
 #include "arrow_c_data.h"
+#include "client.h"
 #include "failure.h"
-#include "rdkafka_api.h"
 
 enum { RANGE_SLICE_MS = 50, RANGE_HELD = 2048 };
 
@@ -37,19 +37,19 @@ typedef struct {
     int64_t timeout_ms;  /* longest time without progress */
     int64_t grace_ms;    /* how long brokers may deny a partition or its end: a new
                           * leader learns of them late */
-    const char *const *settings; /* name, value, name, value, …, NULL */
 } range_request;
 
 typedef enum { RANGE_BATCH, RANGE_WAITING, RANGE_DONE, RANGE_FAILED } range_state;
 
-/* Returns NULL and fills `failure` where the client cannot be made. */
-range *range_open(const rdk_api *, const range_request *, range_failure *failure);
+/* The client has to outlive the range. Returns NULL and fills `failure` where fetching
+ * cannot begin. */
+range *range_open(client *, const range_request *, range_failure *failure);
 
 /* RANGE_BATCH fills `batch`, RANGE_FAILED fills `failure`: only after the records
  * before it went out, and from then on every time. */
 range_state range_next(range *, struct ArrowArray *batch, range_failure *failure);
 
-/* Blocks until librdkafka's threads are gone: a few milliseconds. */
+/* Blocks until librdkafka has heard of it. */
 void range_close(range *);
 
 #endif

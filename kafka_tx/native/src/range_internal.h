@@ -4,19 +4,22 @@
 
 #include "columns.h"
 #include "range.h"
-#include "watch.h"
 
 enum { NEVER = -1 };
 
 struct range {
     const rdk_api *rdk;
-    rdk_client *client;
+    client *client;
+    /* The client read another before. Its positions and statistics may still be of that
+     * one, so only records are believed, and only from the one at `start` on. Whatever
+     * else happens is FAILURE_STALE: let a new client find out what it means. */
+    int is_reused;
     rdk_topic *topic;
     rdk_queue *queue; /* of records and events of the partition */
-    rdk_queue *logs;
     char *topic_name;
     int32_t partition;
     int is_started;
+    int64_t start;
     int64_t end;
     int64_t batch_bytes;
     int64_t timeout_ms;
@@ -32,16 +35,20 @@ struct range {
     size_t held_count, held_at;
 
     range_failure failure; /* kept until the records before it went out */
-    watch watch;
 };
 
 /* Keep why the range failed; RANGE_FAILED. */
 static inline range_state range_fail(range *r, failure_kind kind, int code,
                                      const char *text) {
+    int is_certain = kind == FAILURE_MEMORY || kind == FAILURE_RECORD;
+    if (r->is_reused && !is_certain) kind = FAILURE_STALE;
     failure_set(&r->failure, kind, code, text);
     r->failure.position = r->position;
     return RANGE_FAILED;
 }
+
+/* End the fetching. */
+void range_stop(range *r);
 
 /* Destroy the next of the messages that are held. */
 static inline void drop_held(range *r) {

@@ -5,7 +5,7 @@
 #include "question.h"
 #include "range_internal.h"
 
-enum { FIRST_TAKEN = 64 };
+enum { FIRST_TAKEN = 64, REUSED_PATIENCE_MS = 250 };
 
 static int64_t now_ms(void) {
     struct timespec now;
@@ -28,7 +28,7 @@ static range_state take_event(range *r, const rdk_message *event) {
              event->payload ? (const char *)event->payload : "");
     failure_kind kind = kind_of_event(event->err);
     if (kind == FAILURE_NONE) {
-        watch_trouble(&r->watch, event->err, text);
+        watch_trouble(&r->client->watch, event->err, text);
         return RANGE_WAITING;
     }
     range_fail(r, kind, event->err, text);
@@ -80,8 +80,19 @@ static range_state add(range *r, const rdk_message *message) {
     return r->position >= r->end ? RANGE_DONE : RANGE_WAITING;
 }
 
+/* Whether a client that was used before says more than what comes next. */
+static int is_doubtful(const range *r, const rdk_message *message) {
+    if (!r->is_reused) return 0;
+    if (message->err) /* the end: all before it was delivered, or nothing is known */
+        return message->err != RDK_ERR_PARTITION_EOF || message->offset != r->position;
+    return r->position == r->start ? message->offset != r->start
+                                   : message->offset < r->position;
+}
+
 /* RANGE_BATCH: the batch must go out before this message. */
 static range_state take_in(range *r, const rdk_message *message) {
+    if (is_doubtful(r, message))
+        return range_fail(r, FAILURE_STALE, message->err, "not what comes next");
     if (message->err == RDK_ERR_PARTITION_EOF) {
         r->is_at_log_end = 1;
         if (message->offset > r->position) progress(r, message->offset);
@@ -114,56 +125,55 @@ static void take_messages(range *r) {
         count = r->rdk->consume_batch_queue(r->queue, RANGE_SLICE_MS, r->held, 1);
     r->held_at = 0;
     r->held_count = count > 0 ? (size_t)count : 0;
-    if (r->held_count) watch_answered(&r->watch);
+    if (r->held_count) watch_answered(&r->client->watch);
 }
 
 /* Control records reach nobody, but move librdkafka's position. */
 static void follow_position(range *r) {
     rdk_positions *list = r->rdk->topic_partition_list_new(1);
     r->rdk->topic_partition_list_add(list, r->topic_name, r->partition);
-    r->rdk->position(r->client, list);
+    r->rdk->position(r->client->handle, list);
     if (list->elements[0].offset > r->position) progress(r, list->elements[0].offset);
     r->rdk->topic_partition_list_destroy(list);
 }
 
 /* Let librdkafka report; what it fetches for nobody is progress, too. */
 static void listen(range *r) {
-    int64_t fetched_to = r->watch.fetched_to;
-    r->rdk->poll(r->client, 0);
-    if (r->watch.fetched_to > fetched_to) r->waiting_since_ms = NEVER;
-    rdk_event *event;
-    while ((event = r->rdk->queue_poll(r->logs, 0))) {
-        const char *facility, *line;
-        int level;
-        if (!r->rdk->event_log(event, &facility, &line, &level))
-            watch_log(&r->watch, facility, line);
-        r->rdk->event_destroy(event);
-    }
+    const watch *watch = &r->client->watch;
+    int64_t fetched_to = watch->fetched_to;
+    client_listen(r->client);
+    if (watch->fetched_to > fetched_to) r->waiting_since_ms = NEVER;
 }
 
 /* How long nothing came, and whether that is too long. */
 static range_state check_stall(range *r) {
     int64_t now = now_ms();
     if (r->waiting_since_ms == NEVER) r->waiting_since_ms = r->asked_ms = now;
+    if (r->is_reused)
+        return now - r->waiting_since_ms < REUSED_PATIENCE_MS
+                   ? RANGE_WAITING
+                   : range_fail(r, FAILURE_STALE, 0, "nothing came");
     int64_t patience_ms = r->grace_ms < r->timeout_ms ? r->grace_ms : r->timeout_ms;
     if (now - r->asked_ms >= patience_ms) {
         if (ask_why(r) == RANGE_FAILED) return RANGE_FAILED;
         r->asked_ms = now_ms();
     }
     if (now - r->waiting_since_ms < r->timeout_ms) return RANGE_WAITING;
-    return range_fail(r, FAILURE_TIMED_OUT, r->watch.code, watch_reason(&r->watch));
+    const watch *watch = &r->client->watch;
+    return range_fail(r, FAILURE_TIMED_OUT, watch->code, watch_reason(watch));
 }
 
 /* Nothing is queued: the end, a failure, or more waiting. */
 static range_state idle(range *r) {
+    if (r->is_reused) return check_stall(r);
+    const watch *watch = &r->client->watch;
     /* Told before the queue was found empty: all that was fetched by then was taken. */
-    if (r->watch.fetched_to >= r->end) progress(r, r->end);
+    if (watch->fetched_to >= r->end) progress(r, r->end);
     listen(r);
     follow_position(r);
     if (r->position >= r->end) return RANGE_DONE;
-    const char *reason = watch_reason(&r->watch);
-    if (r->watch.denied_code)
-        return range_fail(r, FAILURE_DENIED, r->watch.denied_code, reason);
+    if (watch->denied_code)
+        return range_fail(r, FAILURE_DENIED, watch->denied_code, watch_reason(watch));
     return check_stall(r);
 }
 
@@ -183,6 +193,7 @@ static range_state fill(range *r) {
 range_state range_next(range *r, struct ArrowArray *batch, range_failure *failure) {
     listen(r);
     range_state state = fill(r);
+    if (r->position >= r->end) range_stop(r);
     if (state != RANGE_WAITING && r->columns.rows) {
         column_result result = columns_export(&r->columns, batch);
         state = result ? fail_columns(r, result) : RANGE_BATCH;

@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 Positions = Mapping[TopicPartition, int]
 
+_LOOK_AGAIN_MS = 1_000
+"""How old the last look may be where the end of the run is known."""
+
 GroupOffsets = Callable[[list[TopicPartition]], dict[TopicPartition, int]]
 """Committed offsets of a Kafka group; partitions without one are left out."""
 
@@ -42,6 +45,13 @@ class Look:
 
     found: Found
     bounds: Mapping[TopicPartition, LogBounds]
+    at_ms: int
+
+    def contradicts(self, start: Positions) -> str:
+        """What speaks against it, being known already; empty where nothing does."""
+        missing = [str(p) for p in start if not self.found.exists(p)]
+        short = [str(p) for p, b in self.bounds.items() if b.end < start.get(p, 0)]
+        return f"missing {missing}, too short {short}" if missing or short else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +159,7 @@ class MicroBatches:
         found = self._discovery.look()
         answers = self._view.bounds(found.partitions)
         bounds = {p: b for p, b in answers.items() if isinstance(b, LogBounds)}
-        self._look = Look(found, bounds)
+        self._look = Look(found, bounds, self._clock.monotonic_ms())
         return self._look
 
     def start_positions(self) -> dict[TopicPartition, int]:
@@ -163,7 +173,7 @@ class MicroBatches:
 
     def plan(self, start: Positions, *, everything: bool) -> Plan | None:
         """A new batch from ``start``, or None when it should wait for more records."""
-        look = self._steady_look(start)
+        look = self._recent_look(start) or self._steady_look(start)
         limits = self._config.limits
         starts = self._starts(start, look)
         ends = self._ends(starts, look)
@@ -224,15 +234,22 @@ class MicroBatches:
         self._last_batch_ms = now_ms
         return False
 
+    def _recent_look(self, start: Positions) -> Look | None:
+        """The last look, where the end is frozen and a newer one would tell nothing."""
+        look = self._look
+        if self._target is None or look is None or look.contradicts(start):
+            return None
+        age_ms = self._clock.monotonic_ms() - look.at_ms
+        return look if age_ms < _LOOK_AGAIN_MS else None
+
     def _steady_look(self, start: Positions) -> Look:
         """Look again while the answer would mean loss: it may be an older answer."""
         look = self.look()
         for _ in range(self._config.num_retries - 1):
-            missing = [p for p in start if not look.found.exists(p)]
-            behind = [p for p, b in look.bounds.items() if b.end < start.get(p, 0)]
-            if not missing and not behind:
+            contradiction = look.contradicts(start)
+            if not contradiction:
                 break
-            logger.warning("asking again: missing %s, too short %s", missing, behind)
+            logger.warning("asking again: %s", contradiction)
             self._clock.sleep_ms(self._config.retry_interval_ms)
             look = self.look()
         return look

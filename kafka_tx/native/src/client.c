@@ -1,0 +1,70 @@
+#include "client.h"
+
+#include <stdlib.h>
+
+static rdk_conf *make_conf(client *c, const char *const *settings,
+                           range_failure *failure) {
+    rdk_conf *conf = c->rdk->conf_new();
+    char why[sizeof failure->text] = "";
+    for (; *settings; settings += 2)
+        if (c->rdk->conf_set(conf, settings[0], settings[1], why, sizeof why)) {
+            c->rdk->conf_destroy(conf);
+            failure_set(failure, FAILURE_SETTINGS, 0, why);
+            return NULL;
+        }
+    c->rdk->conf_set_opaque(conf, &c->watch);
+    c->rdk->conf_set(conf, "log.queue", "true", NULL, 0);
+    c->rdk->conf_set_error_cb(conf, watch_error);
+    c->rdk->conf_set_stats_cb(conf, watch_statistics);
+    return conf;
+}
+
+static int start(client *c, const char *const *settings, range_failure *failure) {
+    char why[sizeof failure->text] = "";
+    rdk_conf *conf = make_conf(c, settings, failure);
+    if (!conf) return -1;
+    c->handle = c->rdk->new(RDK_CONSUMER, conf, why, sizeof why);
+    if (!c->handle) {
+        c->rdk->conf_destroy(conf); /* a client that exists owns it */
+        failure_set(failure, FAILURE_SETTINGS, 0, why);
+        return -1;
+    }
+    c->logs = c->rdk->queue_new(c->handle);
+    int code = c->rdk->set_log_queue(c->handle, c->logs);
+    if (code) failure_set(failure, FAILURE_FETCH, code, c->rdk->err2str(code));
+    return code ? -1 : 0;
+}
+
+client *client_open(const rdk_api *rdk, const char *const *settings,
+                    range_failure *failure) {
+    client *c = calloc(1, sizeof *c);
+    if (!c) {
+        failure_set(failure, FAILURE_MEMORY, 0, "no memory for a client");
+        return NULL;
+    }
+    c->rdk = rdk;
+    c->watch.fetched_to = UNKNOWN_OFFSET;
+    if (start(c, settings, failure)) {
+        client_close(c);
+        return NULL;
+    }
+    return c;
+}
+
+void client_listen(client *c) {
+    c->rdk->poll(c->handle, 0);
+    rdk_event *event;
+    while ((event = c->rdk->queue_poll(c->logs, 0))) {
+        const char *facility, *line;
+        int level;
+        if (!c->rdk->event_log(event, &facility, &line, &level))
+            watch_log(&c->watch, facility, line);
+        c->rdk->event_destroy(event);
+    }
+}
+
+void client_close(client *c) {
+    if (c->logs) c->rdk->queue_destroy(c->logs);
+    if (c->handle) c->rdk->destroy_flags(c->handle, RDK_DESTROY_NO_CONSUMER_CLOSE);
+    free(c);
+}

@@ -1,0 +1,31 @@
+/* A librdkafka consumer that reads one range after the other.
+ *
+ * It is used by one range at a time. What it was told while it read a range may still
+ * come up in the next one: see `is_reused` in range_internal.h. */
+#ifndef KAFKA_TX_CLIENT_H
+#define KAFKA_TX_CLIENT_H
+
+#include "failure.h"
+#include "rdkafka_api.h"
+#include "watch.h"
+
+typedef struct {
+    const rdk_api *rdk;
+    rdk_client *handle;
+    rdk_queue *logs;
+    int ranges; /* how many it was used for */
+    watch watch;
+} client;
+
+/* `settings`: name, value, name, value, …, NULL. Returns NULL and fills `failure` where
+ * the client cannot be made. */
+client *client_open(const rdk_api *, const char *const *settings,
+                    range_failure *failure);
+
+/* Let librdkafka report to the watch what happened meanwhile. */
+void client_listen(client *);
+
+/* Blocks until librdkafka's threads are gone: a few milliseconds. */
+void client_close(client *);
+
+#endif

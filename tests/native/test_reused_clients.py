@@ -1,0 +1,154 @@
+"""Small ranges share clients; nobody may notice, but by the time it takes."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+
+from kafka_tx.errors import OffsetOutOfRangeError
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.native import NativeRangeReader, idle_clients
+from kafka_tx.native.library import load
+from tests.native.asking import for_consumer, range_of, values_of
+
+VALUES = [b"%04d" % number for number in range(3_000)]
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """How many clients were made in this test, one by one."""
+    extension, reason = load()
+    assert extension is not None, reason
+    clients, made = extension.Client, []
+
+    def make(**settings):
+        made.append(settings)
+        return clients(**settings)
+
+    monkeypatch.setattr(extension, "Client", make)
+    idle_clients.close_all()
+    return made
+
+
+def native(settings):
+    return NativeRangeReader(settings, timeout_ms=5_000)
+
+
+def test_small_ranges_take_turns_with_one_client(made, settings, topic):
+    first, second = topic(b"a", b"b", b"c"), topic(b"d")
+
+    assert values_of(native(settings), range_of(first, 0, 2)) == [b"a", b"b"]
+    assert values_of(native(settings), range_of(second, 0, 1)) == [b"d"]
+    assert values_of(native(settings), range_of(first, 2, 3)) == [b"c"]
+
+    assert len(made) == 1
+
+
+def test_any_order_of_ranges_gives_what_was_written(made, settings, cluster, topic):
+    name, chance = topic(partitions=3), random.Random(7)
+    for number, value in enumerate(VALUES):
+        cluster.produce(name, value, partition=number % 3)
+    cluster.flush()
+    for _ in range(300):
+        partition, start = chance.randrange(3), chance.randrange(1_000)
+        end = min(1_000, start + chance.choice([1, 2, 50, 700]))
+        wanted = OffsetRange(TopicPartition(name, partition), start, end)
+
+        found = values_of(native(settings), wanted)
+
+        assert found == VALUES[partition::3][start:end], wanted
+
+    assert len(made) < 10, "clients were hardly ever used again"
+
+
+def test_the_client_of_a_large_range_is_not_kept(made, settings, topic):
+    name = topic(*VALUES)
+
+    for _ in range(2):
+        assert values_of(native(settings), range_of(name, 0, 3_000)) == VALUES
+
+    assert len(made) == 2
+
+
+def test_other_settings_get_another_client(made, cluster, settings, topic):
+    name = topic(b"a")
+    others = for_consumer(
+        bootstrap_servers=cluster.bootstrap_servers, client_id="another"
+    )
+    for given in (settings, others, settings, others):
+        assert values_of(native(given), range_of(name, 0, 1)) == [b"a"]
+
+    assert len(made) == 2
+
+
+def test_two_ranges_at_a_time_have_two_clients(made, settings, topic):
+    name = topic(b"a", b"b")
+    first = native(settings).read(range_of(name, 0, 2))
+    second = native(settings).read(range_of(name, 1, 2))
+
+    assert next(first)["value"].to_pylist() == [b"a", b"b"]
+    assert next(second)["value"].to_pylist() == [b"b"]
+
+    assert len(made) == 2
+
+
+def test_a_client_is_not_kept_when_the_range_was_left_early(made, settings, topic):
+    name = topic(*VALUES)
+    tiny = NativeRangeReader(settings, timeout_ms=5_000, batch_bytes=1)
+
+    batches: Any = tiny.read(range_of(name, 0, 500))
+    next(batches)
+    batches.close()
+
+    assert values_of(native(settings), range_of(name, 0, 1)) == VALUES[:1]
+    assert len(made) == 2
+
+
+def test_a_client_that_was_idle_for_long_is_not_used(
+    made, settings, topic, monkeypatch
+):
+    name = topic(b"a")
+    values_of(native(settings), range_of(name, 0, 1))
+
+    monkeypatch.setattr(idle_clients, "_KEPT_S", 0)
+
+    values_of(native(settings), range_of(name, 0, 1))
+    assert len(made) == 2
+
+
+def test_a_range_that_is_not_there_is_asked_for_with_a_new_client(
+    made, settings, topic
+):
+    name = topic(b"a", b"b")
+    values_of(native(settings), range_of(name, 0, 1))
+
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[0, 2\)"):
+        values_of(native(settings), range_of(name, 5, 6))
+
+    assert len(made) == 2
+
+
+def test_at_most_two_clients_are_kept(made, cluster, topic):
+    name = topic(b"a")
+    for number in range(4):
+        given = for_consumer(
+            bootstrap_servers=cluster.bootstrap_servers, client_id=f"client-{number}"
+        )
+        values_of(native(given), range_of(name, 0, 1))
+
+    assert len(idle_clients._idle) == 2
+
+
+def test_a_fork_makes_its_own(settings, topic):
+    name = topic(b"a", b"b")
+    values_of(native(settings), range_of(name, 0, 1))
+    child = os.fork()
+    if not child:
+        is_right = values_of(native(settings), range_of(name, 1, 2)) == [b"b"]
+        os._exit(0 if is_right else 1)
+
+    assert os.waitpid(child, 0)[1] == 0
+    assert values_of(native(settings), range_of(name, 1, 2)) == [b"b"]
