@@ -36,7 +36,7 @@ _FIXED = {
 _SMALL = 1_000
 """Offsets of a range whose client is worth keeping: one fetch mostly brings it all."""
 
-_FOR_SMALL = {"queued.min.messages": "1", "fetch.message.max.bytes": "524288"}
+_FOR_SMALL = {"queued.min.messages": "3", "fetch.message.max.bytes": "524288"}
 """Nothing is fetched beyond the range, so that the client is free for the next one."""
 
 _GROUP = re.compile(r"group\..*|session\.timeout\.ms|heartbeat\.interval\.ms")

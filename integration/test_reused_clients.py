@@ -1,0 +1,178 @@
+"""Clients that read one small range after another, while the cluster changes."""
+
+import random
+import time
+
+import pytest
+
+from integration.cluster.records import Produce
+from integration.cluster.running import running
+from integration.cluster.waiting import wait_until
+from kafka_tx.errors import KafkaError
+from kafka_tx.kafka.cluster import KafkaClusterView
+from kafka_tx.kafka.settings import client_settings
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.native import NativeRangeReader, idle_clients
+from kafka_tx.native.library import load
+
+SOON_S = 10
+"""A new client finds its way by then; nothing waited for a time-out."""
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """How many clients were made in this test, one by one."""
+    extension, reason = load()
+    assert extension is not None, reason
+    clients, made = extension.Client, []
+
+    def make(**settings):
+        made.append(settings)
+        return clients(**settings)
+
+    monkeypatch.setattr(extension, "Client", make)
+    idle_clients.close_all()
+    return made
+
+
+def rows(cluster, topic, start, end, partition=0, isolation="read_uncommitted"):
+    options = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "isolation.level": isolation,
+    }
+    settings = client_settings(options, purpose="consumer")
+    wanted = OffsetRange(TopicPartition(topic, partition), start, end)
+    reader = NativeRangeReader(settings, timeout_ms=30_000)
+    return [
+        (row["offset"], row["value"])
+        for batch in reader.read(wanted)
+        for row in batch.to_pylist()
+    ]
+
+
+def values(*wanted, **more):
+    return [value for _, value in rows(*wanted, **more)]
+
+
+def log_end(cluster, topic):
+    options = {"bootstrap.servers": cluster.bootstrap_servers}
+    view = KafkaClusterView(client_settings(options, purpose="admin"))
+    partition = TopicPartition(topic, 0)
+    try:
+        return view.bounds([partition])[partition].end
+    finally:
+        view.close()
+
+
+def quickly(what):
+    started = time.monotonic()
+    found = what()
+    assert time.monotonic() - started < SOON_S
+    return found
+
+
+def test_a_broker_that_was_killed_and_came_back_is_read_on(servers, made):
+    with running(servers.kafka()) as cluster:
+        cluster.create_topic("t")
+        Produce(cluster.bootstrap_servers)("t", ["a", "b", "c"])
+        assert values(cluster, "t", 0, 1) == [b"a"]
+
+        cluster.kill(1)
+        cluster.restart(1)
+
+        assert quickly(lambda: values(cluster, "t", 1, 3)) == [b"b", b"c"]
+        idle_clients.close_all()
+
+
+def test_a_leader_that_moved_is_found(kafka_pair, made):
+    kafka_pair.create_topic("moved", 4, replication=2)
+    Produce(kafka_pair.bootstrap_servers)("moved", ["a", "b"], partition=0)
+    assert values(kafka_pair, "moved", 0, 1) == [b"a"]
+    leader = kafka_pair.leader("moved", 0)
+
+    kafka_pair.kill(leader)
+    try:
+        wait_until(
+            "another broker leads", lambda: kafka_pair.leader("moved", 0) != leader
+        )
+        assert quickly(lambda: values(kafka_pair, "moved", 1, 2)) == [b"b"]
+    finally:
+        kafka_pair.restart(leader)
+
+
+def test_a_topic_made_anew_is_read_as_it_is_now(kafka, topic, produce, made):
+    name = topic()
+    produce(name, ["old"] * 5)
+    assert values(kafka, name, 0, 2) == [b"old"] * 2
+    kafka.delete_topic(name)
+
+    def make():
+        kafka.create_topic(name)
+        return True
+
+    wait_until("the topic is gone", make)
+    produce(name, ["new"] * 5)
+
+    found = wait_until_read(lambda: values(kafka, name, 2, 5))
+    assert found == [b"new"] * 3
+
+
+def wait_until_read(read):
+    """A deleted topic may be told of for some time after it was made anew."""
+    found = []
+
+    def try_to_read():
+        try:
+            found[:] = read()
+        except KafkaError:
+            return False
+        return True
+
+    wait_until("the topic can be read", try_to_read)
+    return found
+
+
+def test_a_new_partition_is_found(kafka, topic, produce, made):
+    name = topic(1)
+    produce(name, ["a"])
+    assert values(kafka, name, 0, 1) == [b"a"]
+
+    kafka.add_partitions(name, 2)
+    produce(name, ["b"], partition=1)
+
+    assert quickly(lambda: values(kafka, name, 0, 1, partition=1)) == [b"b"]
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_any_order_of_ranges_gives_what_a_single_read_gives(
+    kafka, topic, produce, made, isolation
+):
+    name, chance = topic(), random.Random(11)
+    for number in range(24):
+        kind = chance.choice([produce, produce.committed, produce.aborted])
+        kind(name, [f"{number}-{n}" for n in range(chance.randrange(1, 12))])
+    produce(name, ["last"])
+    end = log_end(kafka, name)
+    whole = rows(kafka, name, 0, end, isolation=isolation)
+    made.clear()
+
+    for _ in range(150):
+        start = chance.randrange(end)
+        stop = min(end, start + chance.choice([1, 5, 60, 200]))
+        found = rows(kafka, name, start, stop, isolation=isolation)
+        assert found == [row for row in whole if start <= row[0] < stop], (start, stop)
+
+    assert len(made) < 140, "clients were hardly ever used again"
+
+
+def test_ranges_up_to_the_end_of_a_growing_log_keep_one_client(
+    kafka, topic, produce, made
+):
+    name = topic()
+    for number in range(30):
+        written = [f"{number}-{n}" for n in range(10)]
+        produce(name, written)
+        found = values(kafka, name, number * 10, number * 10 + 10)
+        assert found == [value.encode() for value in written]
+
+    assert len(made) < 5
