@@ -11,7 +11,7 @@ from integration.cluster.waiting import wait_until
 from kafka_tx.errors import KafkaError
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.settings import client_settings
-from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.model import LogBounds, OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader, idle_clients
 from kafka_tx.native.library import load
 
@@ -59,7 +59,9 @@ def log_end(cluster, topic):
     view = KafkaClusterView(client_settings(options, purpose="admin"))
     partition = TopicPartition(topic, 0)
     try:
-        return view.bounds([partition])[partition].end
+        found = view.bounds([partition])[partition]
+        assert isinstance(found, LogBounds)
+        return found.end
     finally:
         view.close()
 
@@ -119,7 +121,7 @@ def test_a_topic_made_anew_is_read_as_it_is_now(kafka, topic, produce, made):
 
 def wait_until_read(read):
     """A deleted topic may be told of for some time after it was made anew."""
-    found = []
+    found: list[bytes] = []
 
     def try_to_read():
         try:

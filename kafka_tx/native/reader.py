@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import OffsetRange
-from kafka_tx.native import idle_clients
+from kafka_tx.native import idle_clients, small_ranges
 from kafka_tx.native.failures import translated
 from kafka_tx.native.library import load, refusal
 
@@ -33,12 +33,6 @@ _FIXED = {
     "enable.auto.offset.store": "false",
     "enable.partition.eof": "true",
 }
-_SMALL = 1_000
-"""Offsets of a range whose client is worth keeping: one fetch mostly brings it all."""
-
-_FOR_SMALL = {"queued.min.messages": "3", "fetch.message.max.bytes": "524288"}
-"""Nothing is fetched beyond the range, so that the client is free for the next one."""
-
 _GROUP = re.compile(r"group\..*|session\.timeout\.ms|heartbeat\.interval\.ms")
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _COLUMNS = [
@@ -59,9 +53,9 @@ _WITH_HEADERS = pa.schema(
 class NativeRangeReader:
     """Reads ranges through librdkafka, without Python in between.
 
-    A client is made for each range; those of small ranges are kept for the next small
-    one in this process (``idle_clients``). Picklable: it holds none itself. Use it
-    where ``refusal(settings)`` is None. Memory: what librdkafka prefetches
+    A client is made for each range; those of ``small_ranges`` are kept for the next one
+    in this process (``idle_clients``). Picklable: it holds none itself. Use it where
+    ``refusal(settings)`` is None. Memory: what librdkafka prefetches
     (``queued.max.messages.kbytes``), the batch that is being filled and those that the
     caller still holds. A record without headers has null in their column; header keys
     that are not UTF-8 are repaired as Java does.
@@ -109,8 +103,8 @@ class NativeRangeReader:
         """
         if not len(wanted):
             return
-        extension, is_small = self._extension(), len(wanted) <= _SMALL
-        settings = self._client_settings(_FOR_SMALL if is_small else {})
+        extension, is_small = self._extension(), small_ranges.is_small(wanted)
+        settings = self._client_settings(small_ranges.SETTINGS if is_small else {})
         try:
             client, left = idle_clients.take(settings), wanted
             if client is not None:
@@ -168,7 +162,9 @@ class NativeRangeReader:
         )
         try:
             while (array := batches.next()) is not None:
-                yield pa.record_batch(_Exported(schema, array))
+                batch = pa.record_batch(_Exported(schema, array))
+                small_ranges.learn(topic, batch)
+                yield batch
         finally:
             batches.close()
 

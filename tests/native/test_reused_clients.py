@@ -65,12 +65,25 @@ def test_any_order_of_ranges_gives_what_was_written(made, settings, cluster, top
 
 
 def test_the_client_of_a_large_range_is_not_kept(made, settings, topic):
-    name = topic(*VALUES)
+    values = [bytes(1_000)] * 3_000
+    name = topic(*values)
 
     for _ in range(2):
-        assert values_of(native(settings), range_of(name, 0, 3_000)) == VALUES
+        assert values_of(native(settings), range_of(name, 0, 3_000)) == values
 
     assert len(made) == 2
+
+
+def test_how_large_records_were_decides_what_is_small(made, settings, topic):
+    small, large = topic(*VALUES), topic(*[bytes(20_000)] * 60)
+
+    for _ in range(3):
+        assert len(values_of(native(settings), range_of(small, 0, 3_000))) == 3_000
+    assert len(made) == 2, "known to be small after the first"
+
+    for _ in range(3):
+        assert len(values_of(native(settings), range_of(large, 0, 60))) == 60
+    assert len(made) == 4, "known to be large after the first"
 
 
 def test_other_settings_get_another_client(made, cluster, settings, topic):

@@ -21,7 +21,7 @@ static int open_range(RangeObject *self, ClientObject *of, const range_request *
     Py_BEGIN_ALLOW_THREADS self->range = range_open(of->client, request, failure);
     Py_END_ALLOW_THREADS of->is_reading = self->range != NULL;
     if (!self->range) return -1;
-    Py_INCREF(of);
+    Py_INCREF((PyObject *)of);
     self->client = of;
     return 0;
 }

@@ -5,7 +5,7 @@
 #include "question.h"
 #include "range_internal.h"
 
-enum { FIRST_TAKEN = 64, REUSED_PATIENCE_MS = 250 };
+enum { FIRST_TAKEN = 64, REUSED_PATIENCE_MS = 1000 };
 
 static int64_t now_ms(void) {
     struct timespec now;
