@@ -42,7 +42,6 @@ range *range_open(client *c, const range_request *request, range_failure *failur
     if (r->is_reused) forget(c);
     r->partition = request->partition;
     r->position = request->start;
-    r->start = request->start;
     r->end = request->end;
     r->batch_bytes = request->batch_bytes;
     r->timeout_ms = request->timeout_ms;

@@ -80,13 +80,11 @@ static range_state add(range *r, const rdk_message *message) {
     return r->position >= r->end ? RANGE_DONE : RANGE_WAITING;
 }
 
-/* Whether a client that was used before says more than what comes next. */
+/* A client that was used before is only believed as far as record follows record. A
+ * hole, or an end behind one, may be left over from the range before. */
 static int is_doubtful(const range *r, const rdk_message *message) {
-    if (!r->is_reused) return 0;
-    if (message->err) /* the end: all before it was delivered, or nothing is known */
-        return message->err != RDK_ERR_PARTITION_EOF || message->offset != r->position;
-    return r->position == r->start ? message->offset != r->start
-                                   : message->offset < r->position;
+    int is_known = !message->err || message->err == RDK_ERR_PARTITION_EOF;
+    return r->is_reused && (!is_known || message->offset != r->position);
 }
 
 /* RANGE_BATCH: the batch must go out before this message. */
