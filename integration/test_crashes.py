@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from integration.cluster.child import Child
+from integration.pausing import run_to_pause
 from integration.pausing_job import POINTS
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.settings import client_settings
@@ -17,7 +15,6 @@ from kafka_tx.model import TopicPartition
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Ledger
 
-HERE = Path(__file__).parent
 RECORDS, PARTITIONS = 400, 3
 
 
@@ -30,33 +27,14 @@ class Job:
 
     def run(self, point: str, checkpoint: str, *, attach: bool) -> None:
         """Run until it pauses at ``point`` (then kill it) or has finished."""
-        reached, finished = self.work / "reached", self.work / "finished"
-        reached.unlink(missing_ok=True)
-        command = [
-            *(sys.executable, "-m", "integration.pausing_job"),
-            *("--work", str(self.work), "--servers", self.servers),
-            *("--topic", self.topic, "--checkpoint", str(self.work / checkpoint)),
-            *("--point", point, "--mode", self.mode, "--store", self.store),
-            *("--txid", str(self.txid() + 1)),
+        run_to_pause(
+            "integration.pausing_job",
+            self.work,
+            *("--servers", self.servers, "--topic", self.topic, "--store", self.store),
+            *("--checkpoint", str(self.work / checkpoint), "--mode", self.mode),
+            *("--point", point, "--txid", str(self.txid() + 1)),
             *(["--attach"] if attach else []),
-        ]
-        child = Child(
-            command,
-            self.work / "log",
-            directory=HERE.parent,
-            environment={"PYSPARK_PYTHON": sys.executable},
         )
-        try:
-            self._wait(child, reached, finished)
-        finally:
-            child.kill()
-
-    def _wait(self, child: Child, *signs: Path) -> None:
-        deadline = time.monotonic() + 180
-        while not any(sign.exists() for sign in signs):
-            if not child.is_running or time.monotonic() > deadline:
-                pytest.fail(f"the job neither paused nor finished:\n{child.tail()}")
-            time.sleep(0.05)
 
     def txid(self) -> int:
         ledger = Ledger(SqlStore(self.store, "crashes"))

@@ -12,8 +12,9 @@ from kafka_tx.errors import KafkaError
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import LogBounds, OffsetRange, TopicPartition
-from kafka_tx.native import NativeRangeReader, idle_clients
-from kafka_tx.native.library import load
+from kafka_tx.native import NativeRangeReader
+from kafka_tx.native.idle_clients import idle
+from tests.native.asking import count_clients
 
 SOON_S = 10
 """A new client finds its way by then; nothing waited for a time-out."""
@@ -22,17 +23,8 @@ SOON_S = 10
 @pytest.fixture
 def made(monkeypatch):
     """How many clients were made in this test, one by one."""
-    extension, reason = load()
-    assert extension is not None, reason
-    clients, made = extension.Client, []
-
-    def make(**settings):
-        made.append(settings)
-        return clients(**settings)
-
-    monkeypatch.setattr(extension, "Client", make)
-    idle_clients.close_all()
-    return made
+    idle.close_all()
+    return count_clients(monkeypatch)
 
 
 def rows(cluster, topic, start, end, partition=0, isolation="read_uncommitted"):
@@ -83,7 +75,7 @@ def test_a_broker_that_was_killed_and_came_back_is_read_on(servers, made):
         cluster.restart(1)
 
         assert quickly(lambda: values(cluster, "t", 1, 3)) == [b"b", b"c"]
-        idle_clients.close_all()
+        idle.close_all()
 
 
 def test_a_leader_that_moved_is_found(kafka_pair, made):

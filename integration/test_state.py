@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from integration.cluster.child import Child
 from integration.cluster.records import Record
-from integration.cluster.waiting import wait_until
+from integration.pausing import run_to_pause
 from integration.state_job import POINTS, Results, counting
 from kafka_tx.errors import OutOfOrderError
 from kafka_tx.model import TransactionAttempt
 
-HERE = Path(__file__).parent
 RECORDS, PARTITIONS, KEYS = 240, 3, 17
 WITHIN_S = 120
 
@@ -71,32 +67,15 @@ class Job:
 
     def run(self, point, checkpoint):
         """Run until it pauses at ``point`` (then kill it) or has finished."""
-        reached, finished = self.work / "reached", self.work / "finished"
-        reached.unlink(missing_ok=True)
         self.txid += 1
-        command = [
-            *(sys.executable, "-m", "integration.state_job", *self.given),
-            *("--work", str(self.work), "--checkpoint", str(self.work / checkpoint)),
+        run_to_pause(
+            "integration.state_job",
+            self.work,
+            *self.given,
+            *("--checkpoint", str(self.work / checkpoint)),
             *("--point", point, "--txid", str(self.txid)),
             *(word for url in self.urls for word in ("--url", url)),
-        ]
-        child = Child(
-            command,
-            self.work / "log",
-            directory=HERE.parent,
-            environment={"PYSPARK_PYTHON": sys.executable},
         )
-        try:
-            wait_until(
-                f"it pauses at {point} or has finished",
-                lambda: reached.exists() or finished.exists(),
-                timeout_s=WITHIN_S,
-                complain=lambda: (
-                    None if child.is_running or finished.exists() else child.tail()
-                ),
-            )
-        finally:
-            child.kill()
 
 
 @pytest.mark.timeout(600)

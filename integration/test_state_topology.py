@@ -3,52 +3,28 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from integration.cluster.child import Child
 from integration.cluster.records import Record
-from integration.cluster.waiting import wait_until
+from integration.pausing import run_to_pause
 from integration.state_topology_job import POINTS, keep, maps_of
 from kafka_tx.errors import OutOfOrderError
 from kafka_tx.model import TransactionAttempt
 
-HERE = Path(__file__).parent
 RECORDS, PARTITIONS, KEYS = 720, 3, 17
-WITHIN_S = 120
 
 
 def run(work, point, txid, **given):
     """Run the topology until it pauses at ``point`` (then kill it) or has finished."""
-    reached, finished = work / "reached", work / "finished"
-    reached.unlink(missing_ok=True)
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
     urls = [word for url in words.pop() for word in ("--url", url)]
-    child = Child(
-        [
-            *(sys.executable, "-m", "integration.state_topology_job"),
-            *("--work", str(work), "--point", point, "--txid", str(txid)),
-            *(*words[:-1], *urls),
-        ],
-        work / "log",
-        directory=HERE.parent,
-        environment={"PYSPARK_PYTHON": sys.executable},
+    place = ("--point", point, "--txid", str(txid))
+    has_finished = run_to_pause(
+        "integration.state_topology_job", work, *place, *words[:-1], *urls
     )
-    try:
-        wait_until(
-            f"it pauses at {point} or has finished",
-            lambda: reached.exists() or finished.exists(),
-            timeout_s=WITHIN_S,
-            complain=lambda: (
-                None if child.is_running or finished.exists() else child.tail()
-            ),
-        )
-    finally:
-        child.kill()
-    assert finished.exists() == (point == "none"), f"never came to {point}"
+    assert has_finished == (point == "none"), f"never came to {point}"
 
 
 def dump(url, mode):

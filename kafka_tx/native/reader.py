@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import OffsetRange
-from kafka_tx.native import idle_clients, small_ranges
+from kafka_tx.native import small_ranges
 from kafka_tx.native.failures import translated
+from kafka_tx.native.idle_clients import idle
 from kafka_tx.native.library import load, refusal
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class NativeRangeReader:
         extension, is_small = self._extension(), small_ranges.is_small(wanted)
         settings = self._client_settings(small_ranges.SETTINGS if is_small else {})
         try:
-            client, left = idle_clients.take(settings), wanted
+            client, left = idle.take(settings), wanted
             if client is not None:
                 left = yield from self._read_as_far_as_believed(client, wanted)
             if len(left):
@@ -115,7 +116,7 @@ class NativeRangeReader:
         except extension.ReadError as error:
             raise translated(error, wanted, self._settings, self._timeout_ms) from None
         if is_small and client is not None:
-            idle_clients.keep(settings, client)
+            idle.keep(settings, client)
 
     def _extension(self) -> ModuleType:
         extension, _ = load()

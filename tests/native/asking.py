@@ -1,9 +1,10 @@
-"""What the tests of both readers ask for, in short."""
+"""What the tests of the readers ask for, in short."""
 
 from __future__ import annotations
 
 from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.native.library import load
 
 
 def range_of(topic, start, end):
@@ -17,3 +18,17 @@ def values_of(reader, wanted):
 def for_consumer(**options):
     named = {name.replace("_", "."): value for name, value in options.items()}
     return client_settings(named, purpose="consumer")
+
+
+def count_clients(monkeypatch):
+    """Gives the list of the native clients that are made from now on."""
+    extension, reason = load()
+    assert extension is not None, reason
+    clients, made = extension.Client, []
+
+    def make(**settings):
+        made.append(settings)
+        return clients(**settings)
+
+    monkeypatch.setattr(extension, "Client", make)
+    return made

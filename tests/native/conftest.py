@@ -18,7 +18,7 @@ from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.kafka.settings import ClientSettings, client_settings
 from kafka_tx.native import NativeRangeReader
-from kafka_tx.native.idle_clients import close_all
+from kafka_tx.native.idle_clients import idle
 from kafka_tx.native.library import load
 from kafka_tx.protocols import RangeReader
 from tests.native.asking import range_of, values_of
@@ -50,7 +50,7 @@ def settings(cluster: MockCluster) -> ClientSettings:
 def reader(request: pytest.FixtureRequest, settings: ClientSettings) -> MakeReader:
     """Make a reader of the mock cluster, in turn of each kind."""
     kind = KafkaRangeReader if request.param == "python" else NativeRangeReader
-    close_all()
+    idle.close_all()
 
     def make(given: ClientSettings = settings, **more: object) -> RangeReader:
         made = kind(given, **{"timeout_ms": 5_000, **more})  # type: ignore[arg-type]

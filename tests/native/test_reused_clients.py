@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from typing import Any
 
 import pytest
 
 from kafka_tx.errors import OffsetOutOfRangeError
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.native import NativeRangeReader, idle_clients
-from kafka_tx.native.library import load
-from tests.native.asking import for_consumer, range_of, values_of
+from kafka_tx.native import NativeRangeReader
+from kafka_tx.native import reader as reader_module
+from kafka_tx.native.idle_clients import IdleClients, idle
+from tests.native.asking import count_clients, for_consumer, range_of, values_of
 
 VALUES = [b"%04d" % number for number in range(3_000)]
 
@@ -20,17 +22,8 @@ VALUES = [b"%04d" % number for number in range(3_000)]
 @pytest.fixture
 def made(monkeypatch):
     """How many clients were made in this test, one by one."""
-    extension, reason = load()
-    assert extension is not None, reason
-    clients, made = extension.Client, []
-
-    def make(**settings):
-        made.append(settings)
-        return clients(**settings)
-
-    monkeypatch.setattr(extension, "Client", make)
-    idle_clients.close_all()
-    return made
+    idle.close_all()
+    return count_clients(monkeypatch)
 
 
 def native(settings):
@@ -126,7 +119,7 @@ def test_a_client_that_was_idle_for_long_is_not_used(
     name = topic(b"a")
     values_of(native(settings), range_of(name, 0, 1))
 
-    monkeypatch.setattr(idle_clients, "_KEPT_S", 0)
+    monkeypatch.setattr(idle, "_kept_s", 0)
 
     values_of(native(settings), range_of(name, 0, 1))
     assert len(made) == 2
@@ -152,7 +145,20 @@ def test_at_most_two_clients_are_kept(made, cluster, topic):
         )
         values_of(native(given), range_of(name, 0, 1))
 
-    assert len(idle_clients._idle) == 2
+    assert len(idle) == 2
+
+
+def test_idle_clients_are_closed_though_nobody_asks(settings, topic, monkeypatch):
+    kept = IdleClients(kept_s=0.5)
+    monkeypatch.setattr(reader_module, "idle", kept)
+    name, given_up_at = topic(b"a"), time.monotonic() + 10
+    for given in (settings, settings | {"client.id": "another"}):
+        values_of(native(given), range_of(name, 0, 1))
+        assert len(kept)
+
+    while len(kept):
+        assert time.monotonic() < given_up_at
+        time.sleep(0.05)
 
 
 def test_a_fork_makes_its_own(settings, topic):
