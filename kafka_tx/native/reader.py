@@ -15,7 +15,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.model import OffsetRange
 from kafka_tx.native import small_ranges
 from kafka_tx.native.failures import translated
-from kafka_tx.native.idle_clients import idle
+from kafka_tx.native.idle_clients import SharedClient, idle
 from kafka_tx.native.library import load, refusal
 
 if TYPE_CHECKING:
@@ -104,19 +104,20 @@ class NativeRangeReader:
         """
         if not len(wanted):
             return
-        extension, is_small = self._extension(), small_ranges.is_small(wanted)
+        extension = self._extension()
+        is_small = small_ranges.is_small(wanted, self._settings)
         settings = self._client_settings(small_ranges.SETTINGS if is_small else {})
         try:
-            client, left = idle.take(settings), wanted
-            if client is not None:
-                left = yield from self._read_as_far_as_believed(client, wanted)
-            if len(left):
-                client = extension.Client(settings=settings)
-                yield from self._read_with(client, left)
+            shared, left = idle.take(settings), wanted
+            if shared is not None:
+                left = yield from self._read_as_far_as_believed(shared.client, wanted)
+            if shared is None or len(left):
+                shared = SharedClient(extension.Client(settings=settings))
+                yield from self._read_with(shared.client, left)
         except extension.ReadError as error:
             raise translated(error, wanted, self._settings, self._timeout_ms) from None
-        if is_small and client is not None:
-            idle.keep(settings, client)
+        if is_small:
+            idle.keep(settings, shared)
 
     def _extension(self) -> ModuleType:
         extension, _ = load()

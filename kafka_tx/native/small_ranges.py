@@ -1,11 +1,13 @@
 """Which ranges one fetch brings whole: their clients can be used again.
 
-A client that is to be used again must not fetch beyond its range: a fetch that waits
-at the end of the log would hold up the next range. For ranges of several fetches that
-would cost more than a client.
+A client that is to be used again should not fetch beyond its range: a fetch that waits
+at the end of the log holds up the next range. For ranges of several fetches such stop
+and go would cost more than a client.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -15,20 +17,29 @@ _FETCH_BYTES = 512 << 10
 _UNKNOWN_RECORD_BYTES = 500
 _TOPICS_AT_MOST = 1_000
 
+_WAIT_AT_MOST_MS = 100
+
 SETTINGS = {
     "fetch.message.max.bytes": str(_FETCH_BYTES),
-    "queued.min.messages": "3",  # librdkafka counts up to two marks of its own
+    # Nothing is fetched while so many are queued. librdkafka counts what it queues
+    # beside the records: the mark of a new start, and the end of the log.
+    "queued.min.messages": "3",
 }
 
 _record_bytes: dict[str, float] = {}
 """By topic: the average of the last batches in this process, newer ones weigh more."""
 
 
-def is_small(wanted: OffsetRange) -> bool:
-    """Whether one fetch will probably bring it, as far as its topic is known."""
+def is_small(wanted: OffsetRange, settings: Mapping[str, str]) -> bool:
+    """Whether one fetch will probably bring it, as far as its topic is known.
+
+    Never where a fetch may wait for long: after the last record or two of a log one is
+    on its way in spite of ``SETTINGS``.
+    """
     topic = wanted.topic_partition.topic
     record_bytes = _record_bytes.get(topic, _UNKNOWN_RECORD_BYTES)
-    return len(wanted) * record_bytes <= _FETCH_BYTES
+    waits_ms = int(settings.get("fetch.wait.max.ms", 500))
+    return len(wanted) * record_bytes <= _FETCH_BYTES and waits_ms <= _WAIT_AT_MOST_MS
 
 
 def learn(topic: str, batch: pa.RecordBatch) -> None:

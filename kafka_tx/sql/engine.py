@@ -222,7 +222,7 @@ def _keep_a_log(connection: Any) -> None:  # noqa: ANN401 - DB-API
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
-            is_locked = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+            is_locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
             if not is_locked or time.monotonic() > gives_up_at:
                 raise
             time.sleep(0.01)

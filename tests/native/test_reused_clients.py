@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -166,8 +168,32 @@ def test_a_fork_makes_its_own(settings, topic):
     values_of(native(settings), range_of(name, 0, 1))
     child = os.fork()
     if not child:
-        is_right = values_of(native(settings), range_of(name, 1, 2)) == [b"b"]
-        os._exit(0 if is_right else 1)
+        is_right = False
+        try:
+            is_right = values_of(native(settings), range_of(name, 1, 2)) == [b"b"]
+        finally:
+            os._exit(0 if is_right else 1)
 
     assert os.waitpid(child, 0)[1] == 0
     assert values_of(native(settings), range_of(name, 1, 2)) == [b"b"]
+
+
+FORKS = """
+import os, sys
+from kafka_tx.kafka.settings import client_settings
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.native import NativeRangeReader
+settings = client_settings({"bootstrap.servers": sys.argv[1]}, purpose="consumer")
+wanted = OffsetRange(TopicPartition(sys.argv[2], 0), 0, 1)
+assert sum(b.num_rows for b in NativeRangeReader(settings).read(wanted)) == 1
+if child := os.fork():
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_fork_that_ends_as_processes_do_does_not_wait_for_the_parents_threads(
+    cluster, topic
+):
+    forks = [sys.executable, "-c", FORKS, cluster.bootstrap_servers, topic(b"a")]
+
+    assert subprocess.run(forks, timeout=30).returncode == 0

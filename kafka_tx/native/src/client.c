@@ -1,6 +1,7 @@
 #include "client.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 static rdk_conf *make_conf(client *c, const char *const *settings,
                            range_failure *failure) {
@@ -43,6 +44,7 @@ client *client_open(const rdk_api *rdk, const char *const *settings,
         return NULL;
     }
     c->rdk = rdk;
+    c->made_by = getpid();
     c->watch.fetched_to = UNKNOWN_OFFSET;
     if (start(c, settings, failure)) {
         client_close(c);
@@ -64,6 +66,7 @@ void client_listen(client *c) {
 }
 
 void client_close(client *c) {
+    if (c->made_by != getpid()) return;
     if (c->logs) c->rdk->queue_destroy(c->logs);
     if (c->handle) c->rdk->destroy_flags(c->handle, RDK_DESTROY_NO_CONSUMER_CLOSE);
     free(c);

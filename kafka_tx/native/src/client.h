@@ -5,6 +5,8 @@
 #ifndef KAFKA_TX_CLIENT_H
 #define KAFKA_TX_CLIENT_H
 
+#include <sys/types.h>
+
 #include "failure.h"
 #include "rdkafka_api.h"
 #include "watch.h"
@@ -13,7 +15,8 @@ typedef struct {
     const rdk_api *rdk;
     rdk_client *handle;
     rdk_queue *logs;
-    int ranges; /* how many it was used for */
+    pid_t made_by; /* a fork has none of its threads */
+    int ranges;    /* how many it was used for */
     watch watch;
 } client;
 
@@ -25,7 +28,8 @@ client *client_open(const rdk_api *, const char *const *settings,
 /* Let librdkafka report to the watch what happened meanwhile. */
 void client_listen(client *);
 
-/* Blocks until librdkafka's threads are gone: a few milliseconds. */
+/* Blocks until librdkafka's threads are gone: a few milliseconds. Does nothing in
+ * another process than the one that opened it. */
 void client_close(client *);
 
 #endif

@@ -4,10 +4,14 @@
 
 #include "module.h"
 
-/* A new array of the strings' UTF-8, NULL at the end; the tuple keeps them alive. */
-static const char **borrow_strings(PyObject *tuple) {
+/* A new array of the pairs' UTF-8, NULL at the end; the tuple keeps them alive. */
+static const char **borrow_pairs(PyObject *tuple) {
     Py_ssize_t count = PyTuple_Size(tuple);
     if (count < 0) return NULL;
+    if (count % 2) {
+        PyErr_SetString(PyExc_ValueError, "a setting has no value");
+        return NULL;
+    }
     const char **strings = calloc((size_t)count + 1, sizeof *strings);
     if (!strings) return (const char **)PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -31,7 +35,7 @@ static PyObject *Client_new(PyTypeObject *type, PyObject *args, PyObject *keywor
         return NULL;
     const rdk_api *librdkafka = bound_librdkafka();
     if (!librdkafka) return NULL;
-    const char **strings = borrow_strings(settings);
+    const char **strings = borrow_pairs(settings);
     if (!strings) return NULL;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     ClientObject *self = (ClientObject *)allocate(type, 0);

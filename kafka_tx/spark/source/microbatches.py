@@ -47,6 +47,11 @@ class Look:
     bounds: Mapping[TopicPartition, LogBounds]
     at_ms: int
 
+    def reaches(self, target: Positions) -> bool:
+        """Whether every partition answered, and holds all up to there."""
+        bounds = self.bounds
+        return all(p in bounds and bounds[p].end >= end for p, end in target.items())
+
     def contradicts(self, start: Positions) -> str:
         """What speaks against it, being known already; empty where nothing does."""
         missing = [str(p) for p in start if not self.found.exists(p)]
@@ -235,12 +240,17 @@ class MicroBatches:
         return False
 
     def _recent_look(self, start: Positions) -> Look | None:
-        """The last look, where the end is frozen and a newer one would tell nothing."""
-        look = self._look
-        if self._target is None or look is None or look.contradicts(start):
+        """The last look, where the end is frozen and a newer one would tell nothing.
+
+        Not for durable transactions: what retention has taken since would be stored as
+        part of a batch, which then could not be replayed.
+        """
+        look, target = self._look, self._target
+        if target is None or look is None or self._config.transactions is not None:
             return None
         age_ms = self._clock.monotonic_ms() - look.at_ms
-        return look if age_ms < _LOOK_AGAIN_MS else None
+        is_enough = look.reaches(target) and not look.contradicts(start)
+        return look if is_enough and age_ms < _LOOK_AGAIN_MS else None
 
     def _steady_look(self, start: Positions) -> Look:
         """Look again while the answer would mean loss: it may be an older answer."""
