@@ -34,12 +34,13 @@ def is_small(wanted: OffsetRange, settings: Mapping[str, str]) -> bool:
     """Whether one fetch will probably bring it, as far as its topic is known.
 
     Never where a fetch may wait for long: after the last record or two of a log one is
-    on its way in spite of ``SETTINGS``.
+    on its way in spite of ``SETTINGS``. What is no number is for librdkafka to refuse.
     """
     topic = wanted.topic_partition.topic
     record_bytes = _record_bytes.get(topic, _UNKNOWN_RECORD_BYTES)
-    waits_ms = int(settings.get("fetch.wait.max.ms", 500))
-    return len(wanted) * record_bytes <= _FETCH_BYTES and waits_ms <= _WAIT_AT_MOST_MS
+    waits_ms = str(settings.get("fetch.wait.max.ms", "500"))
+    is_quick = waits_ms.isdecimal() and int(waits_ms) <= _WAIT_AT_MOST_MS
+    return is_quick and len(wanted) * record_bytes <= _FETCH_BYTES
 
 
 def learn(topic: str, batch: pa.RecordBatch) -> None:

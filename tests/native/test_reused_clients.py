@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafka_tx.errors import OffsetOutOfRangeError
+from kafka_tx.errors import ConfigError, OffsetOutOfRangeError
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader
 from kafka_tx.native import reader as reader_module
@@ -79,6 +79,26 @@ def test_how_large_records_were_decides_what_is_small(made, settings, topic):
     for _ in range(3):
         assert len(values_of(native(settings), range_of(large, 0, 60))) == 60
     assert len(made) == 4, "known to be large after the first"
+
+
+@pytest.mark.parametrize("waits_ms", ["500", 500])
+def test_a_client_that_may_wait_for_long_at_the_end_is_not_shared(
+    made, settings, topic, waits_ms
+):
+    name = topic(b"a", b"b")
+
+    for start in (0, 1):
+        given = settings | {"fetch.wait.max.ms": waits_ms}
+        assert len(values_of(native(given), range_of(name, start, start + 1))) == 1
+
+    assert len(made) == 2
+
+
+def test_a_wait_that_is_no_number_is_refused_as_other_settings_are(settings, topic):
+    given = settings | {"fetch.wait.max.ms": "often"}
+
+    with pytest.raises(ConfigError, match=r"fetch\.wait\.max\.ms"):
+        values_of(native(given), range_of(topic(b"a"), 0, 1))
 
 
 def test_other_settings_get_another_client(made, cluster, settings, topic):
