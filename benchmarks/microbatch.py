@@ -21,13 +21,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.report import Case, print_report
-from benchmarks.servers import PARTITIONS, broker, fill, session
+from benchmarks.servers import PARTITIONS, broker, fill, session, write
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.waiting import wait_until
 
 SOURCES = ("kafka_tx", "kafka")
 SMALL, LARGE = 1_000, 100_000
-NO_WAIT = "kafka.fetch.max.wait.ms"
+RECORD_BYTES = 100
+WAIT = "kafka.fetch.max.wait.ms"
 TRIGGERS = 12
 WARM_UP = 4
 
@@ -94,20 +95,13 @@ def live(
         query = start(spark, source, options, checkpoint, processingTime="0 seconds")
         try:
             for number in range(1, TRIGGERS + 1):
-                send(producer, topic, size)
+                write(producer, topic, size, RECORD_BYTES)
                 wait_until(
                     f"batch {number}", lambda n=number: len(batches_of(query)) == n
                 )
             return times(batches_of(query), size)
         finally:
             query.stop()
-
-
-def send(producer: Producer, topic: str, records: int) -> None:
-    for n in range(records):
-        key = b"key-%d" % (n % 1000)
-        producer.produce(topic, bytes(100), key, partition=n % PARTITIONS)
-    producer.flush()
 
 
 def measure(name: str, run: Run, runs: int) -> Case:
@@ -127,12 +121,10 @@ def main(arguments: list[str]) -> None:
     with broker() as cluster, session() as spark:
         cases: dict[str, Run] = {}
         for size in (SMALL, LARGE):
-            fill(cluster, f"full-{size}", size * TRIGGERS, 100)
+            fill(cluster, f"full-{size}", size * TRIGGERS, RECORD_BYTES)
             cases[f"{size}"] = partial(catch_up, spark, cluster, f"full-{size}", size)
         cases[f"{SMALL} live"] = partial(live, spark, cluster, {}, SMALL)
-        quick = {NO_WAIT: "10"}
-        cases[f"{SMALL} live, {NO_WAIT}=10"] = partial(
-            live, spark, cluster, quick, SMALL
-        )
+        quick = {WAIT: "10"}
+        cases[f"{SMALL} live, {WAIT}=10"] = partial(live, spark, cluster, quick, SMALL)
         measured = [measure(name, run, given.runs) for name, run in cases.items()]
     print_report("microbatch", "Spark's connector", measured, as_json=given.json)

@@ -45,7 +45,7 @@ def fill(
     keys: int = 1000,
     headers: bool = False,
 ) -> None:
-    """Write ``records`` of ``size`` value bytes evenly into four partitions."""
+    """Make a topic of four partitions, and ``write`` into it as large batches."""
     cluster.create_topic(topic, PARTITIONS)
     producer = Producer(
         {
@@ -56,6 +56,19 @@ def fill(
             "queue.buffering.max.messages": 500_000,
         }
     )
+    write(producer, topic, records, size, keys=keys, headers=headers)
+
+
+def write(
+    producer: Producer,
+    topic: str,
+    records: int,
+    size: int,
+    *,
+    keys: int = 1000,
+    headers: bool = False,
+) -> None:
+    """Write ``records`` of ``size`` value bytes evenly; returns when all are there."""
     value = bytes(n % 251 for n in range(size))
     more = {"headers": [("trace", b"0123456789abcdef"), ("kind", b"order")]}
     for n in range(records):

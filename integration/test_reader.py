@@ -10,12 +10,12 @@ import pytest
 from integration.cluster.records import Produce, Record
 from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
+from integration.log_ends import log_ends
 from kafka_tx.errors import OffsetOutOfRangeError, UnknownTopicError
 from kafka_tx.kafka import range_fetch
-from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.kafka.settings import client_settings
-from kafka_tx.model import LogBounds, OffsetRange, TopicPartition
+from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader
 from kafka_tx.native import reader as native_reader
 
@@ -53,14 +53,7 @@ def end_of(kafka):
     """The end of partition 0 as the planning side sees it."""
 
     def end(topic, isolation=UNCOMMITTED):
-        view = KafkaClusterView(settings(kafka, "admin", isolation))
-        partition = TopicPartition(topic, 0)
-        try:
-            found = view.bounds([partition])[partition]
-            assert isinstance(found, LogBounds)
-            return found.end
-        finally:
-            view.close()
+        return log_ends(kafka.bootstrap_servers, topic, isolation=isolation)[0]
 
     return end
 

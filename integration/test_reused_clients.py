@@ -8,10 +8,10 @@ import pytest
 from integration.cluster.records import Produce
 from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
+from integration.log_ends import log_ends
 from kafka_tx.errors import KafkaError
-from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.settings import client_settings
-from kafka_tx.model import LogBounds, OffsetRange, TopicPartition
+from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader
 from kafka_tx.native.idle_clients import idle
 from tests.native.asking import count_clients
@@ -44,18 +44,6 @@ def rows(cluster, topic, start, end, partition=0, isolation="read_uncommitted"):
 
 def values(*wanted, **more):
     return [value for _, value in rows(*wanted, **more)]
-
-
-def log_end(cluster, topic):
-    options = {"bootstrap.servers": cluster.bootstrap_servers}
-    view = KafkaClusterView(client_settings(options, purpose="admin"))
-    partition = TopicPartition(topic, 0)
-    try:
-        found = view.bounds([partition])[partition]
-        assert isinstance(found, LogBounds)
-        return found.end
-    finally:
-        view.close()
 
 
 def quickly(what):
@@ -146,7 +134,7 @@ def test_any_order_of_ranges_gives_what_a_single_read_gives(
         kind = chance.choice([produce, produce.committed, produce.aborted])
         kind(name, [f"{number}-{n}" for n in range(chance.randrange(1, 12))])
     produce(name, ["last"])
-    end = log_end(kafka, name)
+    end = log_ends(kafka.bootstrap_servers, name)[0]
     whole = rows(kafka, name, 0, end, isolation=isolation)
     made.clear()
 

@@ -19,6 +19,7 @@ import pytest
 import kafka_tx
 from integration.cluster.records import Produce
 from integration.cluster.waiting import wait_until
+from integration.log_ends import log_ends
 from integration.spout_job import Try, Work, done, failures, topology, tries
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
@@ -98,16 +99,6 @@ def committed(store: str, consumer: str, servers: str, topic: str, partitions: i
         offsets.close()
 
 
-def ends(servers: str, topic: str, partitions: int):
-    view = assembly.cluster_view(source(servers, topic))
-    try:
-        wanted = [TopicPartition(topic, n) for n in range(partitions)]
-        bounds = view.bounds(wanted)
-        return {p.partition: b.end for p, b in bounds.items()}  # type: ignore[union-attr]
-    finally:
-        view.close()
-
-
 def stores(kind: str, request: pytest.FixtureRequest, work: Path) -> dict[str, str]:
     """Offsets of a cluster in ZooKeeper mode are kept there, and looked for there."""
     if kind == "kafka_pair":
@@ -144,7 +135,7 @@ def test_whatever_is_killed_every_record_is_completed_and_all_is_committed(
     failed = failures(tmp_path)
     assert len(failed) > RECORDS * FAILING / 3
     stored = committed(kept["store"], "spout-job", servers, topic, PARTITIONS)
-    assert stored == ends(servers, topic, PARTITIONS)
+    assert stored == log_ends(servers, topic, PARTITIONS)
     again = len([t for t in tries(tmp_path) if t.word == "done"]) - RECORDS
     print(f"{RECORDS} records, {sum(failed.values())} failures, {again} done again")
 
@@ -228,7 +219,7 @@ def test_a_record_out_of_tries_becomes_a_dead_letter(
 
 def letters(servers: str, topic: str):
     config = replace(source(servers, topic), include_headers=True)
-    end = ends(servers, topic, 1)[0]
+    end = log_ends(servers, topic)[0]
     wanted = OffsetRange(TopicPartition(topic, 0), 0, end)
     rows = []
     for batch in assembly.range_reader(config).read(wanted):

@@ -10,8 +10,9 @@ from kazoo.client import KazooClient
 import kafka_tx
 from integration.cluster.records import Produce
 from integration.cluster.waiting import wait_until
+from integration.log_ends import log_ends
 from integration.spout_job import Work, done, topology
-from integration.test_spout import committed, ends
+from integration.test_spout import committed
 from kafka_tx import assembly
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import LogBounds, TopicPartition
@@ -80,7 +81,7 @@ class Case:
         return committed(*given, self.topic, self.partitions)
 
     def ends(self):
-        return ends(self.kafka.bootstrap_servers, self.topic, self.partitions)
+        return log_ends(self.kafka.bootstrap_servers, self.topic, self.partitions)
 
     def lose_sessions(self):
         """End the sessions of store and coordinator, as if they had timed out."""

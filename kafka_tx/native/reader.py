@@ -110,10 +110,12 @@ class NativeRangeReader:
         try:
             shared, left = idle.take(settings), wanted
             if shared is not None:
-                left = yield from self._read_as_far_as_believed(shared.client, wanted)
+                left = yield from self._read_as_far_as_believed(
+                    extension, shared.client, wanted
+                )
             if shared is None or len(left):
                 shared = SharedClient(extension.Client(settings=settings))
-                yield from self._read_with(shared.client, left)
+                yield from self._read_with(extension, shared.client, left)
         except extension.ReadError as error:
             raise translated(error, wanted, self._settings, self._timeout_ms) from None
         if is_small:
@@ -134,24 +136,24 @@ class NativeRangeReader:
         return tuple(chain.from_iterable(({**defaults} | given | _FIXED).items()))
 
     def _read_as_far_as_believed(
-        self, client: _reader.Client, wanted: OffsetRange
+        self, extension: ModuleType, client: _reader.Client, wanted: OffsetRange
     ) -> Generator[pa.RecordBatch, None, OffsetRange]:
         """Read with a client that was used before; return what a new one must read."""
         position = wanted.end
         try:
-            yield from self._read_with(client, wanted)
-        except self._extension().ReadError as error:
+            yield from self._read_with(extension, client, wanted)
+        except extension.ReadError as error:
             kind, _, _, position, *_ = error.args
             if kind != "stale":
                 raise
         return OffsetRange(wanted.topic_partition, position, wanted.end)
 
     def _read_with(
-        self, client: _reader.Client, wanted: OffsetRange
+        self, extension: ModuleType, client: _reader.Client, wanted: OffsetRange
     ) -> Iterator[pa.RecordBatch]:
         schema = _WITH_HEADERS if self._include_headers else _PLAIN
         topic, partition = wanted.topic_partition
-        batches = self._extension().Range(
+        batches = extension.Range(
             client=client,
             topic=topic,
             partition=partition,

@@ -49,11 +49,13 @@ def settings(cluster: MockCluster) -> ClientSettings:
 @pytest.fixture(params=["python", "native", "native, client used before"])
 def reader(request: pytest.FixtureRequest, settings: ClientSettings) -> MakeReader:
     """Make a reader of the mock cluster, in turn of each kind."""
-    kind = KafkaRangeReader if request.param == "python" else NativeRangeReader
+    kind: MakeReader = (
+        KafkaRangeReader if request.param == "python" else NativeRangeReader
+    )
     idle.close_all()
 
     def make(given: ClientSettings = settings, **more: object) -> RangeReader:
-        made = kind(given, **{"timeout_ms": 5_000, **more})  # type: ignore[arg-type]
+        made = kind(given, **{"timeout_ms": 5_000, **more})
         if request.param.endswith("before") and given is settings:
             use(kind(given, timeout_ms=5_000))
         return made

@@ -10,7 +10,6 @@ def play_round(
     number: int,
     machine: type[RuleBasedStateMachine],
     *,
-    examples: int = 40,
     steps: int,
     phases: tuple[Phase, ...] = tuple(Phase),
 ) -> None:
@@ -24,7 +23,7 @@ def play_round(
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
+            max_examples=40,
             stateful_step_count=steps,
             phases=phases,
             deadline=None,

@@ -4,7 +4,6 @@ import tempfile
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -12,12 +11,12 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from kafka_tx.errors import FencedError, OutOfOrderError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
+from tests.properties.rounds import play_round
 
 KEYS = st.sampled_from("abcdef")
 ROWS = st.lists(st.tuples(KEYS, st.integers(-5, 5) | st.none()), max_size=6)
@@ -185,14 +184,4 @@ class OpaqueMaps(Maps):
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("machine", [TransactionalMaps, OpaqueMaps])
 def test_a_map_is_the_dict_whatever_is_replayed_refused_or_lost(machine):
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=40,
-            stateful_step_count=20,
-            deadline=None,
-            database=None,
-            print_blob=True,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    play_round(0, machine, steps=20)

@@ -16,7 +16,7 @@ typedef struct {
     rdk_client *handle;
     rdk_queue *logs;
     pid_t made_by; /* a fork has none of its threads */
-    int ranges;    /* how many it was used for */
+    int is_used;   /* a range was opened with it */
     watch watch;
 } client;
 

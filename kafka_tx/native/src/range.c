@@ -38,7 +38,8 @@ range *range_open(client *c, const range_request *request, range_failure *failur
     }
     r->client = c;
     r->rdk = c->rdk;
-    r->is_reused = c->ranges++ > 0;
+    r->is_reused = c->is_used;
+    c->is_used = 1;
     if (r->is_reused) forget(c);
     r->partition = request->partition;
     r->position = request->start;

@@ -11,8 +11,9 @@ struct range {
     const rdk_api *rdk;
     client *client;
     /* The client read another before. Its positions and statistics may still be of that
-     * one, so only records are believed, from `start` on without a hole. Whatever else
-     * happens is FAILURE_STALE: let a new client find out what it means. */
+     * one, so only records are believed, from the range's start on without a hole.
+     * Whatever else happens is FAILURE_STALE: let a new client find out what it means.
+     */
     int is_reused;
     rdk_topic *topic;
     rdk_queue *queue; /* of records and events of the partition */
