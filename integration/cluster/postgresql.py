@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
+from pathlib import Path
 
 import psycopg
 
 from integration.cluster.child import Child, WorkDirectory
 from integration.cluster.debian import postgresql_directory
+from integration.cluster.proxy import Proxy
 from integration.cluster.waiting import HOST, NotReadyError, free_port, wait_until
 
 OWNER = "postgres"
@@ -39,9 +42,15 @@ class PostgresServer:
         self._user = OWNER if os.geteuid() == 0 else None
         self._child: Child | None = None
 
-    def url(self, database: str = "postgres") -> str:
-        """The address of a database, as SQLAlchemy takes it."""
-        return f"postgresql+psycopg://{OWNER}@{HOST}:{self._port}/{database}"
+    @property
+    def port(self) -> int:
+        """The same for ever."""
+        return self._port
+
+    def url(self, database: str = "postgres", proxy: Proxy | None = None) -> str:
+        """The address of a database for SQLAlchemy, through a proxy if given."""
+        port = self._port if proxy is None else proxy.port
+        return f"postgresql+psycopg://{OWNER}@{HOST}:{port}/{database}"
 
     def start(self) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -68,6 +77,24 @@ class PostgresServer:
         if self._child is not None:
             self._child.interrupt()
             self._child = None
+
+    def pause(self) -> None:
+        """Freeze all its processes: connections stay open and silent."""
+        for group in self._groups():
+            os.killpg(group, signal.SIGSTOP)
+
+    def unpause(self) -> None:
+        """Go on; harmless when it is not paused."""
+        for group in self._groups():
+            os.killpg(group, signal.SIGCONT)
+
+    def _groups(self) -> list[int]:
+        """Of the server and of its backends, which have their own."""
+        if self._child is None:
+            return []
+        children = Path(f"/proc/{self._child.pid}/task/{self._child.pid}/children")
+        backends = [int(pid) for pid in children.read_text().split()]
+        return [self._child.pid, *backends]
 
     def execute(self, statement: str) -> bool:
         """Run one statement as superuser, outside any transaction."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 SESSION_MS = 3000
 """A broker that is silent for so long loses its leaderships."""
@@ -10,6 +10,9 @@ SESSION_MS = 3000
 PROTOCOL = "security.protocol"
 LOGIN = "LOGIN"
 """Name of the listener whose clients must log in."""
+
+PROXIED = "PROXIED"
+"""Name of the listener whose clients come through a proxy."""
 
 CLUSTER_ID = "a2Fma2FfdHgtaW50ZWdyYQ"
 
@@ -94,6 +97,14 @@ def login_listener(login: Mapping[str, str], protocols: str) -> dict[str, str]:
     return {
         "listener.security.protocol.map": f"{protocols},{LOGIN}:{login[PROTOCOL]}",
         **{f"listener.name.{LOGIN.lower()}.{n}": value for n, value in own.items()},
+    }
+
+
+def proxied(others: Iterable[str], address: str) -> dict[str, str]:
+    """Settings of the listener ``PROXIED`` beside others: clients see ``address``."""
+    return {
+        "listener.security.protocol.map": f"{PROTOCOLS},{PROXIED}:PLAINTEXT",
+        "advertised.listeners": ",".join([*others, f"{PROXIED}://{address}"]),
     }
 
 

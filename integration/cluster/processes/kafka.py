@@ -9,6 +9,7 @@ from integration.cluster import settings, versions
 from integration.cluster.child import WorkDirectory
 from integration.cluster.nodes import KafkaOfNodes
 from integration.cluster.processes.java_server import JavaServer
+from integration.cluster.proxy import Proxy
 from integration.cluster.waiting import HOST, free_port
 
 SERVER = "kafka.Kafka"
@@ -17,9 +18,16 @@ FILE = "server.properties"
 
 
 def kraft_cluster(
-    brokers: int, more: Mapping[str, str], login: Mapping[str, str]
+    brokers: int,
+    more: Mapping[str, str],
+    login: Mapping[str, str],
+    proxies: Mapping[int, Proxy] | None = None,
 ) -> KafkaOfNodes:
-    """Prepare a KRaft cluster; ``more`` settings go over the usual ones."""
+    """Prepare a KRaft cluster; ``more`` settings go over the usual ones.
+
+    With ``proxies``, by broker, each has one more listener that is only known by the
+    proxy's address; brokers talk to each other without them.
+    """
     work = WorkDirectory("kafka")
     numbers = settings.nodes_of_quorum(brokers)
     voters = {number: f"{HOST}:{free_port()}" for number in numbers}
@@ -27,6 +35,7 @@ def kraft_cluster(
     login_ports = {number: free_port() for number in ports if login}
     if login:
         more = {**settings.login_listener(login, settings.PROTOCOLS), **more}
+    proxies = proxies or {}
     nodes = {}
     for number in numbers:
         listeners = [f"CONTROLLER://{voters[number]}"]
@@ -34,6 +43,11 @@ def kraft_cluster(
             listeners.append(f"PLAINTEXT://{HOST}:{ports[number]}")
         if number in login_ports:
             listeners.append(f"{settings.LOGIN}://{HOST}:{login_ports[number]}")
+        advertised: dict[str, str] = {}
+        if number in proxies:
+            proxy = proxies[number]
+            advertised = settings.proxied(listeners[1:], proxy.address)
+            listeners.append(f"{settings.PROXIED}://{HOST}:{proxy.target}")
         place = work.path / f"node{number}"
         nodes[number] = JavaServer(
             place,
@@ -44,7 +58,8 @@ def kraft_cluster(
         usual = settings.kraft(
             number, brokers=brokers, voters=voters, directory=str(place / "data")
         )
-        _write(place, {**usual, "listeners": ",".join(listeners), **more})
+        ours = {"listeners": ",".join(listeners), **advertised}
+        _write(place, {**usual, **ours, **more})
     return KafkaOfNodes(nodes, ports, work.delete, login_ports)
 
 
