@@ -1,0 +1,178 @@
+"""How a position stands to the log it belongs to: the one rule of all doors.
+
+What was committed is never read again in silence. A log that ends below a position has
+lost its end (an unclean election, a truncation), or the answer is an older one: look
+again until it is settled, then fail, or go on at the new end; what is below was
+processed already. Only another topic id means another log, which is read from its
+start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from kafka_tx.model import LogBounds, TopicPartition, Unavailable
+from kafka_tx.offsets.discovery import is_another
+
+
+class Finding(StrEnum):
+    """What a look at a partition means for the position in it."""
+
+    WITHIN = "within"
+    """The log holds it: go on."""
+
+    UNANSWERED = "unanswered"
+    """Nobody told the bounds: the position stays, nothing is lost by it."""
+
+    TRIMMED = "trimmed"
+    """The log start passed it: retention, or records were deleted."""
+
+    CUT = "cut"
+    """The log ends below it, and the topic is the same or its id is not known."""
+
+    ANEW = "anew"
+    """The topic was deleted and created again: the position is of a log that is gone.
+
+    Whatever the new log holds: fewer records than were read, as many, or more.
+    """
+
+    DELETED = "deleted"
+    """The partition does not exist, or cannot be seen."""
+
+
+BELIEVED_AFTER_MS: Final[Mapping[Finding, int]] = {
+    Finding.CUT: 10_000,
+    Finding.ANEW: 1_000,
+    Finding.DELETED: 1_000,
+}
+"""How long a finding must stand before it counts; others count at once.
+
+A leader that does not know yet that it was replaced tells an end that is too low for as
+long as its session lasts; metadata of a broker is old for a moment.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A position, and what the last look means for it.
+
+    Attributes:
+        finding: What the look means.
+        position: The next offset, as it was known before.
+        bounds: What the log holds; None where nobody told.
+    """
+
+    finding: Finding
+    position: int
+    bounds: LogBounds | None = None
+
+    @property
+    def means_loss(self) -> bool:
+        """Whether a policy must decide: to fail, or to go on at ``next_offset``."""
+        return self.finding not in {Finding.WITHIN, Finding.UNANSWERED}
+
+    @property
+    def next_offset(self) -> int:
+        """Where reading goes on, unless the policy is to fail."""
+        if self.finding is Finding.ANEW:
+            return 0 if self.bounds is None else self.bounds.log_start
+        if self.finding is Finding.TRIMMED and self.bounds is not None:
+            return self.bounds.log_start
+        if self.finding is Finding.CUT and self.bounds is not None:
+            return self.bounds.end
+        return self.position
+
+    @property
+    def lost(self) -> int:
+        """How many offsets that were not read yet are gone (``TRIMMED``)."""
+        return (
+            self.next_offset - self.position if self.finding is Finding.TRIMMED else 0
+        )
+
+    @property
+    def cut(self) -> int:
+        """How many offsets that were read already the log does not hold any more.
+
+        New records will get these numbers again, and are read.
+        """
+        return self.position - self.next_offset if self.finding is Finding.CUT else 0
+
+
+def stand(
+    position: int,
+    bounds: LogBounds | Unavailable | None,
+    *,
+    former_id: str | None = None,
+    topic_id: str | None = None,
+    exists: bool = True,
+) -> Standing:
+    """Judge a position by one look at its partition.
+
+    Args:
+        position: The next offset.
+        bounds: What the brokers answered; None, as ``Unavailable``: nothing.
+        former_id: The topic's id when the position was learnt; None: not known.
+        topic_id: Its id now; None: not told.
+        exists: Whether the brokers name the partition.
+    """
+    known = bounds if isinstance(bounds, LogBounds) else None
+    if not exists:
+        finding = Finding.DELETED
+    elif is_another(former_id, topic_id):
+        finding = Finding.ANEW
+    elif known is None:
+        finding = Finding.UNANSWERED
+    elif known.end < position:
+        finding = Finding.CUT
+    elif known.log_start > position:
+        finding = Finding.TRIMMED
+    else:
+        finding = Finding.WITHIN
+    return Standing(finding, position, known)
+
+
+class Settling:
+    """Which findings are believed: one that may be an old answer must stand a while.
+
+    Args:
+        believed_after_ms: How long, by finding.
+    """
+
+    def __init__(
+        self, believed_after_ms: Mapping[Finding, int] = BELIEVED_AFTER_MS
+    ) -> None:
+        self._after_ms = believed_after_ms
+        self._since: dict[TopicPartition, tuple[Finding, int]] = {}
+
+    def believes(
+        self, partition: TopicPartition, standing: Standing, now_ms: int
+    ) -> bool:
+        """Whether the finding counts now; if not, look again later.
+
+        A partition that does not answer proves nothing either way: it neither counts
+        as settled nor starts the wait anew.
+
+        Args:
+            partition: Looked at.
+            standing: What the look means.
+            now_ms: Of a clock that does not go backwards, when it answered.
+        """
+        finding = standing.finding
+        if finding is Finding.UNANSWERED:
+            return True
+        after_ms = self._after_ms.get(finding, 0)
+        if not after_ms:
+            self._since.pop(partition, None)
+            return True
+        former, since_ms = self._since.get(partition, (finding, now_ms))
+        if former is not finding:
+            since_ms = now_ms
+        self._since[partition] = finding, since_ms
+        return now_ms - since_ms >= after_ms
+
+    def forget(self, partition: TopicPartition) -> None:
+        """The finding was acted upon: the next one is a new story."""
+        self._since.pop(partition, None)
