@@ -9,68 +9,123 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafka_tx import assembly
 from kafka_tx.config import FromCommitted, SourceConfig
-from kafka_tx.model import Earliest, OffsetRange, TopicPartition
+from kafka_tx.model import (
+    Assigned,
+    AtOffset,
+    Earliest,
+    Latest,
+    OffsetRange,
+    TopicPartition,
+)
 from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.split import task_ranges
 from kafka_tx.protocols import ClusterView
 from kafka_tx.spark.source.losses import Losses
+from kafka_tx.spark.source.open_ranges import (
+    OpenRange,
+    Positions,
+    bound,
+    came_since,
+    open_ranges,
+    ranges_of,
+)
 from kafka_tx.spark.source.positions import (
     assigned_partitions,
     check_given,
     committed_or,
-    ranges_between,
-    resolve,
+    positions_of,
 )
-from kafka_tx.spark.source.ranges import RangePartition, read_range
+from kafka_tx.spark.source.ranges import read_range
+
+
+class OpenPartition(InputPartition):
+    """What one task of a batch reads.
+
+    Attributes:
+        task: The range; None: none was known when the batch was planned.
+        planned: Every partition of the plan, given to one task: it reads those that
+            have come since, too.
+    """
+
+    def __init__(
+        self, task: OpenRange | None, planned: frozenset[TopicPartition] | None
+    ) -> None:
+        super().__init__(str(task))
+        self.task = task
+        self.planned = planned
 
 
 class KafkaTxBatchReader(DataSourceReader):
-    """Reads fixed ranges once. Planned on the driver's machine, read on executors."""
+    """Reads once what lies between two ends.
+
+    Planned on the driver's machine, once for each ``load()``; read on executors, by
+    every job on it.
+    """
 
     def __init__(self, config: SourceConfig) -> None:
         self._config = config
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Resolve the ranges and cut them into tasks."""
+        """Find the partitions and cut them into tasks."""
         view = assembly.cluster_view(self._config)
         try:
-            ranges = plan_ranges(self._config, view)
+            return plan(self._config, view)
         finally:
             view.close()
-        limits = self._config.limits
-        pieces = task_ranges(
-            ranges,
-            min_partitions=limits.min_partitions,
-            max_records=limits.max_records_per_partition,
-        )
-        return [RangePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one range (executor)."""
-        if isinstance(partition, RangePartition):
-            yield from read_range(self._config, partition.wanted)
+        """Read what a task's range means now (executor)."""
+        if isinstance(partition, OpenPartition):
+            for wanted in self._bound(partition):
+                yield from read_range(self._config, wanted)
+
+    def _bound(self, partition: OpenPartition) -> list[OffsetRange]:
+        task, planned = partition.task, partition.planned
+        if task is not None and task.is_fixed and planned is None:
+            return [task.given()]
+        view = assembly.cluster_view(self._config)
+        try:
+            ranges = [] if task is None else [bound(self._config, view, task)]
+            if planned is not None:
+                ranges += came_since(self._config, view, planned)
+        finally:
+            view.close()
+        return [wanted for wanted in ranges if len(wanted)]
 
 
-def plan_ranges(config: SourceConfig, view: ClusterView) -> list[OffsetRange]:
-    """The ranges of a batch read.
+def plan(config: SourceConfig, view: ClusterView) -> list[OpenPartition]:
+    """The tasks of a batch read.
 
     Raises:
         OffsetsError: Starts and ends contradict each other or the topic.
         DataLossError: A start lies below the log start and ``failOnDataLoss`` is true.
+        UnknownTopicError: A topic or partition named by the user does not exist.
         KafkaError: The cluster cannot be asked.
     """
-    start = config.start
-    if not isinstance(start, FromCommitted):
-        check_given(start, config.end)
+    if not isinstance(config.start, FromCommitted):
+        check_given(config.start, config.end)
     found = Discovery(view.topics, config.subscription).look()
     partitions = assigned_partitions(config, found)
-    if isinstance(start, FromCommitted):
-        known = _committed(config, partitions)
-        starts = committed_or(config, view, partitions, start, known)
-    else:
-        starts = resolve(config, view, partitions, start, starting=True)
-    ends = resolve(config, view, partitions, config.end, starting=False)
-    return _readable(config, view, ranges_between(starts, ends))
+    starts = _starts(config, view, partitions)
+    ends = positions_of(partitions, config.end, starting=False)
+    tasks = open_ranges(starts, ends, _pieces(config, view, starts, ends))
+    if _is_final(config, starts, ends):
+        return [OpenPartition(task, None) for task in tasks]
+    return [
+        OpenPartition(tasks[0] if tasks else None, frozenset(partitions)),
+        *(OpenPartition(task, None) for task in tasks[1:]),
+    ]
+
+
+def _starts(
+    config: SourceConfig, view: ClusterView, partitions: list[TopicPartition]
+) -> Positions:
+    """Where the partitions start; what is committed is looked up once, here."""
+    if not isinstance(config.start, FromCommitted):
+        return positions_of(partitions, config.start, starting=True)
+    known = _committed(config, partitions)
+    starts = committed_or(config, view, partitions, config.start, known)
+    return {partition: AtOffset(offset) for partition, offset in starts.items()}
 
 
 def _committed(
@@ -80,6 +135,32 @@ def _committed(
     known = assembly.stored_offsets(config)
     from_group = assembly.group_offsets(config)
     return known if from_group is None else from_group(partitions) | known
+
+
+def _pieces(
+    config: SourceConfig, view: ClusterView, starts: Positions, ends: Positions
+) -> list[OffsetRange]:
+    """What the tasks read if they run now; none where nothing hangs on it yet."""
+    limits = config.limits
+    is_cut = limits.min_partitions or limits.max_records_per_partition
+    is_whole = all(isinstance(start, Earliest) for start in starts.values()) and all(
+        isinstance(end, Latest) for end in ends.values()
+    )
+    if is_whole and not is_cut:
+        return []
+    return task_ranges(
+        _readable(config, view, ranges_of(config, view, starts, ends)),
+        min_partitions=limits.min_partitions,
+        max_records=limits.max_records_per_partition,
+    )
+
+
+def _is_final(config: SourceConfig, starts: Positions, ends: Positions) -> bool:
+    """Whether no partition may come that belongs to the same read."""
+    given = [*starts.values(), *ends.values()]
+    return isinstance(config.subscription, Assigned) or (
+        bool(given) and all(isinstance(position, AtOffset) for position in given)
+    )
 
 
 def _readable(

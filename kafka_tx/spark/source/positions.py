@@ -61,7 +61,7 @@ def resolve(
             matches a start time.
         BrokerUnavailableError: A partition does not answer.
     """
-    wanted = _positions(list(partitions), rule, starting=starting)
+    wanted = positions_of(list(partitions), rule, starting=starting)
     answers = view.offsets(wanted)
     unmatched = [p for p, answer in answers.items() if answer is None]
     if unmatched:
@@ -165,9 +165,14 @@ def _comparable(position: Position) -> tuple[str, int] | None:
     return "offset", position.offset
 
 
-def _positions(
+def positions_of(
     partitions: list[TopicPartition], rule: EndRule, *, starting: bool
 ) -> dict[TopicPartition, Position]:
+    """What a rule says of each partition, before anything is looked up.
+
+    Raises:
+        OffsetsError: The rule names other partitions than these.
+    """
     if not isinstance(rule, PerPartition):
         return dict.fromkeys(partitions, rule)
     if set(partitions) != set(rule.positions):
