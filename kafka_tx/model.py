@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 from kafka_tx.errors import ConfigError
 
+ATTEMPTS_PER_EPOCH = 10**12
+"""Attempt 12 of epoch 3 is 3000000000012: readable, rising, below 2**63."""
+
 
 class TopicPartition(NamedTuple):
     """A partition of a topic. Everything is keyed by it, never by a broker.
@@ -57,12 +60,23 @@ class TransactionAttempt:
 
     ``txid`` names the batch (first 1, +1 each, the same on every replay);
     ``attempt_id`` is new on every try. Everything downstream is keyed by the pair, so
-    that what is left of an older attempt can never be counted in a newer one.
+    that what is left of an older attempt can never be counted in a newer one. Greater
+    ids are newer, also across owners: see ``of``.
     Source: Storm, TransactionAttempt.
     """
 
     txid: int
     attempt_id: int
+
+    @classmethod
+    def of(cls, txid: int, *, epoch: int, number: int) -> TransactionAttempt:
+        """The attempt with this number under an owner: no clock has a say in it."""
+        return cls(txid, epoch * ATTEMPTS_PER_EPOCH + number)
+
+    @property
+    def epoch(self) -> int:
+        """Of the owner that made the attempt; 0 for one made without an owner."""
+        return self.attempt_id // ATTEMPTS_PER_EPOCH
 
     def __str__(self) -> str:
         return f"{self.txid}:{self.attempt_id}"

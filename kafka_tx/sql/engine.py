@@ -18,6 +18,7 @@ from sqlalchemy.engine import URL, make_url
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.sql.failures import translate
+from kafka_tx.sql.upgrade import AddColumn, missing_columns
 from kafka_tx.transactions.refusals import unpicklable
 
 BUSY_TIMEOUT_S = 10
@@ -54,6 +55,7 @@ class Database:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._ready: set[sa.MetaData] = set()
+        self._up_to_date: set[sa.MetaData] = set()
 
     def __repr__(self) -> str:
         return f"Database({self.url!r})"
@@ -90,12 +92,14 @@ class Database:
         """A connection in a transaction, committed at the end, rolled back on an error.
 
         SQLite: the write lock is taken at the beginning, so that what is read inside
-        stays true until the commit.
+        stays true until the commit. Tables of ours from an earlier release get the
+        columns that have come since.
 
         Raises: as ``reading``.
         """
         with self._translated():
             self._make(tables)
+            self._bring_up_to_date(tables)
             with self._connect(writes=True) as connection, connection.begin():
                 yield connection
 
@@ -106,6 +110,7 @@ class Database:
                 self._engine.dispose(close=self._pid == os.getpid())
             self._engine = None
             self._ready.clear()
+            self._up_to_date.clear()
 
     def _connect(self, *, writes: bool) -> sa.Connection:
         connection = self._here().connect()
@@ -137,6 +142,24 @@ class Database:
     def _create(self, tables: sa.MetaData) -> None:
         with self._connect(writes=True) as connection, connection.begin():
             tables.create_all(connection, checkfirst=True)
+
+    def _bring_up_to_date(self, tables: sa.MetaData) -> None:
+        """Add columns that tables of ours lack, once for each process; as ``_make``."""
+        if tables in self._up_to_date:
+            return
+        try:
+            self._add_columns(tables)
+        except exc.DBAPIError:
+            self._add_columns(tables)  # another process added one of them meanwhile
+        self._up_to_date.add(tables)
+
+    def _add_columns(self, tables: sa.MetaData) -> None:
+        with self._connect(writes=False) as connection:
+            missing = missing_columns(connection, tables)
+        if missing:
+            with self._connect(writes=True) as connection, connection.begin():
+                for column in missing:
+                    connection.execute(AddColumn(column))
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -95,7 +95,7 @@ class NonTransactionalMap:
             OutOfOrderError: A later txid is stored.
             ReplayDiffersError: The same attempt is stored with other rows: the map has
                 two writers.
-            FencedError: Opaque: a later attempt of the txid is stored.
+            FencedError: A newer owner has written; opaque: or a later attempt.
             ConfigError: Rows or reducer do not fit, or the name is of another kind.
             StateUnavailableError: The database does not answer or is locked; unknown
                 whether the batch arrived; the same attempt may try again.

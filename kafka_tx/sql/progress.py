@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
 from kafka_tx.errors import ConfigError, ReplayDiffersError
-from kafka_tx.model import TransactionAttempt
+from kafka_tx.model import ATTEMPTS_PER_EPOCH, TransactionAttempt
 from kafka_tx.sql.columns import exact_text
 from kafka_tx.sql.upsert import upsert
 from kafka_tx.sql.values import is_counted
 
 NEVER = TransactionAttempt(0, 0)
+
+CLOCK_IDS = 10**15
+"""Releases that stored no epoch took attempt ids in ``for_each_transaction`` from a
+clock: microseconds since 1970, from 2001 on above this. No owner made them."""
 
 
 def progress_table(metadata: sa.MetaData) -> sa.Table:
@@ -24,7 +29,20 @@ def progress_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("kind", exact_text(20), nullable=False),
         sa.Column("txid", sa.BigInteger, nullable=False),
         sa.Column("attempt_id", sa.BigInteger, nullable=False),
+        sa.Column("epoch", sa.BigInteger, nullable=True),
     )
+
+
+def newest(txid: int, attempt_id: int, epoch: int | None) -> TransactionAttempt:
+    """What a row of ``progress_table`` is to be compared with.
+
+    ``epoch`` is the newest owner's that wrote or replayed, so never below the attempt's
+    own: otherwise a release that knows no such column wrote last, and an id of a clock
+    must not look like an owner that nobody can overtake.
+    """
+    if epoch is None or epoch < attempt_id // ATTEMPTS_PER_EPOCH:
+        return TransactionAttempt(txid, attempt_id if attempt_id < CLOCK_IDS else 0)
+    return TransactionAttempt(txid, max(attempt_id, epoch * ATTEMPTS_PER_EPOCH))
 
 
 @dataclass(frozen=True)
@@ -52,52 +70,65 @@ class Progress:
             ConfigError: The name belongs to another kind of state.
         """
         columns = self.table.c
-        query = sa.select(columns.kind, columns.txid, columns.attempt_id).where(
-            columns.name == self.name
-        )
-        row = connection.execute(query.with_for_update() if lock else query).first()
+        row = self._row(connection, columns.txid, columns.attempt_id, lock=lock)
+        return TransactionAttempt(row.txid, row.attempt_id) if row else NEVER
+
+    def enter(self, connection: sa.Connection, attempt: TransactionAttempt) -> bool:
+        """Write the attempt; tell whether an earlier one of the txid had written.
+
+        The row stays locked until the transaction ends, so that writers of one name
+        come one after the other. A transactional replay leaves the attempt that wrote,
+        and makes its owner the newest.
+
+        Raises:
+            FencedError: A newer owner has written; opaque: or a later attempt of the
+                same txid.
+            OutOfOrderError: A later txid has written.
+            ConfigError: The name belongs to another kind of state, or the txid is
+                below 1.
+        """
+        if attempt.txid < 1:
+            raise ConfigError.illegal("txid", attempt.txid, "1 and above")
+        columns = self.table.c
+        wanted = columns.txid, columns.attempt_id, columns.epoch
+        row = self._row(connection, *wanted, lock=True)
+        stored = newest(row.txid, row.attempt_id, row.epoch) if row else NEVER
+        what = f"{self.kind} '{self.name}'"
+        is_replay = is_counted(attempt, stored, what=what, is_opaque=self.is_opaque)
+        written = {"attempt_id": attempt.attempt_id, "epoch": attempt.epoch}
         if row is None:
-            return NEVER
-        if row.kind != self.kind:
+            first = {"name": self.name, "kind": self.kind, "txid": attempt.txid}
+            connection.execute(sa.insert(self.table).values(**first, **written))
+            return is_replay
+        if is_replay and not self.is_opaque:
+            if attempt.epoch == stored.epoch:
+                return is_replay
+            if stored.attempt_id:  # else a clock's, which does not go with an epoch
+                written["attempt_id"] = row.attempt_id
+        connection.execute(
+            sa.update(self.table)
+            .where(columns.name == self.name)
+            .values(txid=attempt.txid, **written)
+        )
+        return is_replay
+
+    def _row(
+        self,
+        connection: sa.Connection,
+        *wanted: sa.ColumnElement[Any],
+        lock: bool,
+    ) -> sa.Row[Any] | None:
+        columns = self.table.c
+        query = sa.select(columns.kind, *wanted).where(columns.name == self.name)
+        row = connection.execute(query.with_for_update() if lock else query).first()
+        if row is not None and row.kind != self.kind:
             raise ConfigError.illegal(
                 "name",
                 self.name,
                 f"a name of its own: here is a {row.kind} with this name, wanted is"
                 f" a {self.kind}",
             )
-        return TransactionAttempt(row.txid, row.attempt_id)
-
-    def enter(self, connection: sa.Connection, attempt: TransactionAttempt) -> bool:
-        """Write the attempt; tell whether an earlier one of the txid had written.
-
-        The row stays locked until the transaction ends, so that writers of one name
-        come one after the other. A transactional replay writes nothing.
-
-        Raises:
-            OutOfOrderError: A later txid has written.
-            FencedError: Opaque, and a later attempt of the same txid has written.
-            ConfigError: The name belongs to another kind of state, or the txid is
-                below 1.
-        """
-        if attempt.txid < 1:
-            raise ConfigError.illegal("txid", attempt.txid, "1 and above")
-        stored = self.stored(connection, lock=True)
-        what = f"{self.kind} '{self.name}'"
-        is_replay = is_counted(attempt, stored, what=what, is_opaque=self.is_opaque)
-        if stored == NEVER:
-            row = {"name": self.name, "kind": self.kind}
-            connection.execute(
-                sa.insert(self.table).values(
-                    **row, txid=attempt.txid, attempt_id=attempt.attempt_id
-                )
-            )
-        elif self.is_opaque or not is_replay:
-            connection.execute(
-                sa.update(self.table)
-                .where(self.table.c.name == self.name)
-                .values(txid=attempt.txid, attempt_id=attempt.attempt_id)
-            )
-        return is_replay
+        return row
 
 
 def writings_table(metadata: sa.MetaData) -> sa.Table:

@@ -61,7 +61,7 @@ def append_rows(
 
     Raises:
         OutOfOrderError: A later txid is stored.
-        FencedError: Opaque: a later attempt of the txid is stored.
+        FencedError: A newer owner has written; opaque: or a later attempt.
         ConfigError: The name is not legal or of another kind, or a column's type has
             no counterpart.
         StateUnavailableError: The database does not answer or is locked; unknown

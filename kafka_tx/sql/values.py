@@ -8,7 +8,7 @@ compared too).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from kafka_tx.errors import FencedError, OutOfOrderError
@@ -26,23 +26,26 @@ class TransactionalValue(Generic[V]):
     Attributes:
         value: None where there is none.
         txid: 0 where no transaction has written yet.
+        epoch: Of the newest owner that wrote or replayed; an older one is refused.
     """
 
     value: V | None = None
     txid: int = 0
+    epoch: int = 0
 
     def update(
         self, attempt: TransactionAttempt, change: Callable[[V | None], V | None]
     ) -> TransactionalValue[V]:
-        """The value with ``change`` counted; itself where the txid is counted already.
+        """The value with ``change`` counted; unchanged where the txid is counted.
 
         Raises:
+            FencedError: A newer owner wrote or replayed.
             OutOfOrderError: A later txid is counted already.
         """
-        stored = TransactionAttempt(self.txid, 0)
+        stored = TransactionAttempt.of(self.txid, epoch=self.epoch, number=0)
         if is_counted(attempt, stored, what="this value", is_opaque=False):
-            return self
-        return TransactionalValue(change(self.value), attempt.txid)
+            return replace(self, epoch=attempt.epoch)
+        return TransactionalValue(change(self.value), attempt.txid, attempt.epoch)
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ class OpaqueValue(Generic[V]):
         value: None where there is none, or it was removed.
         previous: The value before ``txid``; None where there was none.
         txid: 0 where no transaction has written yet.
-        attempt_id: Of the attempt that wrote; a replay with a lower one comes from an
-            owner that was overtaken.
+        attempt_id: Of the attempt that wrote; one of an older epoch, or of the same
+            txid and lower, comes from an owner that was overtaken.
     """
 
     value: V | None = None
@@ -71,8 +74,8 @@ class OpaqueValue(Generic[V]):
         """The value with ``change`` counted, in place of an earlier attempt's.
 
         Raises:
+            FencedError: A newer owner wrote, or a later attempt of the same txid.
             OutOfOrderError: A later txid is counted already.
-            FencedError: A later attempt of the same txid wrote.
         """
         stored = TransactionAttempt(self.txid, self.attempt_id)
         is_replay = is_counted(attempt, stored, what="this value", is_opaque=True)
@@ -89,10 +92,16 @@ def is_counted(
 ) -> bool:
     """Whether an earlier attempt of the txid has written, if this one may write now.
 
+    The owner is judged first: what one that was overtaken believes about txids, also
+    about later ones, does not count.
+
     Raises:
+        FencedError: A newer owner has written; opaque: or a later attempt of the txid.
         OutOfOrderError: A later txid has written.
-        FencedError: Opaque, and a later attempt of the same txid has written.
     """
+    is_late = is_opaque and (attempt.attempt_id < stored.attempt_id)
+    if attempt.epoch < stored.epoch or (attempt.txid == stored.txid and is_late):
+        raise _overtaken(attempt, stored, what)
     if attempt.txid < stored.txid:
         raise OutOfOrderError(
             f"transaction {attempt.txid} comes after {stored.txid}, which {what}"
@@ -102,14 +111,18 @@ def is_counted(
             txid=attempt.txid,
             stored_txid=stored.txid,
         )
-    if attempt.txid > stored.txid:
-        return False
-    if is_opaque and attempt.attempt_id < stored.attempt_id:
-        raise FencedError(
-            f"attempt {attempt} is older than attempt {stored}, whose result {what}"
-            " holds. Nothing was changed. A newer owner of the same tx.id has started;"
-            " this one must stop",
-            attempt=str(attempt),
-            stored=str(stored),
-        )
-    return True
+    return attempt.txid == stored.txid
+
+
+def _overtaken(
+    attempt: TransactionAttempt, stored: TransactionAttempt, what: str
+) -> FencedError:
+    return FencedError(
+        f"attempt {attempt} is older than attempt {stored}, whose result {what} holds"
+        f" (epochs {attempt.epoch} and {stored.epoch}). Nothing was changed. A newer"
+        " owner of the same tx.id has written here: this one must stop. If there is no"
+        " other, the store of the tx.id is older than this state (restore both from the"
+        " same time)",
+        attempt=str(attempt),
+        stored=str(stored),
+    )

@@ -22,9 +22,6 @@ from kafka_tx.transactions.writes import WriteQueue
 
 M = TypeVar("M")
 
-ATTEMPTS_PER_EPOCH = 10**12
-"""Attempt 12 of epoch 3 is 3000000000012: readable, rising, below 2**63."""
-
 
 class Window(Generic[M]):
     """The txids [current, current + max_pending): what each does, what is due for it.
@@ -185,8 +182,7 @@ class Window(Generic[M]):
 
     def _new_attempt(self, txid: int) -> TransactionAttempt:
         self._attempts += 1
-        attempt_id = self._epoch * ATTEMPTS_PER_EPOCH + self._attempts
-        return TransactionAttempt(txid, attempt_id)
+        return TransactionAttempt.of(txid, epoch=self._epoch, number=self._attempts)
 
     def _end(self, error: BaseException | None) -> Action[M]:
         self._is_stopped = True

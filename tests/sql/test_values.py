@@ -46,3 +46,20 @@ def test_an_older_txid_is_out_of_order(value):
 def test_an_older_attempt_of_an_opaque_txid_is_fenced():
     with pytest.raises(FencedError, match="attempt 2:1 is older than attempt 2:2"):
         OpaqueValue(5, 4, 2, 2).update(TransactionAttempt(2, 1), plus(1))
+
+
+@pytest.mark.parametrize("txid", [1, 2, 3])
+@pytest.mark.parametrize(
+    "value", [TransactionalValue(5, 2, 7), OpaqueValue(5, 4, 2, 7 * 10**12 + 3)]
+)
+def test_an_older_owner_is_fenced_whatever_txid_it_brings(value, txid):
+    with pytest.raises(FencedError, match="is older than .*epochs 6 and 7"):
+        value.update(TransactionAttempt.of(txid, epoch=6, number=9), plus(1))
+
+
+def test_a_transactional_replay_makes_its_owner_the_newest():
+    value = TransactionalValue(5, 2, 7)
+
+    value = value.update(TransactionAttempt.of(2, epoch=8, number=1), plus(1))
+
+    assert value == TransactionalValue(5, 2, 8)
