@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 IN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: setup servers engine demo test integration check format bench dashboard wheel sanitize \
+.PHONY: setup servers engine demo test test-fast integration check format bench dashboard wheel sanitize \
     clean
 
 setup: $(INSTALLED)
@@ -46,6 +46,10 @@ demo: setup
 
 test: servers
 	$(IN)/python -m pytest tests integration
+
+# What needs no server and no Spark, on two cores: for the moment between two edits.
+test-fast: setup
+	$(IN)/python -m pytest tests -n 2 --dist loadfile
 
 integration: engine
 	KAFKA_TX_CLUSTER=containers $(IN)/python -m pytest integration

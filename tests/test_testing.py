@@ -158,17 +158,17 @@ def test_positions_become_offsets(log, position, offset):
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        (Topics(("orders", "absent")), {"orders"}),
-        (TopicPattern("o.*"), {"orders", "old"}),
-        (TopicPattern("o"), set()),
-        (Assigned((TopicPartition("old", 0),)), {"old"}),
+        (Topics(("orders", "absent")), ["orders"]),
+        (TopicPattern("o.*"), ["old", "orders"]),
+        (TopicPattern("o"), []),
+        (Assigned((TopicPartition("old", 0),)), ["old"]),
     ],
     ids=str,
 )
 def test_a_subscription_finds_its_topics(log, wanted, found):
     log.create("old", 1)
 
-    assert set(log.topics(wanted)) == found
+    assert sorted(log.topics(wanted)) == found
     log.close()
 
 
