@@ -6,26 +6,27 @@ import errno
 import gzip
 import logging
 import socket
-import sys
-from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import TCPServer
 from threading import Lock, Thread
 from urllib.parse import urlsplit
-
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric as Family
+from weakref import ref
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.metrics.registry import MetricsRegistry, families
+from kafka_tx.metrics.connections import BoundedConnections
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.metrics.text import exposition
 
 DEFAULT_PORT = 9400
-EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - Prometheus scrapes from another machine
+LOOPBACK = "127.0.0.1"
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - where somebody asks for it
 
 logger = logging.getLogger(__name__)
 
 _listening: dict[tuple[str, int], _Server] = {}  # by address and real port
-_listening_lock = Lock()
+_listening_lock = Lock()  # also guards who is shown
+_guests: list[ref[MetricsRegistry]] = []
 
 
 class Endpoint:
@@ -71,8 +72,29 @@ class Endpoint:
         self.close()
 
 
+class Guest:
+    """A registry that every endpoint of this process shows, until it is closed.
+
+    For those who were not asked to serve one themselves: whoever serves metrics here,
+    now or later, shows them too. A registry that nobody else holds is shown no more.
+    """
+
+    port = None
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self._ref = ref(registry)
+        with _listening_lock:
+            _guests[:] = [each for each in _guests if each() is not None]
+            _guests.append(self._ref)
+
+    def close(self) -> None:
+        """Be shown no more. Twice is harmless."""
+        with _listening_lock:
+            _guests[:] = [each for each in _guests if each is not self._ref]
+
+
 def serve(
-    registry: MetricsRegistry, port: int = DEFAULT_PORT, address: str = EVERY_ADDRESS
+    registry: MetricsRegistry, port: int = DEFAULT_PORT, address: str = LOOPBACK
 ) -> Endpoint:
     """Serve a registry over HTTP from this process.
 
@@ -82,7 +104,8 @@ def serve(
     Args:
         registry: What to show.
         port: 0 takes any free port.
-        address: Address to listen on; all of this machine's by default.
+        address: Address to listen on. By default only this machine itself can ask;
+            ``0.0.0.0`` lets everybody in who reaches the port.
 
     Raises:
         ConfigError: The port is taken by another process, is not allowed for this
@@ -136,13 +159,11 @@ def _refused(port: int, address: str, error: OSError) -> ConfigError:
     )
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(BoundedConnections, HTTPServer):
     """The listening socket and whose metrics it shows.
 
     ``holders`` has one entry for every open Endpoint; guarded by ``_listening_lock``.
     """
-
-    daemon_threads = True
 
     def __init__(self, port: int, address: str) -> None:
         self.address = address
@@ -162,19 +183,11 @@ class _Server(ThreadingHTTPServer):
         self.server_name = self.address
         self.server_port = int(self.server_address[1])
 
-    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
-        """A client that went away is no news."""
-        logger.debug("request of %s failed: %s", client_address, sys.exception())
-
-
-class _Shown:
-    """Several registries as the one collector that an encoder asks."""
-
-    def __init__(self, registries: list[MetricsRegistry]) -> None:
-        self._registries = registries
-
-    def collect(self) -> Iterator[Family]:
-        return families(self._registries)
+    def shown(self) -> list[MetricsRegistry]:
+        """Whose metrics a scrape sees now."""
+        with _listening_lock:
+            guests = [each for guest in _guests if (each := guest()) is not None]
+            return list(dict.fromkeys([*guests, *self.holders]))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -198,9 +211,9 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - the name http.server calls
 
     def _metrics(self) -> None:
-        encode, content_type = choose_encoder(self.headers.get("Accept") or "")
+        accept = self.headers.get("Accept") or ""
         try:
-            text = encode(_Shown(list(self.server.holders)))
+            text, content_type = exposition(self.server.shown(), accept)
         except Exception:
             logger.exception("metrics could not be turned into text")
             self._answer(500, b"metrics could not be turned into text; see the log\n")

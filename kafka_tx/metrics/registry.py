@@ -7,8 +7,10 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
+from operator import or_
 from threading import RLock
 
 from prometheus_client import CollectorRegistry
@@ -138,7 +140,7 @@ class MetricsRegistry:
 
     def collect(self) -> Iterator[Family]:
         """What prometheus_client calls at a scrape."""
-        return families([self])
+        return (family(metric, samples) for metric, samples in merged([self]))
 
     # --- inside the lock ------------------------------------------------------------
 
@@ -247,18 +249,18 @@ class MetricsRegistry:
             logger.warning("not measured: %s: %s (said once)", what, error)
 
 
-def families(registries: Sequence[MetricsRegistry]) -> Iterator[Family]:
-    """The metrics of all these registries, each metric once, in catalogue order.
+def merged(
+    registries: Sequence[MetricsRegistry],
+) -> Iterator[tuple[Metric, Samples]]:
+    """The samples of all these registries, each metric once, in catalogue order.
 
     Where two hold the same label set, the later registry's value is shown.
     """
     taken = [registry.samples() for registry in registries]
     for metric in catalogue.ALL:
-        merged: dict[Key, tuple[float, ...]] = {}
-        for samples in taken:
-            merged |= samples[metric.name]
-        if merged:
-            yield family(metric, merged)
+        found = [samples[metric.name] for samples in taken if samples[metric.name]]
+        if found:
+            yield metric, reduce(or_, found)
 
 
 def _version() -> str:

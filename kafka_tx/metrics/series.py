@@ -27,7 +27,7 @@ from kafka_tx.metrics.metric import Kind, Metric
 Key = tuple[str, ...]
 """Label values in the order of the metric's labels."""
 
-Samples = Mapping[Key, tuple[float, ...]]
+Samples = dict[Key, tuple[float, ...]]
 """The value of each label set; a histogram's is a count for each bucket, one for
 +Inf, and the sum of all values."""
 
@@ -37,7 +37,7 @@ class Series:
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
-        self._rows: dict[Key, list[float]] = {}
+        self._rows: dict[Key, tuple[float, ...]] = {}
 
     def key(self, labels: Mapping[str, str]) -> Key:
         """Label values in order.
@@ -71,7 +71,7 @@ class Series:
         self._must_be(Kind.COUNTER)
         if not 0 <= amount < math.inf:
             raise ValueError(f"a counter cannot grow by {amount}")
-        self._rows[key] = [self._rows.get(key, (0.0,))[0] + amount]
+        self._rows[key] = (self._rows.get(key, (0.0,))[0] + amount,)
 
     def set(self, key: Key, value: float) -> None:
         """Set a gauge.
@@ -80,7 +80,7 @@ class Series:
             ValueError: Not a gauge.
         """
         self._must_be(Kind.GAUGE)
-        self._rows[key] = [float(value)]
+        self._rows[key] = (float(value),)
 
     def observe(self, key: Key, value: float) -> None:
         """Count one value in a histogram.
@@ -92,9 +92,10 @@ class Series:
         if math.isnan(value):
             raise ValueError("a histogram cannot take NaN")
         buckets = self.metric.buckets
-        row = self._rows.setdefault(key, [0.0] * (len(buckets) + 2))
+        row = list(self._rows.get(key) or (0.0,) * (len(buckets) + 2))
         row[bisect_left(buckets, value)] += 1
         row[-1] += value
+        self._rows[key] = tuple(row)
 
     def show(self, key: Key) -> None:
         """Make an info's label set visible.
@@ -103,7 +104,7 @@ class Series:
             ValueError: Not an info.
         """
         self._must_be(Kind.INFO)
-        self._rows[key] = [1.0]
+        self._rows[key] = (1.0,)
 
     def drop(self, is_gone: Callable[[Key], bool]) -> None:
         """Forget every label set for which ``is_gone`` says so."""
@@ -112,7 +113,7 @@ class Series:
 
     def samples(self) -> Samples:
         """A copy of everything, to be turned into text outside the lock."""
-        return {key: tuple(row) for key, row in self._rows.items()}
+        return dict(self._rows)
 
     def _must_be(self, kind: Kind) -> None:
         if self.metric.kind is not kind:

@@ -1,10 +1,12 @@
 """The endpoint answers whoever asks, and says clearly why it cannot be had."""
 
+import gc
 import gzip
 import http.client
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 import requests
@@ -14,9 +16,9 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.metrics import Endpoint, MetricsRegistry, serve
-
-LOOPBACK = "127.0.0.1"
+from kafka_tx.metrics import LOOPBACK, Endpoint, Guest, MetricsRegistry, serve
+from kafka_tx.metrics.connections import MOST_CONNECTIONS
+from kafka_tx.metrics.endpoint import EVERY_ADDRESS
 
 
 @pytest.fixture
@@ -144,10 +146,54 @@ def test_the_port_is_free_again_when_the_last_holder_closed(
 def test_whoever_listens_on_all_addresses_is_shared_by_a_single_one(
     registry: MetricsRegistry,
 ) -> None:
-    with serve(registry, 0) as everywhere:
+    with serve(registry, 0, EVERY_ADDRESS) as everywhere:
         assert everywhere.url == f"http://localhost:{everywhere.port}/metrics"
         with serve(registry, everywhere.port, LOOPBACK) as here:
             assert replays(here) == {"job": 3}
+
+
+def test_only_this_machine_is_let_in_unless_asked_otherwise(
+    registry: MetricsRegistry,
+) -> None:
+    with serve(registry, 0) as endpoint:
+        assert endpoint.url == f"http://{LOOPBACK}:{endpoint.port}/metrics"
+        with socket.socket() as elsewhere, pytest.raises(ConnectionRefusedError):
+            elsewhere.connect(("127.0.0.2", endpoint.port))
+
+
+def test_those_who_say_nothing_keep_nobody_out(endpoint: Endpoint) -> None:
+    where = (LOOPBACK, endpoint.port)
+    with ExitStack() as silent:
+        for _ in range(3 * MOST_CONNECTIONS):
+            silent.enter_context(closing(socket.create_connection(where)))
+
+        assert replays(endpoint) == {"job": 3}
+        names = [thread.name for thread in threading.enumerate()]
+        answering = [name for name in names if "process_request_thread" in name]
+        assert len(answering) <= MOST_CONNECTIONS + 1
+
+
+def test_a_guest_is_shown_by_every_endpoint(
+    endpoint: Endpoint, registry: MetricsRegistry
+) -> None:
+    other = MetricsRegistry()
+    other.add("kafka_tx_replays_total", 8, id="guest")
+
+    guest = Guest(other)
+
+    with serve(registry, 0, LOOPBACK) as later:
+        assert replays(later) == replays(endpoint) == {"job": 3, "guest": 8}
+    guest.close()
+    guest.close()  # twice is harmless
+    assert replays(endpoint) == {"job": 3}
+
+
+def test_a_guest_that_nobody_holds_is_forgotten(endpoint: Endpoint) -> None:
+    guest = Guest(MetricsRegistry())
+    gc.collect()
+
+    assert replays(endpoint) == {"job": 3}
+    guest.close()
 
 
 def test_zero_takes_a_free_port_each_time(registry: MetricsRegistry) -> None:

@@ -13,6 +13,7 @@ from kafka_tx.errors import (
     FailedException,
     FetchError,
 )
+from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import OffsetRange, TopicPartition, Topics
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
@@ -234,7 +235,9 @@ class Case:
                 clock,
             )
         )
-        handle = RecordTopologyHandle("job", runner, self.registry, None)
+        handle = RecordTopologyHandle(
+            "job", runner, self.registry, Guest(self.registry)
+        )
         self.handles.append(handle)
         runner.start()
         return handle

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_tx.errors import ConfigError, FencedError, TransactionError
+from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.spark.records.builder import StartableRecordTopology, TopologyBuilder
 from kafka_tx.spark.records.handle import RecordTopologyHandle
@@ -50,7 +51,8 @@ class Runner:
 
 
 def handle_of(runner: Any):
-    return RecordTopologyHandle("job", runner, MetricsRegistry(), None)
+    registry = MetricsRegistry()
+    return RecordTopologyHandle("job", runner, registry, Guest(registry))
 
 
 def test_the_status_shows_what_is_now_and_what_was():

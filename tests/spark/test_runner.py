@@ -22,6 +22,7 @@ from kafka_tx.errors import (
     StateUnavailableError,
     TransactionError,
 )
+from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.spark.batches.handle import TopologyHandle
 from kafka_tx.spark.batches.runner import Runner
@@ -181,7 +182,7 @@ class World:
         )
         runner = Runner(parts, lambda at: AttemptRunner(self.engine, topology.plan, at))
         runner.start()
-        self.handle = TopologyHandle(runner, parts, None)
+        self.handle = TopologyHandle(runner, parts, Guest(parts.journal.registry))
         return self.handle
 
     def end(self):

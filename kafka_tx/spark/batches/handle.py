@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_tx.metrics.endpoint import Endpoint
+from kafka_tx.metrics.endpoint import Endpoint, Guest
 from kafka_tx.spark.batches.progress import BatchProgress
 from kafka_tx.spark.batches.runner import Runner
 from kafka_tx.spark.batches.runner_parts import RunnerParts
@@ -54,7 +54,7 @@ class TopologyHandle(RunningTopology):
     """
 
     def __init__(
-        self, runner: Runner, parts: RunnerParts, endpoint: Endpoint | None
+        self, runner: Runner, parts: RunnerParts, endpoint: Endpoint | Guest
     ) -> None:
         journal = parts.journal
         super().__init__(journal.id, runner, journal.registry, endpoint)

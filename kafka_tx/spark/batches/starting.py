@@ -65,7 +65,7 @@ def start_topology(
     store = assembly.open_store(settings.store, topology.id)
     try:
         parts = open_parts(topology, settings, store, registry, listeners)
-        endpoint = serve_metrics(registry, settings.metrics_port)
+        endpoint = serve_metrics(registry, settings)
     except BaseException:
         store.close()
         raise

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import (
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError
-from kafka_tx.metrics.endpoint import Endpoint, serve
+from kafka_tx.metrics.endpoint import LOOPBACK, Endpoint, serve
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.protocols import ClusterView
 from kafka_tx.spark.queries import jvm
@@ -71,7 +71,7 @@ def attach(
     spark: SparkSession,
     *,
     metrics_port: int | None = 9400,
-    metrics_address: str = "0.0.0.0",  # noqa: S104 - Prometheus scrapes from outside
+    metrics_address: str = LOOPBACK,
     options: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Attachment:
     """Commit transactions as soon as Spark has finished them, and serve metrics.
@@ -83,14 +83,14 @@ def attach(
     Args:
         spark: The session whose queries are watched (user's process).
         metrics_port: Port of ``/metrics``; 0 takes a free one, None serves nothing.
-        metrics_address: Address to listen on.
+        metrics_address: Address to listen on; ``0.0.0.0`` lets other machines in.
         options: The source's options for each ``tx.id``. Only needed where they cannot
             be read from the running query (Spark Connect).
 
     Raises:
         ConfigError: The port is taken.
     """
-    registry = MetricsRegistry()
+    registry = MetricsRegistry(spark_version=spark.version)
     endpoint = None
     if metrics_port is not None:
         endpoint = serve(registry, port=metrics_port, address=metrics_address)

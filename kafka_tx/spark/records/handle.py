@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from kafka_tx.assembly import SystemClock
 from kafka_tx.errors import ConfigError
-from kafka_tx.metrics.endpoint import Endpoint
+from kafka_tx.metrics.endpoint import Endpoint, Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.spark.records.engine import RecordEngine
 from kafka_tx.spark.records.jobs import SpoutRunnerParts
@@ -76,7 +76,7 @@ class RecordTopologyHandle(RunningTopology):
         topology_id: str,
         runner: SpoutRunner,
         registry: MetricsRegistry,
-        endpoint: Endpoint | None,
+        endpoint: Endpoint | Guest,
     ) -> None:
         super().__init__(topology_id, runner, registry, endpoint)
         self._runner = runner
@@ -174,8 +174,7 @@ def start_record_topology(
             clock=clock,
         )
     )
-    port = settings.topology.metrics_port
-    endpoint = serve_metrics(registry, port)
+    endpoint = serve_metrics(registry, settings.topology)
     runner.start()
     return RecordTopologyHandle(topology.id, runner, registry, endpoint)
 

@@ -6,8 +6,9 @@ import threading
 from typing import Protocol
 
 from kafka_tx.errors import TransactionError
-from kafka_tx.metrics.endpoint import Endpoint, serve
+from kafka_tx.metrics.endpoint import Endpoint, Guest, serve
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.spark.topologies.settings import TopologySettings
 
 _END_WITHIN_S = 60.0
 
@@ -46,7 +47,7 @@ class RunningTopology:
         topology_id: str,
         driver: Drives,
         registry: MetricsRegistry,
-        endpoint: Endpoint | None,
+        endpoint: Endpoint | Guest,
     ) -> None:
         self.id = topology_id
         """The topology's id."""
@@ -57,8 +58,11 @@ class RunningTopology:
 
     @property
     def metrics_port(self) -> int | None:
-        """Where ``/metrics`` answers; None when it was not asked for."""
-        return None if self._endpoint is None else self._endpoint.port
+        """Where ``/metrics`` answers; None when it was not asked for.
+
+        Then whoever serves metrics in this process shows those of the topology too.
+        """
+        return self._endpoint.port
 
     @property
     def is_active(self) -> bool:
@@ -109,9 +113,7 @@ class RunningTopology:
             self._driver.abort(error)
             self._driver.has_ended.wait(_END_WITHIN_S)
             raise error
-        if self._endpoint is not None:
-            self._endpoint.close()
-            self._endpoint = None
+        self._endpoint.close()
 
     def _lag_of(self, *ids: str) -> int | None:
         """Records of the log that are not committed; None where unknown."""
@@ -124,6 +126,10 @@ class RunningTopology:
         return f"{type(self).__name__}({self.id!r}, {word})"
 
 
-def serve_metrics(registry: MetricsRegistry, port: int | None) -> Endpoint | None:
-    """``/metrics`` on that port; nothing on None."""
-    return None if port is None else serve(registry, port=port)
+def serve_metrics(
+    registry: MetricsRegistry, settings: TopologySettings
+) -> Endpoint | Guest:
+    """``/metrics`` where the settings say, else on every endpoint of this process."""
+    if settings.metrics_port is None:
+        return Guest(registry)
+    return serve(registry, settings.metrics_port, settings.metrics_address)

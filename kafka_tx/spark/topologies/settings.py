@@ -11,6 +11,7 @@ from typing import Any
 
 from kafka_tx.config import DEFAULT_STORE
 from kafka_tx.errors import ConfigError
+from kafka_tx.metrics.endpoint import LOOPBACK
 from kafka_tx.transactions.pacing import Pacing
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,8 @@ class TopologySettings:
         store: URL of the store.
         pacing: How many batches at once, and how fast.
         commit_group_id: Kafka group that committed offsets are mirrored to.
-        metrics_port: Port of ``/metrics``; None serves nothing.
+        metrics_port: Port of ``/metrics``; None: shown where others serve them.
+        metrics_address: Address the port listens on.
         shows_progress: Whether progress is drawn on the terminal.
         own: Settings whose names begin with none of ours: for the user's bolts.
     """
@@ -36,6 +38,7 @@ class TopologySettings:
     pacing: Pacing = field(default_factory=Pacing)
     commit_group_id: str | None = None
     metrics_port: int | None = None
+    metrics_address: str = LOOPBACK
     shows_progress: bool = False
     own: Mapping[str, Any] = field(default_factory=dict)
 
@@ -176,6 +179,12 @@ _OURS = (
         "Kafka group of committed offsets.",
     ),
     Setting("tx.metricsPort", "metrics_port", _optional_whole(0), "Serves /metrics."),
+    Setting(
+        "tx.metricsAddress",
+        "metrics_address",
+        _text,
+        "Address of that port; `0.0.0.0` lets other machines in.",
+    ),
     Setting("tx.progress", "shows_progress", _boolean, "Progress on the terminal."),
 )
 _STORMS = (

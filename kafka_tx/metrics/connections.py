@@ -1,0 +1,60 @@
+"""A server whose clients cannot use up this process, whatever they send."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from socketserver import ThreadingMixIn
+from threading import Lock
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 64
+
+
+class BoundedConnections(ThreadingMixIn):
+    """One thread for each connection, and at most ``MOST_CONNECTIONS`` of them.
+
+    One more ends the oldest, so that those who connect and say nothing never keep out
+    who has something to say. A client that goes away or talks nonsense is no news: it
+    is told to the debug log only. Stands before the server class it is mixed into.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - passed on
+        self._open: dict[socket.socket, None] = {}
+        self._open_lock = Lock()
+        super().__init__(*arguments, **named)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's
+        """Answer in a thread; end the oldest connection where there are too many."""
+        with self._open_lock:
+            self._open[request] = None
+            oldest = next(iter(self._open))
+            is_full = len(self._open) > MOST_CONNECTIONS
+            if is_full:
+                del self._open[oldest]
+        if is_full:
+            _end(oldest)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - socketserver's
+        """The connection is over."""
+        with self._open_lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)  # type: ignore[misc] # of the server class
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - socketserver's
+        """Keep stderr clean of what clients do."""
+        logger.debug("request of %s failed: %s", client_address, sys.exception())
+
+
+def _end(connection: socket.socket) -> None:
+    """Wake up the thread that waits for it; that one closes it."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        logger.debug("the connection was over already")
