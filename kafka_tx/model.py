@@ -225,11 +225,14 @@ class BatchMetadata:
 
     The number of partitions is frozen in it, so a replay never reads a partition that
     was added later. ``topic_ids`` lets a re-created topic be told from the same one.
+    ``spark_batch`` is set where a batch of Spark without new records got a txid of its
+    own: all ranges are empty, and a replay of that batch is known by this name.
     """
 
     txid: int
     ranges: tuple[OffsetRange, ...]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    spark_batch: str = ""
 
     def ends(self) -> dict[TopicPartition, int]:
         """The position after this batch, per partition."""

@@ -62,6 +62,11 @@ class LedgerState:
         """The last committed txid; 0 when there is none."""
         return self.committed.txid if self.committed else 0
 
+    def batch_of(self, spark_batch: str) -> BatchMetadata | None:
+        """The batch without new records that this batch of Spark is; None: none yet."""
+        known = (m for m in self.planned.values() if m.spark_batch == spark_batch)
+        return next(known, None)
+
     @property
     def unfinished(self) -> dict[int, BatchMetadata]:
         """Planned and not committed: contiguous from ``txid + 1``, ascending."""
@@ -179,6 +184,15 @@ class Ledger:
         """
         gone = [CURRENT, COMMITTED, *self._store.read(METADATA)]
         self._store.write(epoch, {}, gone)
+
+    def check_owner(self, epoch: int) -> None:
+        """Make sure that no newer owner has taken the id over. One small read.
+
+        Raises:
+            FencedError: ``epoch`` is not the current one.
+            StateUnavailableError: The store does not answer.
+        """
+        self._must_own(epoch)
 
     def close(self) -> None:
         """Release the store's connections. Calling it twice is harmless."""

@@ -26,12 +26,22 @@ class Committed:
 
     ``offsets`` has the next offset of every partition that ever took part, also of
     those without a range in the last batch. ``completed_ms``: wall clock, Unix epoch.
+    ``empty``: how many of the last txids were batches without new records.
     """
 
     txid: int
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     completed_ms: int = 0
+    empty: int = 0
+
+    @property
+    def carried(self) -> int:
+        """The txid that Spark's offsets carry here: they do not move without records.
+
+        What a checkpoint says is compared with this one, never with ``txid``.
+        """
+        return self.txid - self.empty
 
 
 def metadata_path(txid: int) -> str:
@@ -48,6 +58,7 @@ def after(
         offsets={**(former.offsets if former else {}), **metadata.ends()},
         topic_ids={**(former.topic_ids if former else {}), **metadata.topic_ids},
         completed_ms=completed_ms,
+        empty=(former.empty if former else 0) + 1 if metadata.spark_batch else 0,
     )
 
 
@@ -58,6 +69,7 @@ def position_records(committed: Committed) -> dict[str, str]:
         "offsets": _by_topic(committed.offsets.items()),
         "topic_ids": dict(committed.topic_ids),
         "completed_ms": committed.completed_ms,
+        **({"empty": committed.empty} if committed.empty else {}),
     }
     return {
         COMMITTED: records.encode(COMMITTED, payload),
@@ -72,6 +84,7 @@ def batch_record(metadata: BatchMetadata) -> str:
         "txid": metadata.txid,
         "ranges": _by_topic(ranges),
         "topic_ids": dict(metadata.topic_ids),
+        **({"spark_batch": metadata.spark_batch} if metadata.spark_batch else {}),
     }
     return records.encode("batch", payload)
 
@@ -88,6 +101,7 @@ def read_committed(payload: Any) -> Committed:  # noqa: ANN401 - any JSON
         offsets=offsets,
         topic_ids=dict(payload["topic_ids"]),
         completed_ms=int(payload["completed_ms"]),
+        empty=int(payload.get("empty", 0)),
     )
 
 
@@ -98,7 +112,12 @@ def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
         for topic, by_number in payload["ranges"].items()
         for number, (start, end) in by_number.items()
     )
-    return BatchMetadata(int(payload["txid"]), ranges, dict(payload["topic_ids"]))
+    return BatchMetadata(
+        int(payload["txid"]),
+        ranges,
+        dict(payload["topic_ids"]),
+        str(payload.get("spark_batch", "")),
+    )
 
 
 def _by_topic(values: Iterable[tuple[TopicPartition, _T]]) -> dict[str, dict[str, _T]]:

@@ -57,9 +57,9 @@ def job(cluster, clock):
     return Job(cluster, clock)
 
 
-def marked(txid, *offsets, epoch=1):
+def marked(txid, *offsets, epoch=1, start=False):
     positions = {TopicPartition("t", n): o for n, o in enumerate(offsets)}
-    return SourceOffset(positions, TransactionMark("job", txid, epoch))
+    return SourceOffset(positions, TransactionMark("job", txid, epoch, start))
 
 
 def test_transactions_are_numbered_from_one(job):
@@ -70,7 +70,8 @@ def test_transactions_are_numbered_from_one(job):
     job.cluster.set(0, 0, 15)
     second = run.latest(first, everything=True)
 
-    assert [start, first, second] == [marked(0, 0), marked(1, 10), marked(2, 15)]
+    began = marked(0, 0, start=True)
+    assert [start, first, second] == [began, marked(1, 10), marked(2, 15)]
 
 
 def test_ranges_are_stored_before_spark_hears_of_them(job):
@@ -114,7 +115,9 @@ def test_the_store_goes_before_starting_offsets(job):
     run = job.start()
     run.finished(run.latest(run.initial(), everything=True))
 
-    assert job.start(startingOffsets="latest").initial() == marked(1, 10, epoch=2)
+    assert job.start(startingOffsets="latest").initial() == marked(
+        1, 10, epoch=2, start=True
+    )
 
 
 def test_a_new_checkpoint_replays_an_unfinished_transaction_exactly(job):
@@ -126,7 +129,7 @@ def test_a_new_checkpoint_replays_an_unfinished_transaction_exactly(job):
     start = again.initial()
     end = again.latest(start, everything=True)
 
-    assert (start, end) == (marked(0, 0, epoch=2), marked(1, 10, epoch=2))
+    assert (start, end) == (marked(0, 0, epoch=2, start=True), marked(1, 10, epoch=2))
     assert again.ranges(start, end) == [OffsetRange(P0, 0, 10)]
 
 

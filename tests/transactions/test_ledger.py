@@ -84,6 +84,26 @@ def test_a_commit_keeps_the_offsets_and_topic_ids_of_partitions_not_in_the_batch
     assert committed.topic_ids == {"quotes": "q1", "orders": "o1"}
 
 
+def test_a_batch_without_records_is_known_by_its_name_and_carried_by_none(ledger):
+    epoch = ledger.acquire()
+    ledger.plan(epoch, hundred(1))
+    ledger.commit(epoch, 1, NOW_MS)
+    empty = BatchMetadata(2, (OffsetRange(P0, 100, 100),), {}, "query/7")
+
+    ledger.plan(epoch, empty)
+
+    assert ledger.load().batch_of("query/7") == empty
+    assert ledger.load().batch_of("query/8") is None
+    ledger.commit(epoch, 2, NOW_MS)
+    state = ledger.load()
+    assert state.batch_of("query/7") == empty
+    assert (state.committed.txid, state.committed.carried) == (2, 1)
+    assert state.committed.offsets == {P0: 100}
+    ledger.plan(epoch, batch(3, (P0, 100, 200)))
+    ledger.commit(epoch, 3, NOW_MS)
+    assert ledger.load().committed.carried == 3
+
+
 def test_metadata_of_the_committed_txid_stays_and_lower_ones_go(ledger):
     epoch = ledger.acquire()
     for txid in (1, 2, 3):

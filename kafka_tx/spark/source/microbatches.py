@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kafka_tx.config import FromCommitted, SourceConfig
-from kafka_tx.errors import BrokerUnavailableError
+from kafka_tx.errors import BrokerUnavailableError, ConfigError
 from kafka_tx.model import (
     LogBounds,
     OffsetRange,
@@ -21,6 +21,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.discovery import Discovery, Found
 from kafka_tx.offsets.split import is_delayed, rate_limit
 from kafka_tx.protocols import Clock, ClusterView
+from kafka_tx.spark.source.asking import Answer, Question
 from kafka_tx.spark.source.losses import Losses, Skip
 from kafka_tx.spark.source.offset_json import SourceOffset
 from kafka_tx.spark.source.positions import assigned_partitions, committed_or, resolve
@@ -134,6 +135,13 @@ class MicroBatches:
             planned = tuple(self.ranges_from_log(start.positions, end.positions))
             self._planned = {_key(start, end): planned}
         return [r for r in planned if len(r)]
+
+    def number(self, question: Question) -> Answer:
+        """Which transaction a batch of Spark is; there are none without ``tx.id``."""
+        raise ConfigError(
+            f"batch {question.spark_batch} is no transaction: the source has no tx.id",
+            option="tx.id",
+        )
 
     def finished(self, end: SourceOffset) -> None:
         """Spark will not ask below ``end`` again; nothing is kept here."""

@@ -39,11 +39,13 @@ class TransactionMark:
         id: The query's ``tx.id``.
         txid: The last transaction at or before this offset; 0 before the first.
         epoch: The owner's epoch when it was planned.
+        start: Where a query began: ``txid`` ended there, and in no batch of this one.
     """
 
     id: str
     txid: int
     epoch: int
+    start: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class SourceOffset:
         data: dict[str, Any] = nested(self.positions)
         if self.mark is not None:
             data[MARK] = asdict(self.mark)
+            if not self.mark.start:
+                del data[MARK]["start"]
         return data
 
 

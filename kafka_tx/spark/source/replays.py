@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import ReplayImpossibleError
 from kafka_tx.model import BatchMetadata, OffsetRange
@@ -31,7 +33,7 @@ def readable_batch(
         if first > wanted.start:
             losses.skipped(wanted.topic_partition, wanted.start, first)
         ranges.append(OffsetRange(wanted.topic_partition, first, wanted.end))
-    return BatchMetadata(batch.txid, tuple(ranges), batch.topic_ids)
+    return replace(batch, ranges=tuple(ranges))
 
 
 def _first_readable(wanted: OffsetRange, look: Look, *, anew: bool) -> int:

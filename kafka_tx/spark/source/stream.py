@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.offsets.split import task_ranges
+from kafka_tx.spark.source.asking import Question
 from kafka_tx.spark.source.microbatches import MicroBatches
 from kafka_tx.spark.source.offset_json import MARK, SourceOffset, nested
 from kafka_tx.spark.source.options import parse_source
@@ -61,7 +62,13 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch; ``start`` itself, to the letter, for no batch."""
+        """The end of the next batch; ``start`` itself, to the letter, for no batch.
+
+        Also answers what ``for_each_transaction`` asks; see ``asking``.
+        """
+        question = Question.from_json(start)
+        if question is not None:
+            return self._planner().number(question).to_json()
         everything = isinstance(limit, ReadAllAvailable)
         before = SourceOffset.from_json(start)
         end = self._planner().latest(before, everything=everything)

@@ -12,6 +12,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.protocols import Clock, ClusterView
+from kafka_tx.spark.source.asking import Answer, Question, moves
 from kafka_tx.spark.source.microbatches import GroupOffsets, MicroBatches, Positions
 from kafka_tx.spark.source.offset_json import SourceOffset, TransactionMark, nested
 from kafka_tx.spark.source.replays import readable_batch
@@ -76,7 +77,9 @@ class TransactionalMicroBatches(MicroBatches):
             self._ledger.adopt(self._epoch, first)
             self._committed_state = first
             logger.info("%s starts at %s", self._tx.id, nested(first.offsets))
-        return self._offset(self._txid, self._committed_state.offsets)
+        carried, offsets = self._committed_state.carried, self._committed_state.offsets
+        mark = TransactionMark(self._tx.id, carried, self._epoch, start=True)
+        return SourceOffset(dict(offsets), mark)
 
     def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
         """The end of the next transaction; ``start`` when there is nothing to do.
@@ -109,20 +112,28 @@ class TransactionalMicroBatches(MicroBatches):
             ReplayImpossibleError: Transactional, and records of it are gone.
             CheckpointDisagreesError: The store does not know this transaction.
         """
-        if dict(start.positions) == dict(end.positions):
+        if not moves(start, end):
             return []
-        self._open()
-        txid = end.mark.txid if end.mark else self._txid + 1
-        batch = self._batches.get(txid)
-        if batch is None or (end.mark and batch.ends() != dict(end.positions)):
-            batch = self._unknown(start, end, txid)
-        if batch is not None and txid not in self._own:
-            look = self._steady_look(batch.ends())
-            batch = readable_batch(self._tx, batch, look, self.losses)
-            self.skipped.update(self.losses.take())
-            self._own.add(txid)
-            self._batches[txid] = batch
+        batch = self._batch_between(start, end)
         return [r for r in batch.ranges if len(r)] if batch else []
+
+    def number(self, question: Question) -> Answer:
+        """The txid of a batch that the user's process is about to handle.
+
+        One that holds no new records gets a txid of its own, with empty ranges, kept
+        under Spark's name for the batch; a replay finds it again.
+
+        Raises:
+            FencedError: Another query has taken over this ``tx.id``.
+            CheckpointDisagreesError: See the class.
+        """
+        self._open()
+        self._ledger.check_owner(self._epoch)
+        if question.has_records:
+            batch = self._batch_between(question.start or self.initial(), question.end)
+            if batch is not None:
+                return Answer(batch.txid, self._epoch)
+        return Answer(self._empty_batch(question).txid, self._epoch)
 
     def finished(self, end: SourceOffset) -> None:
         """Spark's log has the batch that ends here: commit its transaction."""
@@ -173,6 +184,66 @@ class TransactionalMicroBatches(MicroBatches):
         if self._mirror is not None:
             self._mirror(offsets)
 
+    # --- which transaction ---
+
+    def _batch_between(
+        self, start: SourceOffset, end: SourceOffset
+    ) -> BatchMetadata | None:
+        """What Spark logged between two ends; None: the store decides otherwise."""
+        self._open()
+        txid = self._txid_of(end)
+        batch = self._batches.get(txid)
+        if batch is None or (end.mark and batch.ends() != dict(end.positions)):
+            batch = self._unknown(start, end, txid)
+        if batch is not None and txid not in self._own:
+            look = self._steady_look(batch.ends())
+            batch = readable_batch(self._tx, batch, look, self.losses)
+            self.skipped.update(self.losses.take())
+            self._own.add(txid)
+            self._batches[txid] = batch
+        return batch
+
+    def _txid_of(self, end: SourceOffset) -> int:
+        """Which transaction ends there, also where Spark logged it before ``tx.id``."""
+        if end.mark is not None:
+            return end.mark.txid
+        ends = dict(end.positions)
+        same = (n for n, b in self._batches.items() if b.ends() == ends)
+        return next(same, self._txid + 1)
+
+    def _empty_batch(self, question: Question) -> BatchMetadata:
+        """The transaction of a batch without new records: stored before, or now."""
+        name = question.spark_batch
+        for batch in self._batches.values():
+            if batch.spark_batch == name:
+                return batch
+        if question.start is not None:
+            self._settle(question.start)
+        self._finish_empty()
+        before = self._committed_state
+        assert before is not None
+        txid = before.txid + 1
+        unread = self._batches.get(txid)
+        if unread is not None and self._tx.mode == "transactional":
+            raise self._contradiction(question.end)
+        ranges = tuple(OffsetRange(p, o, o) for p, o in sorted(before.offsets.items()))
+        batch = BatchMetadata(txid, ranges, before.topic_ids, name)
+        self._ledger.plan(self._epoch, batch, replace=unread is not None)
+        self._batches[txid] = batch
+        self._own.add(txid)
+        return batch
+
+    def _finish_empty(self) -> None:
+        """Commit a batch without records that Spark is done with.
+
+        Its checkpoint tells no end of it. Being asked for what follows means that it is
+        finished; or its checkpoint is gone with all of its state, and what the batch
+        brought is written or lost: its txid is spent either way.
+        """
+        batch = self._batches.get(self._txid + 1)
+        if batch is not None and batch.spark_batch:
+            self._commit(batch.txid)
+
     # --- checkpoint and store ---
 
     def _settle(self, start: SourceOffset) -> Positions:
@@ -181,6 +252,7 @@ class TransactionalMicroBatches(MicroBatches):
             # A checkpoint from before tx.id was set: its offsets become transaction 0.
             self._adopt(0, start.positions)
         self._commit_if_next(start)
+        self._finish_empty()
         agreed = self._committed_state
         if agreed is None or any(
             agreed.offsets.get(p) != offset for p, offset in start.positions.items()
@@ -190,11 +262,10 @@ class TransactionalMicroBatches(MicroBatches):
 
     def _commit_if_next(self, end: SourceOffset) -> None:
         """Commit the transaction that ends here if it is next, and the stored one."""
-        if end.mark is None or end.mark.txid != self._txid + 1:
-            return
-        batch = self._batches.get(end.mark.txid)
+        txid = self._txid_of(end)
+        batch = self._batches.get(txid) if txid == self._txid + 1 else None
         if batch is not None and batch.ends() == dict(end.positions):
-            self._commit(end.mark.txid)
+            self._commit(txid)
 
     def _disagree(self, start: SourceOffset) -> Positions:
         decides = self._tx.on_disagreement
