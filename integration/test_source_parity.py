@@ -94,6 +94,19 @@ def test_the_schemas_are_equal(spark, kafka, topic):
         assert schemas[0] == schemas[1]
 
 
+def test_sessions_whose_timestamps_have_no_zone_read_too(spark, both, topic, produce):
+    name = topic(1)
+    produce(name, ["a"])
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        theirs, ours = both(name, includeHeaders="true")
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+
+    assert len(ours) == 1
+    assert ours == theirs
+
+
 def test_odd_records_are_equal(both, topic, produce):
     name = topic(3)
     produce(name, odd_records() * 5)

@@ -6,6 +6,8 @@ Offsets follow one rule: a range is half-open ``[start, end)`` and a position is
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -130,9 +132,24 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
-    """Every topic whose whole name matches the regular expression."""
+    """Every topic whose whole name matches the regular expression (Python's ``re``)."""
 
     pattern: str
+
+    def __post_init__(self) -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "error"
+                )  # what it warns of matches something else
+                re.compile(self.pattern)
+        except (re.error, Warning) as error:
+            raise ConfigError.illegal(
+                "pattern",
+                self.pattern,
+                "a regular expression as Python's re understands it",
+                f"It says: {error}.",
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)

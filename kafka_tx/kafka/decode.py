@@ -61,12 +61,12 @@ def record_batch(
 
     A tombstone's value stays null and empty bytes stay empty. A message without a
     timestamp gets -1 ms and type -1; a message without headers gets null, not an empty
-    list. Source: Spark, KafkaRecordToRowConverter.
+    list. Source: Spark, KafkaRecordToRowConverter (deviates: a timestamp beyond 64 bits
+    of microseconds is null instead of the end of the query).
 
     Raises:
-        UnreadableRecordError: The first message that has no row: a header key that is
-            not UTF-8, which only the native reader repairs, or a timestamp beyond 64
-            bits of microseconds.
+        UnreadableRecordError: The first message that has no row: a header key is not
+            UTF-8, which only the native reader repairs.
     """
     count = len(messages)
     pairs = chain.from_iterable(map(Message.timestamp, messages))
@@ -77,7 +77,7 @@ def record_batch(
         _constant_text(topic, count),
         pa.array(np.full(count, partition, np.int32)),
         pa.array(_offsets(messages)),
-        _microseconds(timestamps[:, 1], messages),
+        _microseconds(timestamps[:, 1]),
         pa.array((timestamps[:, 0] - 1).astype(np.int32)),
     ]
     if include_headers:
@@ -85,18 +85,14 @@ def record_batch(
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(include_headers))
 
 
-def _microseconds(
-    milliseconds: np.ndarray[Any, np.dtype[np.int64]], messages: Sequence[Message]
-) -> pa.Array:
+def _microseconds(milliseconds: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
     beyond = (milliseconds > _LARGEST_MS) | (milliseconds < -_LARGEST_MS)
+    kind = _PLAIN.field("timestamp").type
     if beyond.any():
-        index = int(beyond.argmax())
-        raise UnreadableRecordError(
-            index,
-            _offset(messages[index]),
-            "its timestamp overflows 64-bit microseconds",
+        return pa.array(np.where(beyond, 0, milliseconds) * 1000, mask=beyond).view(
+            kind
         )
-    return pa.array(milliseconds * 1000).view(_PLAIN.field("timestamp").type)
+    return pa.array(milliseconds * 1000).view(kind)
 
 
 def _offsets(messages: Sequence[Message]) -> np.ndarray[Any, np.dtype[np.int64]]:

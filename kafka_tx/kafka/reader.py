@@ -58,8 +58,7 @@ class KafkaRangeReader:
                 the log end.
             UnknownTopicError: The topic or partition does not exist.
             FetchError: No progress within the time-out, or a record that is broken or
-                cannot become a row: a timestamp beyond microseconds, a header key that
-                is not UTF-8.
+                cannot become a row: a header key is not UTF-8.
             AuthenticationError: Credentials, permission or TLS.
             ConfigError: librdkafka refuses a setting.
         """

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError as ClientError
 
-from kafka_tx.errors import ConfigError
 from kafka_tx.model import (
     Assigned,
     Broker,
@@ -34,20 +33,8 @@ def names_of(wanted: Subscription) -> list[str] | None:
 
 
 def matching(wanted: TopicPattern, names: Iterable[str]) -> list[str]:
-    """The names the pattern matches as a whole, without Kafka's internal topics.
-
-    Raises:
-        ConfigError: The pattern is not a regular expression.
-    """
-    try:
-        pattern = re.compile(wanted.pattern)
-    except re.error as error:
-        raise ConfigError.illegal(
-            "subscribePattern",
-            wanted.pattern,
-            "a regular expression as Python's re understands it",
-            f"It says: {error}.",
-        ) from None
+    """The names the pattern matches as a whole, without Kafka's internal topics."""
+    pattern = re.compile(wanted.pattern)
     return [n for n in names if n not in _INTERNAL and pattern.fullmatch(n)]
 
 

@@ -153,6 +153,7 @@ def _cut(wanted: OffsetRange, parts: int) -> list[OffsetRange]:
     """Cut into equal parts; what does not divide evenly goes to the later ones."""
     pieces = []
     start = wanted.start
+    parts = min(parts, len(wanted))  # of more, the others would be empty
     for part in range(parts):
         end = start + (wanted.end - start) // (parts - part)
         if end > start:

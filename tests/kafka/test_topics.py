@@ -39,7 +39,7 @@ def test_a_pattern_never_means_kafka_s_own_topics() -> None:
 
 
 def test_a_bad_pattern_is_told() -> None:
-    with pytest.raises(ConfigError, match="subscribePattern"):
+    with pytest.raises(ConfigError, match="regular expression"):
         matching(TopicPattern("(orders"), ["orders"])
 
 

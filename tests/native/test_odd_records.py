@@ -120,17 +120,19 @@ def columns_bytes(batch):
 
 
 @pytest.mark.parametrize("beyond", [9_223_372_036_854_776, 2**63 - 1, -(2**62)])
-def test_a_timestamp_beyond_microseconds_is_refused(reader, cluster, topic, beyond):
+def test_a_timestamp_beyond_microseconds_is_null(reader, cluster, topic, beyond):
     name = topic(b"before")
     cluster.produce(name, b"v", timestamp_ms=beyond)
-    cluster.produce(name, b"after")
+    cluster.produce(name, b"after", timestamp_ms=7)
     cluster.flush()
-    batches = reader().read(OffsetRange(TopicPartition(name, 0), 0, 3))
+    (batch,) = reader().read(OffsetRange(TopicPartition(name, 0), 0, 3))
 
-    assert next(batches)["value"].to_pylist() == [b"before"]
-    with pytest.raises(FetchError, match="timestamp overflows") as caught:
-        next(batches)
-    assert caught.value.fields["position"] == 1
+    times = batch["timestamp"]
+    assert batch["value"].to_pylist() == [b"before", b"v", b"after"]
+    assert times.is_null().to_pylist() == [False, True, False]
+    assert times.null_count == 1
+    assert times.view(pa.int64())[2].as_py() == 7_000
+    batch.validate(full=True)
 
 
 # --- header keys that are no text ---------------------------------------------------

@@ -140,3 +140,12 @@ def test_tasks_cover_the_batch_once_in_order(spans, min_partitions, max_records)
         else:
             joined.append(task)
     assert joined == [wanted for wanted in ranges if len(wanted)]
+
+
+@pytest.mark.parametrize("wished", [10**11, 2**63])
+def test_more_tasks_than_offsets_are_one_for_each_offset(wished):
+    pieces = task_ranges([offset_range(0, 5, 15)], min_partitions=wished)
+
+    assert [(piece.start, piece.end) for piece in pieces] == [
+        (n, n + 1) for n in range(5, 15)
+    ]

@@ -96,3 +96,22 @@ def test_a_topic_that_is_missing_is_an_error_that_names_it(source):
     assert written == 0
     assert isinstance(error, DeliveryError)
     assert "missing" in str(error)
+
+
+@pytest.mark.parametrize("far_ms", [253_402_300_800_000, -62_135_596_800_001, 2**62])
+def test_a_record_of_a_time_that_python_cannot_show_can_be_a_letter(
+    source, cluster, far_ms
+):
+    name = f"far{abs(far_ms)}"
+    cluster.create_topic(name)
+    cluster.create_topic(f"dead-{name}")
+    cluster.produce(name, b"far", timestamp_ms=far_ms)
+    cluster.flush()
+    far = TopicPartition(name, 0)
+    made = Letter(OffsetRange(far, 0, 1), attempts=1, error="no")
+
+    assert write(f"dead-{name}", source, made) == [(1, None)]
+
+    dead = OffsetRange(TopicPartition(f"dead-{name}", 0), 0, 1)
+    (batch,) = assembly.range_reader(source).read(dead)
+    assert batch["timestamp"][0].as_py().year > 2000

@@ -42,6 +42,7 @@ column_result columns_add(columns *c, const void *key, size_t key_size,
     if (result) return result;
     c->offset[c->rows] = offset;
     c->timestamp_us[c->rows] = timestamp_us;
+    c->timestamp_nulls += timestamp_us == NO_TIME;
     c->timestamp_type[c->rows] = timestamp_type;
     c->rows++;
     c->bytes += columns_cost(c, key ? key_size : 0, value ? value_size : 0);
@@ -69,6 +70,7 @@ void columns_free(columns *c) {
     var_column_free(&c->header_value);
     free(c->offset);
     free(c->timestamp_us);
+    free(c->timestamp_valid);
     free(c->timestamp_type);
     constants_drop(c->same);
     columns_init(c, c->topic, c->partition, c->has_headers);

@@ -20,7 +20,9 @@ typedef struct {
     int64_t likely_rows;
     var_column key, value;
     int64_t *offset;
-    int64_t *timestamp_us;
+    int64_t *timestamp_us; /* NO_TIME is a null */
+    int64_t timestamp_nulls;
+    uint8_t *timestamp_valid; /* made for the export where there are nulls */
     int32_t *timestamp_type;
     var_column headers; /* a list whose ends count rows of the next two */
     var_column header_key, header_value;
@@ -29,6 +31,9 @@ typedef struct {
     int64_t row_bytes; /* what every record adds, whatever it holds */
     constants *same;   /* topic and partition of every row, shared by all batches */
 } columns;
+
+/* The time of a record whose own does not fit into 64-bit microseconds. */
+#define NO_TIME INT64_MIN
 
 /* Begin without rows. `topic` must outlive the columns. */
 void columns_init(columns *, const char *topic, int32_t partition, int has_headers);

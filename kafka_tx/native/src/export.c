@@ -69,6 +69,14 @@ static void give_numbers(struct ArrowArray *array, int64_t rows, void *slot) {
     *numbers = NULL;
 }
 
+static void give_times(struct ArrowArray *array, columns *c) {
+    set_buffers(array, c->rows, c->timestamp_nulls, 2, c->timestamp_valid,
+                c->timestamp_us, NULL);
+    c->timestamp_us = NULL;
+    c->timestamp_valid = NULL;
+    c->timestamp_nulls = 0;
+}
+
 static void share(struct ArrowArray *array, constants *same) {
     constants_hold(same);
     own_of(array)->same = same;
@@ -110,7 +118,19 @@ static column_result make_buffers(var_column *column) {
     return column->ends ? COLUMN_OK : COLUMN_NO_MEMORY;
 }
 
+/* One bit for each row, where there is a null. */
+static column_result mark_times(columns *c) {
+    if (!c->timestamp_nulls || c->timestamp_valid) return COLUMN_OK;
+    c->timestamp_valid = calloc((size_t)(c->rows + 7) / 8, 1);
+    if (!c->timestamp_valid) return COLUMN_NO_MEMORY;
+    for (int64_t row = 0; row < c->rows; row++)
+        if (c->timestamp_us[row] != NO_TIME)
+            c->timestamp_valid[row / 8] |= (uint8_t)(1 << row % 8);
+    return COLUMN_OK;
+}
+
 static column_result make_all_buffers(columns *c) {
+    if (mark_times(c)) return COLUMN_NO_MEMORY;
     if (make_buffers(&c->key) || make_buffers(&c->value)) return COLUMN_NO_MEMORY;
     if (!c->has_headers) return COLUMN_OK;
     if (make_buffers(&c->header_key) || make_buffers(&c->header_value))
@@ -135,7 +155,7 @@ column_result columns_export(columns *c, struct ArrowArray *out) {
     share(batch.children[3], c->same);
     set_buffers(batch.children[3], c->rows, 0, 2, NULL, c->same->partition, NULL);
     give_numbers(batch.children[4], c->rows, &c->offset);
-    give_numbers(batch.children[5], c->rows, &c->timestamp_us);
+    give_times(batch.children[5], c);
     give_numbers(batch.children[6], c->rows, &c->timestamp_type);
     if (c->has_headers) give_headers(batch.children[7], c);
     c->likely_rows = c->rows;

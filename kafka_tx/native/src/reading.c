@@ -66,8 +66,7 @@ static range_state add(range *r, const rdk_message *message) {
     column_result result = COLUMN_OK;
     r->position = message->offset;
     if (__builtin_mul_overflow(timestamp_ms, (int64_t)1000, &timestamp_us))
-        return range_fail(r, FAILURE_RECORD, 0,
-                          "its timestamp overflows 64-bit microseconds");
+        timestamp_us = NO_TIME;
     if (r->columns.has_headers) result = add_headers(r, message, &code);
     if (code)
         return range_fail(r, FAILURE_RECORD, code, "its headers cannot be decoded");

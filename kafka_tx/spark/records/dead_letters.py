@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from kafka_tx import assembly
 from kafka_tx.config import SinkConfig, SourceConfig
 from kafka_tx.kafka.producer import OutRecord, Sender
 from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
 from kafka_tx.spark.topologies.serial_worker import SerialWorker
+from kafka_tx.topology.times import milliseconds
 
 PREFIX = "kafka_tx."
 """Of the headers topic, partition, offset, error and attempts."""
@@ -36,10 +39,11 @@ class Letter:
 class DeadLetters:
     """Reads given-up records again and sends them on, on a thread of its own.
 
-    Key, value, timestamp and headers stay as they were; the headers ``kafka_tx.topic``,
-    ``kafka_tx.partition``, ``kafka_tx.offset``, ``kafka_tx.error`` and
-    ``kafka_tx.attempts`` come behind them. At least once: after a crash a letter may be
-    written again.
+    Key, value, timestamp and headers stay as they were, but a time outside of the years
+    1 to 9999, which brokers may refuse, becomes the present one. The headers
+    ``kafka_tx.topic``, ``kafka_tx.partition``, ``kafka_tx.offset``, ``kafka_tx.error``
+    and ``kafka_tx.attempts`` come behind them. At least once: after a crash a letter
+    may be written again.
 
     Args:
         topic: Where to.
@@ -90,7 +94,8 @@ def out_records(reader: RangeReader, letter: Letter, topic: str) -> Iterator[Out
         FetchError: They cannot be read now.
     """
     for batch in reader.read(letter.records):
-        for row in batch.to_pylist():
+        times = milliseconds(batch)
+        for row, time_ms in zip(_without_times(batch).to_pylist(), times, strict=True):
             about = {
                 "topic": row["topic"],
                 "partition": row["partition"],
@@ -105,5 +110,9 @@ def out_records(reader: RangeReader, letter: Letter, topic: str) -> Iterator[Out
                 row["key"],
                 row["value"],
                 headers=[*former, *own],
-                timestamp_ms=round(row["timestamp"].timestamp() * 1_000),
+                timestamp_ms=time_ms,
             )
+
+
+def _without_times(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.drop_columns(["timestamp"])

@@ -9,7 +9,17 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.spark.sinks.options import parse_sink
@@ -18,11 +28,18 @@ from kafka_tx.spark.source.batch import KafkaTxBatchReader
 from kafka_tx.spark.source.options import check_source, parse_source
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
 
-COLUMNS = (
-    "key binary, value binary, topic string, partition int, offset bigint,"
-    " timestamp timestamp, timestampType int"
-)
-HEADERS = ", headers array<struct<key: string, value: binary>>"
+_HEADER = StructType().add("key", StringType()).add("value", BinaryType())
+_COLUMNS: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(_HEADER),
+}
+"""Types, not words: what the word `timestamp` means is a setting of the session."""
 
 
 class KafkaTxDataSource(DataSource):
@@ -38,7 +55,7 @@ class KafkaTxDataSource(DataSource):
         """The word in ``format(...)``."""
         return "kafka_tx"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """Spark's columns of Kafka records, with ``headers`` when asked for.
 
         Spark asks when a query is made, so this is where bad options are refused.
@@ -48,7 +65,13 @@ class KafkaTxDataSource(DataSource):
         """
         check_source(self.options)
         with_headers = self.options.get("includeheaders", "false").strip().lower()
-        return COLUMNS + (HEADERS if with_headers == "true" else "")
+        return StructType(
+            [
+                StructField(name, kind)
+                for name, kind in _COLUMNS.items()
+                if name != "headers" or with_headers == "true"
+            ]
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - fixed
         """A batch read (planning process).

@@ -20,7 +20,9 @@ OPTIONS = (
     Option("kafka.bootstrap.servers", "required", "Brokers, `host:port,host:port`."),
     Option("subscribe", "", "Topics, separated by commas. One of the three is given."),
     Option(
-        "subscribePattern", "", "Regular expression, found anywhere in a topic's name."
+        "subscribePattern",
+        "",
+        "Regular expression (Java's), found anywhere in a topic's name.",
     ),
     Option("assign", "", 'Partitions, `{"topicA":[0,1]}`.'),
     Option(

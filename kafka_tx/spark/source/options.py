@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import re
 from collections.abc import Mapping
 from typing import get_args
 
@@ -38,6 +37,7 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
+from kafka_tx.spark.source.java_pattern import PatternError, from_java
 from kafka_tx.spark.source.offset_json import (
     MARK,
     parse_assign,
@@ -57,7 +57,6 @@ _STRATEGIES = ("subscribe", "subscribepattern", "assign")
 _ENDS = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
 _TRIGGER = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay")
 _SINK = ("topic",)
-_INLINE_FLAGS = re.compile(r"(\(\?[aiLmsux]+\))*")
 _named: set[str] = set()  # unknown options that this process has warned of
 _START_WORDS: dict[str, StartRule] = {
     "earliest": Earliest(),
@@ -205,16 +204,12 @@ def _pattern(value: str) -> str:
             option="subscribePattern",
             value=value,
         )
-    flags = _INLINE_FLAGS.match(pattern)
-    assert flags is not None  # it matches nothing, too
-    pattern = f"{flags.group()}.*(?:{pattern[flags.end() :]}).*"
     try:
-        re.compile(pattern)
-    except re.error as error:
+        return from_java(pattern)
+    except PatternError as error:
         raise ConfigError.illegal(
             "subscribePattern", value, f"a regular expression ({error})"
         ) from None
-    return pattern
 
 
 def _start(given: Mapping[str, str], default: str) -> StartRule:
