@@ -19,11 +19,12 @@ from kafka_tx.topology.messages import (
     RootsFailed,
     TreeReport,
 )
+from kafka_tx.topology.pace import Pace
 from kafka_tx.topology.phases import Phase
 from kafka_tx.topology.plan import Plan, TaskId
 from kafka_tx.topology.record_tasks import RecordPacket, RecordSource, RecordTask
 from kafka_tx.topology.trees import NO_ROOTS
-from kafka_tx.transactions.root_blocks import BlockLedger, Ended
+from kafka_tx.transactions.root_blocks import BlockLedger, Ended, Roots
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,32 @@ class RecordJob(TaskJob):
 
     Attributes:
         records: What each spout reads, by its component.
+        pace: How long tasks give rows to bolts; None: until all are given.
     """
 
     records: Mapping[str, RecordSource] = field(default_factory=dict)
+    pace: Pace | None = None
 
     def _run(self, task: TaskId, messages: Iterator[Message]) -> Iterator[Message]:
         packets = (m for m in messages if isinstance(m, RecordPacket))
         source = self.records.get(task.stage)
-        return RecordTask(self.plan, task, self.attempt).process(packets, source)
+        work = RecordTask(self.plan, task, self.attempt, self.pace)
+        return work.process(packets, source)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Roots of a chunk that have ended with it, ascending.
+
+    Attributes:
+        completed: Whose trees are complete.
+        failed: That a bolt, the scheme or the fetch failed.
+        untried: That were not read, or not given to all bolts: the time was over.
+    """
+
+    completed: Roots
+    failed: Roots
+    untried: Roots
 
 
 @dataclass
@@ -91,15 +110,24 @@ class Chunk:
                 facts[name] = _joined(facts[name], told) if name in facts else told
         return facts
 
-    def settle(self, ledger: BlockLedger) -> Ended:
+    def settle(self, ledger: BlockLedger, first_root: int) -> Settled:
         """Tell the acker's ledger everything; return the trees that ended by it.
 
-        The roots of the chunk must have been begun in the ledger before.
+        Args:
+            ledger: The chunk's block was begun in it.
+            first_root: Of that block.
         """
         ended = [end for report in self.reports for end in _settled(report, ledger)]
-        return Ended(
-            np.concatenate([NO_ROOTS, *(end.completed for end in ended)]),
-            np.concatenate([NO_ROOTS, *(end.failed for end in ended)]),
+        unread = ledger.unbegun(first_root)
+        ended += [ledger.init(unread, np.ones(len(unread), np.uint64))]
+        ended += [ledger.fail(unread)]
+        failed = np.sort(np.concatenate([end.failed for end in ended]))
+        told = np.concatenate([NO_ROOTS, *(told.roots for told in self.failed)])
+        is_told = np.isin(failed, told)
+        return Settled(
+            np.sort(np.concatenate([end.completed for end in ended])),
+            failed[is_told],
+            failed[~is_told],
         )
 
 
@@ -117,6 +145,7 @@ def run_chunk(
     attempt: TransactionAttempt,
     records: Mapping[str, RecordSource],
     engine: Engine,
+    pace: Pace | None = None,
 ) -> Chunk:
     """Work off a chunk of records (driver, a thread of its own).
 
@@ -125,6 +154,7 @@ def run_chunk(
         attempt: The number of the chunk as txid, and which try it is.
         records: What each spout reads.
         engine: Runs the tasks of executors.
+        pace: How long tasks give rows to bolts; None: until all are given.
 
     Raises:
         Exception: Whatever the engine raises when it cannot run a job.
@@ -136,13 +166,14 @@ def run_chunk(
         if placement is Placement.EXECUTORS:
             inbox = chunk.take(tasks)
             job = RecordJob(
-                plan, Phase.PROCESSING, waves, attempt, None, inbox, records
+                plan, Phase.PROCESSING, waves, attempt, None, inbox, records, pace
             )
             chunk.accept(engine.run_tasks(job))
         else:
             for task in tasks:
                 packets = [p for p in chunk.take([task]) if isinstance(p, RecordPacket)]
-                chunk.accept(RecordTask(plan, task, attempt).process(packets))
+                work = RecordTask(plan, task, attempt, pace)
+                chunk.accept(work.process(packets))
         if chunk.failure is not None:
             break
     return chunk
@@ -157,3 +188,5 @@ def _settled(report: TreeReport, ledger: BlockLedger) -> Iterator[Ended]:
         yield ledger.ack(report.acked, report.acked_edges)
     for failed in report.failed:
         yield ledger.fail(failed.roots)
+    if len(report.untried):
+        yield ledger.fail(report.untried)

@@ -6,9 +6,10 @@ All of it is picklable. Rows stay as they are between tasks of one process.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from kafka_tx.errors import KafkaTxError
@@ -113,6 +114,7 @@ class TreeReport:
         acked: Roots that began elsewhere.
         acked_edges: The xor of each of them: for ``ack``.
         failed: For ``fail``, and to tell why.
+        untried: Roots of rows that were given to no bolt here: the time was over.
         emitted: Rows by component.
         facts: What the spout found out.
     """
@@ -126,6 +128,7 @@ class TreeReport:
     failed: tuple[RootsFailed, ...]
     emitted: tuple[Emitted, ...]
     facts: Mapping[str, Any]
+    untried: Roots = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 Message: TypeAlias = (

@@ -21,6 +21,7 @@ from kafka_tx.topology.graph import Component, Kind
 from kafka_tx.topology.groupings import Router, router_for
 from kafka_tx.topology.lineage import Lineage, Positions, Tracked
 from kafka_tx.topology.messages import Emitted, Message, Packet
+from kafka_tx.topology.pace import ROWS_PER_TURN, Pace, Turns
 from kafka_tx.topology.plan import Edge, Plan, TaskId
 from kafka_tx.topology.record_cells import (
     BasicRecordCell,
@@ -31,7 +32,6 @@ from kafka_tx.topology.record_outlets import Piece, select
 from kafka_tx.topology.trees import TaskTrees
 from kafka_tx.transactions.root_blocks import Edges, Roots
 
-_ROWS_PER_TURN = 4096
 _POSITION = "\0position"
 
 
@@ -93,15 +93,23 @@ class RecordTask:
     """The components of one stage in one of its tasks, for one chunk of records.
 
     The same life as that of ``Task``, in one phase. A bolt that raises fails rows, not
-    the task; only what is raised outside of ``execute`` ends it.
+    the task; only what is raised outside of ``execute`` ends it. When its time is over
+    the task reads no more, and gives its bolts no more of what other tasks sent.
     """
 
-    def __init__(self, plan: Plan, task: TaskId, attempt: TransactionAttempt) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        task: TaskId,
+        attempt: TransactionAttempt,
+        pace: Pace | None = None,
+    ) -> None:
         self.id = task
         self._plan = plan
         self._stage = plan.stages[task.stage]
         self._attempt = attempt
         self._trees = TaskTrees()
+        self._turns = Turns(pace)
         self._cells: dict[str, RecordCell] = {}
         self._emitted: dict[str, int] = {}
         self._routers: dict[tuple[str, Edge], Router] = {}
@@ -149,8 +157,9 @@ class RecordTask:
             yield from self._read(source)
         for packet in packets:
             tracked = Tracked(packet.block, packet.lineage, packet.edges)
-            self._deliver(packet.target, packet.source, packet.stream, tracked)
-            yield from self._ready()
+            for part in self._in_turns(tracked):
+                self._deliver(packet.target, packet.source, packet.stream, part)
+                yield from self._ready()
         for name in [name for name in self._stage.components if name in self._cells]:
             self._running = name
             cell = self._cells.pop(name)
@@ -189,18 +198,63 @@ class RecordTask:
     def _read(self, source: RecordSource) -> Iterator[RecordPacket]:
         name = self._stage.components[0]
         chunks = iter(source.read(self.id.task, self._stage.tasks, self._facts))
-        while True:
+        while not self._turns.is_over:
             self._running = name
             records = next(chunks, None)
             self._running = ""
             if records is None:
                 return
-            self._trees.begin(records.read)
-            if records.error:
-                self._fail_unread(name, records)
-            self._emitted[name] += size(records.block)
-            self._emit(name, [Piece("default", records.block, Lineage(records.roots))])
-            yield from self._ready()
+            for part in self._records_in_turns(name, records):
+                self._trees.begin(part.read)
+                if part.error:
+                    self._fail_unread(name, part)
+                self._emitted[name] += size(part.block)
+                self._emit(name, [Piece("default", part.block, Lineage(part.roots))])
+                yield from self._ready()
+        close = getattr(chunks, "close", None)
+        if close is not None:
+            close()
+
+    def _records_in_turns(self, name: str, records: Records) -> Iterator[Records]:
+        """As long as there is time; the rest never begins."""
+        roots = records.roots
+        is_given_here = any(edge.is_local for edge in self._plan.edges[name])
+        if not is_given_here or not len(roots) or (np.diff(roots) < 0).any():
+            yield records
+            return
+        start = begun = 0
+        while start < len(roots) and not self._turns.is_over:
+            last = min(start + self._turns.rows, len(roots)) - 1
+            end = int(np.searchsorted(roots, roots[last], side="right"))
+            is_rest = end == len(roots)
+            read = (
+                len(records.read)
+                if is_rest
+                else int(np.searchsorted(records.read, roots[end]))
+            )
+            self._turns.begin()
+            yield Records(
+                records.block[start:end]
+                if isinstance(records.block, list)
+                else records.block.slice(start, end - start),
+                roots[start:end],
+                records.read[begun:read],
+            )
+            self._turns.done()
+            start, begun = end, read
+
+    def _in_turns(self, given: Tracked) -> Iterator[Tracked]:
+        """Parts of a packet as long as there is time; the rest is left untried."""
+        start, rows = 0, len(given.lineage)
+        while start < rows and not self._turns.is_over:
+            end = min(start + self._turns.rows, rows)
+            self._turns.begin()
+            yield given if end - start == rows else given.rows(start, end)
+            self._turns.done()
+            start = end
+        if start < rows:
+            left = given.rows(start, rows) if start else given
+            self._trees.leave(left.lineage.roots)
 
     def _fail_unread(self, name: str, records: Records) -> None:
         edges = self._new_edges(len(records.read))  # never acked, so never complete
@@ -211,9 +265,9 @@ class RecordTask:
         cell = self._cells[name]
         fields = self._plan.graph.fields(source, stream)
         rows = len(given.lineage)
-        for start in range(0, rows, _ROWS_PER_TURN):
-            end = min(start + _ROWS_PER_TURN, rows)
-            part = given if rows <= _ROWS_PER_TURN else given.rows(start, end)
+        for start in range(0, rows, ROWS_PER_TURN):
+            end = min(start + ROWS_PER_TURN, rows)
+            part = given if rows <= ROWS_PER_TURN else given.rows(start, end)
             self._running = name
             pieces = cell.feed(source, stream, fields, part)
             self._running = ""

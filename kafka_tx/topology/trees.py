@@ -32,6 +32,7 @@ class TaskTrees:
         self._entries = 0
         self._begun: list[Roots] = []
         self._failed: dict[tuple[str, str], list[Roots]] = {}
+        self._untried: list[Roots] = []
 
     def begin(self, roots: Roots) -> None:
         """Records were read; some of them may give no row."""
@@ -51,6 +52,10 @@ class TaskTrees:
     def fail(self, roots: Roots, component: str, reason: str) -> None:
         """Rows with these roots failed."""
         self._failed.setdefault((component, reason), []).append(roots)
+
+    def leave(self, roots: Roots) -> None:
+        """Rows with these roots are given to no bolt."""
+        self._untried.append(roots)
 
     def report(
         self, task: TaskId, emitted: tuple[Emitted, ...], facts: Mapping[str, Any]
@@ -75,6 +80,7 @@ class TaskTrees:
             ),
             emitted,
             facts,
+            _ascending(self._untried),
         )
 
     def _folded(self) -> tuple[Roots, Edges]:

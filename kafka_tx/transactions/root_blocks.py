@@ -128,6 +128,13 @@ class BlockLedger:
         """Tuples of these trees failed."""
         return self._each(roots, np.zeros(len(roots), np.uint64), _FAILED)
 
+    def unbegun(self, first: int) -> Roots:
+        """The roots of a block, by its first one, that no ``init`` came for."""
+        block = self._blocks.get(first)
+        if block is None:
+            return _NO_ROOTS
+        return np.flatnonzero((block.flags & _BEGUN) == 0) + first
+
     def rotate(self) -> Roots:
         """Make every block older; return the roots that have timed out, ascending."""
         fallen = self._blocks.rotate()

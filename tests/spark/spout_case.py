@@ -55,6 +55,9 @@ class Engine:
     def cancel(self, attempt):
         self.cancelled.add(attempt)
 
+    def has_begun(self, attempt):
+        return True
+
     def run_tasks(self, job):
         ranges = [
             numbered.range
@@ -142,6 +145,16 @@ class Work(BasicBolt):
             tried.failed[at] += 1
             raise FailedException("bad luck")
         tried.done[at] += 1
+
+
+class Slow(Work):
+    """Takes its time, and very long for bad records."""
+
+    def execute(self, row, collector):
+        at = (TopicPartition(row.topic, row.partition), row.offset)
+        is_bad = tried.bad.get(at, 0) > tried.failed[at]
+        time.sleep(1.0 if is_bad else 0.004)
+        super().execute(row, collector)
 
 
 class Forgetful(RichBolt):

@@ -112,7 +112,7 @@ def in_chunks(bolt, rows, engine=None):
     ledger = BlockLedger()
     ledger.begin(0, len(rows))
     reasons = {root: f.reason for f in chunk.failed for root in f.roots.tolist()}
-    return np.sort(chunk.settle(ledger).completed).tolist(), reasons
+    return np.sort(chunk.settle(ledger, 0).completed).tolist(), reasons
 
 
 ROWS = [("k1", "v1", "a"), (None, "v2", "b"), ("k3", None, None)]

@@ -29,9 +29,10 @@ from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.spark.records.answers import LETTER_AGAIN_MS, Answers
 from kafka_tx.spark.records.metrics import SpoutMetrics
 from kafka_tx.testing import ManualClock
+from kafka_tx.topology.chunks import Settled
 from kafka_tx.topology.messages import RootsFailed
 from kafka_tx.topology.record_flights import Flight
-from kafka_tx.transactions.root_blocks import BlockLedger, Ended
+from kafka_tx.transactions.root_blocks import BlockLedger
 
 P0 = TopicPartition("t", 0)
 BOUNDS = LogBounds(0, 10)
@@ -53,18 +54,20 @@ class Letters:
 class EndedChunk:
     """Says itself what its trees came to."""
 
-    def __init__(self, completed=(), failed=(), facts=None):
+    def __init__(self, completed=(), failed=(), facts=None, untried=()):
         self._completed = np.array(completed, np.int64)
+        self._untried = np.array(untried, np.int64)
         self.failed = list(failed)
         self.facts = facts or {}
 
-    def settle(self, ledger):
+    def settle(self, ledger, first_root):
         roots = [told.roots for told in self.failed]
-        return Ended(self._completed, np.concatenate([np.empty(0, np.int64), *roots]))
+        failed = np.concatenate([np.empty(0, np.int64), *roots])
+        return Settled(self._completed, failed, self._untried)
 
 
-def chunk(completed=(), failed=(), facts=None) -> Any:
-    return EndedChunk(completed, failed, facts)
+def chunk(completed=(), failed=(), facts=None, untried=()) -> Any:
+    return EndedChunk(completed, failed, facts, untried)
 
 
 def told(roots, component="work", reason="bad luck"):
@@ -179,7 +182,7 @@ def test_a_record_that_is_lost_alone_has_failed():
 def test_what_comes_after_a_time_out_is_not_believed():
     case = Case()
     flight = case.send()
-    assert case.answers.timed_out(flight.roots, "too slow") == [flight]
+    assert case.answers.timed_out(flight.roots, "too slow", lambda _: True) == [flight]
     assert case.due() == [(0, 10)]
 
     case.answers.finished(flight, chunk(range(10)))
@@ -189,6 +192,30 @@ def test_what_comes_after_a_time_out_is_not_believed():
     counts = case.manager.counts
     assert (counts.completed, counts.failed) == (0, 10)
     assert case.metrics.timed_out == {P0: 10}
+
+
+def test_records_that_no_bolt_was_given_are_emitted_again_and_have_not_failed():
+    case = Case(back_off=BackOff(limit=0))
+    flight = case.send()
+
+    answer = chunk(range(4), [told([4])], untried=range(5, 10))
+    assert case.answers.finished(flight, answer) == 5
+
+    counts = case.manager.counts
+    assert (counts.completed, counts.failed, counts.given_up) == (5, 1, 1)
+    assert case.due() == [(5, 10)]
+    assert flight not in case.answers.flights
+
+
+def test_records_of_a_running_job_that_timed_out_are_emitted_again():
+    case = Case(back_off=BackOff(limit=0))
+    flight = case.send()
+
+    case.answers.timed_out(flight.roots, "too slow", lambda _: False)
+
+    assert case.due() == [(0, 10)]
+    assert case.manager.counts.failed == 0
+    assert case.metrics.timed_out == {}
 
 
 def hopeless(letters=None):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,7 @@ from tests.spark.spout_case import (
     WITHIN_S,
     Broken,
     Letters,
+    Slow,
     a_case,
     tried,
     until,
@@ -177,6 +179,35 @@ def test_an_offset_that_was_trimmed_may_end_the_topology(case):
 
     with pytest.raises(OffsetOutOfRangeError):
         case.start()
+
+
+def test_bolts_that_need_longer_than_the_time_out_for_a_chunk_do_their_work(case):
+    everything = case.fill(300, 300)
+    case.bolt = Slow
+    case.limits = replace(case.limits, timeout_ms=600)
+    case.rules = {"back_off": BackOff(limit=0)}
+
+    handle = case.start()
+    assert handle.process_all_available(3 * WITHIN_S)
+
+    assert set(tried.done) == everything
+    assert (handle.status.failed, handle.status.skipped) == (0, 0)
+    assert case.store.at(P0, P1) == [300, 300]
+
+
+def test_a_record_that_takes_for_ever_is_found_and_no_other_fails(case):
+    everything = case.fill(40)
+    case.bolt = Slow
+    tried.bad = {(P0, 17): 1_000_000}
+    case.limits = replace(case.limits, timeout_ms=250)
+    case.rules = {"back_off": BackOff(limit=1)}
+
+    handle = case.start()
+    assert handle.process_all_available(6 * WITHIN_S)
+
+    assert set(tried.done) == everything - {(P0, 17)}
+    assert handle.status.skipped == 1
+    assert case.metric("failed_records_total", reason="timed_out") == 2
 
 
 class Hanging:

@@ -96,7 +96,7 @@ def run(builder, lines, engine=None, attempt=ATTEMPT):
     chunk = run_chunk(builder.build().plan, attempt, records, engine or LocalEngine())
     ledger = BlockLedger()
     ledger.begin(0, max(len(lines), 1))
-    ended = chunk.settle(ledger)
+    ended = chunk.settle(ledger, 0)
     timed_out = np.concatenate([ledger.rotate(), ledger.rotate()])
     open_roots = [root for root in timed_out.tolist() if root < len(lines)]
     return chunk, ended.completed.tolist(), ended.failed.tolist(), open_roots
@@ -486,7 +486,7 @@ def test_several_spouts_feed_one_topology():
     chunk = run_chunk(topology.plan, ATTEMPT, records, LocalEngine())
     ledger = BlockLedger()
     ledger.begin(0, 3)
-    ended = chunk.settle(ledger)
+    ended = chunk.settle(ledger, 0)
 
     assert sorted(ended.completed.tolist()) == [1, 2]
     assert ended.failed.tolist() == [0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -63,19 +63,25 @@ class Answers:
 
     # --- chunks ---
 
-    def finished(self, flight: Flight, chunk: Chunk) -> None:
-        """Its job has ended well; some of its records may still be open."""
+    def finished(self, flight: Flight, chunk: Chunk) -> int:
+        """Its job has ended well; some of its records may still be open.
+
+        Returns:
+            How many of its records were given to bolts; 0 when it had timed out.
+        """
         if flight not in self.flights:
-            return  # timed out: its records were answered
+            return 0  # its records were answered
         facts = chunk.facts
         names = {str(e.range.topic_partition) for e in flight.emissions}
         self._metrics[flight.spout].fetched(facts, names)
-        ended = chunk.settle(self._ledger)
-        completed, failed = np.sort(ended.completed), np.sort(ended.failed)
+        ended = chunk.settle(self._ledger, flight.first_root)
+        failed = ended.failed
         holes = _holes(facts)
-        for emission, records in flight.offsets(completed):
+        for emission, records in flight.offsets(ended.completed):
             _complete(emission, records, holes.get(str(records.topic_partition)))
-        self.flights.settled(flight, len(completed) + len(failed))
+        count = len(ended.completed) + len(failed) + len(ended.untried)
+        self.flights.settled(flight, count)
+        self._release(flight, ended.untried)
         for told in chunk.failed:
             roots = np.intersect1d(told.roots, failed, assume_unique=True)
             failed = np.setdiff1d(failed, roots, assume_unique=True)
@@ -83,6 +89,7 @@ class Answers:
                 self._fetch_again(flight, roots, told.reason)
             else:
                 self.fail(flight, roots, f"{told.component}: {told.reason}")
+        return len(flight.roots) - len(ended.untried)
 
     def failed(self, flight: Flight, reason: str) -> None:
         """All of its records failed, since user code asked for that."""
@@ -98,16 +105,36 @@ class Answers:
         else:
             self._release(flight, flight.roots)
 
-    def timed_out(self, roots: Roots, reason: str) -> list[Flight]:
-        """These records (ascending) took too long; returns their flights."""
+    def timed_out(
+        self, roots: Roots, reason: str, is_tried: Callable[[Flight], bool]
+    ) -> list[Flight]:
+        """These records (ascending) took too long; returns their flights.
+
+        Those fail of which it is certain that bolts were given them: their job has
+        ended, or they were alone in it. The others are emitted again.
+
+        Args:
+            roots: Which.
+            reason: Why they fail.
+            is_tried: Whether the job of a flight has ended, or runs for one record.
+        """
         found = []
         for flight, mine in self.flights.timed_out(roots):
+            found.append(flight)
+            if not is_tried(flight):
+                logger.warning(
+                    "chunk %s: %s; its %d records are emitted again in smaller ones",
+                    flight.attempt,
+                    reason,
+                    len(mine),
+                )
+                self._release(flight, mine)
+                continue
             for _, records in flight.offsets(mine):
                 at = records.topic_partition
                 self._metrics[flight.spout].timed_out[at] += len(records)
                 logger.warning("%s: %s", records, reason)
             self.fail(flight, mine, reason)
-            found.append(flight)
         return found
 
     def fail(self, flight: Flight, roots: Roots, reason: str) -> None:

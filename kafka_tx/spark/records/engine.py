@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import RDD, cloudpickle
 
 from kafka_tx.model import TransactionAttempt
@@ -17,19 +19,43 @@ from kafka_tx.topology.chunks import RecordJob
 from kafka_tx.topology.failures import failure_of
 from kafka_tx.topology.jobs import TaskJob
 from kafka_tx.topology.messages import Message
+from kafka_tx.topology.pace import Pace
 from kafka_tx.topology.phases import Phase
 from kafka_tx.topology.plan import Plan, Wave
+
+logger = logging.getLogger(__name__)
 
 
 class RecordEngine(SparkEngine):
     """A ``SparkEngine`` whose tasks track rows back to their records."""
 
+    def has_begun(self, attempt: TransactionAttempt) -> bool:
+        """Whether a task of an attempt that runs began; true when Spark cannot tell."""
+        tracker = self._context._jsc.sc().statusTracker()
+        try:
+            jobs = tracker.getJobIdsForTag(self._tag(attempt))
+            stages = [
+                s for job in jobs for s in tracker.getJobInfo(job).get().stageIds()
+            ]
+            infos = [tracker.getStageInfo(stage) for stage in stages]
+        except Py4JError as error:
+            logger.info("Spark does not tell about %s: %s", attempt, error)
+            return True
+        return any(
+            info.isDefined()
+            and (info.get().numActiveTasks() or info.get().numCompletedTasks())
+            for info in infos
+        )
+
     def _rdd(self, job: TaskJob) -> RDD[Any]:
         records = dict(job.records) if isinstance(job, RecordJob) else {}
+        pace = job.pace if isinstance(job, RecordJob) else None
         sent = cloudpickle.dumps(records)
         rdd = self._first(job)
         for number in range(len(job.waves)):
-            run = RecordPartitionRun(self._plan, job.waves, job.attempt, sent, number)
+            run = RecordPartitionRun(
+                self._plan, job.waves, job.attempt, sent, number, pace
+            )
             if number:
                 rdd = rdd.partitionBy(job.partitions[number], _same)
             rdd = rdd.mapPartitionsWithIndex(run)
@@ -46,6 +72,7 @@ class RecordPartitionRun:
         attempt: The chunk.
         records: Pickled; what each spout reads.
         wave: Index of this one.
+        pace: How long it gives rows to bolts.
     """
 
     plan: bytes
@@ -53,6 +80,7 @@ class RecordPartitionRun:
     attempt: TransactionAttempt
     records: bytes
     wave: int
+    pace: Pace | None = None
 
     def __call__(
         self, partition: int, given: Iterator[Any]
@@ -74,7 +102,12 @@ class RecordPartitionRun:
                 )
                 return
         job = RecordJob(
-            plan, Phase.PROCESSING, self.waves, self.attempt, None, (), records
+            plan,
+            Phase.PROCESSING,
+            self.waves,
+            self.attempt,
+            records=records,
+            pace=self.pace,
         )
         yield from job.run_partition(self.wave, partition, messages)
 

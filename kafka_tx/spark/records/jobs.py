@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from pyspark import InheritableThread
 
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Clock
 from kafka_tx.spark.records.parts import DeskParts
 from kafka_tx.spark.topologies.attempt import AttemptEngine
@@ -39,6 +41,14 @@ class RunnerLimits:
     metrics_ms: int = 2_000
 
 
+class ChunkEngine(AttemptEngine, Protocol):
+    """An engine that knows how far a chunk's job is."""
+
+    def has_begun(self, attempt: TransactionAttempt) -> bool:
+        """Whether a task of its job, which runs, ever began."""
+        ...
+
+
 @dataclass(frozen=True)
 class SpoutRunnerParts:
     """What a runner is made of.
@@ -55,7 +65,7 @@ class SpoutRunnerParts:
 
     id: str
     plan: Plan
-    engine: AttemptEngine
+    engine: ChunkEngine
     desks: Mapping[str, DeskParts]
     limits: RunnerLimits
     registry: MetricsRegistry

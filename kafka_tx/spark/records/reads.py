@@ -73,8 +73,10 @@ class ChunkRecords:
         for read in self.reads[task::tasks]:
             reader = SpanReader(self.reader, read.end)
             records = KafkaRecords(read.ranges, reader, self.scheme)
-            yield from records.read(0, 1, facts)
-            reader.close()
+            try:
+                yield from records.read(0, 1, facts)
+            finally:
+                reader.close()
             told = facts[str(read.ranges[0].range.topic_partition)]
             told.setdefault("fetch_ms", []).append(reader.took_ms)
 

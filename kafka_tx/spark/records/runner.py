@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -20,6 +21,7 @@ from kafka_tx.spark.records.metrics import SpoutMetrics
 from kafka_tx.spark.records.reads import ChunkRecords, reads_of
 from kafka_tx.topology.chunks import Chunk, run_chunk
 from kafka_tx.topology.messages import BatchStopped
+from kafka_tx.topology.pace import ChunkSize, Pace
 from kafka_tx.topology.record_flights import Flight
 from kafka_tx.transactions.root_blocks import BlockLedger
 
@@ -53,7 +55,9 @@ class SpoutRunner:
         self._chunks = 0
         self._next_root = 0
         self._turn = 0
-        self._chunk_records = parts.limits.chunk_records
+        limits = parts.limits
+        self._size = ChunkSize(limits.chunk_records)
+        self._pace = Pace.of(limits.timeout_ms, time.monotonic)
         self._rotated_ms = self._measured_ms = parts.clock.monotonic_ms()
         self._is_paused = self._is_stopping = self._is_over = False
         self._idle = threading.Condition()
@@ -178,10 +182,17 @@ class SpoutRunner:
         if not len(roots):
             return
         reason = f"not completed within {timeout_ms} ms"
-        for flight in self._answers.timed_out(roots, reason):
+        for flight in self._answers.timed_out(roots, reason, self._is_tried):
             job = self._jobs.get(flight.attempt)
             if job is not None:
+                self._size.timed_out(len(flight.roots))
                 job.cancel()
+
+    def _is_tried(self, flight: Flight) -> bool:
+        """Whether all of its records that are open were given to bolts."""
+        if flight.attempt not in self._jobs:
+            return True
+        return len(flight.roots) == 1 and self._parts.engine.has_begun(flight.attempt)
 
     # --- chunks ---
 
@@ -190,7 +201,7 @@ class SpoutRunner:
         limits = self._parts.limits
         if self._is_paused or self._is_stopping or len(self._jobs) >= limits.chunks:
             return False
-        room = self._chunk_records
+        room = self._size.records
         if limits.max_pending is not None:
             room = min(room, limits.max_pending - self._answers.flights.open)
         if room < 1:
@@ -219,7 +230,9 @@ class SpoutRunner:
         job = ChunkJob(
             flight,
             parts.engine,
-            lambda: run_chunk(parts.plan, attempt, {stage: records}, parts.engine),
+            lambda: run_chunk(
+                parts.plan, attempt, {stage: records}, parts.engine, self._pace
+            ),
             lambda result: self._post(lambda: self._done(flight, result)),
         )
         self._jobs[attempt] = job
@@ -233,7 +246,7 @@ class SpoutRunner:
             self._answers.lost(flight, "cancelled")
         elif isinstance(result, KafkaTxError) and result.retryable:
             # Fewer at once, until the record that kills its worker is found.
-            self._chunk_records = max(1, len(flight.roots) // 2)
+            self._size.lost(len(flight.roots))
             logger.warning("chunk %s was lost: %s", flight.attempt, result)
             self._answers.lost(flight, str(result))
         else:
@@ -245,9 +258,10 @@ class SpoutRunner:
         if chunk.failure is not None:
             self._answers.failed(flight, str(chunk.failure))
             return
-        most = self._parts.limits.chunk_records
-        self._chunk_records = min(most, self._chunk_records * 2)
-        self._answers.finished(flight, chunk)
+        is_in_time = flight in self._answers.flights
+        tried = self._answers.finished(flight, chunk)
+        if is_in_time:
+            self._size.ended(len(flight.roots), tried)
 
     # --- what others see ---
 

@@ -1,0 +1,118 @@
+"""How long tasks give rows to bolts, and how many records make a chunk.
+
+A chunk must be answered before its records time out. So a task stops giving rows to
+bolts after a while and says which it did not give, and the next chunk is made as large
+as could be worked off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+ROWS_PER_TURN = 4096
+_FIRST_TURN = 8
+_TURNS = 16
+"""So often a task looks at the clock, roughly, until its time is over."""
+
+_GROWS = 4
+
+_SHARE_OF_TASK = 8
+_SHRINKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long a task may give rows to bolts. Pickled.
+
+    Attributes:
+        within_s: From its first row on.
+        clock: Monotonic seconds.
+    """
+
+    within_s: float
+    clock: Callable[[], float]
+
+    @classmethod
+    def of(cls, timeout_ms: int | None, clock: Callable[[], float]) -> Pace | None:
+        """An eighth of the time-out: tasks may have to wait for each other."""
+        return (
+            None
+            if timeout_ms is None
+            else cls(timeout_ms / 1e3 / _SHARE_OF_TASK, clock)
+        )
+
+
+class Turns:
+    """How many rows a task gives to bolts at once, and whether it gives more.
+
+    The first turn is given always, whatever it takes: without it nothing would ever
+    be done. ``None`` as pace: whole turns, and no end.
+    """
+
+    def __init__(self, pace: Pace | None) -> None:
+        self._pace = pace
+        self._began_s: float | None = None
+        self._looked_s = 0.0
+        self.rows = ROWS_PER_TURN if pace is None else _FIRST_TURN
+        """Of the next turn, at most."""
+        self.is_over = False
+        """Whether nothing more is to be given."""
+
+    def begin(self) -> None:
+        """A turn begins."""
+        if self._pace is None:
+            return
+        self._looked_s = self._pace.clock()
+        if self._began_s is None:
+            self._began_s = self._looked_s
+
+    def done(self) -> None:
+        """The turn has ended."""
+        if self._pace is None or self._began_s is None:
+            return
+        now_s = self._pace.clock()
+        wanted_s = self._pace.within_s / _TURNS
+        took_s = max(now_s - self._looked_s, wanted_s / _GROWS)
+        self.rows = min(ROWS_PER_TURN, max(1, int(self.rows * wanted_s / took_s)))
+        self.is_over = now_s - self._began_s >= self._pace.within_s
+
+
+class ChunkSize:
+    """How many records make the next chunk.
+
+    It doubles while tasks find the time for all of their rows, and falls to what they
+    did otherwise. How long a job takes does not count: it may have waited for others.
+    A chunk that timed out or was lost makes it smaller, and it stays small until all of
+    that chunk's records had their turn: so the one record that hangs, or kills its
+    worker, is found in a few steps.
+
+    Args:
+        most: As configured.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._suspects = 0
+        self.records = most
+        """Of the next chunk, at most."""
+
+    def ended(self, records: int, tried: int) -> None:
+        """A chunk of so many records was answered; so many were given to bolts."""
+        self._suspects = max(0, self._suspects - tried)
+        if tried < records:
+            self.records = max(1, min(self.records, tried))
+        elif not self._suspects:
+            self.records = min(self._most, self.records * 2)
+
+    def lost(self, records: int) -> None:
+        """A chunk of so many records ended without an answer."""
+        self._shrink(records, 2)
+
+    def timed_out(self, records: int) -> None:
+        """A chunk of so many records was not answered in time."""
+        self._shrink(records, _SHRINKS)
+
+    def _shrink(self, records: int, by: int) -> None:
+        self._suspects = records
+        self.records = max(1, min(self.records, records // by))

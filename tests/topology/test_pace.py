@@ -1,0 +1,161 @@
+"""How long tasks give rows to bolts, and how large chunks become."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.bolts import BasicBolt
+from kafka_tx.topology.builder import TopologyBuilder
+from kafka_tx.topology.chunks import run_chunk
+from kafka_tx.topology.fields import Fields
+from kafka_tx.topology.local import LocalEngine
+from kafka_tx.topology.pace import ROWS_PER_TURN, ChunkSize, Pace, Turns
+from kafka_tx.topology.record_sources import GivenRecords
+from kafka_tx.transactions.root_blocks import BlockLedger
+
+
+class Time:
+    now_s = 0.0
+
+    def __call__(self):
+        return self.now_s
+
+
+the_time = Time()
+done: list[str] = []
+
+
+class Slow(BasicBolt):
+    def execute(self, row, collector):
+        the_time.now_s += row.seconds
+        done.append(row.word)
+
+
+class Spout:
+    fields = Fields.parse("word string, seconds double")
+
+    def empty_chunk(self):
+        return GivenRecords(())
+
+
+@pytest.fixture(autouse=True)
+def at_the_beginning():
+    the_time.now_s = 0.0
+    done.clear()
+
+
+def run(rows, within_s, *, blocks=1, exchange=False, tasks=1):
+    builder = TopologyBuilder("job")
+    builder.set_spout("spout", Spout(), tasks)
+    bolt = builder.set_bolt("slow", Slow, tasks).on_executors()
+    if exchange:
+        bolt.fields_grouping("spout", ["word"])
+    else:
+        bolt.shuffle_grouping("spout")
+    parts = tuple(rows[n::blocks] for n in range(blocks))
+    ledger = BlockLedger()
+    ledger.begin(0, len(rows))
+    chunk = run_chunk(
+        builder.build().plan,
+        TransactionAttempt(1, 1),
+        {"spout": GivenRecords(parts)},
+        LocalEngine(),
+        Pace(within_s, the_time),
+    )
+    settled = chunk.settle(ledger, 0)
+    assert len(ledger) == 0
+    return settled
+
+
+def rows_of(count, seconds):
+    return [(f"w{n}", seconds) for n in range(count)]
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+@pytest.mark.parametrize("blocks", [1, 7])
+def test_a_task_stops_giving_rows_when_its_time_is_over(exchange, blocks):
+    settled = run(rows_of(700, 0.1), 5.0, exchange=exchange, blocks=blocks)
+
+    assert len(settled.completed) == len(done)
+    assert 5.0 <= the_time.now_s < 6.5
+    assert len(settled.failed) == 0
+    together = np.concatenate([settled.completed, settled.untried])
+    assert sorted(together.tolist()) == list(range(700))
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+def test_what_is_quick_is_done_whole(exchange):
+    settled = run(rows_of(20_000, 0.0), 5.0, exchange=exchange, tasks=2)
+
+    assert len(settled.completed) == 20_000
+    assert len(settled.untried) == 0
+
+
+def test_the_first_rows_are_given_however_long_they_take():
+    settled = run(rows_of(20, 1_000.0), 5.0)
+
+    assert settled.completed.tolist() == list(range(8))
+    assert settled.untried.tolist() == list(range(8, 20))
+
+
+def test_turns_follow_the_speed_of_bolts():
+    turns = Turns(Pace(16.0, the_time))
+    sizes = []
+    for seconds in (0.0, 0.0, 0.0, 0.0, 0.0, 4.0, 8.0):
+        sizes.append(turns.rows)
+        turns.begin()
+        the_time.now_s += seconds
+        turns.done()
+
+    assert sizes == [8, 32, 128, 512, 2048, ROWS_PER_TURN, 1024]
+    assert turns.rows == 128
+    assert not turns.is_over
+
+
+def test_without_a_time_out_there_is_no_end():
+    turns = Turns(Pace.of(None, the_time))
+    turns.begin()
+    the_time.now_s += 1e6
+    turns.done()
+
+    assert (turns.rows, turns.is_over) == (ROWS_PER_TURN, False)
+
+
+def test_a_chunk_becomes_as_large_as_could_be_worked_off():
+    size = ChunkSize(10_000)
+
+    size.ended(10_000, 900)
+    assert size.records == 900
+    size.ended(900, 900)
+    assert size.records == 1_800
+    size.ended(1_800, 0)
+    assert size.records == 1
+
+
+def test_a_record_that_hangs_is_alone_after_a_few_chunks_and_the_others_are_done():
+    size, left, steps = ChunkSize(10_000), list(range(10_000)), 0
+    guilty = 7_777
+    while True:
+        sent = left[: size.records]
+        if guilty not in sent:
+            size.ended(len(sent), len(sent))
+            left = left[len(sent) :]
+            continue
+        if len(sent) == 1:
+            break
+        size.timed_out(len(sent))
+        steps += 1
+
+    assert steps <= 5
+
+
+def test_sizes_stay_within_their_bounds():
+    size = ChunkSize(3)
+    for _ in range(5):
+        size.lost(1)
+    assert size.records == 1
+    for _ in range(5):
+        size.ended(1, 1)
+    assert size.records == 3
