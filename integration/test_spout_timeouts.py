@@ -24,7 +24,7 @@ class Slow(kafka_tx.BasicBolt):
 
 
 def started(spark, kafka, name, tmp_path, bolt, settings, **config):
-    config = kafka_tx.SpoutConfig(
+    spout = kafka_tx.SpoutConfig(
         hosts=kafka_tx.BrokerHosts(kafka.bootstrap_servers),
         topic=name,
         scheme=kafka_tx.StringScheme(),
@@ -32,7 +32,7 @@ def started(spark, kafka, name, tmp_path, bolt, settings, **config):
         **config,
     )
     builder = kafka_tx.TopologyBuilder("slow-job")
-    builder.set_spout("spout", kafka_tx.KafkaSpout(config), 2)
+    builder.set_spout("spout", kafka_tx.KafkaSpout(spout), 2)
     builder.set_bolt("work", bolt, 2).shuffle_grouping("spout")
     store = f"sqlite:///{tmp_path}/offsets.db"
     return builder.build().start(spark, {"tx.store": store, **settings})

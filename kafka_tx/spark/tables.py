@@ -19,7 +19,11 @@ SINK_OPTIONS = (
 
 RECORD_SETTINGS = (
     Option("tx.maxPending", "2", "Spark jobs in flight."),
-    Option("tx.chunkRecords", "10000", "Records of one Spark job."),
+    Option(
+        "tx.chunkRecords",
+        "10000",
+        "Records of one Spark job, at most; fewer when bolts are slow.",
+    ),
     Option("topology.max.spout.pending", "", "Records in flight."),
     Option("tx.deployment", "", "Name in stored offsets, for `ignore_stored_offsets`."),
 )

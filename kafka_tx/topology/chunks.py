@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -34,16 +35,19 @@ class RecordJob(TaskJob):
     Attributes:
         records: What each spout reads, by its component.
         pace: How long tasks give rows to bolts; None: until all are given.
+        watch: Entered for each task while it works.
     """
 
     records: Mapping[str, RecordSource] = field(default_factory=dict)
     pace: Pace | None = None
+    watch: Callable[[RecordTask], AbstractContextManager[None]] | None = None
 
     def _run(self, task: TaskId, messages: Iterator[Message]) -> Iterator[Message]:
         packets = (m for m in messages if isinstance(m, RecordPacket))
         source = self.records.get(task.stage)
         work = RecordTask(self.plan, task, self.attempt, self.pace)
-        return work.process(packets, source)
+        with self.watch(work) if self.watch else nullcontext():
+            yield from work.process(packets, source)
 
 
 @dataclass(frozen=True, slots=True)

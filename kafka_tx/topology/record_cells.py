@@ -38,6 +38,11 @@ class RecordCell(Protocol):
         """Rows emitted so far."""
         ...
 
+    @property
+    def row(self) -> int | None:
+        """The row of what it was fed that it is at work on; None: all of them."""
+        ...
+
     def prepare(self, context: TaskContext) -> None:
         """Called once, first."""
         ...
@@ -81,6 +86,11 @@ class BasicRecordCell:
     def emitted(self) -> int:
         """Rows emitted so far."""
         return self._outlet.emitted
+
+    @property
+    def row(self) -> int | None:
+        """See ``RecordCell``."""
+        return self._outlet.row
 
     def prepare(self, context: TaskContext) -> None:
         """Prepare the bolt."""
@@ -169,6 +179,7 @@ class RichRecordCell:
         self._name = component.name
         self._trees = trees
         self._open: dict[int, tuple[Row, Roots, Edges]] = {}
+        self.row: int | None = None
         self._outlet = RichOutlet(component, wanted, self._roots_of, self._end)
 
     @property
@@ -187,6 +198,7 @@ class RichRecordCell:
         kind = row_class(source, stream, fields.names)
         lineage, edges = given.lineage, given.edges
         for index, row in enumerate(map(kind, to_rows(given.block))):
+            self.row = index
             mine = lineage.of(index)
             self._open[id(row)] = (row, lineage.roots[mine], edges[mine])
             try:

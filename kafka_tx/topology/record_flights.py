@@ -25,6 +25,7 @@ class Flight:
         first_root: Of its block of root numbers.
         emissions: What it holds, in the order of the numbers.
         since_ms: When it was sent (monotonic).
+        waited: How often its time was over, and it was waited for nevertheless.
     """
 
     attempt: TransactionAttempt
@@ -32,6 +33,7 @@ class Flight:
     first_root: int
     emissions: Sequence[Emission]
     since_ms: int
+    waited: int = 0
     _firsts: list[int] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ from kafka_tx.topology.record_cells import (
     RichRecordCell,
 )
 from kafka_tx.topology.record_outlets import Piece, select
-from kafka_tx.topology.trees import TaskTrees
+from kafka_tx.topology.trees import NO_ROOTS, TaskTrees
 from kafka_tx.transactions.root_blocks import Edges, Roots
 
 _POSITION = "\0position"
@@ -116,6 +116,8 @@ class RecordTask:
         self._packets: list[RecordPacket] = []
         self._facts: dict[str, Any] = {}
         self._running = ""
+        self._feeds = 0
+        self._given: tuple[RecordCell, Tracked] | None = None
         seed = (attempt.txid, attempt.attempt_id, crc32(task.stage.encode()), task.task)
         self._random = np.random.default_rng(seed)
 
@@ -141,6 +143,28 @@ class RecordTask:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def running(self) -> str:
+        """The component that is at work; empty: none of the user's."""
+        return self._running
+
+    @property
+    def place(self) -> tuple[int, int | None] | None:
+        """How far the bolt at work is; changes with each row. Any thread may ask."""
+        given = self._given
+        return None if given is None else (self._feeds, given[0].row)
+
+    def in_hands(self) -> Roots:
+        """The records of the row that a bolt is at work on. Any thread may ask."""
+        given = self._given
+        if given is None:
+            return NO_ROOTS
+        cell, tracked = given
+        row, lineage = cell.row, tracked.lineage
+        if row is None or row >= len(lineage):
+            return np.unique(lineage.roots)
+        return np.unique(lineage.roots[lineage.of(row)])
 
     def close(self) -> None:
         """Clean up all bolts; errors are ignored."""
@@ -269,7 +293,10 @@ class RecordTask:
             end = min(start + ROWS_PER_TURN, rows)
             part = given if rows <= ROWS_PER_TURN else given.rows(start, end)
             self._running = name
+            self._given = cell, part
+            self._feeds += 1
             pieces = cell.feed(source, stream, fields, part)
+            self._given = None
             self._running = ""
             self._emit(name, pieces)
 

@@ -182,7 +182,8 @@ def test_a_record_that_is_lost_alone_has_failed():
 def test_what_comes_after_a_time_out_is_not_believed():
     case = Case()
     flight = case.send()
-    assert case.answers.timed_out(flight.roots, "too slow", lambda _: True) == [flight]
+    ((fallen, roots),) = case.answers.flights.timed_out(flight.roots)
+    case.answers.timed_out(fallen, roots, "too slow")
     assert case.due() == [(0, 10)]
 
     case.answers.finished(flight, chunk(range(10)))
@@ -207,15 +208,55 @@ def test_records_that_no_bolt_was_given_are_emitted_again_and_have_not_failed():
     assert flight not in case.answers.flights
 
 
-def test_records_of_a_running_job_that_timed_out_are_emitted_again():
-    case = Case(back_off=BackOff(limit=0))
-    flight = case.send()
+def fallen(case, flight):
+    case.ledger.rotate()
+    roots = case.ledger.rotate()
+    assert list(case.answers.flights.timed_out(roots)) == [
+        (flight, pytest.approx(roots))
+    ]
+    return flight
 
-    case.answers.timed_out(flight.roots, "too slow", lambda _: False)
+
+def test_a_job_that_takes_its_time_is_waited_for():
+    case = Case(back_off=BackOff(limit=0))
+    flight = fallen(case, case.send())
+
+    case.answers.wait_for(flight)
+    case.answers.finished(flight, chunk(range(10)))
+
+    assert case.manager.counts.completed == 10
+
+
+def test_records_of_a_job_that_never_ends_are_emitted_again():
+    case = Case(back_off=BackOff(limit=0))
+    flight = fallen(case, case.send())
+
+    case.answers.silent(flight, "too slow")
 
     assert case.due() == [(0, 10)]
     assert case.manager.counts.failed == 0
     assert case.metrics.timed_out == {}
+
+
+def test_only_the_record_that_a_bolt_does_not_give_back_has_failed():
+    case = Case(back_off=BackOff(limit=0))
+    flight = case.send()
+
+    for _ in range(2):  # the word comes again
+        case.answers.hangs(flight, np.array([3]), "work: not given back")
+    case.answers.finished(flight, chunk(range(10)))
+
+    assert case.due() == [(0, 3), (4, 10)]
+    assert (case.manager.counts.failed, case.metrics.timed_out) == (1, {P0: 1})
+
+
+def test_of_several_records_in_one_batch_nobody_knows_which_one_hangs():
+    case = Case(back_off=BackOff(limit=0))
+
+    case.answers.hangs(case.send(), np.arange(3, 7), "work: not given back")
+
+    assert case.due() == [(0, 10)]
+    assert case.manager.counts.failed == 0
 
 
 def hopeless(letters=None):

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from kafka_tx.errors import (
@@ -17,7 +18,7 @@ from kafka_tx.errors import (
     StateCorruptedError,
     StateUnavailableError,
 )
-from kafka_tx.model import CommittedOffset, TopicPartition
+from kafka_tx.model import CommittedOffset, TopicPartition, TransactionAttempt
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.testing import MEMORY_BROKER
@@ -184,7 +185,7 @@ def test_an_offset_that_was_trimmed_may_end_the_topology(case):
 def test_bolts_that_need_longer_than_the_time_out_for_a_chunk_do_their_work(case):
     everything = case.fill(300, 300)
     case.bolt = Slow
-    case.limits = replace(case.limits, timeout_ms=600)
+    case.limits = replace(case.limits, timeout_ms=600, patience=0)
     case.rules = {"back_off": BackOff(limit=0)}
 
     handle = case.start()
@@ -199,7 +200,7 @@ def test_a_record_that_takes_for_ever_is_found_and_no_other_fails(case):
     everything = case.fill(40)
     case.bolt = Slow
     tried.bad = {(P0, 17): 1_000_000}
-    case.limits = replace(case.limits, timeout_ms=250)
+    case.limits = replace(case.limits, timeout_ms=250, patience=0)
     case.rules = {"back_off": BackOff(limit=1)}
 
     handle = case.start()
@@ -208,6 +209,24 @@ def test_a_record_that_takes_for_ever_is_found_and_no_other_fails(case):
     assert set(tried.done) == everything - {(P0, 17)}
     assert handle.status.skipped == 1
     assert case.metric("failed_records_total", reason="timed_out") == 2
+
+
+def test_a_record_that_a_bolt_does_not_give_back_fails_at_once_and_no_other(case):
+    everything = case.fill(40)
+    held = Hanging(case.engine.run_tasks)
+    case.engine.run_tasks = held
+    case.limits = replace(case.limits, chunks=1)
+    case.rules = {"back_off": BackOff(limit=0)}
+    handle = case.start()
+    assert held.is_held.wait(WITHIN_S)
+
+    case.engine.tell(TransactionAttempt(1, 1), "work", np.array([17]))
+    until(lambda: handle.status.skipped == 1)
+    held.may_go.set()
+    assert handle.process_all_available(WITHIN_S)
+
+    assert set(tried.done) == everything
+    assert handle.status.failed == 1
 
 
 class Hanging:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -105,37 +105,47 @@ class Answers:
         else:
             self._release(flight, flight.roots)
 
-    def timed_out(
-        self, roots: Roots, reason: str, is_tried: Callable[[Flight], bool]
-    ) -> list[Flight]:
-        """These records (ascending) took too long; returns their flights.
+    def timed_out(self, flight: Flight, roots: Roots, reason: str) -> None:
+        """These of its records (ascending), which bolts were given, took too long."""
+        for _, records in flight.offsets(roots):
+            at = records.topic_partition
+            self._metrics[flight.spout].timed_out[at] += len(records)
+            logger.warning("%s: %s", records, reason)
+        self.fail(flight, roots, reason)
 
-        Those fail of which it is certain that bolts were given them: their job has
-        ended, or they were alone in it. The others are emitted again.
+    def wait_for(self, flight: Flight) -> None:
+        """Its time is over, but its job runs and no bolt holds a row for too long."""
+        logger.info("chunk %s takes its time", flight.attempt)
+        self._ledger.begin(flight.first_root, flight.open)
+        self.flights.add(flight)
 
-        Args:
-            roots: Which.
-            reason: Why they fail.
-            is_tried: Whether the job of a flight has ended, or runs for one record.
-        """
-        found = []
-        for flight, mine in self.flights.timed_out(roots):
-            found.append(flight)
-            if not is_tried(flight):
-                logger.warning(
-                    "chunk %s: %s; its %d records are emitted again in smaller ones",
-                    flight.attempt,
-                    reason,
-                    len(mine),
-                )
-                self._release(flight, mine)
-                continue
-            for _, records in flight.offsets(mine):
-                at = records.topic_partition
-                self._metrics[flight.spout].timed_out[at] += len(records)
-                logger.warning("%s: %s", records, reason)
-            self.fail(flight, mine, reason)
-        return found
+    def silent(self, flight: Flight, reason: str) -> None:
+        """Its job does not end, and nobody knows why; a lone record has failed."""
+        if len(flight.roots) == 1:
+            self.timed_out(flight, flight.roots, reason)
+            return
+        logger.warning(
+            "chunk %s: %s; its %d records are emitted again in smaller ones",
+            flight.attempt,
+            reason,
+            len(flight.roots),
+        )
+        self._release(flight, flight.roots)
+
+    def hangs(self, flight: Flight, roots: Roots, reason: str) -> None:
+        """A bolt does not give these of its records back; one of them is to blame."""
+        if not self._end(flight):
+            return
+        everything = flight.roots
+        roots = np.intersect1d(everything, roots)
+        if len(roots) == 1:
+            self.timed_out(flight, roots, reason)
+            everything = np.setdiff1d(everything, roots)
+        else:
+            logger.warning(
+                "%d records of chunk %s: %s", len(roots), flight.attempt, reason
+            )
+        self._release(flight, everything)
 
     def fail(self, flight: Flight, roots: Roots, reason: str) -> None:
         """These records failed; those without a try left are given up."""

@@ -10,11 +10,15 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from py4j.protocol import Py4JError
+import numpy as np
 from pyspark import RDD, cloudpickle
+from pyspark.sql import SparkSession
 
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.records.hangs import HangWatch
+from kafka_tx.spark.records.jobs import Hangs
 from kafka_tx.spark.topologies.engine import SparkEngine
+from kafka_tx.spark.word_desk import WordDesk
 from kafka_tx.topology.chunks import RecordJob
 from kafka_tx.topology.failures import failure_of
 from kafka_tx.topology.jobs import TaskJob
@@ -29,32 +33,50 @@ logger = logging.getLogger(__name__)
 class RecordEngine(SparkEngine):
     """A ``SparkEngine`` whose tasks track rows back to their records."""
 
-    def has_begun(self, attempt: TransactionAttempt) -> bool:
-        """Whether a task of an attempt that runs began; true when Spark cannot tell."""
-        tracker = self._context._jsc.sc().statusTracker()
+    def __init__(self, spark: SparkSession, plan: Plan) -> None:
+        super().__init__(spark, plan)
+        self._words: WordDesk | None = None
+        self._timeout_s = 0.0
+
+    def listen(self, timeout_ms: int, take: Hangs) -> None:
+        """Have tasks tell of rows that bolts do not give back (before the first job).
+
+        ``take`` is called on a thread of its own.
+        """
+        config = self._context.getConf()
+        host = config.get("spark.driver.host", "127.0.0.1")
+        bind = config.get("spark.driver.bindAddress", host)
+
+        def word(told: dict[str, Any]) -> None:
+            attempt = TransactionAttempt.parse(str(told["attempt"]))
+            roots = np.array([int(root) for root in told["roots"]], np.int64)
+            take(attempt, str(told["component"]), roots)
+
         try:
-            jobs = tracker.getJobIdsForTag(self._tag(attempt))
-            stages = [
-                s for job in jobs for s in tracker.getJobInfo(job).get().stageIds()
-            ]
-            infos = [tracker.getStageInfo(stage) for stage in stages]
-        except Py4JError as error:
-            logger.info("Spark does not tell about %s: %s", attempt, error)
-            return True
-        return any(
-            info.isDefined()
-            and (info.get().numActiveTasks() or info.get().numCompletedTasks())
-            for info in infos
-        )
+            self._words = WordDesk(host, word, "kafka-tx hangs", bind=bind)
+        except OSError as error:
+            logger.warning("executors cannot tell that a bolt hangs: %s", error)
+        self._timeout_s = timeout_ms / 1_000
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._words is not None:
+            self._words.close()
+
+    def _watch(self, attempt: TransactionAttempt) -> HangWatch | None:
+        if self._words is None:
+            return None
+        return HangWatch(self._words.address, attempt, self._timeout_s)
 
     def _rdd(self, job: TaskJob) -> RDD[Any]:
         records = dict(job.records) if isinstance(job, RecordJob) else {}
         pace = job.pace if isinstance(job, RecordJob) else None
+        watch = self._watch(job.attempt)
         sent = cloudpickle.dumps(records)
         rdd = self._first(job)
         for number in range(len(job.waves)):
             run = RecordPartitionRun(
-                self._plan, job.waves, job.attempt, sent, number, pace
+                self._plan, job.waves, job.attempt, sent, number, pace, watch
             )
             if number:
                 rdd = rdd.partitionBy(job.partitions[number], _same)
@@ -73,6 +95,7 @@ class RecordPartitionRun:
         records: Pickled; what each spout reads.
         wave: Index of this one.
         pace: How long it gives rows to bolts.
+        watch: Tells of rows that bolts do not give back.
     """
 
     plan: bytes
@@ -81,6 +104,7 @@ class RecordPartitionRun:
     records: bytes
     wave: int
     pace: Pace | None = None
+    watch: HangWatch | None = None
 
     def __call__(
         self, partition: int, given: Iterator[Any]
@@ -108,6 +132,7 @@ class RecordPartitionRun:
             self.attempt,
             records=records,
             pace=self.pace,
+            watch=self.watch,
         )
         yield from job.run_partition(self.wave, partition, messages)
 

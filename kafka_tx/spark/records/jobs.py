@@ -16,6 +16,7 @@ from kafka_tx.spark.topologies.attempt import AttemptEngine
 from kafka_tx.topology.chunks import Chunk
 from kafka_tx.topology.plan import Plan
 from kafka_tx.topology.record_flights import Flight
+from kafka_tx.transactions.root_blocks import Roots
 
 CANCEL_AGAIN_S = 0.2
 """A job may begin just after it was cancelled: it is cancelled again."""
@@ -31,6 +32,7 @@ class RunnerLimits:
         max_pending: Records in flight; None: no other bound.
         timeout_ms: After once to twice as long a record that is not completed fails;
             None: never.
+        patience: Time-outs that a job of which no task tells anything may take longer.
         metrics_ms: Between two updates of the partitions' metrics.
     """
 
@@ -38,14 +40,23 @@ class RunnerLimits:
     chunk_records: int = 10_000
     max_pending: int | None = None
     timeout_ms: int | None = 30_000
+    patience: int = 4
     metrics_ms: int = 2_000
 
 
-class ChunkEngine(AttemptEngine, Protocol):
-    """An engine that knows how far a chunk's job is."""
+Hangs = Callable[[TransactionAttempt, str, Roots], None]
+"""Takes a chunk, a component, and the records it does not give back."""
 
-    def has_begun(self, attempt: TransactionAttempt) -> bool:
-        """Whether a task of its job, which runs, ever began."""
+
+class ChunkEngine(AttemptEngine, Protocol):
+    """An engine whose tasks tell of rows that bolts do not give back."""
+
+    def listen(self, timeout_ms: int, take: Hangs) -> None:
+        """Call this for each row, or Arrow batch, that takes longer; repeatedly."""
+        ...
+
+    def close(self) -> None:
+        """Listen no more."""
         ...
 
 

@@ -23,7 +23,7 @@ from kafka_tx.topology.chunks import Chunk, run_chunk
 from kafka_tx.topology.messages import BatchStopped
 from kafka_tx.topology.pace import ChunkSize, Pace
 from kafka_tx.topology.record_flights import Flight
-from kafka_tx.transactions.root_blocks import BlockLedger
+from kafka_tx.transactions.root_blocks import BlockLedger, Roots
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,10 @@ class SpoutRunner:
         self._thread = InheritableThread(
             target=self._run, name=f"kafka-tx {parts.id}", daemon=True
         )
+        if limits.timeout_ms is not None:
+            parts.engine.listen(
+                limits.timeout_ms, lambda *hang: self._post(lambda: self._hangs(*hang))
+            )
 
     # --- called from other threads ---
 
@@ -182,17 +186,29 @@ class SpoutRunner:
         if not len(roots):
             return
         reason = f"not completed within {timeout_ms} ms"
-        for flight in self._answers.timed_out(roots, reason, self._is_tried):
+        for flight, mine in self._answers.flights.timed_out(roots):
             job = self._jobs.get(flight.attempt)
-            if job is not None:
-                self._size.timed_out(len(flight.roots))
+            if job is None:
+                self._answers.timed_out(flight, mine, reason)
+            elif flight.waited < self._parts.limits.patience:
+                flight.waited += 1
+                self._answers.wait_for(flight)
+            else:
+                self._size.timed_out(len(mine))
+                self._answers.silent(flight, reason)
                 job.cancel()
 
-    def _is_tried(self, flight: Flight) -> bool:
-        """Whether all of its records that are open were given to bolts."""
-        if flight.attempt not in self._jobs:
-            return True
-        return len(flight.roots) == 1 and self._parts.engine.has_begun(flight.attempt)
+    def _hangs(self, attempt: TransactionAttempt, component: str, roots: Roots) -> None:
+        """A bolt does not give these records back."""
+        job = self._jobs.get(attempt)
+        if job is None or job.flight not in self._answers.flights:
+            return
+        if len(roots) > 1:
+            self._size.timed_out(len(roots))
+        timeout_ms = self._parts.limits.timeout_ms
+        reason = f"{component}: not given back within {timeout_ms} ms"
+        self._answers.hangs(job.flight, roots, reason)
+        job.cancel()
 
     # --- chunks ---
 
@@ -315,6 +331,7 @@ class SpoutRunner:
                 event()
             except Exception:
                 logger.exception("an answer of %s was not taken", self._parts.id)
+        self._parts.engine.close()
         closed = [desk.close(_END_WITHIN_S) for desk in self.desks.values()]
         if hanging or not all(closed):
             logger.warning(

@@ -8,11 +8,7 @@ missing in the metrics, and nothing else depends on it.
 
 from __future__ import annotations
 
-import json
 import logging
-import secrets
-import socket
-import socketserver
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -21,13 +17,13 @@ from typing import Any
 from pyspark import SparkContext, TaskContext
 
 from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.spark.word_desk import WordDesk, send_word
 
 logger = logging.getLogger(__name__)
 
 PROPERTY = "kafka_tx.receipts"
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
-_SEND_TIMEOUT_S = 1.0
 _KEPT_BATCHES = 64
 _unreachable: set[str] = set()
 
@@ -56,24 +52,10 @@ class ReceiptDesk:
     """Takes reports in the user's process, one thread, no reply."""
 
     def __init__(self, host: str) -> None:
-        self._token = secrets.token_hex(16)
         self._batches: OrderedDict[tuple[str, int], Receipts] = OrderedDict()
         self._lock = threading.Lock()
-        desk = self
-
-        class Handler(socketserver.StreamRequestHandler):
-            timeout = 5
-
-            def handle(self) -> None:
-                desk._take(self.rfile.readline(65536))
-
-        self._server = socketserver.ThreadingTCPServer((host, 0), Handler)
-        self._server.daemon_threads = True
-        port = self._server.server_address[1]
-        self.address = f"{host}:{port}:{self._token}"
-        threading.Thread(
-            target=self._server.serve_forever, name="kafka_tx-receipts", daemon=True
-        ).start()
+        self._words = WordDesk(host, self._take, "kafka_tx-receipts")
+        self.address = self._words.address
 
     def announce(self, context: SparkContext) -> None:
         """Let queries that this thread starts from now on know the address."""
@@ -86,20 +68,13 @@ class ReceiptDesk:
 
     def close(self) -> None:
         """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._words.close()
 
-    def _take(self, line: bytes) -> None:
-        try:
-            report: dict[str, Any] = json.loads(line)
-            if not secrets.compare_digest(str(report["token"]), self._token):
-                return
-            key = (str(report["query"]), int(report["batch"]))
-            partition = TopicPartition(str(report["topic"]), int(report["partition"]))
-            span = f"{partition} {int(report['start'])}"
-            size, skipped = int(report["bytes"]), int(report["skipped"])
-        except (ValueError, KeyError, TypeError):
-            return
+    def _take(self, report: dict[str, Any]) -> None:
+        key = (str(report["query"]), int(report["batch"]))
+        partition = TopicPartition(str(report["topic"]), int(report["partition"]))
+        span = f"{partition} {int(report['start'])}"
+        size, skipped = int(report["bytes"]), int(report["skipped"])
         with self._lock:
             receipts = self._batches.setdefault(key, Receipts())
             receipts.bytes[span] = size
@@ -115,9 +90,7 @@ def send_receipt(wanted: OffsetRange, read_bytes: int, skipped: int) -> None:
     address = context.getLocalProperty(PROPERTY) if context else None
     if context is None or address is None or address in _unreachable:
         return
-    host, port, token = address.rsplit(":", 2)
     report = {
-        "token": token,
         "query": context.getLocalProperty(QUERY_ID),
         "batch": context.getLocalProperty(BATCH_ID),
         "topic": wanted.topic_partition.topic,
@@ -127,8 +100,7 @@ def send_receipt(wanted: OffsetRange, read_bytes: int, skipped: int) -> None:
         "skipped": skipped,
     }
     try:
-        with socket.create_connection((host, int(port)), _SEND_TIMEOUT_S) as sender:
-            sender.sendall(json.dumps(report).encode() + b"\n")
+        send_word(address, report)
     except OSError as error:
         _unreachable.add(address)
         logger.info("bytes read are not reported from here: %s", error)
