@@ -18,6 +18,7 @@ from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.transactions.refusals import unpicklable
 
+_RENEW_MS = 3_600_000
 _REQUEST_BYTES = 500_000
 """A broker keeps a request as one batch of its own topic: at most 1 MB by default."""
 
@@ -28,6 +29,9 @@ class KafkaGroupOffsetStore:
     Every tool that shows groups shows the offsets. Runs that are done beyond the offset
     and the deployment travel in the commit's metadata, as far as there is room:
     ``fitting`` tells. The broker is not kept. For one thread at a time.
+
+    Brokers forget an offset that was not written for a while, each partition on its
+    own: ``renew_ms`` tells how often all are to be written again.
 
     Nobody is fenced: a group knows its members, and who is none may commit. Two live
     spouts with the same group overwrite each other's offsets.
@@ -64,6 +68,15 @@ class KafkaGroupOffsetStore:
         to the offset, or accept that the rest is processed again after a restart.
         """
         return commit_metadata.fitting(committed, self._limit)
+
+    def renew_ms(self) -> int:
+        """How often all offsets must be written again, or the brokers forget them.
+
+        A quarter of ``offsets.retention.minutes``, and once an hour at least: also
+        where the brokers do not tell it.
+        """
+        kept_ms = self._mirror.retention_ms()
+        return _RENEW_MS if kept_ms is None else min(_RENEW_MS, kept_ms // 4)
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:  # noqa: ARG002
         """Fence nobody: Kafka checks only members, and we are none."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin._config import ConfigResource
 
-from kafka_tx.errors import KafkaError
+from kafka_tx.errors import KafkaError, KafkaTxError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.errors import is_unreachable
 from kafka_tx.kafka.group_reader import read_group
@@ -22,6 +24,10 @@ _SOON = {
 }
 """A group's first use makes Kafka's own topic for it, and a failover reads it again."""
 _PAUSE_MS = 200
+_RETENTION = "offsets.retention.minutes"
+_RETENTION_WITHIN_MS = 5_000
+
+logger = logging.getLogger(__name__)
 
 
 class GroupMirror:
@@ -104,6 +110,26 @@ class GroupMirror:
         if not asked:
             return []
         return read_group(self._settings, self._group, asked, self._timeout_ms)
+
+    def retention_ms(self) -> int | None:
+        """How long brokers keep an offset; None where they do not tell.
+
+        Reading it asks for DESCRIBE_CONFIGS of the cluster.
+        """
+        deadline = Deadline(min(self._timeout_ms, _RETENTION_WITHIN_MS))
+        try:
+            brokers = self._admin.metadata(deadline).brokers
+            broker = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
+            (future,) = self._admin.client.describe_configs(
+                [broker], request_timeout=deadline.rest_s()
+            ).values()
+            answer = self._admin.wait(future, deadline)
+            if isinstance(answer, ClientError):
+                raise self._admin.failed(answer, _RETENTION)
+            return int(answer[_RETENTION].value) * 60_000
+        except (KafkaTxError, LookupError, TypeError, ValueError) as error:
+            logger.info("the brokers do not tell %s: %s", _RETENTION, error)
+            return None
 
     def close(self) -> None:
         """Release the connections. Calling it twice is harmless."""

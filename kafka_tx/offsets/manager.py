@@ -298,6 +298,11 @@ class PartitionManager:
         self._stored = offset
         self.committed_to = offset.offset
 
+    @property
+    def stored(self) -> CommittedOffset | None:
+        """What the store holds, to be written again where stores forget."""
+        return None if self._is_recreated else self._stored
+
     # --- what is shown --------------------------------------------------------------
 
     @property

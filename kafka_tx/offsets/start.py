@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kafka_tx.model import (
@@ -132,6 +133,25 @@ def _within(
         )
     reason = f"{partition} starts at {chosen.offset}: {why}"
     return StartDecision(chosen, reason, {k: n for k, n in lost.items() if n})
+
+
+def vanished(
+    wanted: Iterable[TopicPartition],
+    stored: Mapping[TopicPartition, CommittedOffset],
+) -> list[TopicPartition]:
+    """Partitions whose stored offsets are gone, ascending.
+
+    Topics only grow, at their end: a partition without an offset below one with an
+    offset had one once. What lies above may be new.
+    """
+    highest: dict[str, int] = {}
+    for topic, number in stored:
+        highest[topic] = max(number, highest.get(topic, 0))
+    return sorted(
+        at
+        for at in wanted
+        if at not in stored and at.partition < highest.get(at.topic, 0)
+    )
 
 
 def skip_below(committed: CommittedOffset, offset: int) -> CommittedOffset:

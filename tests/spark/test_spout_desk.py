@@ -15,7 +15,13 @@ from kafka_tx.errors import (
     StateUnavailableError,
 )
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition, Unavailable
+from kafka_tx.model import (
+    CommittedOffset,
+    LogBounds,
+    OffsetRange,
+    TopicPartition,
+    Unavailable,
+)
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.spark.records.desk import (
@@ -365,3 +371,41 @@ def test_it_wakes_for_the_next_look_retry_or_commit(case):
     first.manager.release(0, began)
 
     assert case.desk.wakes_at_ms() == began + 10, "but not at once"
+
+
+def test_a_store_that_forgets_is_told_everything_again_in_time(case):
+    case.store.renew_ms = lambda: 60_000
+    case.desk.parts.keeper.acquire(0, 1)
+    case.look()
+    case.emit()
+    for manager in case.desk.managers:
+        manager.ack(OffsetRange(manager.topic_partition, 0, 10))
+    case.desk.commit_if_due(at_once=True)
+    case.take()
+
+    for _ in range(2):
+        case.store.store({P0: CommittedOffset(1), P1: CommittedOffset(1)})
+        case.clock.advance(59_999 - COMMIT_MS)
+        case.desk.commit_if_due(at_once=True)
+        assert case.events.empty()
+        case.clock.advance(COMMIT_MS + 1)
+        case.desk.commit_if_due()
+        case.take()
+        stored = case.store.load([P0, P1])
+        assert [each.offset for each in stored.values()] == [10, 10]
+
+
+def test_a_renewal_that_failed_is_tried_again(case):
+    case.store.renew_ms = lambda: 60_000
+    case.desk.parts.keeper.acquire(0, 1)
+    case.desk.managers[0].committed(CommittedOffset(0))
+    case.clock.advance(60_000)
+    case.store.error = StateUnavailableError("away")
+    case.desk.commit_if_due(at_once=True)
+    case.take()
+    case.store.error = None
+
+    case.desk.commit_if_due(at_once=True)
+    case.take()
+
+    assert P0 in case.store.load([P0])

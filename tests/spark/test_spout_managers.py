@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.assembly import SystemClock
-from kafka_tx.errors import BrokerUnavailableError, StateCorruptedError
+from kafka_tx.errors import BrokerUnavailableError, StateCorruptedError, StateError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
     AtTime,
     CommittedOffset,
+    Earliest,
     Latest,
     LogBounds,
     TopicPartition,
@@ -100,8 +101,42 @@ def test_a_stored_offset_comes_before_the_start_position(managers, store):
     first = made.open(P0, None, is_new=False)
     second = made.open(P1, None, is_new=False)
 
-    assert (first.emitted_to, second.emitted_to) == (4, 10)
+    assert (first.emitted_to, second.emitted_to) == (4, 0)
     assert (first.committed_to, second.committed_to) == (4, None)
+
+
+def test_without_any_stored_offset_all_begin_at_the_start_position(managers):
+    made = managers(position=Latest())
+
+    begun = [made.open(p, None, is_new=False).emitted_to for p in (P0, P1)]
+
+    assert begun == [10, 10]
+
+
+class Forgetful(Offsets):
+    """A store that drops what is not written again."""
+
+    def renew_ms(self):
+        return 1_000
+
+
+@pytest.mark.parametrize("position", [Latest(), Earliest()])
+def test_offsets_that_a_store_forgot_are_no_fresh_start(log, registry, position):
+    store = Forgetful()
+    store.store({P1: CommittedOffset(4)})
+    keeper = OffsetKeeper("job", store, registry, SystemClock())
+    keeper.acquire(0, 1)
+    rules = StartRules(position=position)
+    made = SpoutManagers(PartitionRules(), rules, log, keeper, registry)
+
+    with pytest.raises(StateError, match="none of t-0") as caught:
+        made.prepare([P0, P1])
+    assert "--group job --reset-offsets --topic t:0 --execute" in str(caught.value)
+
+    store.store({P0: CommittedOffset(7)})
+    made.prepare([P0, P1])
+    assert made.open(P0, None, is_new=False).emitted_to == 7
+    assert keeper.close(5)
 
 
 def test_a_start_time_is_looked_up(managers):

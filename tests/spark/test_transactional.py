@@ -280,6 +280,21 @@ def test_the_mirror_is_brought_up_to_date_at_the_start(job):
     assert job.mirrored[-1] == {P0: 10}
 
 
+def test_offsets_that_do_not_change_are_mirrored_again_in_time(job):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    run.latest(first, everything=True)
+    assert job.mirrored == [{P0: 10}]
+
+    job.clock.ms += 3_599_000
+    run.latest(first, everything=True)
+    assert job.mirrored == [{P0: 10}]
+    job.clock.ms += 1_000
+    run.latest(first, everything=True)
+    run.latest(first, everything=True)
+    assert job.mirrored == 2 * [{P0: 10}]
+
+
 def test_a_failing_mirror_is_counted_and_never_raised():
     failures = []
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import LogBounds, TopicPartition, Unavailable
+from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition, Unavailable
 from kafka_tx.offsets.emitting import (
     Candidate,
     CommitTimer,
@@ -204,16 +204,23 @@ class SpoutDesk:
             return
         self._timer.committed(clock.now_ms())
         offers = self._offers()
+        is_renewal = keeper.must_renew
+        if is_renewal:
+            known = {m: m.stored for m in self.managers if m not in offers}
+            offers |= {m: offset for m, offset in known.items() if offset is not None}
         if not offers:
             return
         self._is_storing = True
         began_ms = clock.monotonic_ms()
-        keeper.store(
-            offers,
-            lambda error: self._post(lambda: self._stored(offers, began_ms, error)),
-        )
 
-    def _offers(self) -> Offers:
+        def answer(error: BaseException | None) -> None:
+            if error is None and is_renewal:
+                keeper.renewed(began_ms)
+            self._post(lambda: self._stored(offers, began_ms, error))
+
+        keeper.store(offers, answer)
+
+    def _offers(self) -> dict[PartitionManager, CommittedOffset]:
         offers = {}
         crowded = set()
         for manager in self.managers:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kafka_tx.errors import BrokerUnavailableError
+from kafka_tx.errors import BrokerUnavailableError, StateError
 from kafka_tx.metrics.catalogue import SKIPPED_OFFSETS
 from kafka_tx.model import (
     Broker,
@@ -17,9 +17,10 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.loss import LossReason
+from kafka_tx.offsets.managed import names_of
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
-from kafka_tx.offsets.start import StartRules, choose_start
+from kafka_tx.offsets.start import StartRules, choose_start, vanished
 from kafka_tx.protocols import ClusterView, Meter
 from kafka_tx.spark.records.offset_keeper import OffsetKeeper
 
@@ -62,12 +63,13 @@ class SpoutManagers:
         self._keeper = keeper
         self._meter = meter
         self._found: dict[TopicPartition, _Found] = {}
+        self._has_stored: dict[str, bool] = {}
 
     def prepare(self, partitions: Iterable[TopicPartition]) -> None:
         """See ``ManagerSource``.
 
         Raises:
-            StateError: The stored offsets cannot be had.
+            StateError: The stored offsets cannot be had, or some of them are gone.
             BrokerUnavailableError: The logs cannot be looked at now.
         """
         self._found = {}
@@ -91,6 +93,8 @@ class SpoutManagers:
                 raise BrokerUnavailableError(f"{partition}: {answer.reason}")
         assert isinstance(found.bounds, LogBounds)
         assert not isinstance(found.position, Unavailable)
+        # Also what came while nobody looked was seen by nobody.
+        is_new = is_new or self._has_stored.get(partition.topic, False)
         is_unseen = is_new and found.stored is None
         decision = choose_start(
             partition,
@@ -119,6 +123,7 @@ class SpoutManagers:
 
     def _look_up(self, partitions: set[TopicPartition]) -> dict[TopicPartition, _Found]:
         stored = self._keeper.load(partitions)
+        self._check_vanished(partitions, stored)
         bounds = self._cluster.bounds(partitions)
         positions: dict[TopicPartition, int | Unavailable | None]
         if isinstance(self._start.position, Earliest):
@@ -135,8 +140,44 @@ class SpoutManagers:
             for p in partitions
         }
 
+    def _check_vanished(
+        self,
+        partitions: set[TopicPartition],
+        stored: Mapping[TopicPartition, CommittedOffset],
+    ) -> None:
+        """Whether offsets are gone, the first time that a topic is looked up.
+
+        Later what has no offset is new, or was never begun.
+        """
+        if self._start.ignore_stored_offsets:
+            return
+        first = {p for p in partitions if p.topic not in self._has_stored}
+        topics = {partition.topic for partition in stored}
+        gone = vanished(first, stored) if self._keeper.forgets else []
+        if gone:
+            raise StateError(
+                f"'{self._keeper.id}' has offsets of {', '.join(sorted(topics))}, but"
+                f" none of {names_of(gone)}: they expired (offsets.retention.minutes"
+                " of the brokers) or were deleted. Beginning anew could lose or repeat"
+                " records, so nothing was begun. Decide with kafka-consumer-groups"
+                f" --group {self._keeper.id} --reset-offsets --topic"
+                f" {_named(gone)} --execute and --to-earliest (repeats what is left in"
+                " their logs), --to-latest (leaves it out) or --to-offset",
+                id=self._keeper.id,
+            )
+        self._has_stored |= {p.topic: p.topic in topics for p in first}
+
     def close(self, manager: PartitionManager) -> None:
         """Commit what is completed; see ``ManagerSource``."""
         offset = manager.next_to_commit()
         if offset is not None:
             self._keeper.store_now({manager: offset})
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    """As Kafka's own tools take them: ``topic:1,3``, with --topic before each topic."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    parts = (f"{topic}:{','.join(map(str, ns))}" for topic, ns in topics.items())
+    return " --topic ".join(parts)

@@ -42,6 +42,8 @@ class OffsetKeeper:
         self._registry = registry
         self._clock = clock
         self._worker = SerialWorker(f"kafka-tx {id} offsets")
+        self._renew_ms: int | None = None
+        self._renewed_ms = clock.monotonic_ms()
 
     def acquire(self, task: int, tasks: int) -> int:
         """Fence former owners of this task; see ``OffsetStore.acquire``.
@@ -49,7 +51,27 @@ class OffsetKeeper:
         Raises:
             StateError: as ``OffsetStore.acquire``.
         """
-        return self._wait(lambda: self._store.acquire(task, tasks))
+        renew_ms = getattr(self._store, "renew_ms", None)
+        epoch = self._wait(lambda: self._store.acquire(task, tasks))
+        if renew_ms is not None:
+            self._renew_ms = self._wait(renew_ms)
+        return epoch
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the store drops offsets that are not written again in time."""
+        return self._renew_ms is not None
+
+    @property
+    def must_renew(self) -> bool:
+        """Whether it is time to write all offsets again, also unchanged ones."""
+        if self._renew_ms is None:
+            return False
+        return self._clock.monotonic_ms() - self._renewed_ms >= self._renew_ms
+
+    def renewed(self, began_ms: int) -> None:
+        """All offsets were written again, at that time (monotonic)."""
+        self._renewed_ms = began_ms
 
     def load(
         self, partitions: Iterable[TopicPartition]

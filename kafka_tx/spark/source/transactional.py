@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 Mirror = Callable[[Mapping[TopicPartition, int]], None]
 
+_RENEW_MS = 3_600_000
+"""How often offsets are written to a group again that did not change."""
+
 
 class TransactionalMicroBatches(MicroBatches):
     """Plans micro-batches whose txid, ranges and outcome are kept in a store.
@@ -58,6 +61,7 @@ class TransactionalMicroBatches(MicroBatches):
         self._ledger = ledger
         self._mirror = mirror
         self._epoch = 0
+        self._mirrored_ms = 0
         self._committed_state: Committed | None = None
         self._batches: dict[int, BatchMetadata] = {}
         self._own: set[int] = set()
@@ -98,6 +102,7 @@ class TransactionalMicroBatches(MicroBatches):
             return self._offset(txid, stored.ends())
         plan = self.plan(start_positions, everything=everything)
         if plan is None or not plan.moves(start_positions):
+            self._renew_in_group()
             return start
         batch = BatchMetadata(txid, plan.ranges, plan.topic_ids)
         self._ledger.plan(self._epoch, batch, replace=stored is not None)
@@ -182,7 +187,14 @@ class TransactionalMicroBatches(MicroBatches):
 
     def _send_to_group(self, offsets: Positions) -> None:
         if self._mirror is not None:
+            self._mirrored_ms = self._clock.monotonic_ms()
             self._mirror(offsets)
+
+    def _renew_in_group(self) -> None:
+        """Brokers forget offsets that nobody writes, however idle the topics are."""
+        state, now_ms = self._committed_state, self._clock.monotonic_ms()
+        if state is not None and now_ms - self._mirrored_ms >= _RENEW_MS:
+            self._send_to_group(state.offsets)
 
     # --- which transaction ---
 

@@ -1,0 +1,90 @@
+"""At-least-once topologies whose offsets are in a Kafka group, which forgets."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+import kafka_tx
+from integration.cluster.waiting import wait_until
+from integration.spout_job import Work, done, topology
+from kafka_tx import assembly
+from kafka_tx.config import SourceConfig
+from kafka_tx.errors import StateError
+from kafka_tx.kafka import group_offsets
+from kafka_tx.model import Assigned, CommittedOffset, Earliest, Latest, TopicPartition
+
+
+@pytest.fixture
+def group(kafka, topic):
+    """A topic of two partitions, and the offsets of a group of the same name."""
+    name = topic(2)
+    partitions = [TopicPartition(name, n) for n in range(2)]
+    source = SourceConfig(
+        subscription=Assigned(tuple(partitions)),
+        kafka={"bootstrap.servers": kafka.bootstrap_servers},
+        start=Earliest(),
+    )
+    store = assembly.offset_store("kafka:", name, source)
+    yield name, partitions, store
+    store.close()
+
+
+def config(kafka, name):
+    return kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(kafka.bootstrap_servers),
+        topic=name,
+        id=name,
+        scheme=kafka_tx.MetadataScheme(),
+        store="kafka:",
+        start_offset_time=Latest(),
+        state_update_interval_ms=200,
+    )
+
+
+def test_offsets_of_idle_partitions_are_written_again_while_it_runs(
+    kafka, group, produce, spark, tmp_path, monkeypatch
+):
+    name, partitions, store = group
+    monkeypatch.setattr(group_offsets, "_RENEW_MS", 500)
+    handle = topology(config(kafka, name), Work(str(tmp_path))).start(spark)
+    try:
+        produce(name, ["a"] * 5, partition=0)
+        assert handle.process_all_available(60)
+
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.delete_consumer_groups([name])[name].result(60)
+
+        wait_until("all offsets", lambda: len(store.load(partitions)) == 2)
+        assert [o.offset for o in store.load(partitions).values()] == [5, 0]
+    finally:
+        handle.stop()
+
+
+def test_offsets_that_expired_in_part_are_no_fresh_start(
+    kafka, group, produce, spark, tmp_path
+):
+    name, partitions, store = group
+    for partition in range(2):
+        produce(name, ["a"] * 5, partition=partition)
+    store.store({partitions[1]: CommittedOffset(5)})
+    built = topology(config(kafka, name), Work(str(tmp_path)))
+
+    with pytest.raises(StateError, match=f"none of {partitions[0]}") as caught:
+        built.start(spark)
+    assert f"--group {name} --reset-offsets --topic {name}:0" in str(caught.value)
+
+    store.store({partitions[0]: CommittedOffset(0)})  # as --to-earliest does
+    handle = built.start(spark)
+    try:
+        assert handle.process_all_available(60)
+    finally:
+        handle.stop()
+    assert done(tmp_path) == {(0, offset) for offset in range(5)}
+
+
+def test_brokers_tell_how_long_they_keep_offsets(group):
+    _, _, store = group
+
+    assert store._mirror.retention_ms() == 7 * 24 * 3_600_000
+    assert store.renew_ms() == 3_600_000
