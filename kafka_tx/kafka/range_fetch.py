@@ -50,6 +50,7 @@ class RangeFetch:
     def __init__(
         self, settings: Mapping[str, str], wanted: OffsetRange, timeout_ms: int
     ) -> None:
+        self._settings = settings
         self._wanted = wanted
         self._timeout_s = timeout_ms / 1000
         self._watch = ErrorWatch(addresses(settings))
@@ -133,8 +134,17 @@ class RangeFetch:
             raise translated(error, f"reading {self._wanted}", self._watch)
         self._trouble = f" Last error of the partition: {error.str()}."
         if code in _UNREADABLE:
-            raise self._fetch_error("a record is broken or cannot be decoded")
+            raise self._fetch_error(self._unreadable(code))
         _log.debug("%s at %d: %s", self._wanted, self._position, error.str())
+
+    def _unreadable(self, code: int) -> str:
+        if code != ClientError._BAD_COMPRESSION:
+            return "a record is broken or cannot be decoded"
+        largest = self._settings.get("receive.message.max.bytes", "its default")
+        return (
+            "a batch of records is broken, or unpacks to more than"
+            f" 'kafka.receive.message.max.bytes' ({largest}) lets it"
+        )
 
     def _cut(self, records: list[Message]) -> list[Message]:
         """The records below the end; moves the position behind the last one."""

@@ -9,6 +9,11 @@ from typing import Any
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka import translations
+from kafka_tx.kafka.bounds import (
+    room_for_fetches,
+    steady_reconnects,
+    within_bounds,
+)
 from kafka_tx.kafka.jaas import jaas_settings
 from kafka_tx.kafka.librdkafka_names import COMMON, CONSUMER_ONLY, PRODUCER_ONLY
 from kafka_tx.kafka.refusals import Purpose, refusals
@@ -80,8 +85,9 @@ def client_settings(
 
     Names are taken in any case. Java's names are translated, librdkafka's own pass
     through and win over a translated one; names that only the other kind of client has
-    are dropped, so that one set of options serves the driver and the executors. A name
-    that has no effect here is logged, once in a process.
+    are dropped, so that one set of options serves the driver and the executors. Values
+    lose blanks around them, and numbers that only Java takes become the nearest one. A
+    name that has no effect here is logged, once in a process.
 
     The settings of an ``admin`` client keep ``isolation.level``: it decides which end
     of a partition is asked for, and is taken out before a client is made.
@@ -91,7 +97,7 @@ def client_settings(
             nearest known one), a value cannot be translated, or the addresses of the
             brokers are missing.
     """
-    given = {name.strip().lower(): str(value) for name, value in options.items()}
+    given = {name.strip().lower(): str(v).strip() for name, v in options.items()}
     _refuse(given, purpose)
     if not (given.get("bootstrap.servers") or given.get("metadata.broker.list")):
         raise ConfigError(
@@ -105,10 +111,11 @@ def client_settings(
     for name, value in given.items():
         _translate(name, value, purpose, chosen, native)
     chosen |= native
-    settings = {name: value for name, value in chosen.items() if name in usable}
-    return ClientSettings(
-        {**_ALWAYS, **_DEFAULTS[purpose], **settings, **_fixed(purpose)}
-    )
+    settings = within_bounds({n: v for n, v in chosen.items() if n in usable})
+    if purpose == "consumer":
+        settings |= room_for_fetches(settings)
+    settings = {**_ALWAYS, **_DEFAULTS[purpose], **settings, **_fixed(purpose)}
+    return ClientSettings(settings | steady_reconnects(settings))
 
 
 def _fixed(purpose: Purpose) -> dict[str, str]:

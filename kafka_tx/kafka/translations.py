@@ -106,6 +106,7 @@ def _partitioner_ignores_keys(value: str) -> str:
 _READERS: frozenset[Purpose] = frozenset({"consumer", "admin"})
 _PRODUCERS: frozenset[Purpose] = frozenset({"producer"})
 _JVM = "belongs to the Java virtual machine"
+_BROKER_ONLY = "read by the broker only"
 _NO_MEMBER = "partitions are assigned, no group is joined"
 
 TABLE: tuple[Translation, ...] = (
@@ -189,10 +190,27 @@ TABLE: tuple[Translation, ...] = (
     Translation("sasl.login.retry.backoff.ms", note="fixed in librdkafka"),
     Translation("sasl.login.retry.backoff.max.ms", note="fixed in librdkafka"),
     Translation("sasl.oauthbearer.header.urlencode", note="fixed in librdkafka"),
-    Translation("sasl.oauthbearer.scope.claim.name", note="read by the broker only"),
-    Translation("sasl.oauthbearer.jwks.endpoint.url", note="read by the broker only"),
-    Translation("sasl.oauthbearer.expected.audience", note="read by the broker only"),
-    Translation("sasl.oauthbearer.expected.issuer", note="read by the broker only"),
+    Translation("sasl.oauthbearer.scope.claim.name", note=_BROKER_ONLY),
+    Translation("sasl.oauthbearer.jwks.endpoint.url", note=_BROKER_ONLY),
+    Translation("sasl.oauthbearer.expected.audience", note=_BROKER_ONLY),
+    Translation("sasl.oauthbearer.expected.issuer", note=_BROKER_ONLY),
+    Translation("sasl.oauthbearer.clock.skew.seconds", note=_BROKER_ONLY),
+    *(
+        Translation(f"sasl.oauthbearer.jwks.endpoint.{name}", note=_BROKER_ONLY)
+        for name in ("refresh.ms", "retry.backoff.ms", "retry.backoff.max.ms")
+    ),
+    Translation(
+        "sasl.oauthbearer.assertion.template.file",
+        ("sasl.oauthbearer.assertion.jwt.template.file",),
+    ),
+    # share groups
+    Translation("share.acknowledgement.mode", note=_NO_MEMBER),
+    Translation("share.acquire.mode", note=_NO_MEMBER),
+    # Kafka's own tests
+    Translation("internal.leave.group.on.close", note=_NO_MEMBER),
+    Translation(
+        "internal.throw.on.fetch.stable.offset.unsupported", note="always an error"
+    ),
     # producing
     Translation(
         "buffer.memory", ("queue.buffering.max.kbytes",), "in KiB", _bytes_to_kbytes

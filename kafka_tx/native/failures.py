@@ -62,7 +62,8 @@ def translated(
         case _:
             last = f" Last report of the client: {detail}." if text else ""
             return FetchError(
-                f"range {wanted} could not be read: {_what(kind, timeout_ms)} at offset"
+                f"range {wanted} could not be read:"
+                f" {_what(kind, name, settings, timeout_ms)} at offset"
                 f" {position}, brokers at {where}.{last}",
                 topic=topic,
                 partition=partition,
@@ -72,11 +73,17 @@ def translated(
             )
 
 
-def _what(kind: str, timeout_ms: int) -> str:
+def _what(kind: str, name: str, settings: Mapping[str, str], timeout_ms: int) -> str:
     if kind == "timed out":
         return f"no progress for {timeout_ms / 1000:g} s"
     if kind == "record":
         return "a record cannot be put into columns"
+    if name == "_BAD_COMPRESSION":
+        largest = settings.get("receive.message.max.bytes", "its default")
+        return (
+            "a batch of records is broken, or unpacks to more than"
+            f" 'kafka.receive.message.max.bytes' ({largest}) lets it"
+        )
     return "a record is broken or cannot be decoded"
 
 

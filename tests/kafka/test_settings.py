@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.kafka import bounds
 from kafka_tx.kafka import settings as settings_module
 from kafka_tx.kafka.refusals import Purpose
 from kafka_tx.kafka.settings import ClientSettings, client_settings, is_secret
@@ -310,3 +311,91 @@ def test_settings_cross_processes_with_their_secrets() -> None:
     assert copy == settings
     assert copy["sasl.password"] == "open sesame"
     assert "sesame" not in repr(copy)
+
+
+# --- numbers that only Java takes ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("java", "value", "becomes"),
+    [
+        ("connections.max.idle.ms", "-1", {"connections.max.idle.ms": "0"}),
+        ("request.timeout.ms", "600000", {"socket.timeout.ms": "300000"}),
+        ("fetch.min.bytes", "0", {"fetch.min.bytes": "1"}),
+        (
+            "fetch.max.bytes",
+            "65536",
+            {"fetch.max.bytes": "65536", "message.max.bytes": "65536"},
+        ),
+        ("fetch.max.bytes", "0", {"fetch.max.bytes": "1000"}),
+        (
+            "fetch.max.bytes",
+            "2147483647",
+            {
+                "fetch.max.bytes": "2147483135",
+                "receive.message.max.bytes": "2147483647",
+            },
+        ),
+        ("max.partition.fetch.bytes", "0", {"fetch.message.max.bytes": "1"}),
+        ("fetch.max.wait.ms", "900000", {"fetch.wait.max.ms": "300000"}),
+        (
+            "metadata.max.age.ms",
+            "86400000",
+            {"topic.metadata.refresh.interval.ms": "3600000"},
+        ),
+        ("retry.backoff.ms", "0", {"retry.backoff.ms": "1"}),
+        ("socket.connection.setup.timeout.ms", "1", None),
+        ("request.timeout.ms", " 4000 ", {"socket.timeout.ms": "4000"}),
+        ("isolation.level", "read_committed ", {"isolation.level": "read_committed"}),
+        ("client.id", "me\n", {"client.id": "me"}),
+    ],
+)
+def test_what_java_takes_is_brought_to_what_librdkafka_takes(java, value, becomes):
+    made = client_settings({**BROKERS, java: value}, purpose="consumer")
+
+    for name, expected in (becomes or {}).items():
+        assert made[name] == expected
+    Consumer({"group.id": "g", "log_level": 0, **made}).close()
+
+
+def test_a_number_that_is_changed_is_told_once(caplog):
+    for _ in range(2):
+        settings_of(request_timeout_ms="600001")
+
+    (line,) = [r.message for r in caplog.records if "600001" in r.message]
+    assert "10 to 300000" in line
+    assert "becomes 300000" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        (name, end)
+        for name in sorted(bounds.BOUNDS)
+        for end in (0, 1)
+        if (name, end) != ("receive.message.max.bytes", 0)  # below any fetch
+    ],
+)
+def test_the_bounds_are_librdkafkas(name, end):
+    value = bounds.BOUNDS[name][end]
+    made = client_settings({**BROKERS, name: str(value)}, purpose="consumer")
+    Consumer({"group.id": "g", "log_level": 0, **made}).close()
+
+
+def test_a_word_where_a_number_belongs_is_left_to_the_client():
+    assert settings_of(fetch_max_bytes="many")["fetch.max.bytes"] == "many"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "sasl.oauthbearer.clock.skew.seconds",
+        "share.acknowledgement.mode",
+        "share.acquire.mode",
+    ],
+)
+def test_newer_names_of_java_are_known(name):
+    assert name not in client_settings({**BROKERS, name: "1"}, purpose="consumer")
