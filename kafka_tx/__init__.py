@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kafka_tx.spark.records.spout import KafkaSpout
     from kafka_tx.spark.sinks.kafka_bolt import KafkaBolt
     from kafka_tx.spark.sinks.state import append_once, delta_options, update_map
-    from kafka_tx.spark.sinks.writer import write_transaction
+    from kafka_tx.spark.sinks.transaction import write_transaction
     from kafka_tx.spark.source.data_source import KafkaTxDataSource
     from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
     from kafka_tx.sql.snapshot import SnapshotValue

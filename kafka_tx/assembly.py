@@ -24,10 +24,13 @@ from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import TopicPartition
 from kafka_tx.protocols import ClusterView, OffsetStore, RangeReader, Store
 from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.sink_parts import Part
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import GroupMirror
+    from kafka_tx.kafka.marker_log import MarkerLog
     from kafka_tx.kafka.part_transaction import PartTransaction
+    from kafka_tx.kafka.plan_keeper import PlanKeeper
     from kafka_tx.kafka.producer import Sender
     from kafka_tx.kafka.reader import KafkaRangeReader
     from kafka_tx.native import NativeRangeReader
@@ -251,16 +254,47 @@ def give_back_sender(sender: Sender, *, is_awaited: bool = True) -> None:
 def part_transaction(config: SinkConfig, index: int) -> PartTransaction:
     """What writes one part of a batch exactly once (executor)."""
     from kafka_tx.kafka.part_transaction import PartTransaction
-    from kafka_tx.kafka.parts import Part
 
+    assert config.topic is not None
+    part = sink_part(config, index)
+    settings = client_settings(config.kafka, purpose="producer")
+    reading = client_settings(config.kafka, purpose="consumer")
+    return PartTransaction(settings, part, config.topic, marker_log(config), reading)
+
+
+def sink_part(config: SinkConfig, index: int) -> Part:
+    """One part of the batch that a sink is told to write."""
     assert config.id is not None
     assert config.txid is not None
-    assert config.topic is not None
-    part = Part(
-        config.id, config.txid, index, config.parts, config.life, config.compares
+    return Part(
+        config.id,
+        config.txid,
+        index,
+        config.parts,
+        life=config.life,
+        compares=config.compares,
+        run=config.run,
+        epoch=config.epoch,
+        looks=config.looks,
+        owner=config.owner,
     )
+
+
+def marker_log(config: SinkConfig) -> MarkerLog:
+    """What reads the markers of exactly-once sinks (driver and executor)."""
+    from kafka_tx.kafka.marker_log import MarkerLog
+
+    settings = client_settings(config.kafka, purpose="consumer")
+    return MarkerLog(config.marker_topic, settings)
+
+
+def plan_keeper(config: SinkConfig) -> PlanKeeper:
+    """What keeps how many parts a sink's batches have (driver)."""
+    from kafka_tx.kafka.plan_keeper import PlanKeeper
+
     settings = client_settings(config.kafka, purpose="producer")
-    return PartTransaction(settings, part, config.topic)
+    reading = client_settings(config.kafka, purpose="consumer")
+    return PlanKeeper(settings, marker_log(config), reading)
 
 
 def group_mirror(

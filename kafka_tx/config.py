@@ -40,6 +40,9 @@ def check_id(value: str, option: str = "tx.id") -> str:
     return value
 
 
+MARKER_TOPIC = "kafka_tx.markers"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PerPartition:
     """A position for each partition, all of them named."""
@@ -150,6 +153,12 @@ class SinkConfig:
         parts: Kafka transactions in each batch; 0: not known.
         life: What the txids are counted in; empty: the life of the sink.
         compares: Whether a replay must hold the rows that were written.
+        run: Of the program that writes; another one after each restart.
+        epoch: Of the owner of the batch; 0: not known.
+        looks: Whether a run looks at all markers before its first write.
+        owner: Whose txids they are; empty: not known.
+        marker_topic: Where the markers of exactly-once sinks are kept.
+        takes_timestamp: Whether a column ``timestamp`` is the records' time.
     """
 
     kafka: Mapping[str, str]
@@ -159,6 +168,12 @@ class SinkConfig:
     parts: int = 1
     life: str = ""
     compares: bool = True
+    run: str = ""
+    epoch: int = 0
+    looks: bool = False
+    owner: str = ""
+    marker_topic: str = MARKER_TOPIC
+    takes_timestamp: bool = False
 
     def __post_init__(self) -> None:
         if self.id is not None:

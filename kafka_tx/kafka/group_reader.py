@@ -19,6 +19,7 @@ from kafka_tx.kafka.errors import (
     ErrorWatch,
     client_error,
     is_absent,
+    is_refused,
     is_unreachable,
     translated,
     unreachable,
@@ -79,8 +80,13 @@ def _committed(
             )
         except KafkaException as exception:
             error = client_error(exception)
-            consumer.poll(0)  # hands the client's reports to ``watch``
+            reported = consumer.poll(0)  # hands the client's reports to ``watch``
             watch.raise_refusal()
+            # a refused group is only told here; the call runs into its time-out
+            told = None if reported is None else reported.error()
+            if told is not None and is_refused(told):
+                what = f"READ or DESCRIBE on group '{group}'"
+                raise translated(told, what, watch) from None
             if not is_unreachable(error) and error.code() not in _LATER:
                 raise translated(error, f"group '{group}'", watch) from None
             if deadline.is_over() or not deadline.pause(_PAUSE_MS):

@@ -1,265 +1,190 @@
-"""One part of one batch: one Kafka transaction that also commits its txid."""
+"""One part of one batch: one Kafka transaction that also commits its marker."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 
-from kafka_tx.errors import (
-    DeliveryError,
-    KafkaError,
-    OutOfOrderError,
-    ReplayDiffersError,
+from kafka_tx.errors import KafkaError, StateCorruptedError
+from kafka_tx.kafka.group_reader import read_group
+from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.transaction import Transaction
+from kafka_tx.transactions.sink_parts import (
+    Digest,
+    Marker,
+    Part,
+    begun_elsewhere,
+    check_lives,
+    check_rows,
+    is_done,
+    needs_a_look,
 )
-from kafka_tx.kafka.clients import addresses, new_consumer
-from kafka_tx.kafka.errors import ErrorWatch, client_error, translated
-from kafka_tx.kafka.parts import Digest, Part, read_marker
-from kafka_tx.kafka.producer import OutRecord, Sender, delivery_error, described
 
-_Answer = TypeVar("_Answer")
+if TYPE_CHECKING:
+    from kafka_tx.kafka.marker_log import MarkerLog, Memory
 
-_TIMEOUT_MS = "120000"
-_WAIT_S = 60.0
-_AGAIN_S = 0.1
-_TIMEOUT = "transaction.timeout.ms"
-_MOVING = {
-    ClientError.NOT_COORDINATOR,
-    ClientError.COORDINATOR_NOT_AVAILABLE,
-    ClientError.COORDINATOR_LOAD_IN_PROGRESS,
-    ClientError.UNSTABLE_OFFSET_COMMIT,
-    ClientError._TRANSPORT,
-}
-_PURGED = {ClientError._PURGE_QUEUE, ClientError._PURGE_INFLIGHT}
-_LOST = {
-    ClientError._FENCED,
-    ClientError._FATAL,
-    ClientError._STATE,
-    ClientError.INVALID_TXN_STATE,
-    ClientError.INVALID_PRODUCER_EPOCH,
-    ClientError.PRODUCER_FENCED,
-    ClientError.INVALID_PRODUCER_ID_MAPPING,
-}
-"""What a producer is told that is fenced, or whose transaction is ended."""
+_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a part.
+
+    Attributes:
+        now: It was written by this call.
+        digest: Of the rows given.
+        held: The rows, where they were not written because an earlier run has begun the
+            batch, so that all tasks must be heard first.
+        looked: Whether all markers of the sink were looked at.
+    """
+
+    now: bool
+    digest: Digest
+    held: tuple[OutRecord, ...] | None = None
+    looked: bool = False
 
 
 class PartTransaction:
     """One part, written once (executor).
 
     1. ``init_transactions`` fences an older writer of the part and aborts what it left.
-    2. The txid committed last is read back. It is this one: the part is done, and the
-       records given are only compared with those that were written.
-    3. Records and the txid (as the offset of a group of the part) are committed as one.
-    4. An outcome that is not known is resolved by reading the txid again, with a new
+    2. The part's marker is read back, from the group or else from the marker topic. It
+       is of this txid: the part is done, and the records given are only compared with
+       those that were written.
+    3. Before the first write of a run all markers of the sink are looked at: what an
+       earlier run has begun is not cut in another way.
+    4. Records and marker (as the offset of a group of the part, and as a record of the
+       marker topic) are committed as one.
+    5. An outcome that is not known is resolved by reading the marker again, with a new
        producer, which fences the one in doubt.
+
+    Args:
+        settings: From ``client_settings(…, purpose="producer")``.
+        part: What is written.
+        topic: Whose offset the group keeps.
+        log: The marker topic.
+        reading: From ``client_settings(…, purpose="consumer")``.
     """
 
-    def __init__(self, settings: Mapping[str, str], part: Part, marker: str) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        part: Part,
+        topic: str,
+        log: MarkerLog,
+        reading: Mapping[str, str],
+    ) -> None:
         self._settings = settings
         self._part = part
-        self._marker = ClientPartition(marker, 0)
+        self._topic = topic
+        self._log = log
+        self._reading = {**reading, "isolation.level": "read_committed"}
+        self._memory: Memory | None = None
 
-    def write(self, records: Iterable[OutRecord]) -> bool:
-        """Write the records in one transaction; False if they were written before.
+    def write(self, records: Iterable[OutRecord]) -> Written:
+        """Write the records in one transaction, unless they were written before.
 
         Raises:
+            FencedError: A newer owner of the source, or another query, took over.
             OutOfOrderError: A later txid is committed, or the same one in another
                 number of parts.
             ReplayDiffersError: The txid is committed with other records.
+            StateCorruptedError: The marker topic has lost what it held.
             DeliveryError, AuthenticationError, KafkaError: Nothing of it is visible.
         """
-        with self._begun() as sender:
-            done = self._done()
-            if done is not None:
-                self._compare(done, records)
-                return False
-            client = sender.client
-            client.begin_transaction()
+        with self._begun() as transaction:
+            own = self._own()
             digest = Digest()
-            try:
-                self._send(sender, digest.of(records))
-                self._mark(sender, digest)
-            except BaseException:
-                self._abort(client)
-                raise
-            return self._committed(sender)
+            if own is not None and is_done(self._part, own):
+                for _ in digest.of(records):
+                    pass
+                check_rows(self._part, own, digest)
+                return Written(False, digest)
+            looks = needs_a_look(self._part, own)
+            if looks and self._is_begun():
+                return Written(False, digest, tuple(digest.of(records)), True)
+            with transaction.writing():
+                transaction.send(digest.of(records))
+                self._mark(transaction, digest)
+            self._commit(transaction)
+            return Written(True, digest, looked=looks)
 
-    def _compare(self, done: Digest, records: Iterable[OutRecord]) -> None:
-        part, now = self._part, Digest()
-        for _ in now.of(records):
-            pass
-        if part.compares and done.rows is not None and now != done:
-            raise ReplayDiffersError(
-                f"part {part.index} of txid {part.txid} of sink '{part.id}' was written"
-                f" with {done.rows} rows, and the replay holds {now.rows} rows, or as"
-                " many with other keys or values. Nothing was written now. Either the"
-                " plan is not deterministic, or its parallelism was changed, or an"
-                " opaque batch was planned anew. Undo that; or compare the topic with"
-                " the source, and go on with another tx.id of the sink, which writes"
-                " the whole batch again.",
-                id=part.id,
-                txid=part.txid,
-                part=part.index,
-            )
-
-    @contextmanager
-    def _begun(self) -> Iterator[Sender]:
-        settings = {
-            _TIMEOUT: _TIMEOUT_MS,
-            **self._settings,
-            "transactional.id": self._part.name,
-        }
-        # the client wants it; and what is delivered later would be aborted anyway
-        timeout_ms = int(float(settings[_TIMEOUT]))
-        with Sender(settings, min(timeout_ms, int(_TIMEOUT_MS))) as sender:
-            what = f"opening transaction {self._part.name}"
-            self._asked(sender, what, lambda: sender.client.init_transactions(_WAIT_S))
-            yield sender
-
-    def _done(self) -> Digest | None:
-        """What is committed for this txid; None: nothing."""
-        found = self._committed_marker()
-        if found.offset < 0:
-            return None
+    def _begun(self) -> Transaction:
         part = self._part
-        parts, digest = read_marker(found.metadata)
-        same = found.offset == part.txid
-        moved = same and 0 not in (parts, part.parts) and parts != part.parts
-        if found.offset > part.txid or moved:
-            raise OutOfOrderError(
-                f"part {part.index} of txid {part.txid} of sink '{part.id}' comes after"
-                f" txid {found.offset} in {parts} parts. A sink writes each txid once,"
-                f" in order, always in the same number of parts (now {part.parts}).",
-                id=part.id,
-                txid=part.txid,
-                committed=found.offset,
-            )
-        return digest if same else None
-
-    def _committed_marker(self) -> ClientPartition:
-        with self._group() as consumer:
-
-            def look() -> ClientPartition:
-                found = consumer.committed([self._marker], timeout=_WAIT_S)[0]
-                if found.error is not None:
-                    raise KafkaException(found.error)
-                return found
-
-            return _patiently(look)
-
-    def _send(self, sender: Sender, records: Iterable[OutRecord]) -> None:
-        try:
-            sender.send(records)
-        except DeliveryError as error:
-            code = getattr(ClientError, error.code, None)
-            if code in _PURGED:
-                raise self._purged(sender, error) from error
-            if code not in _LOST:
-                raise
-            raise self._lost(sender, str(error)) from error
-
-    def _purged(self, sender: Sender, error: DeliveryError) -> KafkaError:
-        """Records are only purged when the transaction failed: ask it why."""
-        try:
-            self._mark(sender, Digest())  # refused, or aborted with the rest
-        except KafkaError as why:
-            reason = getattr(why.__cause__, "args", (None,))[0]
-            if isinstance(reason, ClientError):
-                return delivery_error(error.topic, error.key, error.size, reason)
-        return error
-
-    def _mark(self, sender: Sender, digest: Digest) -> None:
-        marker = ClientPartition(
-            self._marker.topic,
-            0,
-            self._part.txid,
-            metadata=f"{self._part.parts} {digest}",
+        what = f"part {part.index} of txid {part.txid} of sink '{part.id}'"
+        return Transaction(
+            self._settings, part.name, what, self._reading, part.group
         )
-        with self._group() as consumer:
-            group = consumer.consumer_group_metadata()
-        what = f"adding txid {self._part.txid} to transaction {self._part.name}"
-        send = sender.client.send_offsets_to_transaction
-        self._asked(sender, what, lambda: send([marker], group, 30))
 
-    def _committed(self, sender: Sender) -> bool:
-        what = f"committing txid {self._part.txid} of {self._part.name}"
+    # --- markers --------------------------------------------------------------------
+
+    def _own(self) -> Marker | None:
+        """The marker of the part; read in the marker topic if the group has none.
+
+        Brokers forget groups, and older versions did not write the topic.
+        """
+        part, self._memory = self._part, None
+        found = read_group(
+            self._reading,
+            part.group,
+            [ClientPartition(self._topic, 0)],
+            _TIMEOUT_MS,
+        )
+        kept = None
+        if found:
+            at = found[0]
+            kept = Marker.of_metadata(part.index, at.offset, at.metadata, part.life)
+        if kept is not None and kept.run and not needs_a_look(part, kept):
+            return kept
+        self._memory = self._log.recall(part.id)
+        logged = self._memory.own(part.life, part.index)
+        if kept is None or (logged is not None and logged.txid >= kept.txid):
+            return logged
+        if kept.run:
+            raise self._lost_markers(kept)
+        return kept
+
+    def _is_begun(self) -> bool:
+        """Whether an earlier run has begun the batch, and only tasks together can tell.
+
+        Where the number of parts is known, the batch is cut as it was, or refused.
+        """
+        assert self._memory is not None
+        markers = self._memory.markers
+        check_lives(self._part, markers)
+        return bool(begun_elsewhere(self._part, markers)) and self._part.parts == 0
+
+    def _lost_markers(self, kept: Marker) -> StateCorruptedError:
+        part, topic = self._part, self._log.topic
+        return StateCorruptedError(
+            f"the topic '{topic}' has lost the marker of part {part.index} of txid"
+            f" {kept.txid} of sink '{part.id}', which group '{part.group}' still has:"
+            " the topic was deleted or is not compacted, or 'tx.markerTopic' was"
+            " changed. Nothing was written. Give the former 'tx.markerTopic'. If it is"
+            " gone, compare the sink's topic with the source, and go on with another"
+            " tx.id of the sink, which writes an unfinished batch whole.",
+            store=topic,
+            path=part.name,
+            reason="lost",
+        )
+
+    # --- writing --------------------------------------------------------------------
+
+    def _mark(self, transaction: Transaction, digest: Digest) -> None:
+        marker = self._part.marker(digest)
+        transaction.send([self._log.marker(self._part.id, marker)])
+        transaction.add_offset(
+            ClientPartition(self._topic, 0, marker.txid, metadata=marker.metadata)
+        )
+
+    def _commit(self, transaction: Transaction) -> None:
         try:
-            self._asked(sender, what, lambda: sender.client.commit_transaction(_WAIT_S))
+            transaction.commit()
         except KafkaError:
             with self._begun():  # fences the transaction in doubt
-                if self._done() is not None:
-                    return True
-            raise
-        return True
-
-    def _abort(self, client: Producer) -> None:
-        with suppress(KafkaException):  # the next ``init_transactions`` aborts it
-            client.purge()
-            client.abort_transaction(10)
-
-    def _asked(
-        self, sender: Sender, what: str, request: Callable[[], _Answer]
-    ) -> _Answer:
-        """Make a request of the transaction, with our errors."""
-        try:
-            return _patiently(request)
-        except KafkaException as exception:
-            sender.watch.raise_refusal()
-            error = client_error(exception)
-            if error.code() in _LOST or error.fatal():
-                raise self._lost(sender, f"{what}: {error.str()}") from exception
-            raise translated(error, what, sender.watch) from exception
-
-    def _lost(self, sender: Sender, detail: str) -> KafkaError:
-        part, last = self._part, sender.last
-        until = f" Sent last: {described(last)}." if last else ""
-        limit = self._settings.get(_TIMEOUT, _TIMEOUT_MS)
-        return KafkaError(
-            f"the brokers ended the transaction of part {part.index} of txid"
-            f" {part.txid} of sink '{part.id}'; nothing of it is visible. {detail}."
-            f"{until} Either it was open for longer than 'kafka.{_TIMEOUT}' ({limit}"
-            " ms): raise it, or write smaller batches; or another writer of the same"
-            " part has begun: give each its own tx.id.",
-            id=part.id,
-            txid=part.txid,
-            topic=last.topic if last else None,
-            key=last.key if last else None,
-        )
-
-    @contextmanager
-    def _group(self) -> Iterator[Consumer]:
-        settings = {
-            name: value
-            for name, value in self._settings.items()
-            if name.startswith(("bootstrap", "security", "sasl", "ssl"))
-        }
-        settings["group.id"] = self._part.group
-        watch = ErrorWatch(addresses(settings))
-        consumer = new_consumer(settings, watch)
-        try:
-            yield consumer
-        except KafkaException as error:
-            watch.raise_refusal()
-            what = f"reading the txid of {self._part.name}"
-            raise translated(error.args[0], what, watch) from error
-        finally:
-            consumer.close()
-
-
-def _patiently(request: Callable[[], _Answer]) -> _Answer:
-    """Ask again while a coordinator moves from one broker to another."""
-    deadline = time.monotonic() + _WAIT_S
-    while True:
-        try:
-            return request()
-        except KafkaException as exception:
-            error = client_error(exception)
-            passes = error.retriable() or error.code() in _MOVING
-            if not passes or time.monotonic() > deadline:
-                raise
-        time.sleep(_AGAIN_S)
+                own = self._own()
+                if own is None or own.txid != self._part.txid:
+                    raise

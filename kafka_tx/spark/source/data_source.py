@@ -23,7 +23,8 @@ from pyspark.sql.types import (
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.spark.sinks.options import parse_sink
-from kafka_tx.spark.sinks.writer import KafkaTxStreamWriter, KafkaTxWriter
+from kafka_tx.spark.sinks.stream_writer import KafkaTxStreamWriter
+from kafka_tx.spark.sinks.writer import KafkaTxWriter
 from kafka_tx.spark.source.batch import KafkaTxBatchReader
 from kafka_tx.spark.source.options import check_source, parse_source
 from kafka_tx.spark.source.stream import KafkaTxStreamReader

@@ -1,0 +1,108 @@
+"""``writeStream.format("kafka_tx")``: at-least-once; with ``tx.id`` exactly once.
+
+``writeStream`` counts Spark's batches, as long as its checkpoint lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from kafka_tx import assembly
+from kafka_tx.config import SinkConfig
+from kafka_tx.errors import ConfigError
+from kafka_tx.spark.queries.foreach import QUERY_ID
+from kafka_tx.spark.sinks.rows import check_columns
+from kafka_tx.spark.sinks.writer import PartMessage, write_part
+from kafka_tx.transactions.sink_parts import begun_elsewhere, check_cut
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
+
+
+class KafkaTxStreamWriter(DataSourceStreamArrowWriter):
+    """A streaming write: at-least-once; with ``tx.id`` exactly once per checkpoint.
+
+    With ``tx.id`` each task writes its part of Spark's batch in one Kafka transaction
+    that also commits the batch's number, under the id of the query, which is the
+    checkpoint's. A batch that Spark runs again finds its parts done.
+
+    Spark does not tell tasks how many they are, so a batch that an earlier run has left
+    half-written may come cut into other tasks. Its tasks do not write what is missing
+    but hand it to ``commit``, which knows all of them.
+    """
+
+    def __init__(self, config: SinkConfig, schema: StructType) -> None:
+        if config.id is not None and config.topic is None:
+            raise ConfigError(
+                "writeStream with 'tx.id' needs option 'topic', also beside a column"
+                " of that name: the batch's number is committed as an offset of it",
+                option="topic",
+            )
+        check_columns(schema, config)
+        self._config = config
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one task's rows; returns when every one is delivered (executor)."""
+        config = self._config
+        if config.id is not None:
+            config = _of_this_batch(config)
+        return write_part(config, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
+        """All tasks have delivered, or hold the rest of a half-written batch.
+
+        Raises:
+            ReplayDiffersError: It is cut in another way. Nothing was written.
+        """
+        told = [message for message in messages if isinstance(message, PartMessage)]
+        if any(message.written.held is not None for message in told):
+            _write_the_rest(told)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A task failed; what others delivered stays. Without ``tx.id`` it comes again.
+
+        With it, the next try finds their parts done.
+        """
+
+
+def _write_the_rest(told: list[PartMessage]) -> None:
+    held = [message for message in told if message.written.held is not None]
+    confirmed = {
+        message.index: message.written.digest
+        for message in told
+        if message.written.held is None
+    }
+    config = held[0].config
+    memory = assembly.marker_log(config).recall(config.id or "")
+    for message in held:
+        part = assembly.sink_part(config, message.index)
+        check_cut(part, begun_elsewhere(part, memory.markers), confirmed)
+    for message in held:
+        writing = assembly.part_transaction(replace(config, looks=False), message.index)
+        writing.write(message.written.held or ())
+
+
+def _of_this_batch(config: SinkConfig) -> SinkConfig:
+    context = TaskContext.get()
+    assert context is not None
+    batch, query, run = map(context.getLocalProperty, (BATCH_ID, QUERY_ID, RUN_ID))
+    if batch is None or query is None or run is None:
+        raise ConfigError(
+            "this Spark does not tell tasks of a stream their batch. Leave 'tx.id' away"
+            " and write at least once, or use kafka_tx.write_transaction",
+            option="tx.id",
+            value=config.id,
+        )
+    # Spark counts batches from 0 and does not tell tasks how many they are.
+    return replace(
+        config, txid=int(batch) + 1, parts=0, life=query, run=run, looks=True
+    )

@@ -1,0 +1,143 @@
+"""``write_transaction``: a batch of ``for_each_transaction`` into Kafka, once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafka_tx import assembly
+from kafka_tx.config import SinkConfig
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.sinks.options import parse_sink
+from kafka_tx.transactions.sink_plan import Plan, Wish
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
+
+_Sink = tuple[str, str, str]
+_plans: dict[_Sink, Plan] = {}
+"""What this program has settled already."""
+_written: dict[_Sink, TransactionAttempt] = {}
+"""The last attempt that this program has written to a sink."""
+
+
+def write_transaction(
+    df: DataFrame,
+    attempt: TransactionAttempt,
+    options: Mapping[str, str],
+    *,
+    parts: int = 1,
+    opaque: bool = False,
+) -> None:
+    """Write a batch to Kafka exactly once, for ``for_each_transaction`` (driver).
+
+    Each part is one Kafka transaction that also commits the txid; a part that an
+    earlier try wrote is skipped. Readers need ``isolation.level=read_committed``.
+
+    What several parts need: the same rows for the same txid, so a transactional source
+    and a deterministic plan. One part is one transaction for the whole batch: its rows
+    become visible together, and the plan need not be deterministic. An opaque source
+    may plan a batch anew after its checkpoint was lost, with other records, and what is
+    in Kafka cannot be taken back: such a replay is refused.
+
+    The number of parts is stored before the first is written. The first batch after a
+    change of ``parts`` still has the earlier number, for it may have been begun.
+
+    Args:
+        df: Columns as Spark's Kafka sink; with several parts, rows go to parts by
+            ``key`` so that the order of a key is kept.
+        attempt: Of the batch. A sink takes one write of it: ``union`` what belongs
+            together, or give each write a ``tx.id`` of its own.
+        options: As of ``df.write``: ``kafka.bootstrap.servers``, ``topic`` (required
+            here), and ``tx.id``, the name of this sink.
+        parts: Kafka transactions in each batch.
+        opaque: For ``tx.mode=opaque``: one transaction for the whole batch, and a
+            replay with other rows than were written is refused
+            (``KAFKA_TX_REPLAY_DIFFERS``).
+
+    Raises:
+        ConfigError: ``tx.id`` or ``topic`` is missing; with several parts, ``key`` too;
+            several parts of an opaque batch; a second write of the batch; the sink
+            belongs to another source.
+        FencedError: A newer owner of the source has written.
+    """
+    config = _checked(options)
+    if opaque and parts > 1:
+        legal = "1 for opaque batches: half of one cannot be replayed"
+        raise ConfigError.illegal("parts", parts, legal)
+    if parts > 1 and "key" not in df.columns:
+        raise ConfigError.illegal("parts", parts, "1 for rows without a column 'key'")
+    sink = _sink(config)
+    _refuse_second(sink, attempt)
+    usable = _settled(config, sink, attempt, parts)
+    if usable > 1 and "key" not in df.columns:
+        raise ConfigError.illegal(
+            "parts",
+            parts,
+            f"{usable} for one more batch, with the column 'key': txid {attempt.txid}"
+            " may have been begun so",
+        )
+    spread = df.coalesce(1) if usable == 1 else df.repartition(usable, "key")
+    more = {
+        "tx.txid": attempt.txid,
+        "tx.parts": usable,
+        "tx.compares": str(opaque or usable > 1).lower(),
+        "tx.epoch": attempt.epoch,
+        "tx.owner": attempt.source,
+    }
+    writer = spread.write.format("kafka_tx").mode("append").options(**options)
+    writer.options(**{name: str(value) for name, value in more.items()}).save()
+    _written[sink] = attempt
+
+
+def _checked(options: Mapping[str, str]) -> SinkConfig:
+    given = {name.lower(): value for name, value in options.items()}
+    for needed in ("tx.id", "topic"):
+        if needed not in given:
+            raise ConfigError(
+                f"write_transaction needs option '{needed}'", option=needed
+            )
+    return parse_sink(options)
+
+
+def _sink(config: SinkConfig) -> _Sink:
+    brokers = config.kafka.get("bootstrap.servers", "")
+    return brokers, config.marker_topic, config.id or ""
+
+
+def _refuse_second(sink: _Sink, attempt: TransactionAttempt) -> None:
+    if _written.get(sink) == attempt:
+        raise ConfigError(
+            f"the sink '{sink[-1]}' was written already in transaction {attempt}, and"
+            " takes one write of each: a second one would be taken for a replay of the"
+            " first. Write the union of both, or give each a tx.id of its own.",
+            option="tx.id",
+            value=sink[-1],
+        )
+
+
+def _settled(
+    config: SinkConfig, sink: _Sink, attempt: TransactionAttempt, parts: int
+) -> int:
+    """How many parts the batch has: known, or stored before any is written."""
+    wish = Wish(sink[-1], attempt.txid, parts, attempt.source, attempt.epoch)
+    plan = _plans.get(sink)
+    if plan is None or not plan.follows(wish):
+        keeper = assembly.plan_keeper(replace(config, txid=attempt.txid))
+        plan = _plans[sink] = keeper.settle(wish, config.topic or "")
+    usable = plan.parts_of(attempt.txid)
+    if usable != parts:
+        logger.warning(
+            "txid %d of sink '%s' is written in %d parts, for it may have been begun"
+            " so; later ones are in %d",
+            attempt.txid,
+            wish.id,
+            usable,
+            parts,
+        )
+    return usable

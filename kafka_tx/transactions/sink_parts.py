@@ -1,0 +1,311 @@
+"""Parts of a batch in a Kafka sink: what is remembered of them, and what it forbids.
+
+Each part of a batch is one Kafka transaction that also commits a marker. Who writes a
+part reads the part's marker first; one who has not written to this sink before in this
+run looks at all markers of the sink, for a batch that an earlier run left half-written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+from zlib import crc32
+
+from kafka_tx.errors import ConfigError, FencedError, OutOfOrderError, ReplayDiffersError
+
+_OLD_WORDS, _WORDS = 3, 6
+_NONE = "-"
+
+
+class Keyed(Protocol):
+    """A record, as far as a digest looks at it."""
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+
+_Record = TypeVar("_Record", bound=Keyed)
+
+
+@dataclass(slots=True)
+class Digest:
+    """What was written, in any order: two tries with the same rows have the same.
+
+    Attributes:
+        rows: How many; None where an older version has written.
+        sum: Of their check sums.
+    """
+
+    rows: int | None = 0
+    sum: int = 0
+
+    def of(self, records: Iterable[_Record]) -> Iterator[_Record]:
+        """Hand records on, and count them."""
+        rows, total = 0, 0
+        for record in records:
+            rows += 1
+            total += crc32(record.value or b"", crc32(record.key or b""))
+            yield record
+        self.rows, self.sum = rows, total
+
+    def __str__(self) -> str:
+        return f"{self.rows} {self.sum:x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What is remembered of a part that was written last.
+
+    Attributes:
+        parts: How many there were in the batch; 0: not known.
+        run: Of the program that wrote it; empty where an older version has written.
+        epoch: Of the owner of the batch; 0: not known.
+        life: As of ``Part``.
+        owner: As of ``Part``.
+    """
+
+    index: int
+    txid: int
+    parts: int = 0
+    digest: Digest = field(default_factory=lambda: Digest(None))
+    run: str = ""
+    epoch: int = 0
+    life: str = ""
+    owner: str = ""
+
+    @property
+    def metadata(self) -> str:
+        """The marker as metadata of an offset, which is the txid."""
+        who = f"{self.run or _NONE} {self.epoch} {self.owner or _NONE}"
+        return f"{self.parts} {self.digest} {who}"
+
+    @classmethod
+    def of_metadata(
+        cls, index: int, txid: int, metadata: str | None, life: str = ""
+    ) -> Marker:
+        """Read what ``metadata`` wrote, also that of older versions."""
+        words = (metadata or "0").split()
+        digest = Digest(None)
+        if len(words) >= _OLD_WORDS:
+            digest = Digest(int(words[1]), int(words[2], 16))
+        run, epoch, owner = "", 0, ""
+        if len(words) >= _WORDS:
+            run, epoch, owner = _named(words[3]), int(words[4]), _named(words[5])
+        return cls(index, txid, int(words[0]), digest, run, epoch, life, owner)
+
+
+def _named(word: str) -> str:
+    return "" if word == _NONE else word
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which part of which batch: ``index`` of ``parts``, of the sink's ``id``.
+
+    Attributes:
+        parts: How many there are; 0 where the tasks are not told.
+        life: What the txids are counted in where that is less than the sink's life:
+            the id of Spark's query, whose batch ids start again with a new checkpoint.
+        compares: Whether a replay must hold the rows that were written; False where
+            one part is the whole batch, so that any rows of the same records will do.
+        run: Of this program; another one after each restart.
+        epoch: Of the owner of the batch; 0: not known.
+        looks: Whether all markers of the sink are looked at before the first write of
+            a run; False where the number of parts was fixed before any was written.
+        owner: Whose txids they are: the id of the source or of the topology; empty: not
+            known.
+    """
+
+    id: str
+    txid: int
+    index: int
+    parts: int
+    life: str = ""
+    compares: bool = True
+    run: str = ""
+    epoch: int = 0
+    looks: bool = False
+    owner: str = ""
+
+    @property
+    def name(self) -> str:
+        """The transactional id: a new writer of the part fences every older one."""
+        return f"kafka_tx.{self.id}.{self.index}"
+
+    @property
+    def group(self) -> str:
+        """The consumer group that remembers the txid."""
+        return f"{self.name}.{self.life}" if self.life else self.name
+
+    def marker(self, digest: Digest) -> Marker:
+        """What is remembered once it is written."""
+        return Marker(
+            self.index,
+            self.txid,
+            self.parts,
+            digest,
+            self.run,
+            self.epoch,
+            self.life,
+            self.owner,
+        )
+
+
+# --- what a marker says about writing a part --------------------------------------
+
+
+def is_done(part: Part, own: Marker | None) -> bool:
+    """Whether the part was written already; False: it is to be written.
+
+    Raises:
+        ConfigError: For another source or topology.
+        FencedError: By an owner that took over from this one.
+        OutOfOrderError: A later txid was, or the same one in another number of parts.
+    """
+    if own is None:
+        return False
+    check_owner(part.id, own.owner, part.owner)
+    if 0 < part.epoch < own.epoch:
+        raise FencedError(
+            f"part {part.index} of sink '{part.id}' was written by a newer owner (epoch"
+            f" {own.epoch}, txid {own.txid}); this one (epoch {part.epoch}, txid"
+            f" {part.txid}) was overtaken and must stop.",
+            id=part.id,
+        )
+    same = own.txid == part.txid
+    if own.txid > part.txid or (same and _is_moved(part, own)):
+        raise _out_of_order(part, own)
+    return same
+
+
+def check_owner(sink: str, stored: str, given: str) -> None:
+    """Refuse a sink's id that counts the txids of somebody else.
+
+    Raises:
+        ConfigError: Both are known and differ.
+    """
+    if stored and given and stored != given:
+        raise ConfigError(
+            f"the sink '{sink}' counts the transactions of '{stored}', not of"
+            f" '{given}': what one wrote would be missing from the other. Nothing was"
+            " written. Give each query or topology a tx.id of its own for its sink.",
+            option="tx.id",
+            value=sink,
+        )
+
+
+def needs_a_look(part: Part, own: Marker | None) -> bool:
+    """Whether all markers of the sink must be seen before the part may be written."""
+    return part.looks and (own is None or own.run != part.run)
+
+
+def check_lives(part: Part, markers: Sequence[Marker]) -> None:
+    """Refuse a life that another one has taken over from.
+
+    Args:
+        part: That is to be written.
+        markers: All of the sink, the newest last.
+
+    Raises:
+        FencedError: The newest marker is of another life, and this life wrote before.
+    """
+    lives = [marker.life for marker in markers]
+    if part.life in lives and lives[-1] != part.life:
+        raise FencedError(
+            f"the sink '{part.id}' was taken over by the query with id {lives[-1]}"
+            f" after this one ({part.life}) had written to it. Stop one of the two. If"
+            " both are needed, give this one a tx.id of its own: it then writes its"
+            " unfinished batch whole, so compare the topic with the source first.",
+            id=part.id,
+        )
+
+
+def begun_elsewhere(part: Part, markers: Iterable[Marker]) -> list[Marker]:
+    """Other parts of this batch that an earlier run has written.
+
+    Raises:
+        OutOfOrderError: In another number of parts, where that is known.
+    """
+    found = [
+        marker
+        for marker in markers
+        if (marker.life, marker.txid) == (part.life, part.txid)
+        and marker.run != part.run
+        and marker.index != part.index
+    ]
+    for marker in found:
+        if _is_moved(part, marker):
+            raise _out_of_order(part, marker)
+    return found
+
+
+def check_rows(part: Part, done: Marker, now: Digest) -> None:
+    """Compare a replay with what was written.
+
+    Raises:
+        ReplayDiffersError: They differ, and are compared.
+    """
+    written = done.digest
+    if part.compares and written.rows is not None and now != written:
+        raise _differs(
+            part,
+            part.index,
+            f"was written with {written.rows} rows, and the replay holds {now.rows}"
+            " rows, or as many with other keys or values",
+        )
+
+
+def check_cut(
+    part: Part, written: Iterable[Marker], confirmed: Mapping[int, Digest]
+) -> None:
+    """Make sure that the rest of a half-written batch is what these tasks still hold.
+
+    It is if each part that was written came again with the same rows.
+
+    Args:
+        part: Any of this run's.
+        written: Parts of the batch that earlier runs wrote.
+        confirmed: By index, what tasks of this run found written already.
+
+    Raises:
+        ReplayDiffersError: One did not. Nothing of this run is written.
+    """
+    for marker in written:
+        if confirmed.get(marker.index) != marker.digest:
+            raise _differs(
+                part, marker.index, "was written, and no task holds the same rows now"
+            )
+
+
+def _is_moved(part: Part, other: Marker) -> bool:
+    return 0 not in (other.parts, part.parts) and other.parts != part.parts
+
+
+def _out_of_order(part: Part, found: Marker) -> OutOfOrderError:
+    return OutOfOrderError(
+        f"part {part.index} of txid {part.txid} of sink '{part.id}' in {part.parts}"
+        f" parts comes after part {found.index} of txid {found.txid} in {found.parts}"
+        " parts. Nothing was written now. A sink writes each txid once, in order. A"
+        " batch that was begun is finished in the number of parts that it was begun"
+        " in: set that again for one run.",
+        id=part.id,
+        txid=part.txid,
+        committed=found.txid,
+    )
+
+
+def _differs(part: Part, index: int, how: str) -> ReplayDiffersError:
+    return ReplayDiffersError(
+        f"part {index} of txid {part.txid} of sink '{part.id}' {how}. Nothing was"
+        " written now. Either the plan is not deterministic, or its parallelism was"
+        " changed, or an opaque batch was planned anew. Undo that; or compare the topic"
+        " with the source, and go on with another tx.id of the sink, which writes the"
+        " whole batch again.",
+        id=part.id,
+        txid=part.txid,
+        part=index,
+    )
