@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame
 
 import kafka_tx
 from kafka_tx.kafka import part_transaction
-from kafka_tx.kafka.parts import Digest
-from kafka_tx.kafka.producer import OutRecord, Sender
+from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import TransactionAttempt
 
 POINTS = (
@@ -71,27 +71,21 @@ class StoppingPart(part_transaction.PartTransaction):
 
     pauses: ClassVar[Pauses]
 
-    def _done(self) -> Digest | None:
-        done = super()._done()
-        if done is None:
-            self._reach("before-begin")
-        return done
+    def _send(self, transaction: Transaction, records: Iterable[OutRecord]) -> None:
+        self._reach("before-begin")
+        super()._send(transaction, self._stopping(transaction, records))
 
-    def _send(self, sender: Sender, records: Iterable[OutRecord]) -> None:
-        super()._send(sender, self._stopping(sender, records))
-
-    def _committed(self, sender: Sender) -> bool:
+    def _commit(self, transaction: Transaction) -> None:
         self._reach("before-commit")
-        done = super()._committed(sender)
+        super()._commit(transaction)
         self._reach("after-commit")
-        return done
 
     def _stopping(
-        self, sender: Sender, records: Iterable[OutRecord]
+        self, transaction: Transaction, records: Iterable[OutRecord]
     ) -> Iterator[OutRecord]:
         for number, record in enumerate(records):
             if number == 50:
-                sender.client.flush(10)
+                transaction.client.flush(10)
                 self._reach("mid-transaction")
             yield record
 

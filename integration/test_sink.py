@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
@@ -190,9 +192,11 @@ def test_a_replay_with_other_rows_is_refused(spark, kafka, topic, read, parts, o
         "tx.id": f"{name}-sink",
     }
 
+    tries = itertools.count()
+
     def write_rows(count):
         df = spark.range(count).selectExpr("cast(id AS string) AS key", "'v' AS value")
-        attempt = TransactionAttempt(1, count)
+        attempt = TransactionAttempt(1, next(tries))
         kafka_tx.write_transaction(df, attempt, options, parts=parts, opaque=opaque)
 
     write_rows(20)
@@ -213,9 +217,9 @@ def test_one_part_may_be_replayed_by_a_plan_that_is_not_deterministic(
         "tx.id": f"{name}-sink",
     }
 
-    for _ in range(2):
+    for attempt_id in range(2):
         df = spark.range(5).selectExpr("uuid() AS value")
-        kafka_tx.write_transaction(df, TransactionAttempt(1, 1), options)
+        kafka_tx.write_transaction(df, TransactionAttempt(1, attempt_id), options)
 
     assert len(read(name)) == 5
 

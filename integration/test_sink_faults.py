@@ -110,9 +110,9 @@ def test_a_broker_that_dies_in_mid_transaction_leaves_nothing_and_a_retry_everyt
     assert raised.value.topic == target
     assert raised.value.size == len(raised.value.key or b"") + 10
     guarded.restart(1)
-    assert part(guarded, target).write(records(target))
+    assert part(guarded, target).write(records(target)).now
     assert visible(guarded, target) == [f"k{n}".encode() for n in range(RECORDS)]
-    assert not part(guarded, target).write(records(target))
+    assert not part(guarded, target).write(records(target)).now
 
 
 def test_a_transaction_that_times_out_is_named_and_leaves_nothing(guarded, target):
@@ -136,7 +136,7 @@ def test_a_transaction_that_times_out_is_named_and_leaves_nothing(guarded, targe
     assert f"a record for topic '{target}' with key b'k" in text
     assert "14 bytes" in text or "13 bytes" in text
     assert visible(guarded, target) == []
-    assert part(guarded, target).write(records(target))
+    assert part(guarded, target).write(records(target)).now
     assert len(visible(guarded, target)) == RECORDS
 
 

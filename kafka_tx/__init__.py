@@ -157,7 +157,7 @@ _HOMES = {
     "delta_options": "kafka_tx.spark.sinks.state",
     "for_each_transaction": "kafka_tx.spark.queries.foreach",
     "update_map": "kafka_tx.spark.sinks.state",
-    "write_transaction": "kafka_tx.spark.sinks.writer",
+    "write_transaction": "kafka_tx.spark.sinks.transaction",
 }
 
 

@@ -27,8 +27,8 @@ from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.sink_parts import Part
 
 if TYPE_CHECKING:
-    from kafka_tx.kafka.mirror import GroupMirror
     from kafka_tx.kafka.marker_log import MarkerLog
+    from kafka_tx.kafka.mirror import GroupMirror
     from kafka_tx.kafka.part_transaction import PartTransaction
     from kafka_tx.kafka.plan_keeper import PlanKeeper
     from kafka_tx.kafka.producer import Sender

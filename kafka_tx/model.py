@@ -69,6 +69,8 @@ class TransactionAttempt:
 
     txid: int
     attempt_id: int
+    source: str = field(default="", compare=False, repr=False)
+    """``tx.id`` of the source whose batch it is, where that is known."""
 
     @classmethod
     def of(cls, txid: int, *, epoch: int, number: int) -> TransactionAttempt:

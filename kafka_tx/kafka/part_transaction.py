@@ -107,7 +107,7 @@ class PartTransaction:
             if looks and self._is_begun():
                 return Written(False, digest, tuple(digest.of(records)), True)
             with transaction.writing():
-                transaction.send(digest.of(records))
+                self._send(transaction, digest.of(records))
                 self._mark(transaction, digest)
             self._commit(transaction)
             return Written(True, digest, looked=looks)
@@ -115,9 +115,7 @@ class PartTransaction:
     def _begun(self) -> Transaction:
         part = self._part
         what = f"part {part.index} of txid {part.txid} of sink '{part.id}'"
-        return Transaction(
-            self._settings, part.name, what, self._reading, part.group
-        )
+        return Transaction(self._settings, part.name, what, self._reading, part.group)
 
     # --- markers --------------------------------------------------------------------
 
@@ -127,12 +125,8 @@ class PartTransaction:
         Brokers forget groups, and older versions did not write the topic.
         """
         part, self._memory = self._part, None
-        found = read_group(
-            self._reading,
-            part.group,
-            [ClientPartition(self._topic, 0)],
-            _TIMEOUT_MS,
-        )
+        places = [ClientPartition(self._topic, 0)]
+        found = read_group(self._reading, part.group, places, _TIMEOUT_MS)
         kept = None
         if found:
             at = found[0]
@@ -172,6 +166,9 @@ class PartTransaction:
         )
 
     # --- writing --------------------------------------------------------------------
+
+    def _send(self, transaction: Transaction, records: Iterable[OutRecord]) -> None:
+        transaction.send(records)
 
     def _mark(self, transaction: Transaction, digest: Digest) -> None:
         marker = self._part.marker(digest)

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from kafka_tx.errors import DeliveryError, KafkaError
@@ -94,6 +94,11 @@ class Transaction:
         trace: TracebackType | None,
     ) -> None:
         self._sender.__exit__(kind, error, trace)
+
+    @property
+    def client(self) -> Producer:
+        """The producer."""
+        return self._sender.client
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
+from kafka_tx.spark.sinks.option_table import SINK_OPTIONS
 from kafka_tx.spark.source.option_table import OPTIONS, Option
 from kafka_tx.spark.topologies.settings import SETTINGS, Setting, TopologySettings
 from kafka_tx.topology.spout_config import SpoutConfig
-
-SINK_OPTIONS = (
-    Option("kafka.bootstrap.servers", "required", "Brokers, `host:port,host:port`."),
-    Option("topic", "column `topic`", "Topic of every row; wins over the column."),
-    Option("tx.id", "", "Name of the sink's transactions: each part is written once."),
-    Option("tx.txid", "", "The batch that is written; `write_transaction` gives it."),
-    Option("tx.parts", "1", "Kafka transactions of each batch."),
-)
 
 RECORD_SETTINGS = (
     Option("tx.maxPending", "2", "Spark jobs in flight."),

@@ -30,6 +30,9 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.fields import DEFAULT_STREAM, FieldsLike
 from kafka_tx.topology.rows import Row
 
+TOPOLOGY_ID = "topology.id"
+"""Where the settings of a running topology have its id."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
@@ -41,7 +44,8 @@ class TaskContext:
         tasks: How many tasks the component really has in this batch.
         attempt: What this instance is made for. In an at-least-once topology the txid
             is the number of the chunk of records.
-        settings: The topology's settings, as given to it.
+        settings: The topology's settings, as given to it, and its id where it runs on
+            Spark in transactions.
     """
 
     component: str

@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 from zlib import crc32
 
-from kafka_tx.errors import ConfigError, FencedError, OutOfOrderError, ReplayDiffersError
+from kafka_tx.errors import (
+    ConfigError,
+    FencedError,
+    OutOfOrderError,
+    ReplayDiffersError,
+)
 
 _OLD_WORDS, _WORDS = 3, 6
 _NONE = "-"
@@ -22,10 +27,12 @@ class Keyed(Protocol):
     """A record, as far as a digest looks at it."""
 
     @property
-    def key(self) -> bytes | None: ...
+    def key(self) -> bytes | None:
+        """Its key."""
 
     @property
-    def value(self) -> bytes | None: ...
+    def value(self) -> bytes | None:
+        """Its value."""
 
 
 _Record = TypeVar("_Record", bound=Keyed)

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from kafka_tx import FieldMapper, FieldTopic, KafkaBolt, KafkaMessage, assembly
+from kafka_tx.config import MARKER_TOPIC
 from kafka_tx.errors import ComponentError, ConfigError, DeliveryError
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.model import TransactionAttempt
@@ -38,6 +39,7 @@ _numbers = itertools.count()
 @pytest.fixture(scope="module")
 def cluster():
     with MockCluster() as mock:
+        mock.create_topic(MARKER_TOPIC)  # it answers no request to make one
         yield mock
 
 

@@ -198,11 +198,16 @@ def test_trigger_limits_are_ignored_in_batch_with_a_warning(caplog):
     assert "maxOffsetsPerTrigger option ignored in batch queries" in caplog.text
 
 
-def test_an_unknown_option_is_named_with_the_nearest_known_one(caplog):
-    with caplog.at_level(logging.WARNING):
+def test_a_misspelt_option_is_refused_with_the_one_that_was_meant():
+    with pytest.raises(ConfigError, match="'startingoffset'.*mean 'startingOffsets'"):
         parse(subscribe="a", startingOffset="earliest")
 
-    assert "'startingoffset' is ignored; did you mean 'startingOffsets'?" in caplog.text
+
+def test_an_option_that_resembles_none_is_ignored_with_a_warning(caplog):
+    with caplog.at_level(logging.WARNING):
+        parse(subscribe="a", mergeSchema="true")
+
+    assert "unknown option 'mergeschema' is ignored" in caplog.text
 
 
 def test_an_opaque_source_skips_lost_records_unless_told_otherwise():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_tx.kafka.parts import Digest, Part, read_marker
 from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.transactions.sink_parts import Digest, Marker, Part
 
 ROWS = [(b"a", b"1"), (b"b", None), (None, b"3")]
 
@@ -31,14 +31,26 @@ def test_other_rows_have_another_digest(others):
 
 
 def test_a_marker_is_read_as_it_was_written():
-    written = digest(*ROWS)
+    written = Marker(3, 7, 4, digest(*ROWS), "run", 2, "life", "orders")
 
-    assert read_marker(f"4 {written}") == (4, written)
+    assert Marker.of_metadata(3, 7, written.metadata, "life") == written
+
+
+def test_a_marker_without_names_is_read_as_it_was_written():
+    written = Marker(3, 7, 4, digest(*ROWS))
+
+    assert Marker.of_metadata(3, 7, written.metadata) == written
 
 
 @pytest.mark.parametrize(("metadata", "parts"), [("4", 4), ("", 0), (None, 0)])
-def test_a_marker_without_a_digest_tells_the_parts_alone(metadata, parts):
-    assert read_marker(metadata) == (parts, Digest(None))
+def test_the_oldest_markers_tell_the_parts_alone(metadata, parts):
+    assert Marker.of_metadata(0, 7, metadata) == Marker(0, 7, parts)
+
+
+def test_markers_of_the_former_release_tell_the_digest_too():
+    rows = digest(*ROWS)
+
+    assert Marker.of_metadata(0, 7, f"4 {rows}") == Marker(0, 7, 4, rows)
 
 
 def test_a_new_life_counts_anew_and_still_fences_the_old_one():

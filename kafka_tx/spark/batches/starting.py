@@ -29,6 +29,7 @@ from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.spark.topologies.running import serve_metrics
 from kafka_tx.spark.topologies.session import check_session
 from kafka_tx.spark.topologies.settings import TopologySettings, parse_settings
+from kafka_tx.topology.bolts import TOPOLOGY_ID
 from kafka_tx.topology.builder import TransactionalTopology
 from kafka_tx.topology.plan import Plan
 from kafka_tx.transactions.chain import Opened
@@ -59,7 +60,7 @@ def start_topology(
         Exception: What the spout raises when it is opened.
     """
     settings = parse_settings(config)
-    plan = replace(topology.plan, settings=dict(config or {}))
+    plan = replace(topology.plan, settings={**(config or {}), TOPOLOGY_ID: topology.id})
     check_session(spark, plan, settings.pacing.max_pending)
     registry = registry or MetricsRegistry(spark_version=spark.version)
     store = assembly.open_store(settings.store, topology.id)

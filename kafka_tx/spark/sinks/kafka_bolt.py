@@ -16,7 +16,12 @@ from kafka_tx import assembly
 from kafka_tx.errors import ConfigError, FailedException, KafkaTxError
 from kafka_tx.kafka.producer import OutRecord, Sender
 from kafka_tx.spark.sinks.options import parse_sink
-from kafka_tx.topology.bolts import BatchBolt, RichBolt, TaskContext
+from kafka_tx.topology.bolts import (
+    TOPOLOGY_ID,
+    BatchBolt,
+    RichBolt,
+    TaskContext,
+)
 from kafka_tx.topology.kafka_bolt import (
     FieldMapper,
     FieldTopic,
@@ -199,7 +204,16 @@ class KafkaBolt(BatchBolt, RichBolt):
 
     def _write_part(self) -> None:
         context = self._context
-        config = replace(self._config, txid=context.attempt.txid, parts=context.tasks)
+        attempt = context.attempt
+        config = replace(
+            self._config,
+            txid=attempt.txid,
+            parts=context.tasks,
+            epoch=attempt.epoch,
+            run=str(attempt.epoch),
+            looks=True,
+            owner=context.settings.get(TOPOLOGY_ID, ""),
+        )
         assembly.part_transaction(config, context.task).write(self._all_held())
 
     def _all_held(self) -> Iterator[OutRecord]:

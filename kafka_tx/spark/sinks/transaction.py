@@ -66,12 +66,12 @@ def write_transaction(
             belongs to another source.
         FencedError: A newer owner of the source has written.
     """
-    config = _checked(options)
     if opaque and parts > 1:
         legal = "1 for opaque batches: half of one cannot be replayed"
         raise ConfigError.illegal("parts", parts, legal)
     if parts > 1 and "key" not in df.columns:
         raise ConfigError.illegal("parts", parts, "1 for rows without a column 'key'")
+    config = _checked(options)
     sink = _sink(config)
     _refuse_second(sink, attempt)
     usable = _settled(config, sink, attempt, parts)

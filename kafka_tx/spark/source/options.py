@@ -8,7 +8,6 @@ refused options name their replacement).
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Mapping
 from typing import get_args
@@ -37,6 +36,7 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
+from kafka_tx.spark.option_names import KAFKA, check_names
 from kafka_tx.spark.source.java_pattern import PatternError, from_java
 from kafka_tx.spark.source.offset_json import (
     MARK,
@@ -49,15 +49,11 @@ from kafka_tx.spark.source.values import boolean, choice, duration_ms, long, pos
 
 logger = logging.getLogger(__name__)
 
-KAFKA = "kafka."
-
-
 _KNOWN = {option.name.lower(): option.name for option in OPTIONS}
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
 _ENDS = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
 _TRIGGER = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay")
 _SINK = ("topic",)
-_named: set[str] = set()  # unknown options that this process has warned of
 _START_WORDS: dict[str, StartRule] = {
     "earliest": Earliest(),
     "latest": Latest(),
@@ -136,21 +132,7 @@ def _refuse_ends(given: Mapping[str, str]) -> None:
 
 
 def _check_names(given: Mapping[str, str]) -> None:
-    legal = [*_KNOWN, *_SINK, "path"]
-    for name in given:
-        if name in legal or name.startswith(KAFKA):
-            continue
-        if name in _named:
-            continue
-        near = difflib.get_close_matches(name, legal, n=1)
-        hint = f"; did you mean '{_KNOWN.get(near[0], near[0])}'?" if near else ""
-        if name.startswith("tx."):
-            raise ConfigError(
-                f"unknown option '{name}'{hint or '; see the options table'}",
-                option=name,
-            )
-        _named.add(name)
-        logger.warning("unknown option '%s' is ignored%s", name, hint)
+    check_names(given, [*_KNOWN.values(), *_SINK, "path"], "source")
     require_brokers(given, "consumer")
 
 

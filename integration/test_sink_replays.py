@@ -1,0 +1,296 @@
+"""Batches that come again to the Kafka sink after its surroundings have changed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import kafka_tx
+from integration.cluster.records import Record
+from integration.cluster.topics import ask
+from integration.reading import reader
+from kafka_tx import assembly
+from kafka_tx.config import SinkConfig
+from kafka_tx.errors import ConfigError, FencedError, StateCorruptedError
+from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.model import TransactionAttempt
+
+
+@pytest.fixture
+def values(spark, kafka):
+    """Values of a topic as a reader of committed records sees them, sorted."""
+
+    def read(topic):
+        df = reader(
+            spark,
+            kafka.bootstrap_servers,
+            streaming=False,
+            subscribe=topic,
+            kafka__isolation__level="read_committed",
+        ).load()
+        return sorted(bytes(row.value).decode() for row in df.collect())
+
+    return read
+
+
+@pytest.fixture
+def sink(kafka, topic):
+    """Options of a sink of this test's own, with a marker topic of its own."""
+    name = topic(1)
+    return {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": name,
+        "tx.id": f"{name}-sink",
+        "tx.markerTopic": f"{name}-markers",
+    }
+
+
+@pytest.fixture(autouse=True)
+def fresh_driver(monkeypatch):
+    """Let this program forget what it has settled, as a new one would."""
+    from kafka_tx.spark.sinks import transaction
+
+    def forget():
+        for known in ("_plans", "_written"):
+            monkeypatch.setattr(transaction, known, {})
+
+    forget()
+    return forget
+
+
+def config(sink, **more):
+    return SinkConfig(
+        kafka={"bootstrap.servers": sink["kafka.bootstrap.servers"]},
+        topic=sink["topic"],
+        id=sink["tx.id"],
+        marker_topic=sink["tx.markerTopic"],
+        **more,
+    )
+
+
+def rows(spark, txid, count=12):
+    return spark.range(count).selectExpr(
+        "cast(id AS string) AS key", f"concat('t{txid}-', id) AS value"
+    )
+
+
+def expected(*txids):
+    return sorted(f"t{txid}-{n}" for txid in txids for n in range(12))
+
+
+def write(spark, sink, txid, *, epoch=1, number=0, **more):
+    attempt = TransactionAttempt.of(txid, epoch=epoch, number=number)
+    kafka_tx.write_transaction(rows(spark, txid), attempt, sink, **more)
+
+
+def forget_offsets(sink):
+    """What the brokers do after ``offsets.retention.minutes``."""
+    admin = ask([sink["kafka.bootstrap.servers"]])
+    listed = admin.list_consumer_groups().result(30).valid
+    groups = [
+        g.group_id for g in listed if g.group_id.startswith(f"kafka_tx.{sink['tx.id']}")
+    ]
+    assert groups
+    for done in admin.delete_consumer_groups(groups).values():
+        done.result(30)
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (3, 1)])
+def test_a_half_written_batch_is_finished_in_its_old_parts_and_the_next_in_new_ones(
+    spark, sink, values, fresh_driver, before, after
+):
+    write(spark, sink, 1, parts=before)
+    begun = config(sink, txid=2, parts=before, epoch=1)
+    first_part = spread(spark, sink["topic"], 2, before)[0]
+    assert assembly.part_transaction(begun, 0).write(first_part).now
+    fresh_driver()
+
+    write(spark, sink, 2, epoch=2, parts=after)
+    assert values(sink["topic"]) == expected(1, 2)
+
+    write(spark, sink, 3, epoch=2, number=1, parts=after)
+    assert values(sink["topic"]) == expected(1, 2, 3)
+    memory = assembly.marker_log(config(sink)).recall(sink["tx.id"])
+    newest = {m.index: m.parts for m in memory.markers if m.txid == 3}
+    assert newest == dict.fromkeys(range(after), after)
+
+
+def spread(spark, topic, txid, parts):
+    """The records of each part, as ``write_transaction`` spreads them."""
+    frame = rows(spark, txid).repartition(parts, "key")
+    found = frame.rdd.mapPartitions(lambda part: [[tuple(row) for row in part]])
+    return [
+        [OutRecord(topic, key.encode(), value.encode()) for key, value in part]
+        for part in found.collect()
+    ]
+
+
+def test_a_batch_is_not_repeated_after_the_brokers_forgot_the_offsets(
+    spark, sink, values, fresh_driver
+):
+    write(spark, sink, 1, parts=2)
+    forget_offsets(sink)
+    fresh_driver()
+
+    write(spark, sink, 1, epoch=2, parts=2)
+    write(spark, sink, 2, epoch=2, number=1, parts=2)
+
+    assert values(sink["topic"]) == expected(1, 2)
+
+
+@pytest.mark.parametrize("forgets_program", [True, False])
+def test_a_marker_topic_that_lost_the_sink_is_refused(
+    spark, sink, values, kafka, fresh_driver, forgets_program
+):
+    write(spark, sink, 1)
+    kafka.delete_topic(sink["tx.markerTopic"])
+    if forgets_program:
+        fresh_driver()
+        with pytest.raises(StateCorruptedError, match=r"Give the former 'tx\.marker"):
+            write(spark, sink, 1, epoch=2)
+    else:
+        write(spark, sink, 1, number=1)  # the group still knows
+
+    assert values(sink["topic"]) == expected(1)
+
+
+def test_an_empty_batch_is_written_too(spark, sink, values):
+    empty = rows(spark, 2).limit(0)
+    write(spark, sink, 1, parts=2)
+    attempt = TransactionAttempt.of(2, epoch=1, number=1)
+    kafka_tx.write_transaction(empty, attempt, sink, parts=2)
+    write(spark, sink, 3, number=2, parts=2)
+
+    assert values(sink["topic"]) == expected(1, 3)
+    kafka_tx.write_transaction(rows(spark, 4).where("false"), attempt_of(4), sink)
+    memory = assembly.marker_log(config(sink)).recall(sink["tx.id"])
+    assert {m.txid for m in memory.markers} == {4}
+
+
+def attempt_of(txid, epoch=1, number=9, source=""):
+    made = TransactionAttempt.of(txid, epoch=epoch, number=number)
+    return replace(made, source=source)
+
+
+def test_two_writes_of_one_batch_are_refused_by_name(spark, sink, values):
+    write(spark, sink, 1)
+
+    with pytest.raises(ConfigError, match="takes one write of each"):
+        write(spark, sink, 1)
+    assert values(sink["topic"]) == expected(1)
+
+
+def test_a_sink_belongs_to_one_source(spark, sink, values, fresh_driver):
+    kafka_tx.write_transaction(rows(spark, 1), attempt_of(1, source="orders"), sink)
+    fresh_driver()
+
+    with pytest.raises(ConfigError, match="of 'orders', not of 'payments'"):
+        kafka_tx.write_transaction(
+            rows(spark, 2), attempt_of(2, source="payments"), sink
+        )
+    assert values(sink["topic"]) == expected(1)
+
+
+def test_an_overtaken_owner_is_refused_with_any_txid(spark, sink, values, fresh_driver):
+    write(spark, sink, 1, epoch=2)
+    fresh_driver()
+
+    with pytest.raises(FencedError, match="newer owner"):
+        write(spark, sink, 2, epoch=1)
+
+    overtaken = config(sink, txid=2, epoch=1)
+    with pytest.raises(FencedError, match="newer owner"):
+        assembly.part_transaction(overtaken, 0).write([OutRecord("t", b"k", b"v")])
+    assert values(sink["topic"]) == expected(1)
+
+
+# --- writeStream -------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(spark, kafka, tmp_path):
+    """Copy a topic into the sink's through ``writeStream``, to the end."""
+
+    def run(source, sink, checkpoint="checkpoint", **options):
+        query = (
+            reader(spark, kafka.bootstrap_servers, subscribe=source, **options)
+            .load()
+            .select("key", "value")
+            .writeStream.format("kafka_tx")
+            .options(**sink)
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+
+    return run
+
+
+def life(path):
+    """The id of the query that a checkpoint belongs to."""
+    return json.loads((path / "metadata").read_text())["id"]
+
+
+def numbers(first, end):
+    return sorted(f"v{n}" for n in range(first, end))
+
+
+@pytest.fixture
+def half_written(topic, produce, sink, copy, tmp_path):
+    """A source whose second batch was begun by a run that died: one part of two."""
+    source = topic(2)
+    produce(source, [Record(f"v{n}", partition=n % 2) for n in range(10)])
+    copy(source, sink)
+    produce(source, [Record(f"v{n}", partition=n % 2) for n in range(10, 30)])
+    earlier = config(
+        sink, txid=2, parts=0, life=life(tmp_path / "checkpoint"), run="earlier"
+    )
+    records = [
+        OutRecord(sink["topic"], None, f"v{n}".encode()) for n in range(10, 30, 2)
+    ]
+    assert assembly.part_transaction(earlier, 0).write(records).now
+    return source
+
+
+def test_a_half_written_batch_cut_in_another_way_is_refused_and_the_old_cut_finishes_it(
+    sink, copy, values, half_written
+):
+    begun = sorted(numbers(0, 10) + [f"v{n}" for n in range(10, 30, 2)])
+
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="KAFKA_TX_REPLAY_DIFFERS"):
+            copy(half_written, sink, minPartitions="5")
+        assert values(sink["topic"]) == begun
+    copy(half_written, sink)
+
+    assert values(sink["topic"]) == numbers(0, 30)
+
+
+def test_a_stream_is_not_repeated_after_the_brokers_forgot_the_offsets(
+    sink, copy, values, half_written
+):
+    forget_offsets(sink)
+
+    copy(half_written, sink)
+
+    assert values(sink["topic"]) == numbers(0, 30)
+
+
+def test_a_query_that_another_took_over_from_is_refused(
+    topic, produce, sink, copy, values
+):
+    source = topic(1)
+    produce(source, ["a"])
+    copy(source, sink, "one")
+    copy(source, sink, "two")
+    produce(source, ["b"])
+
+    with pytest.raises(StreamingQueryException, match="KAFKA_TX_FENCED.*taken over"):
+        copy(source, sink, "one")
+    copy(source, sink, "two")
+
+    assert values(sink["topic"]) == ["a", "a", "b"]
