@@ -14,7 +14,7 @@ _HERE = str(Path(__file__).parent)
 
 
 def failure_of(
-    error: Exception,
+    error: BaseException,
     attempt: TransactionAttempt,
     component: str,
     task: int,
@@ -25,7 +25,9 @@ def failure_of(
 
     A ``FailedException`` asks for a replay. So does a retryable error while a spout
     reads: brokers come back. What else a spout raises of our own errors (records that
-    are gone) stops the topology as it is; any other error as a ``ComponentError``.
+    are gone) stops the topology as it is; any other error as a ``ComponentError``, also
+    ``SystemExit``, ``KeyboardInterrupt`` and what else is no ``Exception``: user code
+    ends neither a thread nor a process of ours.
     """
     if isinstance(error, FailedException):
         return BatchFailed(attempt, component, task, error.message)
@@ -38,7 +40,7 @@ def failure_of(
 
 
 def component_error(
-    error: Exception, attempt: TransactionAttempt, component: str, task: int
+    error: BaseException, attempt: TransactionAttempt, component: str, task: int
 ) -> ComponentError:
     """The error as the handle raises it: where it was, and the user's traceback."""
     lines = format_exception(type(error), error, _users_part(error.__traceback__))

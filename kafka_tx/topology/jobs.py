@@ -142,7 +142,9 @@ class FrameJob:
             try:
                 frames[name] = self._transform(name, frames, to_frame)
                 yield from self._emit(name, frames[name], to_table)
-            except Exception as error:  # noqa: BLE001 - any error is word to the driver
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # noqa: BLE001 - is word to the driver
                 yield failure_of(error, self.attempt, name, 0, is_spout=False)
                 return
 

@@ -97,7 +97,7 @@ class Task:
     def close(self) -> None:
         """Clean up all bolts that still wait; errors are ignored."""
         for cell in self._cells.values():
-            with suppress(Exception):
+            with suppress(BaseException):
                 cell.close()
         self._cells.clear()
 
@@ -132,18 +132,18 @@ class Task:
     ) -> Iterator[Message]:
         try:
             yield from steps
-        except Exception as error:
+        except GeneratorExit:
+            self.close()
+            raise
+        except BaseException as error:  # whatever user code raises, also SystemExit
             self.close()
             if not self._running:
                 raise
             yield self._failed(error)
             for _ in packets:
                 pass
-        except BaseException:
-            self.close()
-            raise
 
-    def _failed(self, error: Exception) -> BatchFailed | BatchStopped:
+    def _failed(self, error: BaseException) -> BatchFailed | BatchStopped:
         is_spout = self._plan.graph.by_name[self._running].kind is Kind.SPOUT
         return failure_of(
             error, self._attempt, self._running, self.id.task, is_spout=is_spout

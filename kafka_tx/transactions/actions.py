@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 from kafka_tx.model import TransactionAttempt
@@ -31,7 +32,8 @@ class Initialize(Generic[M]):
 class Write:
     """Make this change in the store, in one atomic step; answer ``stored`` (or failed).
 
-    At most one is under way. One that failed is asked for again, under a new id.
+    At most one is under way. One that failed is asked for again, under a new id. One
+    that changes nothing is made all the same: the store compares the epoch.
     """
 
     write_id: int
@@ -56,18 +58,32 @@ class StartBatch(Generic[M]):
 class StartCommit:
     """Begin the commit phase; answer ``committed`` or ``commit_failed``, always.
 
-    One at a time: the next one comes after that answer.
+    One at a time: the next one comes after that answer. The answer says that the work
+    is over, on whatever machine it was done, not only that nobody waits for it.
     """
 
     attempt: TransactionAttempt
 
 
+class Outcome(StrEnum):
+    """How an attempt that did not commit ended; values of the metric's label."""
+
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    """An earlier batch did not commit, or everything stops."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop working on these attempts; what they still answer is ignored."""
+    """Stop working on these attempts; what they still answer is ignored.
+
+    ``outcome`` is that of the first one, for ``reason``; later ones are cancelled.
+    """
 
     attempts: tuple[TransactionAttempt, ...]
     reason: str
+    outcome: Outcome = Outcome.FAILED
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ from typing import TypeVar
 
 from kafka_tx.config import Mode
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.actions import Action, Committed
+from kafka_tx.transactions.actions import Action, Committed, Outcome
 from kafka_tx.transactions.chain import Opened, Planned
 from kafka_tx.transactions.flights import CAN_FAIL, Phase
 from kafka_tx.transactions.pacing import Pacing
 from kafka_tx.transactions.rotating import Change, Codec
 from kafka_tx.transactions.window import Window
+from kafka_tx.transactions.writes import Purpose
 
 M = TypeVar("M")
 
@@ -30,9 +31,10 @@ class TransactionCoordinator(Window[M]):
        → ``Initialize``; answered by ``initialized``. Transactional: → ``Write``; it is
        stored before anything is emitted. Opaque: it is kept in memory.
     2. ``tick`` → ``StartBatch``, PROCESSING. ``processed``: PROCESSED, n waits.
-    3. n is current: ``tick`` → ``StartCommit``, COMMITTING. ``committed``: RECORDING.
+    3. n is current: ``tick`` → a ``Write`` of nothing, which only the owner can make.
+       ``stored`` → ``StartCommit``, COMMITTING. ``committed``: RECORDING.
     4. → one ``Write``: currtx = n + 1, opaque metadata of n, no metadata below n.
-       ``stored`` → ``Committed``; current is n + 1.
+       ``stored`` → ``Committed``; current is n + 1, and commits at once if it can.
 
     A failure or time-out of n before RECORDING drops n *and every later txid*:
     opaque ones are planned anew, transactional ones start again from their stored
@@ -86,7 +88,7 @@ class TransactionCoordinator(Window[M]):
             return self._stale()
         self._gate.planned(self._now_ms, is_empty=is_empty)
         first = self._chain.keep(Planned(attempt, metadata))
-        return self._write(attempt, first, is_record=False) if first else []
+        return self._write(attempt, first, Purpose.KEEP) if first else []
 
     def initialize_failed(self, attempt: TransactionAttempt) -> list[Action[M]]:
         """Nothing could be planned; it is asked for again after ``retry_ms``."""
@@ -115,7 +117,7 @@ class TransactionCoordinator(Window[M]):
         text = self._currtx_codec.encode(attempt.txid + 1)
         currtx = Change(put={self._currtx_path: text})
         record = currtx | self._chain.record(attempt.txid)
-        return self._write(attempt, record, is_record=True)
+        return self._write(attempt, record, Purpose.RECORD)
 
     def commit_failed(
         self, attempt: TransactionAttempt, reason: str
@@ -130,7 +132,8 @@ class TransactionCoordinator(Window[M]):
         """Something of this attempt was lost or failed: replay it, and later txids.
 
         During its commit phase, the next commit phase waits until that call has ended
-        (``committed``, ``commit_failed`` or ``crashed``): two must never overlap.
+        (``committed``, ``commit_failed`` or ``crashed``): two must never overlap. It
+        waits for ``patience_ms`` at most; then everything stops.
         """
         if self._flights.find(attempt, *CAN_FAIL) is None:
             return self._stale()
@@ -153,17 +156,17 @@ class TransactionCoordinator(Window[M]):
     # --- events: store ---
 
     def stored(self, write_id: int) -> list[Action[M]]:
-        """The write under way is in the store."""
+        """The write under way is in the store, and so the store is ours."""
         if not self._writes.is_under_way(write_id):
             return self._stale()
         done, following = self._writes.done()
         txid, committed = done.attempt.txid, list[Action[M]]()
-        if done.is_record:
+        if done.purpose is Purpose.RECORD:
             committed.append(Committed(done.attempt, self._chain.metadata(txid)))
             self._flights.land(txid)
             self._current = txid + 1
         self._chain.apply(done.change)
-        return [*committed, *following]
+        return [*committed, *self._commit_lowest(), *following]
 
     def store_failed(self, write_id: int, error: Exception) -> list[Action[M]]:
         """The write under way failed, or may have: the same one again after a pause.
@@ -197,23 +200,11 @@ class TransactionCoordinator(Window[M]):
         if finish or self._is_stopped:
             return []
         under_way = self._flights.is_committing(self._current)
-        return self._fail_from(self._current + under_way, "stopped")
-
-    def abort(self, error: BaseException) -> list[Action[M]]:
-        """Stop now, with an error. A restart goes on from what is stored."""
-        if self._is_stopped:
-            return []
-        dropped = self._fail_from(self._current, f"stopped by {error}")
-        return [*dropped, self._end(error)]
+        first = self._current + under_way
+        return self._fail_from(first, "stopped", Outcome.CANCELLED)
 
     # --- parts ---
 
     def _stale(self) -> list[Action[M]]:
         self.stale_answers += 1
         return []
-
-    def _write(
-        self, attempt: TransactionAttempt, change: Change, *, is_record: bool
-    ) -> list[Action[M]]:
-        writes = self._writes.add(self._epoch, change, attempt, is_record=is_record)
-        return [*writes]

@@ -36,12 +36,14 @@ class Flights:
     """One flight for each active txid.
 
     ``timeout_ms`` bounds the phases in which work is done; None: they never end late.
+    ``patience_ms`` bounds the wait for the end of a commit phase that was dropped.
     """
 
-    def __init__(self, timeout_ms: int | None) -> None:
+    def __init__(self, timeout_ms: int | None, patience_ms: int) -> None:
         self._timeout_ms = timeout_ms
+        self._patience_ms = patience_ms
         self._flights: dict[int, Flight] = {}
-        self._ending: set[TransactionAttempt] = set()
+        self._ending: dict[TransactionAttempt, int] = {}  # until when we wait for it
 
     def __contains__(self, txid: object) -> bool:
         return txid in self._flights
@@ -76,14 +78,15 @@ class Flights:
         """Its commit is recorded."""
         del self._flights[txid]
 
-    def drop_from(self, txid: int) -> tuple[TransactionAttempt, ...]:
+    def drop_from(self, txid: int, now_ms: int) -> tuple[TransactionAttempt, ...]:
         """Forget this txid and every later one; return their attempts, ascending.
 
         A commit call that is dropped may still write: until it ``has_ended``, no txid
         ``may_commit``.
         """
         later = [self._flights.pop(t) for t in sorted(self._flights) if t >= txid]
-        self._ending |= {f.attempt for f in later if f.phase is Phase.COMMITTING}
+        dropped = [f.attempt for f in later if f.phase is Phase.COMMITTING]
+        self._ending |= dict.fromkeys(dropped, now_ms + self._patience_ms)
         return tuple(flight.attempt for flight in later)
 
     def late(self, now_ms: int) -> Flight | None:
@@ -93,11 +96,17 @@ class Flights:
 
     def has_ended(self, attempt: TransactionAttempt) -> None:
         """The commit call of this attempt has returned, one way or the other."""
-        self._ending.discard(attempt)
+        self._ending.pop(attempt, None)
+
+    def endless(self, now_ms: int) -> TransactionAttempt | None:
+        """A dropped commit call whose end was waited for long enough."""
+        late = (a for a, until_ms in self._ending.items() if until_ms <= now_ms)
+        return next(late, None)
 
     def next_deadline_ms(self) -> int | None:
-        """When the next flight will be late."""
-        return min(map(self._deadline_ms, self._timed()), default=None)
+        """When the next flight will be late, or patience with a commit call ends."""
+        deadlines = [*map(self._deadline_ms, self._timed()), *self._ending.values()]
+        return min(deadlines, default=None)
 
     def is_idle(self) -> bool:
         """Whether nothing is in flight and no dropped commit call is still on."""

@@ -13,7 +13,10 @@ _LEAST = {
     "emit_interval_ms": 0,
     "idle_pause_ms": 1,
     "retry_ms": 1,
+    "patience_ms": 1,
 }
+
+_LONGEST_PAUSE_MS = 5_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,8 +30,11 @@ class Pacing:
         emit_interval_ms: Least time between two new txids
             (``topology.trident.batch.emit.interval.millis``).
         idle_pause_ms: Least time between an empty batch, or a spout that was not ready,
-            and the next new txid.
+            and the next new txid. From one empty batch to the next it doubles, up to 5
+            s.
         retry_ms: Pause before a failed write, or failed planning, is tried again.
+        patience_ms: How long a commit phase that was given up may take to end. Until
+            then nothing else commits; after that all stops.
 
     Raises:
         ConfigError: A value is below its least one.
@@ -39,6 +45,7 @@ class Pacing:
     emit_interval_ms: int = 0
     idle_pause_ms: int = 100
     retry_ms: int = 1_000
+    patience_ms: int = 120_000
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -59,6 +66,7 @@ class PlanningGate:
         self._newest = newest  # the greatest txid that ever had metadata
         self._new_at_ms = 0
         self._any_at_ms = 0
+        self._empty = 0  # new txids without rows since there was something to read
         self.planning: TransactionAttempt | None = None
         """The attempt whose plan is awaited."""
 
@@ -81,15 +89,27 @@ class PlanningGate:
             self._pacing.idle_pause_ms,
         )
         self._new_at_ms = now_ms + (interval_ms if is_ready else pause_ms)
+        if not is_ready:
+            self._empty = 0
         return is_ready
 
     def planned(self, now_ms: int, *, is_empty: bool) -> None:
-        """The awaited plan is there; after an empty one there is no hurry."""
+        """The awaited plan is there; after an empty one there is less and less hurry.
+
+        Each empty batch is as durable as any other: a spout that is always ready must
+        not write one after the other for nothing.
+        """
         if self.planning is not None:
             self._newest = max(self._newest, self.planning.txid)
         self.planning = None
+        self._empty = self._empty + 1 if is_empty else 0
         if is_empty:
-            self._new_at_ms = max(self._new_at_ms, now_ms + self._pacing.idle_pause_ms)
+            self._new_at_ms = max(self._new_at_ms, now_ms + self._pause_ms())
+
+    def _pause_ms(self) -> int:
+        shortest = self._pacing.idle_pause_ms
+        longest = max(shortest, _LONGEST_PAUSE_MS)
+        return min(shortest << min(self._empty - 1, 16), longest)
 
     def failed(self, now_ms: int) -> None:
         """The awaited plan could not be made."""

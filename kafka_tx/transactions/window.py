@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from kafka_tx.config import Mode
+from kafka_tx.errors import TransactionError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.actions import (
     Action,
     Cancel,
     Initialize,
+    Outcome,
     StartBatch,
     StartCommit,
     Stopped,
@@ -17,8 +19,8 @@ from kafka_tx.transactions.actions import (
 from kafka_tx.transactions.chain import Opened, currtx_codec, open_chain
 from kafka_tx.transactions.flights import Flights, Phase
 from kafka_tx.transactions.pacing import Pacing, PlanningGate
-from kafka_tx.transactions.rotating import Codec
-from kafka_tx.transactions.writes import WriteQueue
+from kafka_tx.transactions.rotating import Change, Codec
+from kafka_tx.transactions.writes import Purpose, WriteQueue
 
 M = TypeVar("M")
 
@@ -44,7 +46,7 @@ class Window(Generic[M]):
         self._currtx_codec = currtx_codec(opened)
         self._current, newest, self._chain = open_chain(mode, codec, opened, prefix)
         self._gate = PlanningGate(pacing, newest)
-        self._flights = Flights(pacing.timeout_ms)
+        self._flights = Flights(pacing.timeout_ms, pacing.patience_ms)
         self._writes = WriteQueue()
         self._attempts = 0
         self._now_ms = 0
@@ -61,10 +63,13 @@ class Window(Generic[M]):
         self._now_ms = now_ms
         if self._is_stopped:
             return []
+        attempt = self._flights.endless(now_ms)
+        if attempt is not None:
+            return self.abort(self._endless(attempt))
         return [
             *self._time_out(),
             *self._writes.again(now_ms),
-            *self._commit_lowest(),
+            *self._ask_who_owns(),
             *self._fill_window(is_ready),
             *self._finish(),
         ]
@@ -74,10 +79,21 @@ class Window(Generic[M]):
         if late is None:
             return []
         reason = f"{late.phase} took longer than {self._pacing.timeout_ms} ms"
-        return self._fail_from(late.attempt.txid, reason)
+        return self._fail_from(late.attempt.txid, reason, Outcome.TIMED_OUT)
+
+    def _ask_who_owns(self) -> list[Action[M]]:
+        """Before the commit phase that is due: a write that only the owner can make."""
+        flight = self._flights.may_commit(self._current)
+        if flight is None or self._writes.confirms():
+            return []
+        return self._write(flight.attempt, Change(), Purpose.CONFIRM)
 
     def _commit_lowest(self) -> list[Action[M]]:
-        """Commit phases: the lowest uncommitted txid, alone, and no later one."""
+        """Commit phases: the lowest uncommitted txid, alone, and no later one.
+
+        Only when the store has just taken a write under our epoch: a former owner that
+        was frozen, or cut off, finds out before user code writes for it.
+        """
         flight = self._flights.may_commit(self._current)
         if flight is None:
             return []
@@ -116,13 +132,20 @@ class Window(Generic[M]):
         self._flights.start(attempt, self._now_ms)
         return StartBatch(attempt, self._chain.metadata(txid), self.committed_txid)
 
-    def _fail_from(self, txid: int, reason: str) -> list[Action[M]]:
+    def _fail_from(
+        self, txid: int, reason: str, outcome: Outcome = Outcome.FAILED
+    ) -> list[Action[M]]:
         """Drop this txid and all later ones, whatever their phase."""
-        dropped = self._flights.drop_from(txid)
+        dropped = self._flights.drop_from(txid, self._now_ms)
         self._chain.drop_from(txid)
         if self._chain.is_opaque:
             self._gate.planning = None  # for a later txid, from a plan now forgotten
-        return [Cancel(dropped, reason)] if dropped else []
+        return [Cancel(dropped, reason, outcome)] if dropped else []
+
+    def _write(
+        self, attempt: TransactionAttempt, change: Change, purpose: Purpose
+    ) -> list[Action[M]]:
+        return [*self._writes.add(self._epoch, change, attempt, purpose)]
 
     def _finish(self) -> list[Action[M]]:
         if not self._is_stopping or self._writes or not self._flights.is_idle():
@@ -135,6 +158,11 @@ class Window(Generic[M]):
     def committed_txid(self) -> int | None:
         """The last txid recorded as committed; None while there was none."""
         return self._current - 1 or None
+
+    @property
+    def max_pending(self) -> int:
+        """How many batches may be in flight."""
+        return self._pacing.max_pending
 
     @property
     def is_stopped(self) -> bool:
@@ -167,6 +195,15 @@ class Window(Generic[M]):
 
     # --- parts of the rule ---
 
+    def _endless(self, attempt: TransactionAttempt) -> TransactionError:
+        return TransactionError(
+            f"the commit phase of attempt {attempt} was given up and has not ended"
+            f" {self._pacing.patience_ms} ms later. Nothing may commit beside it: look"
+            " where its committer hangs, end that process if it still runs, and start"
+            " again. Let the committer's own waits end well before 'tx.timeoutMs'.",
+            txid=attempt.txid,
+        )
+
     def _plans_at_ms(self, *, only_new: bool = False) -> int | None:
         """When the next batch is planned, if only time and readiness are missing."""
         is_busy = self._gate.planning is not None or self._writes.keeps_metadata()
@@ -183,6 +220,14 @@ class Window(Generic[M]):
     def _new_attempt(self, txid: int) -> TransactionAttempt:
         self._attempts += 1
         return TransactionAttempt.of(txid, epoch=self._epoch, number=self._attempts)
+
+    def abort(self, error: BaseException) -> list[Action[M]]:
+        """Stop now, with an error. A restart goes on from what is stored."""
+        if self._is_stopped:
+            return []
+        reason = f"stopped by {error}"
+        dropped = self._fail_from(self._current, reason, Outcome.CANCELLED)
+        return [*dropped, self._end(error)]
 
     def _end(self, error: BaseException | None) -> Action[M]:
         self._is_stopped = True

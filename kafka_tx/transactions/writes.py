@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.actions import Write
 from kafka_tx.transactions.rotating import Change
 
 
+class Purpose(Enum):
+    """Why a write is made."""
+
+    KEEP = auto()
+    """New metadata must be stored before it is used."""
+
+    CONFIRM = auto()
+    """Nothing is changed; that it succeeds says who owns the store."""
+
+    RECORD = auto()
+    """A commit phase is complete."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingWrite:
-    """A write and why it is made: to record a commit, or to keep new metadata."""
+    """A write, for which attempt and why it is made."""
 
     write: Write
     attempt: TransactionAttempt
-    is_record: bool
+    purpose: Purpose
 
     @property
     def change(self) -> Change:
@@ -42,19 +56,22 @@ class WriteQueue:
 
     def keeps_metadata(self) -> bool:
         """Whether metadata of a new txid is on its way to the store."""
-        return any(not pending.is_record for pending in self._pending)
+        return self._holds(Purpose.KEEP)
+
+    def confirms(self) -> bool:
+        """Whether the store is being asked who owns it."""
+        return self._holds(Purpose.CONFIRM)
 
     def add(
         self,
         epoch: int,
         change: Change,
         attempt: TransactionAttempt,
-        *,
-        is_record: bool,
+        purpose: Purpose,
     ) -> list[Write]:
         """Append a write; return it if it may be made now."""
         write = Write(self._new_id(), epoch, change.put, change.delete)
-        self._pending.append(PendingWrite(write, attempt, is_record))
+        self._pending.append(PendingWrite(write, attempt, purpose))
         return [write] if len(self._pending) == 1 else []
 
     def is_under_way(self, write_id: int) -> bool:
@@ -81,6 +98,9 @@ class WriteQueue:
         """Give all of them up."""
         self._pending.clear()
         self.again_at_ms = None
+
+    def _holds(self, purpose: Purpose) -> bool:
+        return any(pending.purpose is purpose for pending in self._pending)
 
     def _new_id(self) -> int:
         self._ids += 1

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from kafka_tx.errors import (
     ComponentError,
     FailedException,
+    FencedError,
     KafkaTxError,
     StateError,
     StateUnavailableError,
 )
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.permits import Permits
 from kafka_tx.topology.spouts import (
     Json,
     OpaquePartitionedTransactionalSpout,
@@ -92,8 +94,11 @@ class Owner:
         self.work: list[Work] = []
         self.is_stopping = False
         self.writes = self.commits = 0  # works of that kind under way
+        self.permits = Permits()
+        self._owned = False  # whether the store has just taken a write of ours
         self._answers: list[Callable[[], list[Action[Json]]]] = []
         self._jobs: list[Work] = []
+        self._committing: list[Work] = []
         self._flying: dict[int, TransactionAttempt] = {}
         self._batches: dict[TransactionAttempt, Batch] = {}
         stored = world.store.txids("coordinator/meta") if not is_opaque else []
@@ -123,6 +128,11 @@ class Owner:
         except StopIteration:
             self.work.remove(work)
             self._jobs = [job for job in self._jobs if job is not work]
+
+    def go_on_with_a_commit(self, outcome: Outcome = Outcome.GOOD) -> None:
+        """One step of the commit phase under way, wherever it is in the list."""
+        (at,) = [n for n, work in enumerate(self.work) if work in self._committing]
+        self.go_on(at, outcome)
 
     def advance(self) -> None:
         """One step towards the end, everything going well."""
@@ -190,6 +200,9 @@ class Owner:
                 raise StateUnavailableError("no answer in time")
         except KafkaTxError as error:
             self._world.seen[f"writes that met {type(error).__name__}"] += 1
+            is_question = not write.put and not write.delete
+            if is_question and isinstance(error, FencedError):
+                self._world.seen["former owners told before a commit phase"] += 1
             failure = error
             yield
             self.writes -= 1
@@ -198,7 +211,9 @@ class Owner:
         else:
             yield
             self.writes -= 1
+            self._owned = True
             self._answer(lambda: self.coordinator.stored(write.write_id))
+            self._owned = False
 
     def _process(self, attempt: TransactionAttempt) -> Work:
         if (yield) is Outcome.FAILED:
@@ -207,7 +222,14 @@ class Owner:
             self._answer(lambda: self.coordinator.processed(attempt))
 
     def _commit(self, attempt: TransactionAttempt, batch: Batch) -> Work:
+        """The task of a committer; it goes on although its job was cancelled."""
         outcome = yield
+        holder = attempt.attempt_id
+        if not self.permits.ask(holder, attempt, "committer"):
+            self._world.seen["tasks refused after a cancel"] += 1
+            self.commits -= 1
+            self._answer(lambda: self.coordinator.commit_failed(attempt, "refused"))
+            return
         try:
             self._commit_to_sink(attempt, batch, outcome)
         except FailedException:
@@ -217,10 +239,12 @@ class Owner:
             self._world.seen["commits refused to an old owner"] += 1
             refusal = error
             self.commits -= 1
+            self.permits.ended(holder)
             self._answer(lambda: self.coordinator.crashed(attempt, refusal))
             return
         yield
         self.commits -= 1
+        self.permits.ended(holder)
         if outcome is Outcome.GOOD:
             self._answer(lambda: self.coordinator.committed(attempt))
         elif outcome is Outcome.UNKNOWN and attempt not in self.coordinator.phases:
@@ -268,25 +292,36 @@ class Owner:
             case StartBatch(attempt=attempt, metadata=metadata):
                 self._start(attempt, metadata)
             case StartCommit(attempt=attempt):
+                assert self._owned, "it did not ask whether the store is its own"
                 self.commits += 1
                 assert self.commits == 1, "two commit phases at once"
+                self.permits.open(attempt)
                 assert attempt.txid == self._committed + 1, "committed out of order"
-                self._begin(self._commit(attempt, self._batches[attempt]))
+                work = self._begin(self._commit(attempt, self._batches[attempt]))
+                self._committing.append(work)
             case Cancel(attempts=attempts):
                 self._cancel(attempts)
             case Committed(attempt=attempt):
                 assert attempt.txid == self._committed + 1
                 assert self._flying.pop(attempt.txid) == attempt
                 self._committed = attempt.txid
-            case Stopped():
+            case Stopped(error=error):
                 assert not self._flying, "stopped with batches in flight"
+                is_endless = "has not ended" in str(error)
+                assert self.commits or not is_endless, "waited for what has ended"
 
     def _cancel(self, attempts: tuple[TransactionAttempt, ...]) -> None:
         self._world.seen["cancelled attempts"] += len(attempts)
         for attempt in attempts:
             assert self._flying.pop(attempt.txid) == attempt
+            if self.permits.close(attempt):
+                self._world.seen["commit phases that outlive their job"] += 1
+            self.job_ended(attempt)
         left = [txid for txid in self._flying if txid > attempts[0].txid]
         assert not left, "a later batch was left alive"
+
+    def job_ended(self, attempt: TransactionAttempt) -> None:
+        """A cancelled job has ended. That is no answer: its task may go on."""
 
     def _start(self, attempt: TransactionAttempt, metadata: Json) -> None:
         txid, batch = attempt.txid, ranges(metadata)

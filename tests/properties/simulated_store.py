@@ -64,7 +64,8 @@ class SimulatedStore:
 class Sink:
     """Sums per key that count once: (value, txid), or (value, previous, txid).
 
-    One commit is one database transaction that also holds the newest attempt.
+    One commit is one database transaction that also holds the newest attempt. What an
+    older owner brings is refused, whatever its txid.
     """
 
     def __init__(self, mode: Mode) -> None:
@@ -74,7 +75,7 @@ class Sink:
 
     def commit(self, attempt: TransactionAttempt, batch: Batch) -> None:
         """Raises StateError for an attempt that a newer one has overtaken."""
-        is_old = attempt.txid < self.newest.txid
+        is_old = attempt.txid < self.newest.txid or attempt.epoch < self.newest.epoch
         if is_old or (
             self._is_opaque
             and attempt.txid == self.newest.txid

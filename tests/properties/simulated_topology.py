@@ -38,8 +38,10 @@ class World:
         mode: Mode,
         max_pending: int,
         coordinator: type[TransactionCoordinator[Any]] = TransactionCoordinator,
+        owner: type[Owner] = Owner,
     ) -> None:
         self.mode: Mode = mode
+        self.owner = owner
         self.coordinator = coordinator
         self.pacing = Pacing(
             max_pending=max_pending,
@@ -58,7 +60,7 @@ class World:
         self.attempts: set[int] = set()
         self.contents: dict[int, Batch] = {}
         self.positions: dict[int, int] = {}
-        self.owners = [Owner(self)]
+        self.owners = [owner(self)]
 
     # --- what happens outside ---
 
@@ -81,12 +83,26 @@ class World:
         self.seen.update(["steps", "crashes"])
         if self.sink.newest.txid == self.store.currtx():
             self.seen["crashes between commit and record"] += 1
-        self.owners = [Owner(self)]
+        self.owners = [self.owner(self)]
 
     def take_over(self) -> None:
         """A second driver starts; the first one does not know yet."""
         self.seen.update(["steps", "takeovers"])
-        self.owners = [*self.owners[-1:], Owner(self)]
+        self.owners = [*self.owners[-1:], self.owner(self)]
+
+    def overtake_in_commit(self) -> None:
+        """An owner freezes in its commit phase; another one commits that txid, too."""
+        frozen = self.owners[-1]
+        if not frozen.commits:
+            return
+        self.take_over()
+        owner, before = self.owners[-1], self.seen["commits"]
+        for _ in range(200):
+            owner.advance()
+            if self.seen["commits"] > before:
+                break
+        while frozen.commits:
+            frozen.go_on_with_a_commit()
 
     def listed(self) -> list[int]:
         """What a metadata answer shows: an odd partition that is lost is not in it."""

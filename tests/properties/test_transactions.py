@@ -85,6 +85,8 @@ class SimulatedTopology(RuleBasedStateMachine):
     def outlast_the_timeout(self, which):
         """All that is under way takes too long, and then ends in an error."""
         owner = self.owner(which)
+        if owner.commits:
+            owner.go_on_with_a_commit(Outcome.UNKNOWN)
         self.world.now_ms += TIMEOUT_MS + 1
         owner.tick(is_ready=True)
         for work in range(len(owner.work)):
@@ -102,6 +104,11 @@ class SimulatedTopology(RuleBasedStateMachine):
     def take_over_and_run_on(self, data):
         self.world.take_over()
         run(self.world, data)
+
+    @rule(data=st.binary(min_size=100, max_size=200))
+    def freeze_in_a_commit_phase(self, data):
+        run(self.world, data)
+        self.world.overtake_in_commit()
 
     @rule(what=st.sampled_from(["crash", "pause", "activate", "finish", "stop"]))
     def operate(self, what):
@@ -149,7 +156,10 @@ WHAT_MUST_HAPPEN = (
     "writes that met StateUnavailableError",
     "writes that met FencedError",
     "commits refused to an old owner",
+    "former owners told before a commit phase",
     "crashes of given-up commit phases",
+    "commit phases that outlive their job",
+    "tasks refused after a cancel",
     "repeated answers",
     "hanging jobs",
     "lost executors",
@@ -162,9 +172,9 @@ WHAT_MUST_HAPPEN = (
 
 
 class LeavesLaterBatches(TransactionCoordinator[Any]):
-    def _fail_from(self, txid, reason):
+    def _fail_from(self, txid, *how):
         later = {t: f for t, f in self._flights._flights.items() if t > txid}
-        actions = super()._fail_from(txid, reason)
+        actions = super()._fail_from(txid, *how)
         self._flights._flights |= later
         return actions
 
@@ -209,8 +219,19 @@ class ForgetsThatACrashEndsACommit(TransactionCoordinator[Any]):
         is_ending = attempt in self._flights._ending
         actions = super().crashed(attempt, error)
         if is_ending:
-            self._flights._ending.add(attempt)
+            self._flights._ending[attempt] = 10**12
         return actions
+
+
+class CommitsUnasked(TransactionCoordinator[Any]):
+    def _ask_who_owns(self):
+        return self._commit_lowest()
+
+
+class BelievesTheEndOfAJob(Owner):
+    def job_ended(self, attempt):
+        if self.commits:
+            self._answer(lambda: self.coordinator.commit_failed(attempt, "cancelled"))
 
 
 @pytest.mark.parametrize(
@@ -223,6 +244,7 @@ class ForgetsThatACrashEndsACommit(TransactionCoordinator[Any]):
         CountsAttemptsAnew,
         BelievesALateCommit,
         GivesUpAfterAFailedWrite,
+        CommitsUnasked,
     ],
 )
 def test_the_simulation_notices_a_coordinator_that(broken):
@@ -230,29 +252,40 @@ def test_the_simulation_notices_a_coordinator_that(broken):
         walk_until_found(broken)
 
 
+def test_the_simulation_notices_a_runner_that_believes_the_end_of_a_job():
+    with pytest.raises(AssertionError):
+        walk_until_found(TransactionCoordinator, BelievesTheEndOfAJob)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_same_walks_find_nothing_wrong_with_ours(seed):
     assert walk(seed, TransactionCoordinator).seen["commits"]
 
 
-def walk_until_found(coordinator: type[TransactionCoordinator[Any]]) -> None:
+def walk_until_found(
+    coordinator: type[TransactionCoordinator[Any]], owner: type[Owner] = Owner
+) -> None:
     for seed in range(300):
-        walk(seed, coordinator)
+        walk(seed, coordinator, owner)
 
 
-def walk(seed: int, coordinator: type[TransactionCoordinator[Any]]) -> World:
+def walk(
+    seed: int,
+    coordinator: type[TransactionCoordinator[Any]],
+    owner: type[Owner] = Owner,
+) -> World:
     """The life of one world, decided by the seed."""
     chance = random.Random(seed)
     mode: Mode = chance.choice(["transactional", "opaque"])
-    world = World(mode, chance.randrange(1, 5), coordinator)
+    world = World(mode, chance.randrange(1, 5), coordinator, owner)
     for _ in range(60):
         run(world, chance.randbytes(40))
-        owner, which = chance.choice(world.owners), chance.randrange(8)
+        live, which = chance.choice(world.owners), chance.randrange(8)
         sometimes = (
             world.crash,
             world.take_over,
-            partial(owner.lose, which),
-            partial(owner.repeat, which),
+            partial(live.lose, which),
+            partial(live.repeat, which),
             partial(world.toggle, which),
         )
         chance.choice(sometimes)()

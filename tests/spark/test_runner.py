@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 import uuid
+from asyncio import CancelledError
 from collections import Counter
 from functools import partial
 
@@ -59,6 +60,9 @@ class ThreadEngine:
 
     def cancel(self, attempt):
         self.cancelled.add(attempt)
+
+    def close(self):
+        pass
 
     def run_tasks(self, job):
         gate = self.held.get(job.attempt.txid)
@@ -310,6 +314,25 @@ def test_a_batch_that_takes_too_long_is_cancelled_and_replayed(world):
     assert jobs.handle.process_all_available(WITHIN_S)
     assert jobs.table.total() == jobs.rows
     assert jobs.engine.cancelled
+    outcome = partial(jobs.sample, "kafka_tx_batches_total")
+    assert outcome("timed_out") >= 1
+    assert outcome("failed") == 0
+
+
+def test_a_batch_that_goes_with_an_earlier_one_counts_as_cancelled(world):
+    jobs = world()
+    jobs.engine.lost[1] = 1
+    gate = jobs.engine.held[2] = threading.Event()
+
+    jobs.start(pending=2)
+    wait_for(lambda: jobs.handle.status.replays)
+    gate.set()
+    jobs.handle.process_all_available(WITHIN_S)
+
+    outcome = partial(jobs.sample, "kafka_tx_batches_total")
+    assert outcome("failed") == 1
+    assert outcome("cancelled") <= 1
+    assert jobs.handle.status.replays == 1 + outcome("cancelled")
 
 
 # --- errors ---
@@ -331,6 +354,61 @@ def test_any_other_error_stops_the_topology_and_a_restart_continues(world, where
     assert raised.value.attempt_id > 0
     assert handle.exception is raised.value
     assert jobs.table.total() == jobs.rows
+
+
+@pytest.mark.parametrize("where", ["a task", "a commit", "a plan"])
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, CancelledError])
+def test_what_is_no_exception_stops_the_topology_as_an_error_does(world, where, kind):
+    jobs = world(errors={"k3": kind("now")} if where == "a task" else {})
+    if where == "a commit":
+        jobs.table.trouble[1] = [kind("now")]
+    if where == "a plan":
+        jobs.spout.initialize_transaction = partial(fail_with, kind("now"))
+
+    handle = jobs.start(pending=2)
+
+    with pytest.raises(ComponentError, match=kind.__name__) as raised:
+        handle.await_termination(WITHIN_S)
+    component = {"a task": "fail", "a commit": "add", "a plan": "spout"}[where]
+    assert (raised.value.component, raised.value.txid) == (component, 1)
+    assert raised.value.attempt_id > 0
+
+
+def fail_with(error, *_):
+    raise error
+
+
+def test_threads_that_hang_in_user_code_do_not_pile_up_for_ever(world):
+    jobs = world(rows=10)
+    may_end, hanging = threading.Event(), []
+
+    def hang(_):
+        hanging.append(threading.current_thread())
+        may_end.wait(WITHIN_S)
+
+    jobs.engine.run_tasks = hang
+    handle = jobs.start(timeout_ms=1)
+    wait_for(lambda: handle.status.replays > 18)
+    may_end.set()
+
+    with pytest.raises(TransactionError, match="still runs, each on a thread"):
+        handle.await_termination(WITHIN_S)
+    assert len(hanging) <= 20
+
+
+def test_a_listener_may_stop_the_topology(world):
+    jobs, stopped = world(), threading.Event()
+
+    def stop(_):
+        jobs.handle.stop()
+        stopped.set()
+
+    gate = jobs.engine.held[1] = threading.Event()
+    handle = jobs.start(listeners=[stop])
+    gate.set()
+
+    assert stopped.wait(WITHIN_S)
+    assert handle.await_termination(WITHIN_S)
 
 
 def test_a_spout_that_cannot_plan_is_named(world):
@@ -392,6 +470,7 @@ def test_a_newer_owner_fences_the_older_one_off(world):
 
     with pytest.raises(FencedError):
         handle.await_termination(WITHIN_S)
+    assert jobs.table.calls == []
 
 
 class Stumbling:

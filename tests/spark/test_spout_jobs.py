@@ -26,6 +26,9 @@ class Engine:
     def enter(self, attempt):
         self.entered.append((attempt, threading.current_thread()))
 
+    def close(self):
+        pass
+
     def cancel(self, attempt):
         self.cancels.append(attempt)
         if len(self.cancels) >= self._deaf:

@@ -12,6 +12,7 @@ from kafka_tx.transactions.actions import (
     Initialize,
     StartBatch,
     StartCommit,
+    Write,
 )
 from kafka_tx.transactions.chain import Opened, currtx_codec
 from kafka_tx.transactions.coordinator import TransactionCoordinator
@@ -27,7 +28,12 @@ BOTH = pytest.mark.parametrize("mode", ["transactional", "opaque"])
 
 
 class Drive:
-    """A runner beside a store that is a dict; nothing is answered but by a test."""
+    """A runner beside a store that is a dict; nothing is answered but by a test.
+
+    Except, while ``is_owner``, the question who owns the store: it is.
+    """
+
+    is_owner = True
 
     def __init__(
         self,
@@ -45,11 +51,15 @@ class Drive:
 
     def tick(self, after_ms: int = 0, *, is_ready: bool = True) -> list[Any]:
         self.now_ms += after_ms
-        actions = self.machine.tick(self.now_ms, is_ready=is_ready)
-        for action in actions:
+        actions: list[Any] = []
+        for action in self.machine.tick(self.now_ms, is_ready=is_ready):
+            if self.is_owner and isinstance(action, Write) and is_question(action):
+                actions += self.machine.stored(action.write_id)
+                continue
             if isinstance(action, Initialize):
                 self.asked = action
-        return list(actions)
+            actions.append(action)
+        return actions
 
     def make(self, write: Any) -> list[Any]:
         self.store |= write.put
@@ -92,6 +102,11 @@ class Drive:
 
     def phases(self) -> dict[int, Phase]:
         return {a.txid: phase for a, phase in self.machine.phases.items()}
+
+
+def is_question(action: Any) -> bool:
+    """Whether it is the write that only says who owns the store."""
+    return isinstance(action, Write) and not action.put and not action.delete
 
 
 def started_again(drive: Drive) -> list[TransactionAttempt]:

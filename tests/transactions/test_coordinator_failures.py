@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_tx.errors import FencedError, StateUnavailableError, TransactionError
 from kafka_tx.transactions.actions import (
     Cancel,
     Committed,
     Initialize,
+    Outcome,
     StartBatch,
     StartCommit,
+    Stopped,
 )
 from tests.transactions.drive import (
     BOTH,
+    EPOCH,
     TIMEOUT_MS,
     Drive,
+    is_question,
     paced,
 )
+
+LATE = f"took longer than {TIMEOUT_MS} ms"
 
 # --- failing ---
 
@@ -164,7 +171,7 @@ def test_once_its_commit_is_complete_a_batch_cannot_fail(mode):
     assert drive.machine.failed(first, "executor lost") == []
     assert drive.machine.crashed(first, ValueError("too late")) == []
     assert drive.tick(10 * TIMEOUT_MS, is_ready=False)[0] == Cancel(
-        (second,), "processing took longer than 30000 ms"
+        (second,), f"processing {LATE}", Outcome.TIMED_OUT
     )
 
     assert drive.make(record) == [Committed(first, "batch 1")]
@@ -182,7 +189,7 @@ def test_a_batch_that_takes_too_long_fails_with_the_later_ones(mode):
     assert drive.tick(TIMEOUT_MS - 1) == []
     assert drive.machine.wakes_at_ms() == TIMEOUT_MS
     assert drive.tick(1, is_ready=False)[0] == Cancel(
-        (first, second), "processing took longer than 30000 ms"
+        (first, second), f"processing {LATE}", Outcome.TIMED_OUT
     )
 
 
@@ -197,7 +204,7 @@ def test_waiting_for_ones_turn_is_not_late(mode):
 
     assert drive.tick(TIMEOUT_MS) == [StartCommit(second)]
     assert drive.tick(TIMEOUT_MS - 1) == []
-    assert drive.tick(1) == [Cancel((second,), "committing took longer than 30000 ms")]
+    assert drive.tick(1) == [Cancel((second,), f"committing {LATE}", Outcome.TIMED_OUT)]
 
 
 def test_a_commit_that_is_late_must_end_before_another_one_begins():
@@ -207,7 +214,7 @@ def test_a_commit_that_is_late_must_end_before_another_one_begins():
     drive.tick()
 
     cancel, again = drive.tick(TIMEOUT_MS)
-    assert cancel == Cancel((late,), "committing took longer than 30000 ms")
+    assert cancel == Cancel((late,), f"committing {LATE}", Outcome.TIMED_OUT)
     assert isinstance(again, StartBatch)
     drive.process(again.attempt)
     assert drive.tick() == []
@@ -240,3 +247,81 @@ def test_without_a_timeout_nothing_is_ever_late():
 
     assert drive.tick(10**9) == []
     assert drive.machine.wakes_at_ms() is None
+
+
+@BOTH
+def test_a_commit_phase_that_never_ends_stops_everything_in_time(mode):
+    drive = Drive(mode, timeout_ms=TIMEOUT_MS, patience_ms=100)
+    (hanging,) = drive.start(1)
+    drive.process(hanging)
+    drive.tick()
+    drive.tick(TIMEOUT_MS)
+    assert drive.machine.wakes_at_ms() == TIMEOUT_MS + 100
+    drive.tick(99)
+    assert not drive.machine.is_stopped
+
+    stopped = drive.tick(1)[-1]
+
+    assert isinstance(stopped, Stopped)
+    assert isinstance(stopped.error, TransactionError)
+    assert str(hanging) in str(stopped.error)
+
+
+# --- whose the store is ---
+
+
+@BOTH
+def test_a_commit_phase_begins_only_under_an_epoch_that_the_store_just_took(mode):
+    drive = Drive(mode)
+    (first,) = drive.start(1)
+    drive.process(first)
+    drive.is_owner = False
+
+    (question,) = drive.tick()
+
+    assert is_question(question)
+    assert question.epoch == EPOCH
+    assert drive.tick() == []  # asked once
+    assert drive.machine.stored(question.write_id) == [StartCommit(first)]
+    assert drive.tick() == []
+
+
+@BOTH
+def test_a_former_owner_begins_no_commit_phase(mode):
+    drive = Drive(mode, max_pending=2)
+    first, second = drive.start(1, 2)
+    drive.process(first, second)
+    drive.is_owner = False
+    (question,) = [action for action in drive.tick() if is_question(action)]
+    error = FencedError("epoch 4")
+
+    actions = drive.machine.store_failed(question.write_id, error)
+
+    assert actions[-1] == Stopped(error)
+    assert drive.tick() == []
+
+
+def test_a_store_that_does_not_answer_is_asked_again_who_owns_it():
+    drive = Drive(**paced())
+    (first,) = drive.start(1)
+    drive.process(first)
+    drive.is_owner = False
+    (question,) = drive.tick()
+
+    drive.machine.store_failed(question.write_id, StateUnavailableError("no answer"))
+    assert drive.tick(49) == []
+    (again,) = drive.tick(1)
+
+    assert is_question(again)
+    assert drive.machine.stored(again.write_id) == [StartCommit(first)]
+
+
+def test_an_answer_for_an_attempt_that_failed_meanwhile_begins_nothing():
+    drive = Drive()
+    (first,) = drive.start(1)
+    drive.process(first)
+    drive.is_owner = False
+    (question,) = drive.tick()
+    drive.machine.failed(first, "executor lost")
+
+    assert drive.machine.stored(question.write_id) == []

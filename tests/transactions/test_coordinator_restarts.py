@@ -15,6 +15,7 @@ from kafka_tx.transactions.actions import (
     Cancel,
     Committed,
     Initialize,
+    Outcome,
     StartBatch,
     StartCommit,
     Stopped,
@@ -54,7 +55,7 @@ def test_a_write_that_may_have_failed_is_made_again_before_all_else(mode):
     assert (again.put, again.delete) == (record.put, record.delete)
     assert again.write_id != record.write_id
     assert drive.machine.store_failed(record.write_id, error) == []
-    assert drive.make(again) == [Committed(first, "batch 1")]
+    assert drive.make(again) == [Committed(first, "batch 1"), StartCommit(second)]
 
 
 def test_writes_are_made_one_at_a_time_in_their_order():
@@ -82,7 +83,7 @@ def test_an_error_of_the_store_that_no_retry_mends_stops_everything(error):
     record = drive.recorded(first)
 
     assert drive.machine.store_failed(record.write_id, error) == [
-        Cancel((first, second), f"stopped by {error}"),
+        Cancel((first, second), f"stopped by {error}", Outcome.CANCELLED),
         Stopped(error),
     ]
 
@@ -204,8 +205,7 @@ def test_stopping_finishes_what_is_in_flight(mode):
     assert drive.machine.stop(finish=True) == []
     assert drive.tick() == []
     drive.process(first, second)
-    drive.commit(first)
-    assert drive.tick() == [StartCommit(second)]
+    assert drive.commit(first)[1:] == [StartCommit(second)]
     (record,) = drive.machine.committed(second)
     assert drive.tick() == []
     drive.make(record)
@@ -232,7 +232,9 @@ def test_stopping_at_once_lets_only_the_commit_under_way_end(mode):
     drive.process(first, second)
     drive.tick()
 
-    assert drive.machine.stop(finish=False) == [Cancel((second, third), "stopped")]
+    assert drive.machine.stop(finish=False) == [
+        Cancel((second, third), "stopped", Outcome.CANCELLED)
+    ]
     assert drive.tick() == []
     (record,) = drive.machine.committed(first)
     assert drive.make(record) == [Committed(first, "batch 1")]
@@ -246,7 +248,9 @@ def test_stopping_at_once_cancels_a_batch_that_only_waits_to_commit(mode):
     (first,) = drive.start(1)
     drive.process(first)
 
-    assert drive.machine.stop(finish=False) == [Cancel((first,), "stopped")]
+    assert drive.machine.stop(finish=False) == [
+        Cancel((first,), "stopped", Outcome.CANCELLED)
+    ]
     assert drive.tick() == [Stopped()]
 
 
@@ -281,7 +285,7 @@ def test_an_error_of_the_users_code_stops_everything_with_that_error(mode):
     error = ZeroDivisionError("in bolt 'sum'")
 
     assert drive.machine.crashed(attempts[1], error) == [
-        Cancel(tuple(attempts), "stopped by in bolt 'sum'"),
+        Cancel(tuple(attempts), "stopped by in bolt 'sum'", Outcome.CANCELLED),
         Stopped(error),
     ]
     assert drive.tick() == []

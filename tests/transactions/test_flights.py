@@ -7,12 +7,13 @@ import pytest
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.flights import Flights, Phase
 
+PATIENCE_MS = 500
 ONE, TWO, THREE = (TransactionAttempt(txid, 10 + txid) for txid in (1, 2, 3))
 
 
 def in_flight(*phases: Phase, timeout_ms: int | None = 100) -> Flights:
     """Attempts ONE, TWO, … in these phases, all since 0 ms."""
-    flights = Flights(timeout_ms)
+    flights = Flights(timeout_ms, PATIENCE_MS)
     for attempt, phase in zip((ONE, TWO, THREE), phases, strict=False):
         flights.start(attempt, 0)
         flight = flights.find(attempt, Phase.PROCESSING)
@@ -33,14 +34,14 @@ def test_another_attempt_of_the_same_txid_is_not_found():
 def test_dropping_takes_this_txid_and_all_later_ones_in_order():
     flights = in_flight(Phase.PROCESSED, Phase.PROCESSING, Phase.PROCESSED)
 
-    assert flights.drop_from(2) == (TWO, THREE)
+    assert flights.drop_from(2, 0) == (TWO, THREE)
     assert flights.phases() == {ONE: Phase.PROCESSED}
-    assert flights.drop_from(2) == ()
+    assert flights.drop_from(2, 0) == ()
 
 
 def test_a_dropped_commit_call_blocks_commits_until_it_has_ended():
     flights = in_flight(Phase.COMMITTING)
-    flights.drop_from(1)
+    flights.drop_from(1, 0)
     assert not flights.is_idle()
     again = TransactionAttempt(1, 50)
     flights.start(again, 0)

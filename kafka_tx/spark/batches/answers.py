@@ -60,7 +60,7 @@ class AttemptAnswers:
         """See ``Answers``."""
         self._post(lambda: self._machine.commit_failed(attempt, reason))
 
-    def crashed(self, attempt: TransactionAttempt, error: Exception) -> None:
+    def crashed(self, attempt: TransactionAttempt, error: BaseException) -> None:
         """See ``Answers``."""
 
         def event() -> list[Action[Json]]:

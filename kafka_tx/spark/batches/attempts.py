@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 
@@ -53,9 +54,9 @@ class Attempts:
                 running.cancel()
 
     @property
-    def are_ending(self) -> bool:
-        """Whether some were given up and have not ended."""
-        return bool(self._ending)
+    def ending(self) -> int:
+        """How many were given up and have not ended."""
+        return len(self._ending)
 
     def cancel_again(self) -> None:
         """Cancel once more what was given up."""
@@ -71,4 +72,7 @@ class Attempts:
         left = [*self._running.values(), *self._ending.values()]
         for running in left:
             running.cancel()
-        return [str(r.attempt) for r in left if not r.end(timeout_s)]
+        deadline = time.monotonic() + timeout_s
+        hanging = [r for r in left if not r.end(deadline - time.monotonic())]
+        self._shared.engine.close()
+        return [str(running.attempt) for running in hanging]

@@ -20,6 +20,7 @@ from kafka_tx.model import (
 from kafka_tx.protocols import Clock
 from kafka_tx.topology.attempts import Processed
 from kafka_tx.topology.kafka_reading import partition_of
+from kafka_tx.transactions.actions import Cancel, Outcome
 from kafka_tx.transactions.flights import Phase
 
 logger = logging.getLogger(__name__)
@@ -123,13 +124,17 @@ class Journal:
         """Its commit phase begins."""
         self._timelines[attempt].committing = self.clock.monotonic_ms()
 
-    def dropped(self, attempts: tuple[TransactionAttempt, ...]) -> None:
+    def dropped(self, cancel: Cancel) -> None:
         """These attempts are given up; they will be replayed."""
-        for attempt in attempts:
+        outcome = cancel.outcome
+        for attempt in cancel.attempts:
             self._timelines.pop(attempt, None)
             self.replays += 1
             self.registry.add("kafka_tx_replays_total", id=self.id)
-            self.registry.add("kafka_tx_batches_total", id=self.id, outcome="failed")
+            self.registry.add(
+                "kafka_tx_batches_total", id=self.id, outcome=outcome.value
+            )
+            outcome = Outcome.CANCELLED
 
     def committed(self, attempt: TransactionAttempt, metadata: object) -> BatchProgress:
         """It is recorded in the store."""

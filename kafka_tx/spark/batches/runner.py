@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar
 
 from pyspark import InheritableThread
 
-from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors import KafkaTxError, TransactionError
 from kafka_tx.spark.batches.answers import AttemptAnswers, Event
 from kafka_tx.spark.batches.attempts import Attempts
 from kafka_tx.spark.batches.progress import TerminalProgress
 from kafka_tx.spark.batches.runner_parts import IdleLooks, RunnerParts, View
 from kafka_tx.spark.batches.spout_thread import SpoutThread, log_failure
 from kafka_tx.spark.topologies.attempt import Answers, AttemptRunner
+from kafka_tx.spark.topologies.failures import SparkStoppedError
 from kafka_tx.spark.topologies.serial_worker import SerialWorker
 from kafka_tx.topology.attempts import Processed
 from kafka_tx.topology.spouts import Json
@@ -39,6 +41,12 @@ _CANCEL_AGAIN_S = 0.2
 
 _END_WITHIN_S = 30.0
 """How long the end waits for user code that runs on the driver."""
+
+_GONE_WITHIN_S = 3.0
+"""The same when Spark is gone."""
+
+_MOST_ENDING = 16
+"""Given-up attempts that may hang in user code on the driver, each on a thread."""
 
 
 class Runner:
@@ -151,7 +159,7 @@ class Runner:
 
     def _wait_s(self) -> float | None:
         wakes_at_ms = self._machine.wakes_at_ms()
-        waits = [_CANCEL_AGAIN_S] if self._attempts.are_ending else []
+        waits = [_CANCEL_AGAIN_S] if self._attempts.ending else []
         if wakes_at_ms is not None:
             now_ms = self._parts.clock.monotonic_ms()
             waits.append(max(0.0, (wakes_at_ms - now_ms) / 1000))
@@ -227,8 +235,11 @@ class Runner:
         attempts = ", ".join(map(str, cancel.attempts))
         if not self._is_stopping:
             logger.warning("%s will be replayed: %s", attempts, cancel.reason)
-            self._parts.journal.dropped(cancel.attempts)
+            self._parts.journal.dropped(cancel)
         self._attempts.give_up(cancel.attempts)
+        most = _MOST_ENDING + 2 * self._machine.max_pending
+        if self._attempts.ending > most and not self._is_stopping:
+            self._perform(lambda: self._machine.abort(_hanging(most, cancel)))
 
     def _committed(self, committed: Committed[Json]) -> None:
         attempt, metadata = committed.attempt, committed.metadata
@@ -272,28 +283,48 @@ class Runner:
 
     def _release(self) -> None:
         """End everything that was started; what hangs is named and left behind."""
-        hanging = self._attempts.end_all(_END_WITHIN_S)
+        self.error = self._over.error if self._over else None
+        try:
+            self._end_work()
+            self._parts.store.close()
+            if self.error is not None:
+                registry = self._parts.journal.registry
+                registry.record_stop(self._parts.journal.id, self.error)
+            self._parts.journal.in_flight({}, is_planning=False)
+        except Exception:
+            logger.exception("%s did not end properly", self._parts.journal.id)
+        finally:  # nobody may wait for ever
+            self.view = View(self._machine.committed_txid, {})
+            self.has_ended.set()
+            self._idle.end()
+
+    def _end_work(self) -> None:
+        is_gone = isinstance(self.error, SparkStoppedError)
+        deadline = time.monotonic() + (_GONE_WITHIN_S if is_gone else _END_WITHIN_S)
+        hanging = self._attempts.end_all(deadline - time.monotonic())
         for listener in self._parts.listeners:
             if isinstance(listener, TerminalProgress):
                 self._notices.submit(listener.close)
-        closed = [worker.close(_END_WITHIN_S) for worker in self._workers()]
+        workers = self._workers()
+        closed = [w.close(max(1.0, deadline - time.monotonic())) for w in workers]
         if hanging or not all(closed):
             logger.warning(
                 "%s has ended, but user code of it still runs on the driver %s",
                 self._parts.journal.id,
                 hanging,
             )
-        self._parts.store.close()
-        self.error = self._over.error if self._over else None
-        if self.error is not None:
-            self._parts.journal.registry.record_stop(self._parts.journal.id, self.error)
-        self.view = View(self._machine.committed_txid, {})
-        self._parts.journal.in_flight({}, is_planning=False)
-        self.has_ended.set()
-        self._idle.end()
 
     def _workers(self) -> tuple[SerialWorker | SpoutThread, ...]:
         return self._spout, self._store, self._notices
+
+
+def _hanging(most: int, cancel: Cancel) -> TransactionError:
+    return TransactionError(
+        f"more than {most} attempts were given up, the last ones {cancel.attempts}"
+        f" ({cancel.reason}), and their code on the driver still runs, each on a thread"
+        " of its own. Bound what components on the driver wait for, or put them on"
+        " executors, where they are ended."
+    )
 
 
 def _told(tell: Callable[[], object]) -> list[Action[Json]]:

@@ -67,7 +67,7 @@ class SpoutThread:
             if not self._readiness.done():
                 return None
             ready = False
-        except Exception as error:  # noqa: BLE001 - told by its kind
+        except BaseException as error:  # noqa: BLE001 - told by its kind
             self._check(error, TransactionAttempt(txid, 0))
             ready = False
         self._readiness = None
@@ -98,7 +98,7 @@ class SpoutThread:
             try:
                 metadata = self._spout.initialize_transaction(attempt.txid, previous)
                 is_empty = self._spout.is_empty(metadata)
-            except Exception as error:  # noqa: BLE001 - told by its kind
+            except BaseException as error:  # noqa: BLE001 - told by its kind
                 try:
                     self._check(error, attempt)
                 except KafkaTxError as stops:
@@ -132,7 +132,7 @@ class SpoutThread:
     def _tell(self, call: Callable[[], None]) -> None:
         self._worker.submit(call).add_done_callback(log_failure)
 
-    def _check(self, error: Exception, attempt: TransactionAttempt) -> None:
+    def _check(self, error: BaseException, attempt: TransactionAttempt) -> None:
         """Log what will pass.
 
         Raises:

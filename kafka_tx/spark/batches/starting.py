@@ -26,7 +26,7 @@ from kafka_tx.spark.batches.runner_parts import RunnerParts
 from kafka_tx.spark.batches.spouts import KafkaSpoutFromOptions
 from kafka_tx.spark.topologies.attempt import Answers, AttemptRunner
 from kafka_tx.spark.topologies.engine import SparkEngine
-from kafka_tx.spark.topologies.running import serve_metrics
+from kafka_tx.spark.topologies.running import end_with_session, serve_metrics
 from kafka_tx.spark.topologies.session import check_session
 from kafka_tx.spark.topologies.settings import TopologySettings, parse_settings
 from kafka_tx.topology.bolts import TOPOLOGY_ID
@@ -72,6 +72,7 @@ def start_topology(
         raise
     runner = Runner(parts, _attempts(spark, plan))
     runner.start()
+    end_with_session(runner, spark.sparkContext)
     return TopologyHandle(runner, parts, endpoint)
 
 

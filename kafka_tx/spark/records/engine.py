@@ -60,6 +60,7 @@ class RecordEngine(SparkEngine):
 
     def close(self) -> None:
         """Listen no more."""
+        super().close()
         if self._words is not None:
             self._words.close()
 
@@ -68,7 +69,7 @@ class RecordEngine(SparkEngine):
             return None
         return HangWatch(self._words.address, attempt, self._timeout_s)
 
-    def _rdd(self, job: TaskJob) -> RDD[Any]:
+    def _rdd(self, job: TaskJob, address: object = None) -> RDD[Any]:  # noqa: ARG002
         records = dict(job.records) if isinstance(job, RecordJob) else {}
         pace = job.pace if isinstance(job, RecordJob) else None
         watch = self._watch(job.attempt)

@@ -18,7 +18,11 @@ from kafka_tx.spark.records.parts import DeskParts
 from kafka_tx.spark.records.runner import SpoutRunner
 from kafka_tx.spark.records.settings import parse_record_settings
 from kafka_tx.spark.records.spout import Deployment, KafkaSpout
-from kafka_tx.spark.topologies.running import RunningTopology, serve_metrics
+from kafka_tx.spark.topologies.running import (
+    RunningTopology,
+    end_with_session,
+    serve_metrics,
+)
 from kafka_tx.spark.topologies.session import check_session
 from kafka_tx.topology.builder import AtLeastOnceTopology
 
@@ -176,6 +180,7 @@ def start_record_topology(
     )
     endpoint = serve_metrics(registry, settings.topology)
     runner.start()
+    end_with_session(runner, spark.sparkContext)
     return RecordTopologyHandle(topology.id, runner, registry, endpoint)
 
 

@@ -91,7 +91,7 @@ class ChunkJob:
         flight: Flight,
         engine: AttemptEngine,
         run: Callable[[], Chunk],
-        answer: Callable[[Chunk | Exception], None],
+        answer: Callable[[Chunk | BaseException], None],
     ) -> None:
         self.flight = flight
         self._engine = engine
@@ -124,7 +124,7 @@ class ChunkJob:
     def _run(self) -> None:
         try:
             self._engine.enter(self.flight.attempt)
-            result: Chunk | Exception = self._run_chunk()
-        except Exception as error:  # noqa: BLE001 - every error has its answer
+            result: Chunk | BaseException = self._run_chunk()
+        except BaseException as error:  # noqa: BLE001 - every error has its answer
             result = error
         self._answer(result)

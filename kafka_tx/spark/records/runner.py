@@ -254,7 +254,7 @@ class SpoutRunner:
         self._jobs[attempt] = job
         job.start()
 
-    def _done(self, flight: Flight, result: Chunk | Exception) -> None:
+    def _done(self, flight: Flight, result: Chunk | BaseException) -> None:
         job = self._jobs.pop(flight.attempt)
         if isinstance(result, Chunk):
             self._ended(flight, result)

@@ -14,6 +14,7 @@ from pyspark import InheritableThread
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.topologies.failures import job_failure
 from kafka_tx.topology.attempts import Processed, run_commit, run_processing
 from kafka_tx.topology.failures import failure_of
 from kafka_tx.topology.jobs import Engine
@@ -42,7 +43,7 @@ class Answers(Protocol):
     def commit_failed(self, attempt: TransactionAttempt, reason: str) -> None:
         """The commit phase has ended without success: replay."""
 
-    def crashed(self, attempt: TransactionAttempt, error: Exception) -> None:
+    def crashed(self, attempt: TransactionAttempt, error: BaseException) -> None:
         """Stop everything."""
 
     def ended(self, attempt: TransactionAttempt) -> None:
@@ -65,6 +66,10 @@ class AttemptEngine(Engine, Protocol):
 
     def cancel(self, attempt: TransactionAttempt) -> None:
         """Let what runs for this attempt fail soon; from any thread, repeatedly."""
+        ...
+
+    def close(self) -> None:
+        """Wait for nothing any longer. Harmless twice."""
         ...
 
 
@@ -109,7 +114,11 @@ class RunningAttempt:
 
     def start(self) -> None:
         """Begin the processing phase."""
-        self._thread.start()
+        try:
+            self._thread.start()
+        except Exception as error:  # noqa: BLE001 - it asks Spark, which may be gone
+            self._shared.answers.crashed(self.attempt, job_failure(error, self.attempt))
+            self._shared.answers.ended(self.attempt)
 
     def commit(self) -> None:
         """Begin the commit phase; it is answered, always."""
@@ -126,9 +135,10 @@ class RunningAttempt:
     def end(self, timeout_s: float) -> bool:
         """Cancel it until its thread has ended; False if that takes longer."""
         deadline = time.monotonic() + timeout_s
+        self.cancel()
         while self._thread.is_alive() and time.monotonic() < deadline:
-            self.cancel()
             self._thread.join(_CANCEL_AGAIN_S)
+            self.cancel()
         return not self._thread.is_alive()
 
     def _tell(self, order: _Order) -> None:
@@ -162,7 +172,7 @@ class RunningAttempt:
         try:
             shared.engine.enter(self.attempt)
             processed = run_processing(shared.plan, self.attempt, source, shared.engine)
-        except Exception as error:  # noqa: BLE001 - every error has its answer
+        except BaseException as error:  # noqa: BLE001 - every error has its answer
             self._tell_error(error, answers.failed)
             return None
         if processed.failure is None:
@@ -173,7 +183,7 @@ class RunningAttempt:
     def _read_source(self) -> BatchSource | None:
         try:
             return self._source.result()
-        except Exception as error:  # noqa: BLE001 - every error has its answer
+        except BaseException as error:  # noqa: BLE001 - every error has its answer
             name = self._shared.plan.graph.components[0].name
             failure = failure_of(error, self.attempt, name, 0, is_spout=True)
             self._tell_failure(failure, self._shared.answers.failed)
@@ -183,7 +193,7 @@ class RunningAttempt:
         answers = self._shared.answers
         try:
             run_commit(processed, self._shared.engine)
-        except Exception as error:  # noqa: BLE001 - every error has its answer
+        except BaseException as error:  # noqa: BLE001 - every error has its answer
             self._tell_error(error, answers.commit_failed)
             return
         if processed.failure is None:
@@ -199,7 +209,7 @@ class RunningAttempt:
         else:
             self._shared.answers.crashed(self.attempt, failure.error)
 
-    def _tell_error(self, error: Exception, replay: Replay) -> None:
+    def _tell_error(self, error: BaseException, replay: Replay) -> None:
         if isinstance(error, KafkaTxError) and error.retryable:
             replay(self.attempt, str(error))
         else:

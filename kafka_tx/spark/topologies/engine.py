@@ -7,7 +7,9 @@ the second one the first one's records, because map output is kept by plan.
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -17,9 +19,11 @@ import pyarrow as pa
 from pyspark import RDD, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-from kafka_tx.errors import FailedException
+from kafka_tx.errors import FailedException, KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.topologies.failures import JobLostError, job_failure
+from kafka_tx.spark.topologies.permit import PermitAddress, permit
+from kafka_tx.spark.topologies.permit_desk import PermitDesk
 from kafka_tx.spark.worker_heap import task_done
 from kafka_tx.topology.failures import failure_of
 from kafka_tx.topology.jobs import FrameJob, TaskJob
@@ -50,6 +54,8 @@ class SparkEngine:
         mode = self._context.getConf().get("spark.scheduler.mode", "FIFO")
         self._is_fair = mode.upper() == "FAIR"
         self._nothing: dict[int, RDD[Any]] = {}
+        self._desk: PermitDesk | None = None
+        self._opening = threading.Lock()
 
     # --- attempts ---
 
@@ -63,7 +69,15 @@ class SparkEngine:
 
     def cancel(self, attempt: TransactionAttempt) -> None:
         """Cancel what runs for an attempt now; harmless when nothing does."""
-        self._context.cancelJobsWithTag(self._tag(attempt))
+        if self._desk is not None:
+            self._desk.give_up(attempt)
+        with suppress(Exception):  # a session that is gone has nothing to cancel
+            self._context.cancelJobsWithTag(self._tag(attempt))
+
+    def close(self) -> None:
+        """Wait for no task any longer. Harmless twice."""
+        if self._desk is not None:
+            self._desk.close()
 
     def _tag(self, attempt: TransactionAttempt) -> str:
         return f"{self._prefix}{attempt.txid}-{attempt.attempt_id}"
@@ -73,23 +87,39 @@ class SparkEngine:
     def run_tasks(self, job: TaskJob) -> Iterable[Message]:
         """One Spark job: wave after wave, an exchange between two of them.
 
+        That of a commit phase ends when all its tasks have, or their processes.
+
         Raises:
             JobLostError: A task or executor was lost: the batch may be replayed.
             TransactionError: No replay would help.
         """
-        if self._is_fair and job.phase is Phase.COMMIT:
+        if job.phase is not Phase.COMMIT:
+            return self._collect(job, None)
+        if self._is_fair:
             self._context.setLocalProperty("spark.scheduler.pool", COMMIT_POOL)
+        with self._permits().phase(job.attempt) as address:
+            return self._collect(job, address)
+
+    def _permits(self) -> PermitDesk:
+        with self._opening:
+            if self._desk is None:
+                conf = self._context.getConf()
+                host = conf.get("spark.driver.host") or "127.0.0.1"
+                self._desk = PermitDesk(host, conf.get("spark.driver.bindAddress"))
+            return self._desk
+
+    def _collect(self, job: TaskJob, address: PermitAddress | None) -> list[Message]:
         try:
-            return [message for _, message in self._rdd(job).collect()]
+            return [message for _, message in self._rdd(job, address).collect()]
         except Exception as error:
             raise job_failure(error, job.attempt) from error
 
-    def _rdd(self, job: TaskJob) -> RDD[Any]:
+    def _rdd(self, job: TaskJob, address: PermitAddress | None) -> RDD[Any]:
         source = None if job.source is None else cloudpickle.dumps(job.source)
         rdd = self._first(job)
         for number in range(len(job.waves)):
             run = PartitionRun(
-                self._plan, job.phase, job.waves, job.attempt, source, number
+                self._plan, job.phase, job.waves, job.attempt, source, number, address
             )
             if number:
                 rdd = rdd.partitionBy(job.partitions[number], _same)
@@ -139,6 +169,7 @@ class PartitionRun:
         attempt: What it is run for.
         source: Pickled; what the spout reads.
         wave: Index of this one.
+        address: Where to ask before anything is done; None: no need to.
     """
 
     plan: bytes
@@ -147,6 +178,7 @@ class PartitionRun:
     attempt: TransactionAttempt
     source: bytes | None
     wave: int
+    address: PermitAddress | None = None
 
     def __call__(
         self, partition: int, given: Iterator[Any]
@@ -179,7 +211,27 @@ class PartitionRun:
                     pass
                 return
         job = TaskJob(plan, self.phase, self.waves, self.attempt, source)
-        yield from job.run_partition(self.wave, partition, messages)
+        if self.address is None:
+            yield from job.run_partition(self.wave, partition, messages)
+        else:
+            yield from self._with_permit(self.address, job, partition, list(messages))
+
+    def _with_permit(
+        self,
+        address: PermitAddress,
+        job: TaskJob,
+        partition: int,
+        messages: list[Message],
+    ) -> Iterator[tuple[int, Message]]:
+        task = self.waves[self.wave].task_ids[partition]
+        try:
+            with permit(address, self.attempt, str(task)):
+                yield from job.run_partition(self.wave, partition, messages)
+        except KafkaTxError as error:  # user code never raises: it was not allowed
+            yield (
+                0,
+                failure_of(error, self.attempt, task.stage, task.task, is_spout=True),
+            )
 
 
 @lru_cache(maxsize=16)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
 
 from kafka_tx.errors import KafkaTxError, TransactionError
 from kafka_tx.model import TransactionAttempt
 
 _STOPPED = (
     "SparkContext was shut down",
+    "SparkContext has been shutdown",
     "stopped SparkContext",
     "SparkContext or SparkSession should be created first",
 )
@@ -27,6 +29,33 @@ class JobLostError(KafkaTxError):
     retryable = True
 
 
+class SparkStoppedError(TransactionError):
+    """The session was stopped, or its JVM ended: nothing can run on it any more."""
+
+    error_class = "KAFKA_TX_SPARK_STOPPED"
+
+
+def is_stopped(context: SparkContext) -> bool:
+    """Whether nothing can run on it any more. Asks the JVM."""
+    jvm = context._jsc
+    if jvm is None:
+        return True
+    try:
+        return bool(jvm.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
+
+
+def spark_stopped(attempt: TransactionAttempt | None = None) -> SparkStoppedError:
+    """The error that ends a topology with its session."""
+    return SparkStoppedError(
+        "Spark was stopped, or its JVM ended, while"
+        f" {f'attempt {attempt}' if attempt else 'the topology'} ran; start the"
+        " topology again with a new session, it goes on where it committed.",
+        txid=attempt.txid if attempt else None,
+    )
+
+
 def job_failure(error: Exception, attempt: TransactionAttempt) -> KafkaTxError:
     """What the exception of a Spark job means.
 
@@ -37,11 +66,7 @@ def job_failure(error: Exception, attempt: TransactionAttempt) -> KafkaTxError:
         return error
     text = str(error)
     if _is_gone(error, text):
-        return TransactionError(
-            f"Spark was stopped while attempt {attempt} ran; start the topology again"
-            " with a new session, it goes on where it committed.",
-            txid=attempt.txid,
-        )
+        return spark_stopped(attempt)
     if _TOO_LARGE in text:
         return TransactionError(
             f"attempt {attempt} sends more to the driver than {_TOO_LARGE} allows."
@@ -62,6 +87,9 @@ def job_failure(error: Exception, attempt: TransactionAttempt) -> KafkaTxError:
 def _is_gone(error: Exception, text: str) -> bool:
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return True
+    context = SparkContext._active_spark_context
+    if isinstance(error, AttributeError) and (context is None or context._jsc is None):
+        return True  # PySpark takes its session apart without a word
     return any(sign in text for sign in _STOPPED)
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
+from pyspark import SparkContext
+
 from kafka_tx.errors import TransactionError
 from kafka_tx.metrics.endpoint import Endpoint, Guest, serve
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.spark.topologies.failures import is_stopped, spark_stopped
+from kafka_tx.spark.topologies.serial_worker import is_worker
 from kafka_tx.spark.topologies.settings import TopologySettings
 
 _END_WITHIN_S = 60.0
+_LOOK_EVERY_S = 2.0
 
 
 class Drives(Protocol):
@@ -101,10 +106,14 @@ class RunningTopology:
     def _end(self, *, finish: bool, timeout_s: float | None) -> None:
         """Stop, or cut it off when that takes too long.
 
+        From a listener it only begins: the end waits for listeners, too.
+
         Raises:
             TransactionError: It was cut off.
         """
         self._driver.stop(finish=finish)
+        if is_worker():
+            return
         if not self._driver.has_ended.wait(timeout_s):
             error = TransactionError(
                 f"topology '{self.id}' was not finished within {timeout_s} s and was"
@@ -124,6 +133,19 @@ class RunningTopology:
     def __repr__(self) -> str:
         word = "active" if self.is_active else "ended"
         return f"{type(self).__name__}({self.id!r}, {word})"
+
+
+def end_with_session(driver: Drives, context: SparkContext) -> None:
+    """Let a topology end when its session does, also while it has nothing to do."""
+
+    def watch() -> None:
+        while not driver.has_ended.wait(_LOOK_EVERY_S):
+            if is_stopped(context):
+                driver.abort(spark_stopped())
+                return
+
+    name = "kafka-tx session watch"
+    threading.Thread(target=watch, name=name, daemon=True).start()
 
 
 def serve_metrics(

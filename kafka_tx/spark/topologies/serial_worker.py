@@ -13,6 +13,15 @@ R = TypeVar("R")
 _Work = Callable[[], None]
 
 
+class _WorkerThread(threading.Thread):
+    pass
+
+
+def is_worker() -> bool:
+    """Whether this code was submitted to a ``SerialWorker``."""
+    return isinstance(threading.current_thread(), _WorkerThread)
+
+
 class SerialWorker:
     """Runs what it is given in the order given, on one daemon thread.
 
@@ -25,7 +34,7 @@ class SerialWorker:
 
     def __init__(self, name: str) -> None:
         self._work: SimpleQueue[_Work | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = _WorkerThread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, function: Callable[[], R]) -> Future[R]:
