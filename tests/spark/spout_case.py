@@ -52,9 +52,6 @@ class Engine:
     def enter(self, attempt):
         self._mine.attempt = attempt
 
-    def close(self):
-        pass
-
     def cancel(self, attempt):
         self.cancelled.add(attempt)
 
