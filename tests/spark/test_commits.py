@@ -212,3 +212,43 @@ def test_skipped_offsets_are_added_once(feed, planner, registry):
 
     skipped = value(registry, "kafka_tx_skipped_offsets_total", reason="retention")
     assert skipped == 3
+
+
+def without_records(batch_id, txid=1, *, start=True):
+    """The report of a batch of Spark whose offsets did not move."""
+    end = finished(txid, 0, 10).end
+    return Finished(
+        start=end if start else None,
+        end=end if start else end | {"_kafka_tx": end["_kafka_tx"] | {"start": True}},
+        latest=None,
+        records=0,
+        duration_ms=50,
+        spark_batch=f"q/{batch_id}",
+    )
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_a_batch_without_records_is_committed_under_its_own_txid(
+    feed, planner, registry, start
+):
+    planner.plan(1, 0, 10)
+    feed.finished(finished(1, 0, 10))
+    empty = BatchMetadata(2, (OffsetRange(P0, 10, 10),), {}, "q/7")
+    planner.ledger.plan(planner.epoch, empty)
+
+    feed.finished(without_records(6, start=start))
+    assert planner.txid() == 1
+    feed.finished(without_records(7, start=start))
+
+    assert planner.txid() == 2
+    assert value(registry, "kafka_tx_committed_txid", id="job") == 2
+    assert value(registry, "kafka_tx_records_total", id="job") == 7
+
+
+def test_one_that_nobody_numbered_holds_nothing_up(feed, planner, registry):
+    planner.plan(1, 0, 10)
+    feed.finished(without_records(0, txid=0, start=False))
+
+    feed.finished(finished(1, 0, 10))
+
+    assert planner.txid() == 1

@@ -13,6 +13,7 @@ from kafka_tx.metrics.events import BatchCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import LogBounds, TopicPartition
 from kafka_tx.protocols import Clock
+from kafka_tx.spark.source.asking import moves
 from kafka_tx.spark.source.offset_json import MARK, SourceOffset, flat
 from kafka_tx.spark.source.receipts import Receipts
 from kafka_tx.transactions.ledger import Ledger
@@ -33,6 +34,8 @@ class Finished:
         records: Records read.
         duration_ms: How long the trigger took.
         receipts: What the tasks reported; None where they could not.
+        spark_batch: Spark's name of the batch, by which one without new records is
+            known; empty where that is not to be had.
     """
 
     start: Mapping[str, Any] | None
@@ -41,6 +44,13 @@ class Finished:
     records: int
     duration_ms: float
     receipts: Receipts | None = None
+    spark_batch: str = ""
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the source moved: the transaction is the one that its end carries."""
+        start = SourceOffset.from_json(self.start) if self.start is not None else None
+        return moves(start, SourceOffset.from_json(self.end))
 
 
 @dataclass(slots=True)
@@ -80,12 +90,6 @@ class CommitFeed:
             return
         query = self._query(mark["id"])
         if query is None:
-            return
-        if (
-            batch.start is not None
-            and batch.start.get(MARK, {}).get("txid") == mark["txid"]
-        ):
-            self._flush(mark["id"], query)
             return
         query.waiting.append(batch)
         self._flush(mark["id"], query)
@@ -130,9 +134,14 @@ class CommitFeed:
         began_ms = self._clock.monotonic_ms()
         end = SourceOffset.from_json(batch.end)
         assert end.mark is not None
-        txid = end.mark.txid
         state = query.ledger.load()
-        stored = state.planned.get(txid)
+        if batch.has_records:
+            txid, stored = end.mark.txid, state.planned.get(end.mark.txid)
+        else:
+            stored = state.batch_of(batch.spark_batch) if batch.spark_batch else None
+            if stored is None:
+                return True  # nobody asked for a txid
+            txid = stored.txid
         done = state.committed is not None and state.committed.txid >= txid
         mine = False
         if not done:
@@ -151,9 +160,8 @@ class CommitFeed:
             query.seen_txid = txid
             self._forget_gone(end, query)
             commit_ms = self._clock.monotonic_ms() - began_ms
-            self._record(
-                query, batch, end, stored.starts() if stored else {}, commit_ms
-            )
+            starts = stored.starts() if stored else {}
+            self._record(query, batch, txid, starts, commit_ms)
         return True
 
     def _forget_gone(self, end: SourceOffset, query: _Query) -> None:
@@ -166,15 +174,16 @@ class CommitFeed:
         self,
         query: _Query,
         batch: Finished,
-        end: SourceOffset,
+        txid: int,
         starts: Mapping[TopicPartition, int],
         commit_ms: int,
     ) -> None:
+        end = SourceOffset.from_json(batch.end)
         assert end.mark is not None
         self._registry.record_commit(
             BatchCommitted(
                 id=end.mark.id,
-                txid=end.mark.txid,
+                txid=txid,
                 starts=starts,
                 committed=dict(end.positions),
                 committed_at_ms=self._clock.now_ms(),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Any
 
 from pyspark.sql import DataFrame
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.queries import jvm
-from kafka_tx.spark.source.offset_json import MARK
 
 QUERY_ID = "sql.streaming.queryId"
 
@@ -23,14 +20,16 @@ def for_each_transaction(
     """Wrap ``function(df, attempt)`` for ``writeStream.foreachBatch``.
 
     ``attempt.txid`` is the same on every replay of the batch, also from a new
-    checkpoint (Spark's batch id starts again there): store it with the result and skip
-    what is stored. ``attempt.attempt_id`` is greater for a later run of the query, as
-    far as the clocks of its machines agree: opaque state refuses what an overtaken run
-    still writes.
+    checkpoint (Spark's batch id starts again there). ``attempt.attempt_id`` is greater
+    on every later try, also of a later run of the query, whatever the clocks say: its
+    ``epoch`` is that of the run. Store both with the result; skip a txid that is not
+    above the stored one, and refuse an attempt whose epoch is below the stored one.
+    Maps and tables of kafka_tx do.
 
-    Runs in the user's process. Spark also runs batches without new records, to emit
-    late state. They have no txid to be counted by: an empty one is passed over, one
-    that holds rows stops the query with an error that says what to set.
+    Runs in the user's process. Before each call it asks the query's own planner which
+    transaction this is, and that no other query has taken the ``tx.id`` over. Spark
+    also runs batches without new records of the source: to emit late state, or since
+    another source has some. Each of them is a transaction with a txid of its own.
 
     Args:
         function: Handles one batch; may be called again with the same txid.
@@ -38,53 +37,54 @@ def for_each_transaction(
 
     Raises:
         ConfigError: From the query: no source of it has ``tx.id``, or several and
-            ``tx_id`` was not given, or rows came without a transaction.
+            ``tx_id`` was not given.
+        FencedError: From the query: another one has taken over a ``tx.id`` of it.
     """
-    attempt_ids: dict[str, int] = {}
+    runs: dict[str, _Run] = {}
 
     def handle(df: DataFrame, batch_id: int) -> None:
         spark = df.sparkSession
         query_id = spark.sparkContext.getLocalProperty(QUERY_ID)
-        txid = _txid(jvm.logged_offsets(spark, query_id, batch_id), tx_id)
-        if batch_id:
-            before = _txid(jvm.logged_offsets(spark, query_id, batch_id - 1), tx_id)
-        else:
-            before = 0  # the log does not say; an empty first batch is harmless
-        if txid == before:
-            _refuse_rows(df, batch_id)
-            return
-        run = jvm.run_id(spark, query_id)
-        attempt_id = attempt_ids.setdefault(run, time.time_ns() // 1_000)
-        function(df, TransactionAttempt(txid, attempt_id))
+        run = runs.get(query_id)
+        if run is None or not run.query.is_running:
+            run = runs[query_id] = _Run(jvm.RunningQuery(spark, query_id), tx_id)
+        function(df, run.attempt(batch_id))
 
     return handle
 
 
-def _txid(offsets: list[dict[str, Any] | None], tx_id: str | None) -> int:
-    marks = {
-        offset[MARK]["id"]: int(offset[MARK]["txid"])
-        for offset in offsets
-        if offset is not None and MARK in offset
-    }
-    if tx_id is None and len(marks) == 1:
-        return next(iter(marks.values()))
-    if tx_id is None or tx_id not in marks:
+class _Run:
+    """One run of a query, and how often it tried each batch."""
+
+    def __init__(self, query: jvm.RunningQuery, tx_id: str | None) -> None:
+        self.query = query
+        self._tx_id = _chosen(query.tx_ids, tx_id)
+        self._newest, self._tries = 0, 0
+
+    def attempt(self, batch_id: int) -> TransactionAttempt:
+        """The attempt that begins now, if its owner is still the owner."""
+        for other in self.query.tx_ids:
+            question = self.query.question(other, batch_id)
+            if other == self._tx_id:
+                answer = self.query.ask(other, question)
+            elif question.has_records:  # of an id that must be ours too
+                self.query.ask(other, question)
+        self._tries = self._tries + 1 if answer.txid == self._newest else 1
+        self._newest = answer.txid
+        return TransactionAttempt.of(
+            answer.txid, epoch=answer.epoch, number=self._tries
+        )
+
+
+def _chosen(tx_ids: list[str], tx_id: str | None) -> str:
+    if tx_id is None and len(tx_ids) == 1:
+        return tx_ids[0]
+    if tx_id is None or tx_id not in tx_ids:
         raise ConfigError(
             f"which transaction? tx_id is {tx_id!r} and the sources of this query have"
-            f" {sorted(marks) or 'no tx.id'}. Set the option tx.id on the source and,"
+            f" {tx_ids or 'no tx.id'}. Set the option tx.id on the source and,"
             " where there are several, give its value to for_each_transaction.",
             option="tx_id",
             value=tx_id,
         )
-    return marks[tx_id]
-
-
-def _refuse_rows(df: DataFrame, batch_id: int) -> None:
-    if not df.isEmpty():
-        raise ConfigError(
-            f"Spark's batch {batch_id} holds rows without new records: late results of"
-            " a stateful operator. They have no txid to be counted by. Set"
-            " spark.sql.streaming.noDataMicroBatches.enabled=false: they come with the"
-            " next transaction then.",
-            option="spark.sql.streaming.noDataMicroBatches.enabled",
-        )
+    return tx_id

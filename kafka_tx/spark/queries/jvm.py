@@ -1,7 +1,7 @@
 """What Spark knows and Python's API does not tell, asked of the JVM.
 
-Everything here is a convenience: where an answer cannot be had (Spark Connect, another
-version) it is None or empty, said once in the log, and the caller does without.
+Where an answer cannot be had (Spark Connect, another version) it is None or empty and
+the caller does without; only ``RunningQuery`` raises.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import logging
 import re
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from kafka_tx import errors
 from kafka_tx.errors import KafkaTxError
+from kafka_tx.spark.source.asking import Answer, Question
+from kafka_tx.spark.source.offset_json import SourceOffset
 
 logger = logging.getLogger(__name__)
 
@@ -24,49 +26,95 @@ _FAILURES = (Py4JError, AttributeError, TypeError)
 
 def source_options(spark: SparkSession, query_id: str) -> dict[str, dict[str, str]]:
     """The options of each ``kafka_tx`` source of a running query, by its ``tx.id``."""
-    found: dict[str, dict[str, str]] = {}
     try:
-        for leaf in _leaves(_query(spark, query_id).logicalPlan()):
-            if (
-                not leaf.getClass()
-                .getName()
-                .endswith("StreamingDataSourceV2ScanRelation")
-            ):
-                continue
-            options = dict(leaf.relation().options().asCaseSensitiveMap())
-            given = {name.lower(): value for name, value in options.items()}
-            if "tx.id" in given:
-                found[given["tx.id"].strip()] = given
+        relations = _relations(_query(spark, query_id))
+        return {tx_id: given for tx_id, given, _ in relations}
     except _FAILURES as error:
         logger.debug("options of query %s cannot be read: %s", query_id, error)
-    return found
+        return {}
 
 
-def logged_offsets(
-    spark: SparkSession, query_id: str, batch_id: int
-) -> list[dict[str, Any] | None]:
-    """End offsets of one batch from Spark's offset log, one for each source.
+class RunningQuery:
+    """One run of a query, asked from inside of its ``foreachBatch``.
+
+    Spark's thread waits there, so that nobody else calls its streams.
 
     Raises:
-        KafkaTxError: The log cannot be asked, or does not know the batch.
+        KafkaTxError: It cannot be asked.
     """
-    try:
-        logged = _query(spark, query_id).offsetLog().get(batch_id)
-        offsets = logged.get().offsets()
-        texts = [offsets.apply(i) for i in range(offsets.size())]
-        return [
-            json.loads(text.get().json()) if text.isDefined() else None
-            for text in texts
-        ]
-    except _FAILURES as error:
-        raise KafkaTxError(
-            f"batch {batch_id} cannot be read from Spark's offset log: {error}"
-        ) from error
+
+    def __init__(self, spark: SparkSession, query_id: str) -> None:
+        self._query_id = query_id
+        try:
+            self._query = _query(spark, query_id)
+            limits = spark._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit
+            self._limit = limits.allAvailable()  # a question does not look at it
+            self._streams = {
+                tx_id: stream for tx_id, _, stream in _relations(self._query)
+            }
+        except _FAILURES as error:
+            raise _unasked(query_id, error) from error
+
+    @property
+    def tx_ids(self) -> list[str]:
+        """Of its sources, ascending."""
+        return sorted(self._streams)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether this run is under way still; a query has one at a time."""
+        try:
+            return bool(self._query.isActive())
+        except _FAILURES as error:
+            raise _unasked(self._query_id, error) from error
+
+    def question(self, tx_id: str, batch_id: int) -> Question:
+        """What there is to ask about the batch that is under way.
+
+        Raises:
+            KafkaTxError: The query cannot be asked.
+        """
+        try:
+            start, end = (
+                _offset(progress.get(self._streams[tx_id]))
+                for progress in (
+                    self._query.committedOffsets(),
+                    self._query.availableOffsets(),
+                )
+            )
+        except _FAILURES as error:
+            raise _unasked(self._query_id, error) from error
+        assert end is not None, "a batch under way has an end"
+        return Question(self._query_id, batch_id, start, end)
+
+    def ask(self, tx_id: str, question: Question) -> Answer:
+        """Ask the planner of this very run.
+
+        Raises:
+            KafkaTxError: What the planner raised; or it cannot be asked.
+        """
+        stream = self._streams[tx_id]
+        try:
+            asked = stream.deserializeOffset(json.dumps(question.to_json()))
+            told = stream.latestOffset(asked, self._limit).json()
+        except Py4JJavaError as error:
+            raise error_of(str(error.java_exception.getMessage())) from error
+        except _FAILURES as error:
+            raise _unasked(self._query_id, error) from error
+        return Answer.from_json(json.loads(told))
 
 
-def run_id(spark: SparkSession, query_id: str) -> str:
-    """The id of this run of the query; another one after each restart."""
-    return str(_query(spark, query_id).runId())
+def _offset(found: Any) -> SourceOffset | None:  # noqa: ANN401 - an Option of the JVM
+    if not found.isDefined():
+        return None
+    return SourceOffset.from_json(json.loads(found.get().json()))
+
+
+def _unasked(query_id: str, error: Exception) -> KafkaTxError:
+    return KafkaTxError(
+        f"the running query {query_id} cannot be asked which transaction it processes:"
+        f" {error}"
+    )
 
 
 def error_of(text: str) -> KafkaTxError:
@@ -83,6 +131,19 @@ def error_of(text: str) -> KafkaTxError:
 def _kinds(kind: type[errors.KafkaTxError]) -> list[type[errors.KafkaTxError]]:
     below = [found for sub in kind.__subclasses__() for found in _kinds(sub)]
     return [*below, kind]
+
+
+def _relations(query: Any) -> list[tuple[str, dict[str, str], Any]]:  # noqa: ANN401
+    """``tx.id``, options and JVM stream of each source of ours that has a ``tx.id``."""
+    found = []
+    for leaf in _leaves(query.logicalPlan()):
+        if not leaf.getClass().getName().endswith("StreamingDataSourceV2ScanRelation"):
+            continue
+        options = dict(leaf.relation().options().asCaseSensitiveMap())
+        given = {name.lower(): value for name, value in options.items()}
+        if "tx.id" in given:
+            found.append((given["tx.id"].strip(), given, leaf.stream()))
+    return found
 
 
 def _query(spark: SparkSession, query_id: str) -> Any:  # noqa: ANN401 - a JVM object

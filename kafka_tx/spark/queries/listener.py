@@ -14,6 +14,7 @@ from pyspark.sql.streaming.listener import (
     QueryStartedEvent,
     QueryTerminatedEvent,
     StreamingQueryListener,
+    StreamingQueryProgress,
 )
 
 from kafka_tx import assembly
@@ -141,6 +142,7 @@ class CommitListener(StreamingQueryListener):
                     records=source.numInputRows,
                     duration_ms=progress.durationMs.get("triggerExecution", 0),
                     receipts=self._desk.collect(str(progress.id), progress.batchId),
+                    spark_batch=_ran(progress),
                 )
             )
 
@@ -186,6 +188,13 @@ class CommitListener(StreamingQueryListener):
                 option="options",
             )
         return parse_source(options, streaming=True)
+
+
+def _ran(progress: StreamingQueryProgress) -> str:
+    """Spark's name of the batch that ran; empty where nothing did."""
+    return (
+        f"{progress.id}/{progress.batchId}" if "addBatch" in progress.durationMs else ""
+    )
 
 
 def _json(text: str | None) -> dict[str, Any] | None:

@@ -1,0 +1,257 @@
+"""Which transaction a batch of Spark is, on real Spark: also without new records."""
+
+import time
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from sqlalchemy import create_engine, text
+
+import kafka_tx
+from integration.cluster.records import Record
+from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.transactions.ledger import Ledger
+
+BEGIN = int(time.time()) // 10 * 10
+
+
+def reading(spark, kafka, topic, store, tx_id="numbering", **more):
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "tx.id": tx_id,
+        "tx.store": store,
+    }
+    return spark.readStream.format("kafka_tx").options(**(options | more)).load()
+
+
+def without_tx_id(spark, kafka, topic):
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+    }
+    return spark.readStream.format("kafka_tx").options(**options).load()
+
+
+def committed(store, tx_id):
+    """The committed txid, and the one that Spark's offsets carry."""
+    opened = Ledger(SqlStore(store, tx_id))
+    try:
+        found = opened.load().committed
+    finally:
+        opened.close()
+    return found.txid, found.carried
+
+
+def run(df, function, checkpoint, tx_id=None):
+    """Everything that is there, in one run; it raises what the query raises."""
+    query = (
+        df.writeStream.foreachBatch(kafka_tx.for_each_transaction(function, tx_id))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def at(second):
+    """A record whose event time is so many seconds after the beginning."""
+    return Record("x", key="a", timestamp_ms=(BEGIN + second) * 1000)
+
+
+def windows(df):
+    """Counts by ten seconds, each once, when the watermark has passed it."""
+    return (
+        df.withWatermark("timestamp", "0 seconds")
+        .groupBy(F.window("timestamp", "10 seconds"))
+        .agg(F.count("*").alias("value"))
+        .select(F.unix_seconds("window.start").cast("string").alias("key"), "value")
+    )
+
+
+def key(second):
+    return str(BEGIN + second)
+
+
+class DeadError(Exception):
+    """The driver died here."""
+
+
+class Sinks:
+    """Everything that can be written once, written by every batch."""
+
+    def __init__(self, work):
+        self.url = f"sqlite:///{work}/sinks.db"
+        self.maps = [
+            TransactionalMap(self.url, "transactional"),
+            OpaqueMap(self.url, "opaque"),
+        ]
+        self.mine = {}
+        self.txids = []
+        self.dies_at = None
+
+    def __call__(self, df, attempt):
+        self.txids.append(attempt.txid)
+        self._reach("before", attempt)
+        rows = df.toArrow()
+        for one in self.maps:
+            one.update(attempt, rows)
+        kafka_tx.append_once(df, attempt, self.url, "rows")
+        txid, epoch = self.mine.get("stored", (0, 0))
+        assert attempt.epoch >= epoch
+        if txid < attempt.txid:
+            for row in rows.to_pylist():
+                self.mine[row["key"]] = self.mine.get(row["key"], 0) + row["value"]
+            self.mine["stored"] = (attempt.txid, attempt.epoch)
+        self._reach("after", attempt)
+
+    def content(self):
+        found = [self._pairs(one.to_arrow().to_pylist()) for one in self.maps]
+        with create_engine(self.url).connect() as db:
+            rows = db.execute(text("SELECT * FROM rows")).mappings()
+            found.append(self._pairs(rows))
+        found.append({k: v for k, v in self.mine.items() if k != "stored"})
+        return found
+
+    def close(self):
+        for one in self.maps:
+            one.close()
+
+    def _pairs(self, rows):
+        return {row["key"]: row["value"] for row in rows}
+
+    def _reach(self, point, attempt):
+        if self.dies_at == (point, attempt.txid):
+            raise DeadError
+
+
+@pytest.fixture
+def sinks(tmp_path):
+    made = Sinks(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(tmp_path):
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+def lose_newest(log):
+    """What a file system may lose of Spark's log when a machine dies."""
+    names = [int(f.name) for f in log.iterdir() if f.name.isdecimal()]
+    (log / str(max(names))).unlink()
+    (log / f".{max(names)}.crc").unlink()
+
+
+def test_windows_come_with_a_transaction_of_their_own(
+    spark, kafka, topic, produce, store, sinks, tmp_path
+):
+    """With Spark's defaults: the batch that brings them has no new records.
+
+    It is replayed from before and after the sinks, and with its commit-log entry lost.
+    """
+    name, checkpoint = topic(1), tmp_path / "checkpoint"
+    df = windows(reading(spark, kafka, name, store))
+    produce(name, [at(1), at(2), at(25)])
+
+    for point in ("before", "after"):
+        sinks.dies_at = point, 2
+        with pytest.raises(StreamingQueryException, match="DeadError"):
+            run(df, sinks, checkpoint)
+    sinks.dies_at = None
+    run(df, sinks, checkpoint)
+    assert sinks.content() == [{key(0): 2}] * 4
+    lose_newest(checkpoint / "commits")
+    run(df, sinks, checkpoint)
+    assert sinks.content() == [{key(0): 2}] * 4
+    assert sinks.txids == [1, 2, 2, 2, 2]
+
+    produce(name, [at(26), at(41)])
+    run(df, sinks, checkpoint)
+
+    assert sinks.content() == [{key(0): 2, key(20): 2}] * 4
+    assert sinks.txids[5:] == [3, 4]
+
+
+def test_a_new_checkpoint_goes_on_above_a_batch_without_records(
+    spark, kafka, topic, produce, store, sinks, tmp_path
+):
+    name = topic(1)
+    df = windows(reading(spark, kafka, name, store))
+    produce(name, [at(1), at(2), at(25)])
+    sinks.dies_at = "after", 2
+    with pytest.raises(StreamingQueryException, match="DeadError"):
+        run(df, sinks, tmp_path / "one")
+    sinks.dies_at = None
+
+    produce(name, [at(31), at(55)])
+    run(df, sinks, tmp_path / "two")
+
+    assert sinks.txids == [1, 2, 3, 4]
+    assert sinks.content() == [{key(0): 2, key(30): 1}] * 4
+
+
+def test_each_of_several_sources_may_have_the_only_records(
+    spark, kafka, topic, produce, tmp_path
+):
+    """Sources with and without tx.id, ours and others; the first batch too."""
+    one, two, plain, files = topic(1), topic(1), topic(1), tmp_path / "files"
+    files.mkdir()
+    stores = [f"sqlite:///{tmp_path}/{n}.db" for n in range(2)]
+    df = (
+        reading(spark, kafka, one, stores[0], "one")
+        .select("value")
+        .union(reading(spark, kafka, two, stores[1], "two").select("value"))
+        .union(without_tx_id(spark, kafka, plain).select("value"))
+        .union(spark.readStream.text(str(files)).selectExpr("cast(value AS binary)"))
+    )
+    state = OpaqueMap(f"sqlite:///{tmp_path}/map.db", "counts")
+    seen = []
+
+    def count(df, attempt):
+        seen.append((attempt.txid, attempt.epoch))
+        rows = df.selectExpr("cast(value AS string) AS key")
+        kafka_tx.update_map(rows, attempt, state, reducer="count")
+
+    steps = [
+        lambda: produce(two, ["two"]),
+        lambda: produce(one, ["one"]),
+        lambda: produce(plain, ["plain"]),
+        lambda: (files / "a.txt").write_text("file"),
+        lambda: (produce(one, ["one"]), produce(two, ["two"])),
+    ]
+    for step in steps:
+        step()
+        run(df, count, tmp_path / "checkpoint", "one")
+    lose_newest(tmp_path / "checkpoint" / "commits")
+    run(df, count, tmp_path / "checkpoint", "one")
+
+    assert state.get(["one", "two", "plain", "file"]) == {
+        "one": 2,
+        "two": 2,
+        "plain": 1,
+        "file": 1,
+    }
+    assert [txid for txid, _ in seen] == [1, 2, 3, 4, 5, 5]
+    epochs = [epoch for _, epoch in seen]
+    assert epochs == sorted(set(epochs))
+    assert [
+        committed(store, tx_id)
+        for store, tx_id in zip(stores, ["one", "two"], strict=True)
+    ] == [(5, 5), (2, 2)]
+    state.close()
+
+
+def test_the_source_is_named_where_there_are_several(
+    spark, kafka, topic, produce, store, tmp_path
+):
+    name = topic(1)
+    produce(name, ["x"])
+    df = without_tx_id(spark, kafka, name)
+
+    with pytest.raises(StreamingQueryException, match="which transaction.*no tx.id"):
+        run(df, lambda df, attempt: None, tmp_path / "checkpoint")
