@@ -43,6 +43,7 @@ def committed(store, tx_id):
         found = opened.load().committed
     finally:
         opened.close()
+    assert found is not None
     return found.txid, found.carried
 
 

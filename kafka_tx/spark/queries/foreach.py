@@ -63,12 +63,12 @@ class _Run:
 
     def attempt(self, batch_id: int) -> TransactionAttempt:
         """The attempt that begins now, if its owner is still the owner."""
-        for other in self.query.tx_ids:
+        for other in set(self.query.tx_ids) - {self._tx_id}:
             question = self.query.question(other, batch_id)
-            if other == self._tx_id:
-                answer = self.query.ask(other, question)
-            elif question.has_records:  # of an id that must be ours too
+            if question.has_records:  # its id must be ours too
                 self.query.ask(other, question)
+        question = self.query.question(self._tx_id, batch_id)
+        answer = self.query.ask(self._tx_id, question)
         self._tries = self._tries + 1 if answer.txid == self._newest else 1
         self._newest = answer.txid
         return TransactionAttempt.of(
