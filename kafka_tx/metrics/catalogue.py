@@ -26,7 +26,10 @@ from kafka_tx.metrics.metric import (
 OUTCOME = Label("outcome", ("committed", "failed", "timed_out", "cancelled"))
 PHASE = Label("phase", ("planning", "processing", "waiting", "committing"))
 SKIP_REASON = Label("reason", ("retention", "topic_deleted", "too_far_behind"))
-LOSS_REASON = Label("reason", ("retention", "retry_limit"))
+LOSS_REASON = Label(
+    "reason",
+    ("retention", "compacted", "topic_deleted", "too_far_behind", "retry_limit"),
+)
 FAIL_REASON = Label("reason", ("failed", "timed_out"))
 STOP_REASON = Label(
     "reason",
@@ -188,6 +191,10 @@ INELIGIBLE_RECORDS = _partition.counter(
 )
 DEAD_LETTERS = _partition.counter(
     "dead_letter_records", "Records written to the dead-letter topic."
+)
+CUT_LETTERS = _partition.counter(
+    "cut_dead_letter_records",
+    "Dead letters without a value, since the record did not fit into the topic.",
 )
 LOST_RECORDS = _partition.counter(
     "lost_records",

@@ -224,6 +224,7 @@ AT_LEAST_ONCE = Row(
             "short",
             increase("kafka_tx_ineligible_records_total<topic>", "id", "no try left"),
             increase("kafka_tx_dead_letter_records_total<topic>", "id", "dead letters"),
+            increase("kafka_tx_cut_dead_letter_records_total<topic>", "id", "cut"),
             increase("kafka_tx_lost_records_total<topic>", "id, reason", "lost:"),
         ),
         graph(

@@ -20,6 +20,9 @@ class LossReason(StrEnum):
     BEHIND = "behind"
     """They were more than ``max_offset_behind`` behind."""
 
+    COMPACTED = "compacted"
+    """Compaction removed them after they had failed, before they were tried again."""
+
 
 class OutOfRange(StrEnum):
     """What to do when the wanted offset is below the log start or above the log end."""

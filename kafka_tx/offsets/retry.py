@@ -104,6 +104,12 @@ class RetryQueue:
                 return failures
         return 0
 
+    def failed_before(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The runs of ``[start, end)`` that failed at least once."""
+        if not self._failures:
+            return []
+        return [(low, high) for low, high, n in self._histories(start, end) if n]
+
     def failed(self, start: int, end: int, now_ms: int) -> list[Failure]:
         """Count a failure of ``[start, end)``, none of which may be waiting.
 

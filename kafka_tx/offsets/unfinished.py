@@ -75,12 +75,25 @@ class Unfinished:
         return done
 
     def complete_holes(self, start: int, end: int) -> int:
-        """Complete offsets that have no record; returns how many."""
+        """Complete offsets that have no record; returns how many.
+
+        What failed before was a record: it is lost.
+        """
+        for run in self._failed(start, end):
+            self.lose(*run, LossReason.COMPACTED)
         holes = self.window.take_hole(start, end)
         holes += sum(runs.remove(start, end) for runs in self._abandoned.values())
         self._forget(start, end)
         self._counts.holes += holes
         return holes
+
+    def _failed(self, start: int, end: int) -> list[tuple[int, int]]:
+        """What of ``[start, end)`` is pending and failed before."""
+        return [
+            run
+            for low, high in self.window.pending.overlap(start, end)
+            for run in self.retry.failed_before(low, high)
+        ]
 
     def fail(self, start: int, end: int, now_ms: int) -> list[Failure]:
         """Send a run in flight to the retries; returns the parts that are given up.

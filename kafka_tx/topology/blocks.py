@@ -6,7 +6,7 @@ before the values when a block is given to a bolt, and costs nothing on the way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -20,6 +20,9 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 
 Block: TypeAlias = "pa.RecordBatch | Rows"
 """Some rows of one stream, in order: an Arrow record batch or plain tuples."""
+
+
+_MEASURED = {str, bytes, bytearray}
 
 
 def size(block: Block) -> int:
@@ -39,6 +42,29 @@ def pieces(block: Block, rows: int) -> Iterator[Block]:
             if isinstance(block, pa.RecordBatch)
             else block[start : start + rows]
         )
+
+
+MOST_BYTES = 8 << 20
+"""Of the rows that travel together, as far as texts and bytes tell."""
+
+
+def weight(block: Block) -> int:
+    """Roughly how many bytes the block has on its way."""
+    if isinstance(block, pa.RecordBatch):
+        return int(block.nbytes)
+    return sum(
+        len(value) for row in block for value in row if type(value) in _MEASURED
+    ) + 8 * len(block)
+
+
+def bounded(routed: Iterable[tuple[int, Block]]) -> Iterator[tuple[int, Block]]:
+    """The same blocks, in parts of at most ``MOST_BYTES`` or of one row."""
+    for task, block in routed:
+        if size(block) == 1 or weight(block) <= MOST_BYTES:
+            yield task, block
+        else:
+            halves = pieces(block, -(-size(block) // 2))
+            yield from bounded((task, half) for half in halves)
 
 
 def columns_of(batch: pa.RecordBatch) -> list[list[Any]]:

@@ -30,6 +30,10 @@ from kafka_tx.topology.rows import (
 )
 
 
+class DeclarationError(ConfigError):
+    """What a bolt does contradicts how it was declared, whatever row it was given."""
+
+
 class Outlet:
     """The collector a bolt is given. Keeps what is emitted until it is taken.
 
@@ -119,17 +123,17 @@ class Outlet:
             option=self._name,
         )
 
-    def _misfit(self, values: Sequence[Any], stream: str) -> ConfigError:
+    def _misfit(self, values: Sequence[Any], stream: str) -> DeclarationError:
         fields = self._fields[stream]
-        return ConfigError(
+        return DeclarationError(
             f"component '{self._name}' emitted {len(values)} values on stream"
             f" '{stream}'; legal: one for each of its {len(fields)} declared fields"
             f" ({fields}). 'tx' is put before them by itself.",
             option=self._name,
         )
 
-    def _unknown(self, stream: str) -> ConfigError:
-        return ConfigError(
+    def _unknown(self, stream: str) -> DeclarationError:
+        return DeclarationError(
             f"component '{self._name}' emitted on stream '{stream}'; legal: its"
             f" declared streams ({', '.join(self._open) or 'none'}). Set 'fields' or"
             " 'streams' on the bolt.",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from traceback import format_exception
+from traceback import format_exception, format_tb
 from types import TracebackType
 
 from kafka_tx.errors import ComponentError, FailedException, KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.messages import BatchFailed, BatchStopped
+from kafka_tx.topology.reasons import cut, text_of, text_of_failed, travels
 
+_LONGEST_TRACE = 16_384
 _HERE = str(Path(__file__).parent)
 
 
@@ -30,10 +32,10 @@ def failure_of(
     ends neither a thread nor a process of ours.
     """
     if isinstance(error, FailedException):
-        return BatchFailed(attempt, component, task, error.message)
+        return BatchFailed(attempt, component, task, text_of_failed(error))
     if is_spout and isinstance(error, KafkaTxError):
         if error.retryable:
-            return BatchFailed(attempt, component, task, str(error))
+            return BatchFailed(attempt, component, task, text_of(error))
         error.add_note(f"in component '{component}', task {task}, attempt {attempt}")
         return BatchStopped(attempt, error)
     return BatchStopped(attempt, component_error(error, attempt, component, task))
@@ -43,18 +45,27 @@ def component_error(
     error: BaseException, attempt: TransactionAttempt, component: str, task: int
 ) -> ComponentError:
     """The error as the handle raises it: where it was, and the user's traceback."""
-    lines = format_exception(type(error), error, _users_part(error.__traceback__))
-    text = "".join(lines)
+    text = _trace_of(error)
     return ComponentError(
         f"component '{component}', task {task}, failed in txid {attempt.txid} (attempt"
-        f" {attempt.attempt_id}): {type(error).__name__}: {error}\n{text}",
+        f" {attempt.attempt_id}): {type(error).__name__}: {text_of(error)}\n{text}",
         component=component,
         task=task,
         txid=attempt.txid,
         attempt_id=attempt.attempt_id,
         traceback=text,
-        cause=error if isinstance(error, KafkaTxError) else None,
+        cause=error if travels(error) else None,
     )
+
+
+def _trace_of(error: BaseException) -> str:
+    """The traceback in users' code; its end, where it is very long."""
+    try:
+        lines = format_exception(type(error), error, _users_part(error.__traceback__))
+    except Exception:  # noqa: BLE001 - the error cannot be shown
+        lines = format_tb(_users_part(error.__traceback__))
+    text = "".join(cut(line) for line in lines)
+    return text if len(text) <= _LONGEST_TRACE else "…" + text[-_LONGEST_TRACE:]
 
 
 def _users_part(frames: TracebackType | None) -> TracebackType | None:

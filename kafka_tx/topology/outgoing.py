@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from kafka_tx.topology.blocks import Block, Rows, size, to_batch
+from kafka_tx.topology.blocks import (
+    MOST_BYTES,
+    Block,
+    Rows,
+    bounded,
+    size,
+    to_batch,
+    weight,
+)
 from kafka_tx.topology.fields import Fields
 from kafka_tx.topology.groupings import Router, router_for
 from kafka_tx.topology.messages import Packet
@@ -34,6 +42,7 @@ class Outgoing:
         self._edge = edge
         self._fields = fields
         self._waiting: dict[int, Rows] = {}
+        self._bytes: dict[int, int] = {}
         self._router: Router = (
             OneTask()
             if edge.as_arrow
@@ -44,14 +53,15 @@ class Outgoing:
         """Take rows; yield the packets that are full."""
         if self._edge.as_arrow:
             block = to_batch(block, self._fields, self._edge.given.source)
-        for task, part in self._router.route(block):
+        for task, part in bounded(self._router.route(block)):
             if isinstance(part, pa.RecordBatch):
                 yield from self._flush(task)
                 yield self._packet(task, part)
             else:
                 waiting = self._waiting.setdefault(task, [])
                 waiting.extend(part)
-                if size(waiting) >= _ROWS_PER_PACKET:
+                bytes_ = self._bytes[task] = self._bytes.get(task, 0) + weight(part)
+                if size(waiting) >= _ROWS_PER_PACKET or bytes_ >= MOST_BYTES:
                     yield from self._flush(task)
 
     def flush(self) -> Iterator[Packet]:
@@ -61,6 +71,7 @@ class Outgoing:
 
     def _flush(self, task: int) -> Iterator[Packet]:
         rows = self._waiting.pop(task, None)
+        self._bytes.pop(task, None)
         if rows:
             yield self._packet(task, rows)
 

@@ -1,7 +1,8 @@
 """Bolts of at-least-once topologies at work: rows are acked or failed one by one.
 
-Whatever a bolt raises fails the row it was given, and that row's records are replayed;
-only a ``ConfigError`` (a stream that is not declared, say) stops the topology, since it
+Whatever a bolt raises in ``execute``, ``SystemExit`` included, fails the row it was
+given, and that row's records are replayed; so does a value that does not fit. Only a
+``DeclarationError`` (a stream that is not declared, say) stops the topology, since it
 would fail every record for ever.
 """
 
@@ -12,12 +13,13 @@ from typing import Protocol
 
 import numpy as np
 
-from kafka_tx.errors import ConfigError, FailedException
 from kafka_tx.topology.blocks import to_batch, to_rows
 from kafka_tx.topology.bolts import BasicBolt, RichBolt, TaskContext
+from kafka_tx.topology.cells import DeclarationError
 from kafka_tx.topology.fields import Fields
 from kafka_tx.topology.graph import Component
 from kafka_tx.topology.lineage import Tracked
+from kafka_tx.topology.reasons import reason_of
 from kafka_tx.topology.record_outlets import Piece, RecordOutlet, RichOutlet
 from kafka_tx.topology.rows import Row, row_class
 from kafka_tx.topology.trees import TaskTrees
@@ -26,6 +28,9 @@ from kafka_tx.transactions.root_blocks import Edges, Roots
 _MOST_TRIES = 64
 """Failing calls after which what is left of a batch fails as a whole: when a service is
 down every row fails, and looking for the guilty one would only cost time."""
+
+STOPS = (DeclarationError, KeyboardInterrupt, GeneratorExit)
+"""What is no failure of the record at hand."""
 
 _NOBODY = np.empty(0, np.int64)
 
@@ -122,9 +127,9 @@ class BasicRecordCell:
             outlet.row = index
             try:
                 execute(row, outlet)
-            except ConfigError:
+            except STOPS:
                 raise
-            except Exception as error:  # noqa: BLE001 - a record fails on its own
+            except BaseException as error:  # noqa: BLE001 - a record fails on its own
                 failed.append(index)
                 self._fail(given, index, error)
         guilty = np.array(failed, np.int64)
@@ -133,13 +138,13 @@ class BasicRecordCell:
 
     def _batches(self, source: str, fields: Fields, given: Tracked) -> Iterator[Piece]:
         rows = len(given.lineage)
-        batch = to_batch(given.block, fields, source)
         self._outlet.begin(rows)
         try:
+            batch = to_batch(given.block, fields, source)
             self._bolt.execute_arrow(batch, self._outlet)
-        except ConfigError:
+        except STOPS:
             raise
-        except Exception as error:  # noqa: BLE001 - a record fails on its own
+        except BaseException as error:  # noqa: BLE001 - a record fails on its own
             self._outlet.discard()
             self._tries -= 1
             if rows == 1 or self._tries <= 0:
@@ -159,7 +164,7 @@ class BasicRecordCell:
             roots, edges = roots[entries], edges[entries]
         self._trees.add(roots, edges)
 
-    def _fail(self, given: Tracked, row: int | None, error: Exception) -> None:
+    def _fail(self, given: Tracked, row: int | None, error: BaseException) -> None:
         roots = given.lineage.roots
         mine = roots if row is None else roots[given.lineage.of(row)]
         self._trees.fail(mine, self._component.name, reason_of(error))
@@ -203,9 +208,9 @@ class RichRecordCell:
             self._open[id(row)] = (row, lineage.roots[mine], edges[mine])
             try:
                 self._bolt.execute(row)
-            except ConfigError:
+            except STOPS:
                 raise
-            except Exception as error:  # noqa: BLE001 - a record fails on its own
+            except BaseException as error:  # noqa: BLE001 - a record fails on its own
                 self._end(row, False, reason_of(error))
         return self._outlet.collect()
 
@@ -232,10 +237,3 @@ class RichRecordCell:
             self._trees.add(roots, edges)
         else:
             self._trees.fail(roots, self._name, reason)
-
-
-def reason_of(error: Exception) -> str:
-    """What is told about a record that failed."""
-    if isinstance(error, FailedException):
-        return error.message
-    return f"{type(error).__name__}: {error}"

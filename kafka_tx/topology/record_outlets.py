@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kafka_tx.errors import ConfigError
 from kafka_tx.topology.blocks import Block, size
-from kafka_tx.topology.cells import Outlet
+from kafka_tx.topology.cells import DeclarationError, Outlet
 from kafka_tx.topology.fields import DEFAULT_STREAM
 from kafka_tx.topology.graph import Component
 from kafka_tx.topology.lineage import Lineage, Positions, joined
@@ -73,7 +72,7 @@ class RecordOutlet:
         elif batch.num_rows == self._given:
             self._origins[stream] += range(self._given)
         else:
-            raise ConfigError(
+            raise DeclarationError(
                 f"component '{self._name}' emitted {batch.num_rows} rows of a batch of"
                 f" {self._given}; say which row each of them comes from:"
                 " collector.emit_arrow(batch, rows=indexes)",
@@ -84,7 +83,7 @@ class RecordOutlet:
         indexes = np.asarray(rows, np.int64)
         inside = (indexes >= 0) & (indexes < self._given)
         if len(indexes) != count or not inside.all():
-            raise ConfigError(
+            raise DeclarationError(
                 f"component '{self._name}' named the origins {rows!r} of {count} rows;"
                 f" legal: for each of them an index from 0 to {self._given - 1}",
                 option=self._name,
@@ -172,7 +171,7 @@ class RichOutlet:
     def _anchor(self, row: Row) -> Roots:
         roots = self._roots_of(row)
         if roots is None:
-            raise ConfigError(
+            raise DeclarationError(
                 f"component '{self._name}' anchored a row on {row!r}; legal: rows that"
                 " 'execute' was given and that are neither acked nor failed yet",
                 option=self._name,

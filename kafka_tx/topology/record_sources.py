@@ -14,7 +14,7 @@ from kafka_tx.errors import ConfigError, KafkaTxError, OffsetOutOfRangeError
 from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
 from kafka_tx.topology.blocks import Block, size
-from kafka_tx.topology.record_cells import reason_of
+from kafka_tx.topology.reasons import reason_of
 from kafka_tx.topology.record_tasks import Records
 from kafka_tx.topology.schemes import Scheme
 from kafka_tx.topology.trees import NO_ROOTS

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.blocks import Block, size
+from kafka_tx.topology.blocks import Block, bounded, pieces, size
 from kafka_tx.topology.bolts import BasicBolt, RichBolt, TaskContext
 from kafka_tx.topology.failures import failure_of
 from kafka_tx.topology.fields import FieldsLike
@@ -23,7 +23,9 @@ from kafka_tx.topology.lineage import Lineage, Positions, Tracked
 from kafka_tx.topology.messages import Emitted, Message, Packet
 from kafka_tx.topology.pace import ROWS_PER_TURN, Pace, Turns
 from kafka_tx.topology.plan import Edge, Plan, TaskId
+from kafka_tx.topology.reasons import reason_of
 from kafka_tx.topology.record_cells import (
+    STOPS,
     BasicRecordCell,
     RecordCell,
     RichRecordCell,
@@ -130,7 +132,10 @@ class RecordTask:
         """
         try:
             yield from self._process(packets, source)
-        except Exception as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            self.close()
+            raise
+        except BaseException as error:
             self.close()
             if not self._running:
                 raise
@@ -140,9 +145,6 @@ class RecordTask:
             )
             for _ in packets:
                 pass
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def running(self) -> str:
@@ -231,7 +233,7 @@ class RecordTask:
             for part in self._records_in_turns(name, records):
                 self._trees.begin(part.read)
                 if part.error:
-                    self._fail_unread(name, part)
+                    self._fail(name, part.read, part.error)
                 self._emitted[name] += size(part.block)
                 self._emit(name, [Piece("default", part.block, Lineage(part.roots))])
                 yield from self._ready()
@@ -280,10 +282,10 @@ class RecordTask:
             left = given.rows(start, rows) if start else given
             self._trees.leave(left.lineage.roots)
 
-    def _fail_unread(self, name: str, records: Records) -> None:
-        edges = self._new_edges(len(records.read))  # never acked, so never complete
-        self._trees.add(records.read, edges)
-        self._trees.fail(records.read, name, records.error)
+    def _fail(self, name: str, roots: Roots, reason: str) -> None:
+        edges = self._new_edges(len(roots))  # never acked, so never complete
+        self._trees.add(roots, edges)
+        self._trees.fail(roots, name, reason)
 
     def _deliver(self, name: str, source: str, stream: str, given: Tracked) -> None:
         cell = self._cells[name]
@@ -329,7 +331,9 @@ class RecordTask:
             router = router_for(edge.given.grouping, fields, edge.tasks, self.id.task)
             self._routers[(name, edge)] = router
         self._running = edge.target
-        for task, part in router.route(_with_positions(piece.block)):
+        block = _with_positions(piece.block)
+        routed = self._routed(router, name, block, piece.lineage)
+        for task, part in bounded(routed):
             rows = _positions(part)
             is_all = len(rows) == len(piece.lineage)
             block = piece.block if is_all else select(piece.block, rows)
@@ -341,6 +345,26 @@ class RecordTask:
                 )
             )
         self._running = ""
+
+    def _routed(
+        self, router: Router, name: str, block: Block, lineage: Lineage
+    ) -> list[tuple[int, Block]]:
+        """Where rows go; one whose values cannot be grouped fails on its own."""
+        try:
+            return list(router.route(block))
+        except STOPS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a record fails on its own
+            if size(block) == 1:
+                (row,) = _positions(block)
+                roots = lineage.roots[lineage.of(int(row))]
+                self._fail(name, roots, reason_of(error))
+                return []
+        return [
+            routed
+            for half in pieces(block, -(-size(block) // 2))
+            for routed in self._routed(router, name, half, lineage)
+        ]
 
     def _ready(self) -> Iterator[RecordPacket]:
         ready, self._packets = self._packets, []

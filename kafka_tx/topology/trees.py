@@ -15,9 +15,13 @@ import numpy.typing as npt
 
 from kafka_tx.topology.messages import Emitted, RootsFailed, TreeReport
 from kafka_tx.topology.plan import TaskId
+from kafka_tx.topology.reasons import LONGEST, cut
 from kafka_tx.transactions.root_blocks import Edges, Roots, fold
 
 _FOLD_AT = 1 << 20
+_MOST_TOLD = 1 << 20
+_SHORT = 200
+"""Bytes of a reason once a task has told so much: all of it ends on the driver."""
 
 NO_ROOTS: Roots = np.empty(0, np.int64)
 NO_EDGES: Edges = np.empty(0, np.uint64)
@@ -33,6 +37,7 @@ class TaskTrees:
         self._begun: list[Roots] = []
         self._failed: dict[tuple[str, str], list[Roots]] = {}
         self._untried: list[Roots] = []
+        self._told = 0
 
     def begin(self, roots: Roots) -> None:
         """Records were read; some of them may give no row."""
@@ -51,6 +56,9 @@ class TaskTrees:
 
     def fail(self, roots: Roots, component: str, reason: str) -> None:
         """Rows with these roots failed."""
+        if (component, reason) not in self._failed:
+            reason = cut(reason, LONGEST if self._told < _MOST_TOLD else _SHORT)
+            self._told += len(reason)
         self._failed.setdefault((component, reason), []).append(roots)
 
     def leave(self, roots: Roots) -> None:

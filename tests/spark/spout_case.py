@@ -20,6 +20,7 @@ from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.offsets.start import StartRules
+from kafka_tx.spark.records.dead_letters import Buried
 from kafka_tx.spark.records.handle import RecordTopologyHandle
 from kafka_tx.spark.records.jobs import RunnerLimits, SpoutRunnerParts
 from kafka_tx.spark.records.managers import SpoutManagers
@@ -101,10 +102,10 @@ class Letters:
 
     def write(self, letter, answer):
         if self.errors:
-            answer(0, self.errors.pop(0))
+            answer(Buried(), self.errors.pop(0))
         else:
             self.written.append(letter)
-            answer(len(letter.records), None)
+            answer(Buried(len(letter.records)), None)
 
     def close(self, timeout_s):
         return True

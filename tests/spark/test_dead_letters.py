@@ -13,7 +13,7 @@ from kafka_tx.config import SourceConfig
 from kafka_tx.errors import DeliveryError, OffsetOutOfRangeError
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
-from kafka_tx.spark.records.dead_letters import DeadLetters, Letter
+from kafka_tx.spark.records.dead_letters import Buried, DeadLetters, Letter
 
 ORDERS, DEAD = TopicPartition("orders", 0), TopicPartition("dead", 0)
 
@@ -62,7 +62,7 @@ def letter(start, end):
 
 
 def test_a_letter_is_the_record_and_why_it_failed(source):
-    assert write("dead", source, letter(1, 3)) == [(2, None)]
+    assert write("dead", source, letter(1, 3)) == [(Buried(2), None)]
 
     reader = assembly.range_reader(source)
     rows = [r for b in reader.read(OffsetRange(DEAD, 0, 2)) for r in b.to_pylist()]
@@ -82,7 +82,7 @@ def test_a_letter_is_the_record_and_why_it_failed(source):
 def test_a_record_that_is_gone_is_told_so(source):
     ((written, error),) = write("dead", source, letter(8, 9))
 
-    assert written == 0
+    assert written == Buried()
     assert isinstance(error, OffsetOutOfRangeError)
 
 
@@ -93,7 +93,7 @@ def test_a_topic_that_is_missing_is_an_error_that_names_it(source):
         "missing", replace(source, kafka=impatient), letter(0, 1)
     )
 
-    assert written == 0
+    assert written == Buried()
     assert isinstance(error, DeliveryError)
     assert "missing" in str(error)
 
@@ -110,8 +110,37 @@ def test_a_record_of_a_time_that_python_cannot_show_can_be_a_letter(
     far = TopicPartition(name, 0)
     made = Letter(OffsetRange(far, 0, 1), attempts=1, error="no")
 
-    assert write(f"dead-{name}", source, made) == [(1, None)]
+    assert write(f"dead-{name}", source, made) == [(Buried(1), None)]
 
     dead = OffsetRange(TopicPartition(f"dead-{name}", 0), 0, 1)
     (batch,) = assembly.range_reader(source).read(dead)
     assert batch["timestamp"][0].as_py().year > 2000
+
+
+def test_a_record_that_does_not_fit_is_a_letter_without_its_value(source, cluster):
+    """Its offset and the others of the same letter are written all the same."""
+    cluster.create_topic("large")
+    cluster.create_topic("dead-large")
+    for value in (b"small", b"x" * 200_000):
+        cluster.produce("large", value, key=b"k", headers=[("trace", b"t1")])
+    cluster.flush()
+    narrow = replace(source, kafka={**source.kafka, "message.max.bytes": "100000"})
+    large = TopicPartition("large", 0)
+    text = "\ud800" + "ö" * 5_000
+    made = Letter(OffsetRange(large, 0, 2), attempts=3, error=text)
+
+    assert write("dead-large", narrow, made) == [(Buried(2, 1), None)]
+
+    reader = assembly.range_reader(source)
+    end = cluster.end("dead-large") if hasattr(cluster, "end") else 3
+    dead = OffsetRange(TopicPartition("dead-large", 0), 0, end)
+    rows = [r for b in reader.read(dead) for r in b.to_pylist()][-2:]
+    assert [(r["key"], r["value"]) for r in rows] == [(b"k", b"small"), (b"k", None)]
+    headers = {h["key"]: h["value"] for h in rows[1]["headers"]}
+    assert "trace" not in headers
+    assert headers["kafka_tx.bytes"] == b"200000"
+    where = (headers[f"kafka_tx.{word}"] for word in ("topic", "partition", "offset"))
+    assert list(where) == [b"large", b"0", b"1"]
+    error = headers["kafka_tx.error"]
+    assert len(error) <= 2_000
+    assert error.decode().startswith("?öö")

@@ -27,6 +27,7 @@ from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.spark.records.answers import LETTER_AGAIN_MS, Answers
+from kafka_tx.spark.records.dead_letters import Buried
 from kafka_tx.spark.records.metrics import SpoutMetrics
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.chunks import Settled
@@ -48,7 +49,7 @@ class Letters:
     def write(self, letter, answer):
         self.letters.append(letter)
         error = self.errors.pop(0) if self.errors else None
-        answer(0 if error else len(letter.records), error)
+        answer(Buried(0 if error else len(letter.records)), error)
 
 
 class EndedChunk:

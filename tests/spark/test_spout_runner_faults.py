@@ -126,7 +126,8 @@ def test_a_record_that_is_compacted_before_its_retry_is_none_that_was_completed(
     case.log.compact(P0, [3])
 
     assert handle.process_all_available(WITHIN_S)
-    assert handle.status.completed == 9
+    assert (handle.status.completed, handle.status.lost) == (9, 1)
+    assert case.metric("lost_records_total", reason="compacted") == 1
     assert case.store.at(P0) == [10]
 
 

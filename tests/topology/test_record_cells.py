@@ -8,10 +8,10 @@ from kafka_tx.topology.fields import Fields
 from kafka_tx.topology.graph import Component, Kind
 from kafka_tx.topology.lineage import Lineage, Tracked
 from kafka_tx.topology.plan import TaskId
+from kafka_tx.topology.reasons import reason_of
 from kafka_tx.topology.record_cells import (
     BasicRecordCell,
     RichRecordCell,
-    reason_of,
 )
 from kafka_tx.topology.trees import TaskTrees
 

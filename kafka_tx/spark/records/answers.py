@@ -15,10 +15,11 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import OffsetRange
 from kafka_tx.offsets.emitting import Emission
+from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.plan import GiveUp
 from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.protocols import Clock
-from kafka_tx.spark.records.dead_letters import Letter
+from kafka_tx.spark.records.dead_letters import Buried, Letter
 from kafka_tx.spark.records.desk import Post, SpoutDesk
 from kafka_tx.spark.records.metrics import SpoutMetrics
 from kafka_tx.topology.chunks import Chunk
@@ -203,7 +204,7 @@ class Answers:
         letters = self._desks[spout].parts.letters
         assert letters is not None
 
-        def answer(written: int, error: Exception | None) -> None:
+        def answer(written: Buried, error: Exception | None) -> None:
             self._post(lambda: self._written(spout, emission, letter, written, error))
 
         letters.write(letter, answer)
@@ -213,12 +214,13 @@ class Answers:
         spout: str,
         emission: Emission,
         letter: Letter,
-        written: int,
+        written: Buried,
         error: Exception | None,
     ) -> None:
         if error is None:
             at = letter.records.topic_partition
-            self._metrics[spout].written[at] += written
+            self._metrics[spout].written[at] += written.written
+            self._metrics[spout].cut[at] += written.cut
             emission.manager.ack(letter.records, emission.generation)
         elif isinstance(error, OffsetOutOfRangeError):
             logger.warning("%s is gone before its dead letter", letter.records)
@@ -262,7 +264,11 @@ def _complete(
         manager.ack(records, generation)
         return
     present = list(holes.gaps(records.start, records.end))
+    before = manager.counts.lost[LossReason.COMPACTED]
     manager.passed(records, present, generation)
+    gone = manager.counts.lost[LossReason.COMPACTED] - before
+    if gone:
+        logger.warning("%s: compaction removed %d failed records", records, gone)
     for run in present:
         manager.ack(OffsetRange(records.topic_partition, *run), generation)
 

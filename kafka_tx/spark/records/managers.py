@@ -16,21 +16,15 @@ from kafka_tx.model import (
     TopicPartition,
     Unavailable,
 )
-from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.managed import names_of
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.offsets.start import StartRules, choose_start, vanished
 from kafka_tx.protocols import ClusterView, Meter
+from kafka_tx.spark.records.metrics import LOSSES
 from kafka_tx.spark.records.offset_keeper import OffsetKeeper
 
 logger = logging.getLogger(__name__)
-
-SKIP_REASONS = {
-    LossReason.TRIMMED: "retention",
-    LossReason.CUT: "topic_deleted",
-    LossReason.BEHIND: "too_far_behind",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +105,7 @@ class SpoutManagers:
                 id=self._keeper.id,
                 topic=partition.topic,
                 partition=str(partition.partition),
-                reason=SKIP_REASONS[reason],
+                reason=LOSSES[reason],
             )
         return PartitionManager(
             partition,

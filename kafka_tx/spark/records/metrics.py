@@ -9,7 +9,16 @@ from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.metric import Metric
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
+from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager import PartitionManager
+
+LOSSES = {
+    LossReason.TRIMMED: "retention",
+    LossReason.CUT: "topic_deleted",
+    LossReason.BEHIND: "too_far_behind",
+    LossReason.COMPACTED: "compacted",
+}
+"""Values of the label ``reason``."""
 
 
 class SpoutMetrics:
@@ -21,6 +30,7 @@ class SpoutMetrics:
         timed_out: Failures by time-out, by partition.
         skipped: Records given up without a dead letter, by partition.
         written: Dead letters, by partition.
+        cut: Dead letters without a value, by partition.
     """
 
     def __init__(self, id: str, registry: MetricsRegistry) -> None:  # noqa: A002
@@ -32,6 +42,7 @@ class SpoutMetrics:
         self.timed_out: Counter[TopicPartition] = Counter()
         self.skipped: Counter[TopicPartition] = Counter()
         self.written: Counter[TopicPartition] = Counter()
+        self.cut: Counter[TopicPartition] = Counter()
 
     def update(self, managers: Iterable[PartitionManager], now_ms: int) -> None:
         """Bring everything up to date; ``now_ms`` is monotonic."""
@@ -66,7 +77,7 @@ class SpoutMetrics:
         """What all partitions counted since the start, by word."""
         found: Counter[str] = Counter()
         for (_, word), count in self._totals.items():
-            found[word] += count
+            found[word.partition(" ")[0]] += count
         for word, counted in (
             ("skipped", self.skipped),
             ("dead_letters", self.written),
@@ -97,7 +108,7 @@ class SpoutMetrics:
             "failed": counts.failed,
             "retried": counts.retried,
             "given_up": counts.given_up,
-            "lost": sum(counts.lost.values()),
+            **{f"lost {LOSSES[reason]}": n for reason, n in counts.lost.items()},
         }
         before = self._former.get(manager, {})
         for word, count in now.items():
@@ -113,7 +124,10 @@ class SpoutMetrics:
         self._tell(at, catalogue.RETRIED_RECORDS, total["retried"])
         self._tell(at, catalogue.INELIGIBLE_RECORDS, total["given_up"])
         self._tell(at, catalogue.DEAD_LETTERS, self.written[at])
-        self._tell(at, catalogue.LOST_RECORDS, total["lost"], "retention")
+        self._tell(at, catalogue.CUT_LETTERS, self.cut[at])
+        for reason in LOSSES.values():
+            lost = total[f"lost {reason}"]
+            self._tell(at, catalogue.LOST_RECORDS, lost, reason)
         self._tell(at, catalogue.LOST_RECORDS, self.skipped[at], "retry_limit")
 
     def _tell(
