@@ -246,16 +246,23 @@ class BatchMetadata:
     was added later. ``topic_ids`` lets a re-created topic be told from the same one.
     ``spark_batch`` is set where a batch of Spark without new records got a txid of its
     own: all ranges are empty, and a replay of that batch is known by this name.
+    ``logged`` has ends that are fixed elsewhere (in Spark's log) although the log ends
+    before them now; ``ranges`` have what is left.
     """
 
     txid: int
     ranges: tuple[OffsetRange, ...]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     spark_batch: str = ""
+    logged: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def ends(self) -> dict[TopicPartition, int]:
         """The position after this batch, per partition."""
         return {r.topic_partition: r.end for r in self.ranges}
+
+    def logged_ends(self) -> dict[TopicPartition, int]:
+        """The position after this batch as whoever logged it has it."""
+        return {**self.ends(), **self.logged}
 
     def starts(self) -> dict[TopicPartition, int]:
         """The position before this batch, per partition."""

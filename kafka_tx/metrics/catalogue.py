@@ -25,7 +25,7 @@ from kafka_tx.metrics.metric import (
 
 OUTCOME = Label("outcome", ("committed", "failed", "timed_out", "cancelled"))
 PHASE = Label("phase", ("planning", "processing", "waiting", "committing"))
-SKIP_REASON = Label("reason", ("retention", "topic_deleted", "too_far_behind"))
+SKIP_REASON = Label("reason", ("retention", "cut", "topic_deleted", "too_far_behind"))
 LOSS_REASON = Label(
     "reason",
     ("retention", "compacted", "topic_deleted", "too_far_behind", "retry_limit"),

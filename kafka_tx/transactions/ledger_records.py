@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.offsets.discovery import is_another
 from kafka_tx.transactions import records
 
 CURRENT = "currtx"
@@ -52,14 +53,23 @@ def metadata_path(txid: int) -> str:
 def after(
     former: Committed | None, metadata: BatchMetadata, completed_ms: int
 ) -> Committed:
-    """The position once ``metadata`` is committed on top of ``former``."""
-    return Committed(
-        txid=metadata.txid,
-        offsets={**(former.offsets if former else {}), **metadata.ends()},
-        topic_ids={**(former.topic_ids if former else {}), **metadata.topic_ids},
-        completed_ms=completed_ms,
-        empty=(former.empty if former else 0) + 1 if metadata.spark_batch else 0,
-    )
+    """The position once ``metadata`` is committed on top of ``former``.
+
+    Partitions that the batch left out keep their offsets, but not those of a topic that
+    is another one since: its log is gone.
+    """
+    before = former or Committed(0, {})
+    ids = {**before.topic_ids, **metadata.topic_ids}
+    kept = {
+        partition: offset
+        for partition, offset in before.offsets.items()
+        if not is_another(
+            before.topic_ids.get(partition.topic), ids.get(partition.topic)
+        )
+    }
+    empty = before.empty + 1 if metadata.spark_batch else 0
+    offsets = {**kept, **metadata.ends()}
+    return Committed(metadata.txid, offsets, ids, completed_ms, empty)
 
 
 def position_records(committed: Committed) -> dict[str, str]:
@@ -80,25 +90,22 @@ def position_records(committed: Committed) -> dict[str, str]:
 def batch_record(metadata: BatchMetadata) -> str:
     """The ranges of a txid. The same ranges in any order give the same text."""
     ranges = ((r.topic_partition, [r.start, r.end]) for r in metadata.ranges)
-    payload = {
+    payload: dict[str, Any] = {
         "txid": metadata.txid,
         "ranges": _by_topic(ranges),
         "topic_ids": dict(metadata.topic_ids),
         **({"spark_batch": metadata.spark_batch} if metadata.spark_batch else {}),
     }
+    if metadata.logged:
+        payload["logged"] = _by_topic(metadata.logged.items())
     return records.encode("batch", payload)
 
 
 def read_committed(payload: Any) -> Committed:  # noqa: ANN401 - any JSON
     """The position that a payload says; KeyError and the like when it says none."""
-    offsets = {
-        TopicPartition(topic, int(number)): int(offset)
-        for topic, by_number in payload["offsets"].items()
-        for number, offset in by_number.items()
-    }
     return Committed(
         txid=int(payload["txid"]),
-        offsets=offsets,
+        offsets=_offsets(payload["offsets"]),
         topic_ids=dict(payload["topic_ids"]),
         completed_ms=int(payload["completed_ms"]),
         empty=int(payload.get("empty", 0)),
@@ -117,7 +124,16 @@ def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
         ranges,
         dict(payload["topic_ids"]),
         str(payload.get("spark_batch", "")),
+        _offsets(payload.get("logged", {})),
     )
+
+
+def _offsets(nested: Any) -> dict[TopicPartition, int]:  # noqa: ANN401 - any JSON
+    return {
+        TopicPartition(topic, int(number)): int(offset)
+        for topic, by_number in nested.items()
+        for number, offset in by_number.items()
+    }
 
 
 def _by_topic(values: Iterable[tuple[TopicPartition, _T]]) -> dict[str, dict[str, _T]]:

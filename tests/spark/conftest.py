@@ -21,7 +21,8 @@ LEADER = Broker("b", 9092, 1)
 class FakeCluster:
     """A ClusterView over what a test sets: ``logs[partition] = (start, end)``.
 
-    ``down`` partitions have no leader; ``ids`` are topic ids.
+    ``down`` partitions have no leader; ``ids`` are topic ids; ``later`` are logs that
+    ``clock`` brings.
     """
 
     def __init__(self):
@@ -30,12 +31,16 @@ class FakeCluster:
         self.ids: dict[str, str] = {}
         self.looks = 0
         self.answers: list[dict[TopicPartition, tuple[int, int]]] = []
+        self.later: list[tuple[int, dict[TopicPartition, tuple[int, int]]]] = []
+        self.clock: FakeClock | None = None
 
     def set(self, partition: int, start: int, end: int, topic: str = "t"):
         self.logs[TopicPartition(topic, partition)] = (start, end)
 
     def topics(self, wanted):
         self.looks += 1
+        while self.later and self.clock and self.clock.ms >= self.later[0][0]:
+            self.logs.update(self.later.pop(0)[1])
         logs = self.answers.pop(0) if self.answers else self.logs
         names = {p.topic for p in logs}
         return {

@@ -196,6 +196,25 @@ def test_a_look_that_does_not_reach_the_frozen_end_is_not_used_again(cluster, cl
     assert (first, second) == (at(50, 0), at(50, 50))
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_made_anew_within_a_run_is_seen_at_once(cluster, clock, fails):
+    cluster.ids = {"t": "first"}
+    cluster.set(0, 0, 4)
+    batches = source(cluster, clock, maxOffsetsPerTrigger="2", failOnDataLoss=fails)
+    batches.prepare_available_now()
+    first = batches.latest(at(0), everything=False)
+    cluster.ids = {"t": "second"}
+    cluster.set(0, 0, 2)
+
+    if fails == "true":
+        with pytest.raises(DataLossError, match="created again"):
+            batches.latest(first, everything=False)
+        return
+    second = batches.latest(first, everything=False)
+    assert batches.ranges(first, second) == [OffsetRange(P0, 0, 2)]
+    assert batches.latest(second, everything=False) is second
+
+
 def test_durable_batches_are_planned_with_what_logs_hold_now(cluster, clock):
     cluster.set(0, 0, 50)
     batches = source(
@@ -319,12 +338,55 @@ def test_waiting_does_not_count_the_same_loss_twice(cluster, clock):
     assert batches.skipped == {(P0, "retention"): 5}
 
 
-def test_a_log_that_ends_too_early_is_a_topic_made_anew(cluster, clock):
+def test_a_log_that_ends_too_early_stops_the_query_once_that_is_settled(cluster, clock):
     cluster.set(0, 0, 3)
 
     with pytest.raises(DataLossError, match=r"PARTITION_OFFSET_CHANGED.*from 8 to 3"):
         source(cluster, clock).latest(at(8), everything=True)
-    assert clock.slept_ms == 2 * 1000  # asked three times before believing it
+    assert clock.slept_ms == 10_000  # a leader may be the former one for so long
+
+
+def test_a_log_that_lost_its_end_is_not_read_again(cluster, clock):
+    cluster.ids = {"t": "same"}
+    cluster.set(0, 0, 10)
+    batches = source(cluster, clock, failOnDataLoss="false")
+    start = batches.latest(at(0), everything=True)
+    cluster.set(0, 0, 6)
+
+    end = batches.latest(start, everything=True)
+    cluster.set(0, 0, 12)
+    after = batches.latest(end, everything=True)
+
+    assert (end, after) == (at(6), at(12))
+    assert batches.ranges(start, end) == []
+    assert batches.ranges(end, after) == [OffsetRange(P0, 6, 12)]
+    assert batches.skipped == {(P0, "cut"): 4}
+
+
+def test_a_broker_that_lags_behind_for_seconds_costs_nothing(cluster, clock):
+    cluster.set(0, 0, 10)
+    batches = source(cluster, clock, failOnDataLoss="false")
+    start = batches.latest(at(0), everything=True)
+    cluster.later = [(clock.ms + 5_000, {P0: (0, 14)})]
+    cluster.set(0, 0, 6)
+    cluster.clock = clock
+
+    end = batches.latest(start, everything=True)
+
+    assert end == at(14)
+    assert batches.ranges(start, end) == [OffsetRange(P0, 10, 14)]
+    assert not batches.skipped
+
+
+def test_where_a_lost_end_left_off_is_known_to_a_later_process(cluster, clock):
+    cluster.set(0, 0, 6)
+    end = source(cluster, clock, failOnDataLoss="false").latest(at(10), everything=True)
+    cluster.set(0, 0, 20)
+
+    logged = SourceOffset.from_json(end.to_json())
+    again = source(cluster, clock, failOnDataLoss="false").ranges(at(10), logged)
+
+    assert again == []
 
 
 def test_a_topic_with_another_id_is_made_anew_also_if_it_is_longer(cluster, clock):
@@ -339,14 +401,92 @@ def test_a_topic_with_another_id_is_made_anew_also_if_it_is_longer(cluster, cloc
         batches.latest(start, everything=True)
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning_if_allowed(cluster, clock):
-    cluster.set(0, 0, 3)
+@pytest.mark.parametrize("length", [3, 8, 20])
+def test_a_topic_made_anew_is_read_from_its_beginning_if_allowed(
+    cluster, clock, length
+):
+    cluster.ids = {"t": "first"}
+    cluster.set(0, 0, 8)
     batches = source(cluster, clock, failOnDataLoss="false")
+    start = batches.latest(at(0), everything=True)
+    cluster.ids = {"t": "second"}
+    cluster.set(0, 0, length)
 
-    end = batches.latest(at(8), everything=True)
+    end = batches.latest(start, everything=True)
+    logged = SourceOffset.from_json(end.to_json())
+    later = source(cluster, clock, failOnDataLoss="false")
 
-    assert end == at(3)
-    assert batches.ranges(at(8), end) == [OffsetRange(P0, 0, 3)]
+    assert end == at(length)
+    assert logged.to_json() != start.to_json()  # or Spark would see nothing new
+    assert batches.ranges(start, end) == [OffsetRange(P0, 0, length)]
+    assert later.ranges(start, logged) == [OffsetRange(P0, 0, length)]
+    assert batches.latest(end, everything=True) is end
+
+
+def test_a_topic_out_of_sight_goes_on_where_it_was(cluster, clock):
+    other = TopicPartition("other", 0)
+    cluster.ids = {"t": "t", "other": "o"}
+    cluster.set(0, 0, 5)
+    cluster.set(0, 0, 5, topic="other")
+    batches = source(cluster, clock, failOnDataLoss="false", subscribe="t,other")
+    start = batches.latest(SourceOffset({P0: 0, other: 0}), everything=True)
+    del cluster.logs[other]
+    without = batches.latest(start, everything=True)
+    cluster.set(0, 0, 7, topic="other")
+
+    end = batches.latest(without, everything=True)
+
+    assert without == at(5)
+    assert batches.ranges(without, end) == [OffsetRange(other, 5, 7)]
+
+
+# --- the first batch ---
+
+
+def test_a_first_batch_says_where_it_began(cluster, clock):
+    cluster.set(0, 0, 6)
+    batches = source(cluster, clock, startingOffsets="earliest")
+    end = batches.latest(batches.initial(), everything=True)
+    cluster.set(0, 3, 9)  # retention, after the batch failed
+
+    again = source(cluster, clock, startingOffsets="earliest")
+    start = again.initial()
+
+    with pytest.raises(DataLossError, match=r"START_OFFSET_RESET.*was 0.*to 3"):
+        again.ranges(start, SourceOffset.from_json(end.to_json()))
+
+
+def test_a_first_batch_from_the_latest_offsets_is_read_again(cluster, clock):
+    cluster.set(0, 0, 6)
+    batches = source(cluster, clock)
+    start = batches.initial()
+    cluster.set(0, 0, 9)
+    end = SourceOffset.from_json(batches.latest(start, everything=True).to_json())
+    cluster.set(0, 0, 30)
+
+    again = source(cluster, clock)
+
+    assert again.ranges(again.initial(), end) == [OffsetRange(P0, 6, 9)]
+
+
+def test_a_first_batch_of_another_source_does_not_begin_at_a_guess(cluster, clock):
+    cluster.set(0, 0, 30)
+    logged = at(9)
+    latest, earliest = (
+        source(cluster, clock),
+        source(cluster, clock, startingOffsets="earliest"),
+    )
+    given = source(cluster, clock, startingOffsets='{"t":{"0":6}}')
+
+    with pytest.raises(
+        OffsetsError, match=r"KAFKA_TX_START_NOT_KNOWN.*startingOffsets"
+    ):
+        latest.ranges(latest.initial(), logged)
+    assert given.ranges(given.initial(), logged) == [OffsetRange(P0, 6, 9)]
+    assert earliest.ranges(earliest.initial(), logged) == [OffsetRange(P0, 0, 9)]
+
+
+# --- losses ---
 
 
 def test_a_partition_that_appears_late_and_trimmed_is_a_loss(cluster, clock):
@@ -405,6 +545,21 @@ def test_an_empty_range_loses_nothing(cluster, clock):
     ranges = source(cluster, clock).ranges(at(4, 5), at(10, 5))
 
     assert ranges == [OffsetRange(P0, 4, 10)]
+
+
+def test_a_logged_batch_beyond_the_log_reads_what_is_there_if_allowed(cluster, clock):
+    cluster.set(0, 0, 20)
+    batches = source(cluster, clock, failOnDataLoss="false")
+
+    ranges = batches.ranges(at(4), at(50))
+    cluster.set(0, 0, 60)
+    after = batches.latest(at(50), everything=True)
+
+    assert ranges == [OffsetRange(P0, 4, 20)]
+    assert batches.ranges(at(50), after) == [OffsetRange(P0, 20, 60)]
+    assert batches.skipped == {(P0, "cut"): 30}
+    with pytest.raises(DataLossError, match="PARTITION_OFFSET_CHANGED"):
+        source(cluster, clock).ranges(at(4), at(70))
 
 
 def test_ranges_are_asked_twice_and_are_the_same(cluster, clock):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from kafka_tx.errors import DataLossError
 from kafka_tx.model import TopicPartition
+from kafka_tx.offsets.standing import Finding, Standing
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,34 @@ class Losses:
         self._skipped.clear()
         return taken
 
+    def judge(self, partition: TopicPartition, standing: Standing) -> None:
+        """Report what a look means for a position, if it means loss."""
+        end = standing.bounds.end if standing.bounds else 0
+        if standing.finding is Finding.TRIMMED:
+            self.trimmed(partition, standing.position, standing.next_offset)
+        elif standing.finding is Finding.CUT:
+            self.cut(partition, standing.position, end)
+        elif standing.finding is Finding.ANEW:
+            self.recreated(partition, standing.position, end)
+
+    def cut(self, partition: TopicPartition, wanted: int, end: int) -> None:
+        """The log lost its end: ``[end, wanted)`` was read, or was to be read."""
+        self._report(
+            DataLossError(
+                "PARTITION_OFFSET_CHANGED",
+                f"Partition {partition} offset was changed from {wanted} to {end}: its"
+                " log ends below what was read or planned already. Brokers lost its"
+                " end (an unclean leader election), or the start offset is set too"
+                " high, or the topic was deleted and created again. With"
+                f" failOnDataLoss=false reading goes on at {end}.",
+                topic=partition.topic,
+                partition=partition.partition,
+                wanted=wanted,
+                available=end,
+            ),
+            {(partition, "cut"): wanted - end},
+        )
+
     def trimmed(self, partition: TopicPartition, wanted: int, log_start: int) -> None:
         """Retention removed ``[wanted, log_start)``."""
         self._report(
@@ -55,14 +84,14 @@ class Losses:
         logger.warning("%s: [%d, %d) is gone and skipped", partition, wanted, first)
 
     def recreated(self, partition: TopicPartition, wanted: int, end: int) -> None:
-        """The partition ends below the wanted offset, or its topic has another id."""
+        """The topic has another id: it was deleted and created again."""
         self._report(
             DataLossError(
                 "PARTITION_OFFSET_CHANGED",
-                f"Partition {partition} offset was changed from {wanted} to {end}. This"
-                " could either be a user error that the start offset is set too high"
-                " and this is the first batch, or the topic was deleted and created"
-                " again, and some data may have been missed.",
+                f"Partition {partition} offset was changed from {wanted} to {end}: the"
+                " topic was deleted and created again, and some data may have been"
+                " missed. With failOnDataLoss=false the new topic is read from its"
+                " beginning.",
                 topic=partition.topic,
                 partition=partition.partition,
                 wanted=wanted,

@@ -2,15 +2,17 @@
 
 Spark's Kafka source writes ``{"orders": {"0": 250}}``. With ``tx.id`` the same object
 carries one more member, ``_kafka_tx``, so that whoever holds an offset (the checkpoint,
-a progress report) knows which transaction ended there. The member is ignored where only
-offsets are wanted, so a copied offset is legal in ``startingOffsets``.
+a progress report) knows which transaction ended there. Without ``tx.id`` the member
+``_kafka_tx_begins`` says where a batch began, where that is not the end of the batch
+before. Both are ignored where only offsets are wanted, so a copied offset is legal in
+``startingOffsets``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from kafka_tx.errors import ConfigError
@@ -23,6 +25,8 @@ from kafka_tx.model import (
 )
 
 MARK = "_kafka_tx"
+BEGINS = "_kafka_tx_begins"
+OURS = frozenset({MARK, BEGINS})
 
 LATEST, EARLIEST = -1, -2
 
@@ -50,17 +54,25 @@ class TransactionMark:
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """One offset of the source: the next position of every partition, and its mark."""
+    """One offset of the source: the next position of every partition, and its mark.
+
+    Attributes:
+        positions: The next offset of every partition.
+        mark: The transaction that ends here.
+        begins: Where the batch that ends here began, where not at the end before it.
+    """
 
     positions: Mapping[TopicPartition, int]
     mark: TransactionMark | None = None
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what ``to_json`` wrote, or an offset of Spark's own source."""
         mark = data.get(MARK)
-        positions = flat({t: v for t, v in data.items() if t != MARK})
-        return cls(positions, TransactionMark(**mark) if mark else None)
+        positions = flat({t: v for t, v in data.items() if t not in OURS})
+        begins = flat(data.get(BEGINS, {}))
+        return cls(positions, TransactionMark(**mark) if mark else None, begins)
 
     def to_json(self) -> dict[str, Any]:
         """The dict Spark stores; topics and partitions ascending, as Spark's source."""
@@ -69,6 +81,8 @@ class SourceOffset:
             data[MARK] = asdict(self.mark)
             if not self.mark.start:
                 del data[MARK]["start"]
+        if self.begins:
+            data[BEGINS] = nested(self.begins)
         return data
 
 
@@ -150,7 +164,8 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
 
 def _parse_numbers(option: str, text: str, example: str) -> dict[TopicPartition, int]:
     data = _load(option, text, example)
-    data.pop(MARK, None)
+    for member in OURS:
+        data.pop(member, None)
     try:
         return {
             TopicPartition(topic, int(number)): _number(value)

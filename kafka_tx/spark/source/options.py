@@ -39,7 +39,7 @@ from kafka_tx.model import (
 from kafka_tx.spark.option_names import KAFKA, check_names
 from kafka_tx.spark.source.java_pattern import PatternError, from_java
 from kafka_tx.spark.source.offset_json import (
-    MARK,
+    OURS,
     parse_assign,
     parse_positions,
     parse_timestamps,
@@ -285,8 +285,8 @@ def _transactions(given: Mapping[str, str]) -> TransactionsConfig | None:
                 option="tx.id",
             )
         return None
-    if MARK in given.get("subscribe", "").split(","):
-        raise ConfigError.illegal("subscribe", MARK, "any other topic name with tx.id")
+    for name in OURS.intersection(given.get("subscribe", "").split(",")):
+        raise ConfigError.illegal("subscribe", name, "any other topic name with tx.id")
     return TransactionsConfig(
         id=given["tx.id"].strip(),
         store=given.get("tx.store", DEFAULT_STORE).strip(),

@@ -8,7 +8,7 @@ from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import ReplayImpossibleError
 from kafka_tx.model import BatchMetadata, OffsetRange
 from kafka_tx.spark.source.losses import Losses
-from kafka_tx.spark.source.microbatches import Look
+from kafka_tx.spark.source.looks import Look
 
 
 def readable_batch(

@@ -1,0 +1,96 @@
+"""Batches that Spark's log fixed in an earlier run: where they began, what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka_tx.config import FromCommitted, PerPartition
+from kafka_tx.errors import OffsetsError
+from kafka_tx.model import (
+    AtOffset,
+    AtTime,
+    Earliest,
+    Latest,
+    OffsetRange,
+    TopicPartition,
+)
+from kafka_tx.spark.source.looks import Look, Positions
+from kafka_tx.spark.source.losses import Losses
+from kafka_tx.spark.source.offset_json import SourceOffset, nested
+
+
+def first_begins(
+    rule: Earliest | Latest | AtTime | PerPartition | FromCommitted, ends: Positions
+) -> dict[TopicPartition, int]:
+    """Where a query's first batch began that was logged without saying so.
+
+    Such a batch was planned by Spark's own source or an older version. Offsets that the
+    rule names are what they were (and are left out), ``earliest`` was 0 as far as
+    anybody can tell.
+
+    Raises:
+        OffsetsError: The rule means something else now than it did then.
+    """
+    if isinstance(rule, Earliest):
+        return dict.fromkeys(ends, 0)
+    rules = rule.positions.values() if isinstance(rule, PerPartition) else [rule]
+    if all(isinstance(each, AtOffset | AtTime) for each in rules):
+        return {}
+    raise OffsetsError(
+        "KAFKA_TX_START_NOT_KNOWN",
+        "the first batch of this checkpoint was not finished, and the checkpoint does"
+        " not say where it began; it ends at"
+        f" {nested(ends)}. Set startingOffsets to the offsets where the query began,"
+        " as JSON (Spark's own source keeps them in sources/0/0 of the checkpoint); or"
+        " start with a new checkpointLocation: nothing of this one is finished.",
+    )
+
+
+def readable_ranges(
+    begins: Mapping[TopicPartition, int],
+    end: SourceOffset,
+    look: Look,
+    losses: Losses,
+) -> list[OffsetRange]:
+    """What is left of a logged batch, every loss reported.
+
+    Args:
+        begins: Where it began; partitions that are not named were new in it.
+        end: As logged.
+        look: Settled.
+        losses: Told of what is gone.
+    """
+    losses.deleted(
+        p
+        for p, at in end.positions.items()
+        if not look.found.exists(p) and begins.get(p) != at
+    )
+    return [
+        _readable(begins.get(partition), OffsetRange(partition, 0, at), look, losses)
+        for partition, at in sorted(end.positions.items())
+        if look.found.exists(partition)
+    ]
+
+
+def _readable(
+    begin: int | None, below: OffsetRange, look: Look, losses: Losses
+) -> OffsetRange:
+    """What is left of one partition's part, which ends where ``below`` does."""
+    partition, end = below.topic_partition, below.end
+    bounds = look.bounds.get(partition)
+    if begin == end or (bounds is None and begin is not None):
+        return OffsetRange(partition, min(begin, end), end)
+    assert bounds is not None  # new in this batch: the caller made sure
+    first = min(bounds.log_start, end)
+    if begin is None and first > 0:
+        losses.added_late(partition, first)
+    elif begin is not None and begin > end:  # logged by an older version: made anew
+        losses.recreated(partition, begin, bounds.end)
+    elif begin is not None and first > begin:
+        losses.trimmed(partition, begin, first)
+    elif begin is not None:
+        first = begin
+    last = max(min(end, bounds.end), first)
+    if bounds.end < end:
+        losses.cut(partition, end, last)
+    return OffsetRange(partition, first, last)
