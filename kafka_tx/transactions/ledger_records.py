@@ -98,6 +98,8 @@ def batch_record(metadata: BatchMetadata) -> str:
     }
     if metadata.logged:
         payload["logged"] = _by_topic(metadata.logged.items())
+    if metadata.stands_for:
+        payload["stands_for"] = metadata.stands_for
     return records.encode("batch", payload)
 
 
@@ -125,6 +127,7 @@ def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
         dict(payload["topic_ids"]),
         str(payload.get("spark_batch", "")),
         _offsets(payload.get("logged", {})),
+        str(payload.get("stands_for", "")),
     )
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.model import BatchMetadata, LogBounds, TopicPartition
 from kafka_tx.offsets.discovery import Discovery, Found
 from kafka_tx.offsets.standing import (
     BELIEVED_AFTER_MS,
@@ -59,6 +59,11 @@ class Look:
     ) -> dict[TopicPartition, Standing]:
         """What it means for each position."""
         return {p: self.stand(p, offset, ids) for p, offset in positions.items()}
+
+    def standings_of(self, batch: BatchMetadata) -> dict[TopicPartition, Standing]:
+        """What it means for the ends of a stored batch, where it has records."""
+        ends = {r.topic_partition: r.end for r in batch.ranges if len(r)}
+        return self.standings(ends, batch.topic_ids)
 
 
 class Looks:

@@ -78,10 +78,13 @@ class Losses:
             {(partition, "retention"): log_start - wanted},
         )
 
-    def skipped(self, partition: TopicPartition, wanted: int, first: int) -> None:
-        """Count ``[wanted, first)`` as skipped where skipping is the rule."""
-        self._skipped[partition, "retention"] += first - wanted
-        logger.warning("%s: [%d, %d) is gone and skipped", partition, wanted, first)
+    def skipped(
+        self, partition: TopicPartition, first: int, end: int, reason: str
+    ) -> None:
+        """Count ``[first, end)``, where skipping is the rule."""
+        if end > first:
+            self._skipped[partition, reason] += end - first
+            logger.warning("%s: [%d, %d) is gone and skipped", partition, first, end)
 
     def recreated(self, partition: TopicPartition, wanted: int, end: int) -> None:
         """The topic has another id: it was deleted and created again."""

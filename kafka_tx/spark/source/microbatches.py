@@ -222,7 +222,7 @@ class MicroBatches:
             OffsetsError: The first batch, and nobody knows where it began.
         """
         begins: dict[TopicPartition, int] = dict(start)
-        if start == self._initial and not end.begins:
+        if start == self._initial and end.mark is None and not end.begins:
             begins |= first_begins(self._config.start, end.positions)
         look = self._looks.steady(lambda look: look.standings(end.positions, {}))
         begins |= end.begins

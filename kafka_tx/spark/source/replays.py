@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import ReplayImpossibleError
-from kafka_tx.model import BatchMetadata, OffsetRange
-from kafka_tx.spark.source.losses import Losses
+from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.offsets.standing import Finding
 from kafka_tx.spark.source.looks import Look
+from kafka_tx.spark.source.losses import Losses
+from kafka_tx.spark.source.offset_json import nested
 
 
 def readable_batch(
@@ -22,33 +25,30 @@ def readable_batch(
     Raises:
         ReplayImpossibleError: Transactional, and part of a range is not in the log.
     """
-    made_anew = look.found.recreated(batch.topic_ids)
-    ranges = []
+    ranges, logged = [], dict(batch.logged)
     for wanted in batch.ranges:
-        first = _first_readable(
-            wanted, look, anew=wanted.topic_partition.topic in made_anew
-        )
-        if first > wanted.start and transactions.mode == "transactional":
+        left = _left(wanted, look, batch)
+        if left != wanted and transactions.mode == "transactional":
             raise _impossible(transactions, batch, wanted, look)
-        if first > wanted.start:
-            losses.skipped(wanted.topic_partition, wanted.start, first)
-        ranges.append(OffsetRange(wanted.topic_partition, first, wanted.end))
-    return replace(batch, ranges=tuple(ranges))
+        partition = wanted.topic_partition
+        losses.skipped(partition, wanted.start, left.start, "retention")
+        losses.skipped(partition, left.end, wanted.end, "cut")
+        if left.end < wanted.end:
+            logged.setdefault(partition, wanted.end)
+        ranges.append(left)
+    return replace(batch, ranges=tuple(ranges), logged=logged)
 
 
-def _first_readable(wanted: OffsetRange, look: Look, *, anew: bool) -> int:
-    """The first offset of the range that can still be had; its end when none can."""
-    partition = wanted.topic_partition
-    bounds = look.bounds.get(partition)
-    if not len(wanted):
-        return wanted.start
-    if anew or not look.found.exists(partition):
-        return wanted.end
-    if bounds is None:
-        return wanted.start
-    if bounds.end < wanted.end:
-        return wanted.end
-    return min(max(bounds.log_start, wanted.start), wanted.end)
+def _left(wanted: OffsetRange, look: Look, batch: BatchMetadata) -> OffsetRange:
+    """What can still be had of a range; nothing at its end where all is gone."""
+    partition, start, end = wanted.topic_partition, wanted.start, wanted.end
+    standing = look.stand(partition, end, batch.topic_ids)
+    if not len(wanted) or standing.finding is Finding.UNANSWERED:
+        return wanted
+    if standing.finding in {Finding.ANEW, Finding.DELETED} or standing.bounds is None:
+        return OffsetRange(partition, end, end)
+    first = min(max(standing.bounds.log_start, start), end)
+    return OffsetRange(partition, first, max(first, min(end, standing.bounds.end)))
 
 
 def _impossible(
@@ -59,18 +59,31 @@ def _impossible(
 ) -> ReplayImpossibleError:
     partition = wanted.topic_partition
     bounds = look.bounds.get(partition)
-    if bounds is None:
-        now = "does not exist any more"
-    else:
-        now = f"now holds [{bounds.log_start}, {bounds.end})"
+    ends = nested({p: end for p, end in batch.ends().items() if p in _moved(batch)})
     return ReplayImpossibleError(
         f"transaction {batch.txid} of '{transactions.id}' must read {wanted} again, but"
-        f" {partition} {now}. A transactional batch holds the same records on every try"
-        " or stops. Check what the sink has of it; then run once with tx.mode=opaque,"
-        " which reads what is left and counts the rest.",
+        f" {partition} {_now(wanted, look, batch)}. A transactional batch holds the"
+        " same records on every try or stops. Look whether the sink has txid"
+        f" {batch.txid}. If it has, its records are there: run `kafka-tx offsets set"
+        f" --id {transactions.id} --store <tx.store> --offsets '{json.dumps(ends)}'"
+        " --yes` and start with a new checkpointLocation. If it has not, run once with"
+        " tx.mode=opaque, which reads what is left and counts the rest.",
         txid=batch.txid,
         topic=partition.topic,
         partition=partition.partition,
         wanted=(wanted.start, wanted.end),
         available=(bounds.log_start, bounds.end) if bounds else None,
     )
+
+
+def _moved(batch: BatchMetadata) -> set[TopicPartition]:
+    return {r.topic_partition for r in batch.ranges if len(r)}
+
+
+def _now(wanted: OffsetRange, look: Look, batch: BatchMetadata) -> str:
+    standing = look.stand(wanted.topic_partition, wanted.end, batch.topic_ids)
+    if standing.finding is Finding.ANEW:
+        return "belongs to another topic of that name now"
+    if standing.bounds is None:
+        return "does not exist any more"
+    return f"now holds [{standing.bounds.log_start}, {standing.bounds.end})"

@@ -6,14 +6,15 @@ import logging
 from collections.abc import Callable, Mapping
 
 from kafka_tx.config import SourceConfig, TransactionsConfig
-from kafka_tx.errors import (
-    CheckpointDisagreesError,
-    KafkaTxError,
-)
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.kafka.topics import is_subscribed
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.protocols import Clock, ClusterView
+from kafka_tx.spark.source import agreement
+from kafka_tx.spark.source.agreement import Case
 from kafka_tx.spark.source.asking import Answer, Question, moves
-from kafka_tx.spark.source.microbatches import GroupOffsets, MicroBatches, Positions
+from kafka_tx.spark.source.looks import Positions
+from kafka_tx.spark.source.microbatches import GroupOffsets, MicroBatches
 from kafka_tx.spark.source.offset_json import SourceOffset, TransactionMark, nested
 from kafka_tx.spark.source.replays import readable_batch
 from kafka_tx.transactions.ledger import Committed, Ledger
@@ -42,7 +43,9 @@ class TransactionalMicroBatches(MicroBatches):
        one atomic write, then the group mirror.
 
     A checkpoint may be one step ahead of the store (crash before 5) or exactly with it;
-    anything else contradicts and ``tx.onDisagreement`` decides.
+    anything else contradicts and ``tx.onDisagreement`` decides. A txid that Spark
+    logged is then left behind where a sink may have seen it with other records: the
+    batch gets one above all that either side knows, which ``number`` tells.
     """
 
     def __init__(
@@ -72,18 +75,11 @@ class TransactionalMicroBatches(MicroBatches):
         """Where the store says, else where ``startingOffsets`` says (transaction 0)."""
         self._open()
         if self._committed_state is None:
-            first = Committed(
-                txid=0,
-                offsets=self.start_positions(),
-                topic_ids={},
-                completed_ms=self._clock.now_ms(),
-            )
-            self._ledger.adopt(self._epoch, first)
-            self._committed_state = first
-            logger.info("%s starts at %s", self._tx.id, nested(first.offsets))
-        carried, offsets = self._committed_state.carried, self._committed_state.offsets
-        mark = TransactionMark(self._tx.id, carried, self._epoch, start=True)
-        return SourceOffset(dict(offsets), mark)
+            self._adopt(0, self.start_positions(), self._topic_ids)
+        state = self._committed_state
+        assert state is not None
+        mark = TransactionMark(self._tx.id, state.carried, self._epoch, start=True)
+        return SourceOffset(self._subscribed(state.offsets), mark)
 
     def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
         """The end of the next transaction; ``start`` when there is nothing to do.
@@ -93,21 +89,19 @@ class TransactionalMicroBatches(MicroBatches):
             CheckpointDisagreesError: See the class.
         """
         self._open()
-        start_positions = self._settle(start)
+        positions = self._settle(start)
         txid = self._txid + 1
         stored = self._batches.get(txid)
         if stored is not None and (
             self._tx.mode == "transactional" or txid in self._own
         ):
-            return self._offset(txid, stored.ends())
-        plan = self.plan(start_positions, everything=everything)
-        if plan is None or not plan.moves(start_positions):
+            return self._offset(txid, stored.logged_ends())
+        plan = self.plan(positions, everything=everything)
+        if plan is None or not (plan.moves(positions) or not self._agrees(start)):
             self._renew_in_group()
             return start
         batch = BatchMetadata(txid, plan.ranges, plan.topic_ids)
-        self._ledger.plan(self._epoch, batch, replace=stored is not None)
-        self._batches[txid] = batch
-        self._own.add(txid)
+        self._store(batch)
         return self._offset(txid, plan.ends)
 
     def ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
@@ -166,7 +160,6 @@ class TransactionalMicroBatches(MicroBatches):
         self._batches = dict(state.planned)
         self._epoch = epoch
         if state.committed is not None:
-            self._topic_ids.update(state.committed.topic_ids)
             self._send_to_group(state.committed.offsets)
         logger.info(
             "%s opened with epoch %d, committed txid %d, unfinished %s",
@@ -175,6 +168,13 @@ class TransactionalMicroBatches(MicroBatches):
             self._txid,
             sorted(txid for txid in self._batches if txid > self._txid),
         )
+
+    def _store(self, batch: BatchMetadata) -> None:
+        """Store what a txid holds, instead of what it held before."""
+        is_known = batch.txid in self._batches
+        self._ledger.plan(self._epoch, batch, replace=is_known)
+        self._batches[batch.txid] = batch
+        self._own.add(batch.txid)
 
     def _commit(self, txid: int) -> None:
         self._ledger.commit(self._epoch, txid, completed_ms=self._clock.now_ms())
@@ -196,6 +196,20 @@ class TransactionalMicroBatches(MicroBatches):
         if state is not None and now_ms - self._mirrored_ms >= _RENEW_MS:
             self._send_to_group(state.offsets)
 
+    # --- what is known of positions ---
+
+    def _ids(self) -> Mapping[str, str]:
+        return self._committed_state.topic_ids if self._committed_state else {}
+
+    def _remembered(self, partition: TopicPartition) -> int | None:
+        state = self._committed_state
+        return state.offsets.get(partition) if state else None
+
+    def _subscribed(self, offsets: Positions) -> dict[TopicPartition, int]:
+        """Those that the query still wants to read; the others wait in the store."""
+        wanted = self._config.subscription
+        return {p: at for p, at in offsets.items() if is_subscribed(wanted, p)}
+
     # --- which transaction ---
 
     def _batch_between(
@@ -203,25 +217,85 @@ class TransactionalMicroBatches(MicroBatches):
     ) -> BatchMetadata | None:
         """What Spark logged between two ends; None: the store decides otherwise."""
         self._open()
-        txid = self._txid_of(end)
-        batch = self._batches.get(txid)
-        if batch is None or (end.mark and batch.ends() != dict(end.positions)):
-            batch = self._unknown(start, end, txid)
-        if batch is not None and txid not in self._own:
-            look = self._steady_look(batch.ends())
-            batch = readable_batch(self._tx, batch, look, self.losses)
-            self.skipped.update(self.losses.take())
-            self._own.add(txid)
-            self._batches[txid] = batch
-        return batch
+        batch = self._stored(end) or self._logged_otherwise(start, end)
+        if batch is None or batch.txid in self._own:
+            return batch
+        look = self._looks.steady(lambda look: look.standings_of(batch))
+        left = readable_batch(self._tx, batch, look, self.losses)
+        self.skipped.update(self.losses.take())
+        if left.logged != batch.logged and left.txid > self._txid:
+            self._store(left)
+        self._own.add(left.txid)
+        self._batches[left.txid] = left
+        return left
 
-    def _txid_of(self, end: SourceOffset) -> int:
-        """Which transaction ends there, also where Spark logged it before ``tx.id``."""
-        if end.mark is not None:
-            return end.mark.txid
-        ends = dict(end.positions)
-        same = (n for n, b in self._batches.items() if b.ends() == ends)
-        return next(same, self._txid + 1)
+    def _stored(self, end: SourceOffset) -> BatchMetadata | None:
+        """The batch that ends there, also where Spark logged it before ``tx.id``."""
+        known = (b for b in self._batches.values() if self._fits(b, end))
+        return next(known, None)
+
+    def _fits(self, batch: BatchMetadata, end: SourceOffset) -> bool:
+        return agreement.fits(self._tx.id, batch, end)
+
+    def _logged_otherwise(
+        self, start: SourceOffset, end: SourceOffset
+    ) -> BatchMetadata | None:
+        """Spark's log fixed a batch that the store does not know like this."""
+        if end.mark is None and not self._txid and not self._batches:
+            return self._first_of_checkpoint(start, end)
+        if self._is_next(start, end):
+            return self._take(self._txid + 1, self._settled(start), end)
+        decides = self._tx.on_disagreement
+        if decides == "store" and self._committed_state is not None:
+            unread = self._batches.get(self._txid + 1)
+            return unread if unread and not unread.spark_batch else None
+        if decides == "checkpoint":
+            logged = end.mark.txid if end.mark else 0
+            txid = max(self._txid + 1, logged, *(n + 1 for n in self._batches))
+            self._adopt(txid - 1, start.positions)
+            return self._take(txid, start.positions, end)
+        raise agreement.contradiction(self._tx.id, end, self._committed_state)
+
+    def _is_next(self, start: SourceOffset, end: SourceOffset) -> bool:
+        """Whether it begins where the store is, and only its ranges are not there.
+
+        They were planned after the copy was made that the store was put back from; or,
+        opaque, another checkpoint planned the txid anew.
+        """
+        mark = end.mark
+        if mark is not None and (mark.id, mark.txid) != (self._tx.id, self._txid + 1):
+            return False
+        is_free = self._tx.mode == "opaque" or self._txid + 1 not in self._batches
+        return is_free and self._agrees(start)
+
+    def _first_of_checkpoint(
+        self, start: SourceOffset, end: SourceOffset
+    ) -> BatchMetadata:
+        """A batch that was logged before ``tx.id`` was set becomes transaction 1."""
+        positions = dict(start.positions)
+        if start.mark is not None:  # the checkpoint's first: Spark asked where it began
+            positions = self._initial = self.start_positions()
+        ranges = self.ranges_from_log(positions, end)
+        begins = {r.topic_partition: r.start for r in ranges}
+        self._adopt(0, {**positions, **begins})
+        return self._kept(1, ranges, end)
+
+    def _take(
+        self, txid: int, positions: Positions, end: SourceOffset
+    ) -> BatchMetadata:
+        """Plan a transaction as Spark's log has it."""
+        return self._kept(txid, self.ranges_from_log(positions, end), end)
+
+    def _kept(
+        self, txid: int, ranges: list[OffsetRange], end: SourceOffset
+    ) -> BatchMetadata:
+        ends = {r.topic_partition: r.end for r in ranges}
+        logged = {p: at for p, at in end.positions.items() if ends.get(p) != at}
+        is_its_number = end.mark is None or end.mark.txid == txid
+        name = "" if is_its_number else agreement.stands_for(end)
+        batch = BatchMetadata(txid, tuple(ranges), {}, "", logged, name)
+        self._store(batch)
+        return batch
 
     def _empty_batch(self, question: Question) -> BatchMetadata:
         """The transaction of a batch without new records: stored before, or now."""
@@ -235,14 +309,11 @@ class TransactionalMicroBatches(MicroBatches):
         before = self._committed_state
         assert before is not None
         txid = before.txid + 1
-        unread = self._batches.get(txid)
-        if unread is not None and self._tx.mode == "transactional":
-            raise self._contradiction(question.end)
+        if txid in self._batches and self._tx.mode == "transactional":
+            raise agreement.contradiction(self._tx.id, question.end, before)
         ranges = tuple(OffsetRange(p, o, o) for p, o in sorted(before.offsets.items()))
         batch = BatchMetadata(txid, ranges, before.topic_ids, name)
-        self._ledger.plan(self._epoch, batch, replace=unread is not None)
-        self._batches[txid] = batch
-        self._own.add(txid)
+        self._store(batch)
         return batch
 
     def _finish_empty(self) -> None:
@@ -265,73 +336,61 @@ class TransactionalMicroBatches(MicroBatches):
             self._adopt(0, start.positions)
         self._commit_if_next(start)
         self._finish_empty()
-        agreed = self._committed_state
-        if agreed is None or any(
-            agreed.offsets.get(p) != offset for p, offset in start.positions.items()
-        ):
-            return self._disagree(start)
-        return start.positions
+        return self._settled(start) if self._agrees(start) else self._disagree(start)
+
+    def _agrees(self, start: SourceOffset) -> bool:
+        state = self._committed_state
+        return state is not None and agreement.agrees(
+            self._tx.id, start, state, self._batches.get(state.carried)
+        )
+
+    def _settled(self, start: SourceOffset) -> dict[TopicPartition, int]:
+        """The positions that a checkpoint means which agrees with the store."""
+        assert self._committed_state is not None
+        stored = self._committed_state.offsets
+        return {p: stored.get(p, at) for p, at in start.positions.items()}
 
     def _commit_if_next(self, end: SourceOffset) -> None:
         """Commit the transaction that ends here if it is next, and the stored one."""
-        txid = self._txid_of(end)
-        batch = self._batches.get(txid) if txid == self._txid + 1 else None
-        if batch is not None and batch.ends() == dict(end.positions):
-            self._commit(txid)
+        batch = self._batches.get(self._txid + 1)
+        if batch is not None and self._fits(batch, end):
+            self._commit(batch.txid)
 
     def _disagree(self, start: SourceOffset) -> Positions:
-        decides = self._tx.on_disagreement
-        if decides == "store" and self._committed_state is not None:
-            return self._committed_state.offsets
+        decides, state = self._tx.on_disagreement, self._committed_state
+        if decides == "store" and state is not None and self._may_decide(start, state):
+            return self._subscribed(state.offsets)
         if decides == "checkpoint":
-            txid = max(self._txid, start.mark.txid if start.mark else 0)
-            self._adopt(txid, start.positions)
+            logged = start.mark.txid if start.mark else 0
+            self._adopt(max(self._txid, logged, *self._batches, 0), start.positions)
             return start.positions
-        raise self._contradiction(start)
+        raise agreement.contradiction(self._tx.id, start, state)
 
-    def _unknown(
-        self, start: SourceOffset, end: SourceOffset, txid: int
-    ) -> BatchMetadata | None:
-        """Spark's log fixed a batch that the store does not know like this."""
-        decides = self._tx.on_disagreement
-        if decides == "store" and self._committed_state is not None:
-            return None
-        fresh = self._committed_state is None and start.mark is None
-        if decides != "checkpoint" and not fresh:
-            raise self._contradiction(end)
-        txid = max(txid, self._txid + 1)
-        self._adopt(txid - 1, start.positions)
-        ranges = tuple(self.ranges_from_log(start.positions, end.positions))
-        batch = BatchMetadata(txid, ranges, {})
-        self._ledger.plan(self._epoch, batch)
-        return batch
+    def _may_decide(self, start: SourceOffset, state: Committed) -> bool:
+        """Whether sinks have seen no txid beyond the store's, or take it back."""
+        if agreement.case_of(self._tx.id, start, state) is not Case.AHEAD:
+            return True
+        is_next = start.mark is not None and start.mark.txid == self._txid + 1
+        return is_next and self._tx.mode == "opaque"
 
-    def _adopt(self, txid: int, positions: Positions) -> None:
+    def _adopt(
+        self, txid: int, positions: Positions, ids: Mapping[str, str] | None = None
+    ) -> None:
+        """Make a position that the store did not have the committed one."""
+        former = self._committed_state or Committed(0, {})
+        topics = {p.topic for p in positions}
+        kept = {t: known for t, known in former.topic_ids.items() if t not in topics}
         taken = Committed(
             txid=txid,
-            offsets=dict(positions),
-            topic_ids={},
+            offsets={**former.offsets, **positions},
+            topic_ids={**kept, **(ids or {})},
             completed_ms=self._clock.now_ms(),
         )
         self._ledger.adopt(self._epoch, taken)
         self._committed_state = taken
         self._batches = {}
         self._own = set()
-        logger.warning("%s took txid %d from the checkpoint", self._tx.id, txid)
-
-    def _contradiction(self, offset: SourceOffset) -> CheckpointDisagreesError:
-        state = self._committed_state
-        stored = nested(state.offsets) if state else "nothing"
-        logged = f"txid {offset.mark.txid}" if offset.mark else "no txid"
-        return CheckpointDisagreesError(
-            f"the checkpoint of '{self._tx.id}' is at {logged}"
-            f" {nested(offset.positions)} and its store at txid {self._txid} {stored}."
-            " To go on from the store, start with a new checkpointLocation or set"
-            " tx.onDisagreement=store; to go on from the checkpoint, set"
-            " tx.onDisagreement=checkpoint for one run. `kafka-tx status` shows the"
-            " store.",
-            id=self._tx.id,
-        )
+        logger.warning("%s starts at txid %d %s", self._tx.id, txid, nested(positions))
 
     def _offset(self, txid: int, ends: Positions) -> SourceOffset:
         return SourceOffset(dict(ends), TransactionMark(self._tx.id, txid, self._epoch))
