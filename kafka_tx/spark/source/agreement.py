@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import CheckpointDisagreesError
 from kafka_tx.model import BatchMetadata
 from kafka_tx.spark.source.offset_json import SourceOffset, nested
@@ -91,14 +92,21 @@ def agrees(
     return all(state.offsets.get(p) == at for p, at in start.positions.items())
 
 
-def case_of(tx_id: str, offset: SourceOffset, state: Committed | None) -> Case:
-    """How they contradict each other, given that they do."""
+def case_of(
+    transactions: TransactionsConfig, offset: SourceOffset, state: Committed | None
+) -> Case:
+    """How they contradict each other, given that they do.
+
+    Opaque, a checkpoint that is one transaction ahead is not: another one has planned
+    that txid anew since, and sinks take back what they have of it.
+    """
+    is_opaque = transactions.mode == "opaque"
     mark = offset.mark
-    if mark is not None and mark.id != tx_id:
+    if mark is not None and mark.id != transactions.id:
         return Case.FOREIGN
     if state is None:
         return Case.EMPTY
-    if mark is not None and mark.txid > state.txid:
+    if mark is not None and mark.txid > state.txid + is_opaque:
         return Case.AHEAD
     if mark is None or mark.txid < state.carried:
         return Case.BEHIND
@@ -106,13 +114,14 @@ def case_of(tx_id: str, offset: SourceOffset, state: Committed | None) -> Case:
 
 
 def contradiction(
-    tx_id: str, offset: SourceOffset, state: Committed | None
+    transactions: TransactionsConfig, offset: SourceOffset, state: Committed | None
 ) -> CheckpointDisagreesError:
     """The error that stops the query."""
+    tx_id = transactions.id
     stored = f"at txid {state.txid} {nested(state.offsets)}" if state else "empty"
     mark = offset.mark
     logged = f"txid {mark.txid} of '{mark.id}'" if mark else "no txid"
-    case = case_of(tx_id, offset, state)
+    case = case_of(transactions, offset, state)
     return CheckpointDisagreesError(
         f"the checkpoint of '{tx_id}' is at {logged} {nested(offset.positions)} and its"
         f" store is {stored}. {_ADVICE[case]} `kafka-tx status` shows the store.",

@@ -95,4 +95,6 @@ def moves(start: SourceOffset | None, end: SourceOffset) -> bool:
         return start is None or dict(start.positions) != dict(end.positions)
     if end.mark.start or not end.mark.txid:
         return False
-    return start is None or start.mark is None or start.mark.txid != end.mark.txid
+    if start is None or start.mark is None or start.mark.start:
+        return True
+    return start.mark.txid != end.mark.txid

@@ -44,12 +44,14 @@ class TransactionMark:
         txid: The last transaction at or before this offset; 0 before the first.
         epoch: The owner's epoch when it was planned.
         start: Where a query began: ``txid`` ended there, and in no batch of this one.
+        topic_ids: Of the topics that the positions belong to, as far as known.
     """
 
     id: str
     txid: int
     epoch: int
     start: bool = False
+    topic_ids: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,9 @@ class SourceOffset:
         data: dict[str, Any] = nested(self.positions)
         if self.mark is not None:
             data[MARK] = asdict(self.mark)
-            if not self.mark.start:
-                del data[MARK]["start"]
+            for optional in ("start", "topic_ids"):
+                if not data[MARK][optional]:
+                    del data[MARK][optional]
         if self.begins:
             data[BEGINS] = nested(self.begins)
         return data

@@ -32,7 +32,8 @@ def readable_batch(
             raise _impossible(transactions, batch, wanted, look)
         partition = wanted.topic_partition
         losses.skipped(partition, wanted.start, left.start, "retention")
-        losses.skipped(partition, left.end, wanted.end, "cut")
+        if look.found.exists(partition):
+            losses.skipped(partition, left.end, wanted.end, "cut")
         if left.end < wanted.end:
             logged.setdefault(partition, wanted.end)
         ranges.append(left)
@@ -40,12 +41,14 @@ def readable_batch(
 
 
 def _left(wanted: OffsetRange, look: Look, batch: BatchMetadata) -> OffsetRange:
-    """What can still be had of a range; nothing at its end where all is gone."""
+    """What can still be had of a range."""
     partition, start, end = wanted.topic_partition, wanted.start, wanted.end
     standing = look.stand(partition, end, batch.topic_ids)
     if not len(wanted) or standing.finding is Finding.UNANSWERED:
         return wanted
-    if standing.finding in {Finding.ANEW, Finding.DELETED} or standing.bounds is None:
+    if standing.finding is Finding.DELETED:  # or out of sight: it may come back
+        return OffsetRange(partition, start, start)
+    if standing.finding is Finding.ANEW or standing.bounds is None:
         return OffsetRange(partition, end, end)
     first = min(max(standing.bounds.log_start, start), end)
     return OffsetRange(partition, first, max(first, min(end, standing.bounds.end)))
@@ -63,8 +66,9 @@ def _impossible(
     return ReplayImpossibleError(
         f"transaction {batch.txid} of '{transactions.id}' must read {wanted} again, but"
         f" {partition} {_now(wanted, look, batch)}. A transactional batch holds the"
-        " same records on every try or stops. Look whether the sink has txid"
-        f" {batch.txid}. If it has, its records are there: run `kafka-tx offsets set"
+        " same records on every try or stops. Make sure that no other run of this"
+        f" query lives and look whether the sink has txid {batch.txid}. If it has, its"
+        " records are there: run `kafka-tx offsets set"
         f" --id {transactions.id} --store <tx.store> --offsets '{json.dumps(ends)}'"
         " --yes` and start with a new checkpointLocation. If it has not, run once with"
         " tx.mode=opaque, which reads what is left and counts the rest.",

@@ -78,8 +78,9 @@ class TransactionalMicroBatches(MicroBatches):
             self._adopt(0, self.start_positions(), self._topic_ids)
         state = self._committed_state
         assert state is not None
-        mark = TransactionMark(self._tx.id, state.carried, self._epoch, start=True)
-        return SourceOffset(self._subscribed(state.offsets), mark)
+        positions = self._subscribed(state.offsets)
+        mark = self._mark(state.carried, positions, state.topic_ids, start=True)
+        return SourceOffset(positions, mark)
 
     def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
         """The end of the next transaction; ``start`` when there is nothing to do.
@@ -95,14 +96,14 @@ class TransactionalMicroBatches(MicroBatches):
         if stored is not None and (
             self._tx.mode == "transactional" or txid in self._own
         ):
-            return self._offset(txid, stored.logged_ends())
+            return self._offset(stored)
         plan = self.plan(positions, everything=everything)
         if plan is None or not (plan.moves(positions) or not self._agrees(start)):
             self._renew_in_group()
             return start
         batch = BatchMetadata(txid, plan.ranges, plan.topic_ids)
         self._store(batch)
-        return self._offset(txid, plan.ends)
+        return self._offset(batch)
 
     def ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """The stored ranges of the transaction that ends at ``end``.
@@ -217,6 +218,7 @@ class TransactionalMicroBatches(MicroBatches):
     ) -> BatchMetadata | None:
         """What Spark logged between two ends; None: the store decides otherwise."""
         self._open()
+        self._own_newest(end)
         batch = self._stored(end) or self._logged_otherwise(start, end)
         if batch is None or batch.txid in self._own:
             return batch
@@ -252,9 +254,9 @@ class TransactionalMicroBatches(MicroBatches):
         if decides == "checkpoint":
             logged = end.mark.txid if end.mark else 0
             txid = max(self._txid + 1, logged, *(n + 1 for n in self._batches))
-            self._adopt(txid - 1, start.positions)
+            self._adopt(txid - 1, start.positions, _ids_of(start))
             return self._take(txid, start.positions, end)
-        raise agreement.contradiction(self._tx.id, end, self._committed_state)
+        raise agreement.contradiction(self._tx, end, self._committed_state)
 
     def _is_next(self, start: SourceOffset, end: SourceOffset) -> bool:
         """Whether it begins where the store is, and only its ranges are not there.
@@ -293,8 +295,9 @@ class TransactionalMicroBatches(MicroBatches):
         logged = {p: at for p, at in end.positions.items() if ends.get(p) != at}
         is_its_number = end.mark is None or end.mark.txid == txid
         name = "" if is_its_number else agreement.stands_for(end)
-        batch = BatchMetadata(txid, tuple(ranges), {}, "", logged, name)
+        batch = BatchMetadata(txid, tuple(ranges), _ids_of(end), "", logged, name)
         self._store(batch)
+        self._own.discard(txid)  # whether it can be read is still to be seen
         return batch
 
     def _empty_batch(self, question: Question) -> BatchMetadata:
@@ -310,7 +313,7 @@ class TransactionalMicroBatches(MicroBatches):
         assert before is not None
         txid = before.txid + 1
         if txid in self._batches and self._tx.mode == "transactional":
-            raise agreement.contradiction(self._tx.id, question.end, before)
+            raise agreement.contradiction(self._tx, question.end, before)
         ranges = tuple(OffsetRange(p, o, o) for p, o in sorted(before.offsets.items()))
         batch = BatchMetadata(txid, ranges, before.topic_ids, name)
         self._store(batch)
@@ -334,9 +337,21 @@ class TransactionalMicroBatches(MicroBatches):
         if start.mark is None and self._committed_state is None:
             # A checkpoint from before tx.id was set: its offsets become transaction 0.
             self._adopt(0, start.positions)
+        self._own_newest(start)
         self._commit_if_next(start)
         self._finish_empty()
         return self._settled(start) if self._agrees(start) else self._disagree(start)
+
+    def _own_newest(self, offset: SourceOffset) -> None:
+        """Hold an epoch above all that the checkpoint has seen, as sinks have.
+
+        It has seen later ones where the store was put back from a copy.
+        """
+        seen = offset.mark.epoch if offset.mark else 0
+        if self._epoch < seen:
+            self._ledger.check_owner(self._epoch)
+        while self._epoch < seen:
+            self._epoch = self._ledger.acquire()
 
     def _agrees(self, start: SourceOffset) -> bool:
         state = self._committed_state
@@ -358,20 +373,15 @@ class TransactionalMicroBatches(MicroBatches):
 
     def _disagree(self, start: SourceOffset) -> Positions:
         decides, state = self._tx.on_disagreement, self._committed_state
-        if decides == "store" and state is not None and self._may_decide(start, state):
+        is_ahead = agreement.case_of(self._tx, start, state) is Case.AHEAD
+        if decides == "store" and state is not None and not is_ahead:
             return self._subscribed(state.offsets)
         if decides == "checkpoint":
             logged = start.mark.txid if start.mark else 0
-            self._adopt(max(self._txid, logged, *self._batches, 0), start.positions)
+            txid = max(self._txid, logged, *self._batches)
+            self._adopt(txid, start.positions, _ids_of(start))
             return start.positions
-        raise agreement.contradiction(self._tx.id, start, state)
-
-    def _may_decide(self, start: SourceOffset, state: Committed) -> bool:
-        """Whether sinks have seen no txid beyond the store's, or take it back."""
-        if agreement.case_of(self._tx.id, start, state) is not Case.AHEAD:
-            return True
-        is_next = start.mark is not None and start.mark.txid == self._txid + 1
-        return is_next and self._tx.mode == "opaque"
+        raise agreement.contradiction(self._tx, start, state)
 
     def _adopt(
         self, txid: int, positions: Positions, ids: Mapping[str, str] | None = None
@@ -392,8 +402,25 @@ class TransactionalMicroBatches(MicroBatches):
         self._own = set()
         logger.warning("%s starts at txid %d %s", self._tx.id, txid, nested(positions))
 
-    def _offset(self, txid: int, ends: Positions) -> SourceOffset:
-        return SourceOffset(dict(ends), TransactionMark(self._tx.id, txid, self._epoch))
+    def _offset(self, batch: BatchMetadata) -> SourceOffset:
+        ends = batch.logged_ends()
+        return SourceOffset(ends, self._mark(batch.txid, ends, batch.topic_ids))
+
+    def _mark(
+        self,
+        txid: int,
+        positions: Positions,
+        ids: Mapping[str, str],
+        *,
+        start: bool = False,
+    ) -> TransactionMark:
+        topics = {partition.topic for partition in positions}
+        known = {topic: known for topic, known in ids.items() if topic in topics}
+        return TransactionMark(self._tx.id, txid, self._epoch, start, known)
+
+
+def _ids_of(offset: SourceOffset) -> Mapping[str, str]:
+    return offset.mark.topic_ids if offset.mark else {}
 
 
 def quiet(mirror: Mirror, on_failure: Callable[[], None]) -> Mirror:

@@ -1,0 +1,130 @@
+"""Topics that lose their ends and beginnings, go away, and come back as others."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+from kafka_tx.model import (
+    AtOffset,
+    Broker,
+    Earliest,
+    LogBounds,
+    TopicDescription,
+    TopicPartition,
+    Unavailable,
+)
+
+LEADER = Broker("b", 9092, 1)
+
+
+@dataclass
+class Log:
+    """One partition: records are numbers that no other record has."""
+
+    start: int = 0
+    records: list[int] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.records)
+
+    def read(self, start: int, end: int) -> list[int]:
+        assert self.start <= start <= end <= self.end, (self, start, end)
+        return self.records[start - self.start : end - self.start]
+
+
+@dataclass
+class Topic:
+    topic_id: str
+    logs: list[Log]
+    is_hidden: bool = False
+    has_leaders: bool = True
+
+
+class Brokers:
+    """A ClusterView; ``gone`` are records that nobody can read any more."""
+
+    def __init__(self) -> None:
+        self._ids = map(str, itertools.count(1))
+        self._records = itertools.count()
+        self.topics_: dict[str, Topic] = {}
+        self.gone: set[int] = set()
+        self.produced: list[int] = []
+        for name in ("a", "b"):
+            self.make(name)
+
+    # --- what happens to them ---
+
+    def make(self, name: str, partitions: int = 1) -> None:
+        """Make a topic, or make it anew."""
+        former = self.topics_.get(name)
+        for log in former.logs if former else []:
+            self.gone.update(log.records)
+        self.topics_[name] = Topic(next(self._ids), [Log() for _ in range(partitions)])
+
+    def append(self, partition: TopicPartition, count: int) -> list[int]:
+        new = list(itertools.islice(self._records, count))
+        self.log(partition).records += new
+        self.produced += new
+        return new
+
+    def trim(self, partition: TopicPartition, count: int) -> None:
+        log = self.log(partition)
+        count = min(count, len(log.records))
+        self.gone.update(log.records[:count])
+        log.records = log.records[count:]
+        log.start += count
+
+    def cut(self, partition: TopicPartition, count: int) -> None:
+        log = self.log(partition)
+        kept = max(0, len(log.records) - count)
+        self.gone.update(log.records[kept:])
+        log.records = log.records[:kept]
+
+    # --- who asks ---
+
+    def partitions(self) -> list[TopicPartition]:
+        return [
+            TopicPartition(name, number)
+            for name, topic in sorted(self.topics_.items())
+            for number in range(len(topic.logs))
+        ]
+
+    def log(self, partition: TopicPartition) -> Log:
+        return self.topics_[partition.topic].logs[partition.partition]
+
+    def topics(self, wanted):
+        return {
+            name: _described(name, topic)
+            for name, topic in self.topics_.items()
+            if not topic.is_hidden
+        }
+
+    def bounds(self, partitions):
+        return {p: self._bounds(p) for p in partitions}
+
+    def offsets(self, wanted):
+        return {p: self._offset(p, position) for p, position in wanted.items()}
+
+    def close(self):
+        pass
+
+    def _bounds(self, partition):
+        topic = self.topics_[partition.topic]
+        if topic.is_hidden or not topic.has_leaders:
+            return Unavailable("no leader")
+        log = self.log(partition)
+        return LogBounds(log.start, log.end)
+
+    def _offset(self, partition, position):
+        bounds = self._bounds(partition)
+        if isinstance(bounds, Unavailable) or isinstance(position, AtOffset):
+            return position.offset if isinstance(position, AtOffset) else bounds
+        return bounds.log_start if isinstance(position, Earliest) else bounds.end
+
+
+def _described(name: str, topic: Topic) -> TopicDescription:
+    leader = LEADER if topic.has_leaders else None
+    leaders = dict.fromkeys(range(len(topic.logs)), leader)
+    return TopicDescription(name, leaders, topic.topic_id)

@@ -1,0 +1,151 @@
+"""Spark's side of a query: its checkpoint, its planner, and a sink that counts once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_tx.config import Mode, SourceConfig
+from kafka_tx.errors import FencedError, KafkaTxError, OutOfOrderError
+from kafka_tx.model import OffsetRange, TransactionAttempt
+from kafka_tx.spark.source.asking import Question
+from kafka_tx.spark.source.offset_json import SourceOffset
+from kafka_tx.spark.source.transactional import TransactionalMicroBatches
+from kafka_tx.transactions.ledger import Ledger
+from tests.properties.simulated_log import Brokers
+
+
+class TaskFailedError(Exception):
+    """A range cannot be read now."""
+
+
+@dataclass
+class Checkpoint:
+    """Spark's offset log and commit log."""
+
+    name: str
+    offsets: dict[int, dict[str, Any]] = field(default_factory=dict)
+    commits: set[int] = field(default_factory=set)
+
+    def copy(self) -> Checkpoint:
+        return copy.deepcopy(self)
+
+
+class Sink:
+    """Counts a txid once; ``opaque``: takes the earlier attempt of it back."""
+
+    def __init__(self, mode: Mode) -> None:
+        self._is_opaque = mode == "opaque"
+        self.newest = TransactionAttempt(0, 0)
+        self.before: list[int] = []
+        self.last: list[int] = []
+
+    def records(self) -> list[int]:
+        return self.before + self.last
+
+    def write(self, attempt: TransactionAttempt, records: list[int]) -> None:
+        """Raises what maps and tables raise."""
+        if attempt.epoch < self.newest.epoch:
+            raise FencedError(f"{attempt} after {self.newest}")
+        if attempt.txid < self.newest.txid:
+            raise OutOfOrderError(f"{attempt} after {self.newest}")
+        if attempt.txid > self.newest.txid:
+            self.before, self.last = self.records(), records
+        elif self._is_opaque:
+            self.last = records
+        self.newest = attempt
+
+
+class Query:
+    """One run of a query: a life that may stop after any of its steps."""
+
+    def __init__(
+        self,
+        config: SourceConfig,
+        brokers: Brokers,
+        ledger: Ledger,
+        checkpoint: Checkpoint,
+        sink: Sink,
+        clock: Any,
+    ) -> None:
+        assert config.transactions is not None
+        self.config = config
+        self.checkpoint = checkpoint
+        self.error: KafkaTxError | TaskFailedError | None = None
+        self.is_idle = False
+        self.batch_under_way = False
+        self.wants_empty_batch = False
+        self._brokers = brokers
+        self._sink = sink
+        self._attempts = 0
+        self.planner = TransactionalMicroBatches(
+            config, config.transactions, brokers, clock, ledger
+        )
+        self._life = self._live()
+
+    def step(self) -> bool:
+        """Take a step; False when the query has ended in an error."""
+        if self.error is not None:
+            return False
+        try:
+            next(self._life)
+        except (KafkaTxError, TaskFailedError) as error:
+            self.error = error
+        return self.error is None
+
+    def _live(self) -> Iterator[None]:
+        """As Spark's MicroBatchExecution does it."""
+        log, commits = self.checkpoint.offsets, self.checkpoint.commits
+        newest = max(log, default=-1)
+        if newest >= 0 and newest not in commits:
+            yield from self._run(newest)
+        while True:
+            newest = max(log, default=-1)
+            start = log.get(newest) or self.planner.initial().to_json()
+            before = SourceOffset.from_json(start)
+            self.batch_under_way = True
+            end = self.planner.latest(before, everything=False)
+            yield
+            logged = start if end is before else end.to_json()
+            if logged == start and not (self.wants_empty_batch and newest >= 0):
+                self.is_idle, self.batch_under_way = True, False
+                yield
+                continue
+            self.is_idle = self.wants_empty_batch = False
+            log[newest + 1] = logged
+            yield
+            yield from self._run(newest + 1)
+            if newest in log:
+                self.planner.finished(SourceOffset.from_json(log[newest]))
+
+    def _run(self, batch: int) -> Iterator[None]:
+        self.batch_under_way = True
+        logged = self.checkpoint.offsets
+        before = logged.get(batch - 1)
+        end = SourceOffset.from_json(logged[batch])
+        start = SourceOffset.from_json(before) if before else None
+        asked = Question(self.checkpoint.name, batch, start, end)
+        ranges = self.planner.ranges(start or self.planner.initial(), end)
+        answer = self.planner.number(asked)
+        records = [n for wanted in ranges for n in self._read(wanted)]
+        yield
+        self._attempts += 1
+        attempt = TransactionAttempt.of(
+            answer.txid, epoch=answer.epoch, number=self._attempts
+        )
+        self._sink.write(attempt, records)
+        self.batch_under_way = False
+        yield
+        self.checkpoint.commits.add(batch)
+        yield
+
+    def _read(self, wanted: OffsetRange) -> list[int]:
+        topic = self._brokers.topics_[wanted.topic_partition.topic]
+        log = self._brokers.log(wanted.topic_partition)
+        if topic.is_hidden or not topic.has_leaders:
+            raise TaskFailedError(wanted)
+        if wanted.start < log.start or wanted.end > log.end:
+            raise TaskFailedError(wanted)
+        return log.read(wanted.start, wanted.end)

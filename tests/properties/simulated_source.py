@@ -1,0 +1,368 @@
+"""A world around the source's planner: what happens to it, and who puts it right.
+
+The operator does what error texts say, to the letter. In the end every record that
+could be read is in the sink, and none is there twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from kafka_tx.config import Mode
+from kafka_tx.errors import (
+    CheckpointDisagreesError,
+    DataLossError,
+    FencedError,
+    KafkaTxError,
+    OutOfOrderError,
+    ReplayImpossibleError,
+    UnknownTopicError,
+)
+from kafka_tx.model import TopicPartition
+from kafka_tx.spark.source.offset_json import SourceOffset
+from kafka_tx.spark.source.options import parse_source
+from kafka_tx.testing import ManualClock
+from kafka_tx.transactions.ledger import Committed, Ledger
+from kafka_tx.transactions.memory import MemoryStore
+from tests.properties.simulated_log import Brokers
+from tests.properties.simulated_query import Checkpoint, Query, Sink, TaskFailedError
+
+ONCE = {"tx.onDisagreement": "error", "failOnDataLoss": "", "tx.mode": ""}
+SETTLED_AFTER = 400
+
+_names = map(str, itertools.count(1))
+
+
+class Clock(ManualClock):
+    """Whoever sleeps finds that the time has passed."""
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        self.advance(duration_ms)
+
+
+class World:
+    """One ``tx.id``: its topics, its store, its sink, checkpoints and runs."""
+
+    def __init__(self, mode: Mode, *, fails: bool) -> None:
+        self.mode: Mode = mode
+        self.fails = fails
+        self.clock = Clock()
+        self.brokers = Brokers()
+        self.store = MemoryStore(f"sim{next(_names)}", "sim")
+        self.sink = Sink(mode)
+        self.checkpoint = Checkpoint(next(_names))
+        self.others: list[Checkpoint] = []
+        self.query: Query | None = None
+        self.frozen: list[Query] = []
+        self.once: dict[str, str] = {}
+        self.checkpoint_copy: Checkpoint | None = None
+        self.store_copy: Any = None
+        self.exempt: set[int] = set()
+        self.cut_from: dict[TopicPartition, int] = {}
+        self.seen: Counter[str] = Counter()
+
+    # --- runs ---
+
+    def start(self) -> Query:
+        """A run on the checkpoint, under what the operator set for one run."""
+        fails = "true" if self.fails else "false"
+        options = {
+            "kafka.bootstrap.servers": "b:9092",
+            "subscribe": "a,b",
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "5",
+            "tx.id": "sim",
+            "tx.mode": self.mode,
+            "failOnDataLoss": fails,
+        }
+        config = parse_source(options | self.once, streaming=True)
+        ledger = Ledger(self.store)
+        self.query = Query(
+            config, self.brokers, ledger, self.checkpoint, self.sink, self.clock
+        )
+        return self.query
+
+    def step(self) -> None:
+        """The run goes on; if it has ended, the operator reads its error first."""
+        query = self.query or self.start()
+        self.seen["steps"] += 1
+        if not query.step():
+            assert query.error is not None
+            self.query = None
+            self.recover(query.error)
+        elif query.is_idle:
+            self.once.clear()
+
+    def recover(self, error: KafkaTxError | TaskFailedError) -> None:
+        """Do what the text says."""
+        self.seen[type(error).__name__] += 1
+        match error:
+            case CheckpointDisagreesError():
+                self.seen[f"disagreed: {error.fields['case']}"] += 1
+                self._decide(str(error))
+            case ReplayImpossibleError():
+                self._read_what_is_left(error)
+            case DataLossError():
+                self.once["failOnDataLoss"] = "false"
+            case OutOfOrderError():
+                self.new_checkpoint()
+            case KafkaTxError() if not error.retryable and not isinstance(
+                error, FencedError | UnknownTopicError
+            ):
+                raise error
+
+    def _decide(self, text: str) -> None:
+        may_be_new = "start with a new checkpointLocation" in text
+        may_be_store = "tx.onDisagreement=store" in text
+        if "tx.onDisagreement=checkpoint" in text:
+            assert "Do not start with a new checkpointLocation" in text
+            self.once["tx.onDisagreement"] = "checkpoint"
+        elif may_be_store and self.seen["steps"] % 2:
+            if self.once.get("tx.onDisagreement") == "store":
+                self.new_checkpoint()
+            self.once["tx.onDisagreement"] = "store"
+        else:
+            assert may_be_new, text
+            self.new_checkpoint()
+
+    def _read_what_is_left(self, error: ReplayImpossibleError) -> None:
+        self.frozen.clear()  # "no other run lives"
+        txid = int(str(error.fields["txid"]))
+        if self.sink.newest.txid < txid:
+            self.once["tx.mode"] = "opaque"
+            return
+        given = str(error).partition("--offsets '")[2].partition("'")[0]
+        positions = SourceOffset.from_json(json.loads(given)).positions
+        ledger = Ledger(self.store)
+        state = ledger.load()
+        assert state.committed is not None
+        wanted = Committed(  # as the command does it
+            max([state.txid, *state.planned]),
+            {**state.committed.offsets, **positions},
+            state.committed.topic_ids,
+        )
+        ledger.adopt(ledger.acquire(), wanted)
+        self.new_checkpoint()
+
+    def kill(self) -> None:
+        self.query = None
+
+    def new_checkpoint(self) -> None:
+        self.query = None
+        self.once.pop("tx.onDisagreement", None)
+        self.others.append(self.checkpoint)
+        self.checkpoint = Checkpoint(next(_names))
+
+    # --- what happens ---
+
+    def freeze(self) -> None:
+        """The driver stops for a while; another query takes over."""
+        if self.query is not None:
+            self.frozen.append(self.query)
+            self.new_checkpoint()
+
+    def wake(self, which: int) -> None:
+        if self.frozen:
+            query = self.frozen[which % len(self.frozen)]
+            self.seen["steps of the frozen"] += 1
+            if not query.step():
+                self.seen[f"frozen: {type(query.error).__name__}"] += 1
+                self.frozen.remove(query)
+
+    def use_another_checkpoint(self, which: int) -> None:
+        """The fenced query is started again, on what it had."""
+        if self.others:
+            self.query = None
+            self.once.pop("tx.onDisagreement", None)
+            other = self.others.pop(which % len(self.others))
+            self.frozen = [q for q in self.frozen if q.checkpoint is not other]
+            self.others.append(self.checkpoint)
+            self.checkpoint = other
+
+    def lose_commit_entry(self) -> None:
+        self.query = None
+        if self.checkpoint.commits:
+            self.checkpoint.commits.discard(max(self.checkpoint.commits))
+
+    def copy_checkpoint(self) -> None:
+        self.checkpoint_copy = self.checkpoint.copy()
+
+    def restore_checkpoint(self) -> None:
+        if self.checkpoint_copy is not None:
+            self.query = None
+            self.once.pop("tx.onDisagreement", None)
+            self.checkpoint = self.checkpoint_copy.copy()
+
+    def copy_store(self) -> None:
+        self.store_copy = self.store.snapshot()
+
+    def restore_store(self) -> None:
+        """Only where the newest checkpoint is there: without it nobody can tell."""
+        carried = max(
+            (_mark(end) for end in self.checkpoint.offsets.values()), default=0
+        )
+        if self.store_copy is None or carried < self.sink.newest.txid:
+            return
+        self.query = None
+        self.once.clear()
+        self.frozen.clear()
+        self.others.clear()
+        self.checkpoint_copy = None
+        self.seen["stores put back"] += 1
+        self.store.restore(self.store_copy)
+
+    def commit_from_the_listener(self) -> None:
+        """What the user's process does once a batch is in Spark's commit log."""
+        done = self.checkpoint.commits
+        end = (
+            SourceOffset.from_json(self.checkpoint.offsets[max(done)]) if done else None
+        )
+        if end is None or end.mark is None:
+            return
+        ledger = Ledger(self.store)
+        batch = ledger.load().planned.get(end.mark.txid)
+        if batch is None or batch.ends() != dict(end.positions):
+            return
+        try:
+            ledger.commit(end.mark.epoch, end.mark.txid, 0)
+        except KafkaTxError as error:
+            self.seen[f"listener: {type(error).__name__}"] += 1
+
+    # --- what happens to topics ---
+
+    def produce(self, which: int, count: int) -> None:
+        partition = self._partition(which)
+        lost_to = self.cut_from.get(partition, 0)
+        committed = Ledger(self.store).load().committed
+        first = self.brokers.log(partition).end
+        if committed and committed.offsets.get(partition, 0) <= first:
+            self.cut_from.pop(partition, None)
+        for offset, record in enumerate(self.brokers.append(partition, count), first):
+            if offset < lost_to:  # numbered as records that were read before
+                self.exempt.add(record)
+
+    def trim(self, which: int, count: int) -> None:
+        self.brokers.trim(self._partition(which), count)
+
+    def make_anew(self, which: int, more: int) -> None:
+        """With fewer, as many, or more records."""
+        partition = self._partition(which)
+        length = self.brokers.log(partition).end + more
+        if self._is_at_rest():
+            self.brokers.make(partition.topic)
+            self.cut_from = {
+                p: end for p, end in self.cut_from.items() if p.topic != partition.topic
+            }
+            self.brokers.append(TopicPartition(partition.topic, 0), max(0, length))
+            self.seen["topics made anew"] += 1
+
+    def cut(self, which: int, count: int) -> None:
+        partition = self._partition(which)
+        if self._is_at_rest():
+            self.cut_from.setdefault(partition, self.brokers.log(partition).end)
+            self.brokers.cut(partition, count)
+            self.seen["ends lost"] += 1
+
+    def hide(self, which: int) -> None:
+        topic = self.brokers.topics_[self._partition(which).topic]
+        topic.is_hidden = not topic.is_hidden
+
+    def lose_leaders(self, which: int) -> None:
+        topic = self.brokers.topics_[self._partition(which).topic]
+        topic.has_leaders = not topic.has_leaders
+
+    def grow(self, which: int) -> None:
+        topic = self.brokers.topics_[self._partition(which).topic]
+        if len(topic.logs) < 3:
+            topic.logs.append(type(topic.logs[0])())
+
+    def _partition(self, which: int) -> TopicPartition:
+        known = self.brokers.partitions()
+        return known[which % len(known)]
+
+    def _is_at_rest(self) -> bool:
+        """A log that becomes another one under a task cannot be told by its offsets."""
+        self.frozen.clear()
+        return self.query is None or not self.query.batch_under_way
+
+    # --- the end ---
+
+    def settle(self) -> None:
+        """All is well again, and a query runs until there is nothing left to read."""
+        for topic in self.brokers.topics_.values():
+            topic.is_hidden, topic.has_leaders = False, True
+        self.kill()
+        for _ in range(SETTLED_AFTER):
+            self.step()
+            if self.query is not None and self.query.is_idle:
+                break
+        else:
+            raise AssertionError(f"never settled: {self.seen}")
+        self.check()
+        missing = (
+            set(self.brokers.produced)
+            - set(self.sink.records())
+            - self.brokers.gone
+            - self.exempt
+        )
+        assert not missing, f"lost {sorted(missing)}"
+
+    def check(self) -> None:
+        counts = Counter(self.sink.records())
+        doubled = [record for record, n in counts.items() if n > 1]
+        assert not doubled, f"doubled {doubled}"
+
+
+def _mark(end: dict[str, Any]) -> int:
+    mark = SourceOffset.from_json(end).mark
+    return mark.txid if mark else 0
+
+
+ACTIONS: tuple[tuple[Callable[..., None], tuple[int, ...]], ...] = (
+    *[(World.step, ())] * 12,
+    *[(World.produce, (8, 9))] * 3,
+    (World.kill, ()),
+    (World.freeze, ()),
+    (World.wake, (4,)),
+    (World.wake, (4,)),
+    (World.use_another_checkpoint, (4,)),
+    (World.lose_commit_entry, ()),
+    (World.new_checkpoint, ()),
+    (World.copy_checkpoint, ()),
+    (World.restore_checkpoint, ()),
+    (World.copy_store, ()),
+    (World.restore_store, ()),
+    (World.commit_from_the_listener, ()),
+    (World.commit_from_the_listener, ()),
+    (World.trim, (8, 6)),
+    (World.make_anew, (8, 7)),
+    (World.cut, (8, 6)),
+    (World.hide, (2,)),
+    (World.lose_leaders, (2,)),
+    (World.grow, (8,)),
+)
+
+
+def empty_batch(world: World) -> None:
+    """Spark runs a batch without new records, to emit late state."""
+    if world.query is not None:
+        world.query.wants_empty_batch = True
+
+
+def run(world: World, data: bytes) -> None:
+    """Each byte is an event or a step of the run."""
+    numbers = iter(data)
+    for number in numbers:
+        if number >= 200:
+            empty_batch(world) if number % 8 == 0 else world.step()
+            continue
+        action, sizes = ACTIONS[number % len(ACTIONS)]
+        given = [next(numbers, 0) % size for size in sizes]
+        if action.__name__ == "make_anew":
+            given[1] -= 3
+        action(world, *given)
+        world.check()
