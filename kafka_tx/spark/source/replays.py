@@ -62,26 +62,24 @@ def _impossible(
 ) -> ReplayImpossibleError:
     partition = wanted.topic_partition
     bounds = look.bounds.get(partition)
-    ends = nested({p: end for p, end in batch.ends().items() if p in _moved(batch)})
+    left = [_left(r, look, batch) for r in batch.ranges if len(r)]
+    begins = json.dumps(nested({r.topic_partition: r.start for r in left}))
+    ends = json.dumps(nested(_read(batch, look)))
+    command = f"kafka-tx offsets set --id {transactions.id} --store <tx.store> --yes"
     return ReplayImpossibleError(
         f"transaction {batch.txid} of '{transactions.id}' must read {wanted} again, but"
         f" {partition} {_now(wanted, look, batch)}. A transactional batch holds the"
-        " same records on every try or stops. Make sure that no other run of this"
-        f" query lives and look whether the sink has txid {batch.txid}. If it has, its"
-        " records are there: run `kafka-tx offsets set"
-        f" --id {transactions.id} --store <tx.store> --offsets '{json.dumps(ends)}'"
-        " --yes` and start with a new checkpointLocation. If it has not, run once with"
-        " tx.mode=opaque, which reads what is left and counts the rest.",
+        " same records on every try or stops. Make sure that no other run of this query"
+        f" lives, and look whether the sink has txid {batch.txid}. If it has, its"
+        f" records are there: `{command} --offsets '{ends}'`. If it has not, go on with"
+        f" what is left: `{command} --offsets '{begins}'`. Either way start with a new"
+        " checkpointLocation then; the txid is not used again.",
         txid=batch.txid,
         topic=partition.topic,
         partition=partition.partition,
         wanted=(wanted.start, wanted.end),
         available=(bounds.log_start, bounds.end) if bounds else None,
     )
-
-
-def _moved(batch: BatchMetadata) -> set[TopicPartition]:
-    return {r.topic_partition for r in batch.ranges if len(r)}
 
 
 def _now(wanted: OffsetRange, look: Look, batch: BatchMetadata) -> str:
@@ -91,3 +89,13 @@ def _now(wanted: OffsetRange, look: Look, batch: BatchMetadata) -> str:
     if standing.bounds is None:
         return "does not exist any more"
     return f"now holds [{standing.bounds.log_start}, {standing.bounds.end})"
+
+
+def _read(batch: BatchMetadata, look: Look) -> dict[TopicPartition, int]:
+    """Where to go on if the batch was read; not beyond a log that lost its end."""
+    ends = {r.topic_partition: r.end for r in batch.ranges if len(r)}
+    standings = look.standings(ends, batch.topic_ids)
+    return {
+        p: s.next_offset if s.finding is Finding.CUT else ends[p]
+        for p, s in standings.items()
+    }
