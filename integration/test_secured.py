@@ -140,9 +140,11 @@ def test_a_stream_stores_commits_and_writes_behind_a_password(
     sink = {name.replace("__", "."): value for name, value in options.items()}
     sink |= {"kafka.bootstrap.servers": secured.login_servers}
     df = spark.createDataFrame([(value,) for value in values], "value binary")
-    for _ in range(2):
+    for number in range(2):
         write_transaction(
-            df, TransactionAttempt(1, 1), sink | {"topic": "copied", "tx.id": "copies"}
+            df,
+            TransactionAttempt(1, number),
+            sink | {"topic": "copied", "tx.id": "copies"},
         )
 
     assert sorted(values) == sorted(value.encode() for value in VALUES)

@@ -85,6 +85,40 @@ def test_keys_go_to_the_partitions_that_the_java_client_chooses(
     assert places(read(ours)) == places(read(theirs))
 
 
+def test_a_column_timestamp_is_the_time_of_records_only_when_that_is_said(
+    spark, kafka, topic, read
+):
+    old = "SELECT 'a' AS value, timestamp_millis(1700000000123) AS timestamp"
+    ignored, taken, theirs = topic(1), topic(1), topic(1)
+
+    write(spark.sql(old), kafka, topic=ignored)
+    write(spark.sql("SELECT 'b' AS value, 'text' AS timestamp"), kafka, topic=ignored)
+    write(spark.sql(old), kafka, topic=taken, timestampColumn="true")
+    spark.sql(old).write.format("kafka").option(
+        "kafka.bootstrap.servers", kafka.bootstrap_servers
+    ).option("topic", theirs).save()
+
+    def years(name):
+        return {row.timestamp.year for row in read(name)}
+
+    assert years(ignored) == years(theirs)
+    assert years(taken) == {2023}
+
+
+def test_the_largest_record_that_sparks_sink_writes_is_written(
+    spark, kafka, topic, read
+):
+    df = spark.sql("SELECT repeat('x', 1048576 - 88) AS value")  # Java's own overhead
+    ours, theirs = topic(1), topic(1)
+
+    df.write.format("kafka").option(
+        "kafka.bootstrap.servers", kafka.bootstrap_servers
+    ).option("topic", theirs).save()
+    write(df, kafka, topic=ours)
+
+    assert values(read(ours)) == values(read(theirs))
+
+
 def test_the_topic_may_be_a_column(spark, kafka, topic, read):
     first, second = topic(1), topic(1)
     df = spark.createDataFrame(
@@ -116,6 +150,21 @@ def test_the_topic_may_be_a_column(spark, kafka, topic, read):
             "SELECT 'a' AS value",
             {"topic": "t", "tx__id": "once"},
             "Use kafka_tx.write_transaction",
+        ),
+        ("SELECT 'a' AS value", {"topic": "t", "tx__idd": "once"}, "mean 'tx.id'"),
+        ("SELECT 'a' AS value", {"topicc": "t"}, "'topicc'.*mean 'topic'"),
+        ("SELECT 'a' AS value", {"topic": "t", "tx__store": "memory:"}, "tx.store"),
+        ("SELECT 'a' AS value, -1 AS partition", {"topic": "t"}, "is -1; legal: 0"),
+        (
+            "SELECT 'a' AS value, array(named_struct('key', cast(NULL AS string),"
+            " 'value', cast('x' AS binary))) AS headers",
+            {"topic": "t"},
+            "headers with a key",
+        ),
+        (
+            "SELECT 'a' AS value, 1 AS timestamp",
+            {"topic": "t", "timestampColumn": "true"},
+            "timestamp attribute unsupported type int",
         ),
     ],
 )

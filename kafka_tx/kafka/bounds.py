@@ -29,6 +29,16 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "socket.send.buffer.bytes": (0, 100_000_000),
     "socket.timeout.ms": (10, 300_000),
     "topic.metadata.refresh.interval.ms": (-1, 3_600_000),
+    # producers
+    "batch.num.messages": (1, 1_000_000),
+    "batch.size": (1, _INT),
+    "compression.level": (-1, 12),
+    "linger.ms": (0, 900_000),
+    "max.in.flight.requests.per.connection": (1, 1_000_000),
+    "message.max.bytes": (1_000, 1_000_000_000),
+    "queue.buffering.max.kbytes": (1, _INT),
+    "request.timeout.ms": (1, 900_000),
+    "transaction.timeout.ms": (1_000, _INT),
 }
 """By librdkafka's names: least and greatest value that it takes."""
 

@@ -45,6 +45,8 @@ _OPEN_MS = 150_000
 """Longer than a transaction that nobody ends is kept open (two minutes)."""
 _PAUSE_MS = 50
 _AT_ONCE = 1000
+_GROUP = ClientError.GROUP_AUTHORIZATION_FAILED
+"""The client asks for a group's coordinator, which nobody here needs."""
 _SLICE_S = 0.2
 
 
@@ -148,7 +150,7 @@ class MarkerLog:
         everything = self._view("read_uncommitted")
         settled = self._view("read_committed")
         with closing(everything), closing(settled):
-            if self.topic not in everything.topics(Topics((self.topic,))):
+            if not self._exists(everything):
                 self._make()
             bounds = self._ask(everything, Deadline(_TIMEOUT_MS))
             deadline = Deadline(_OPEN_MS)
@@ -156,6 +158,14 @@ class MarkerLog:
                 if not deadline.pause(_PAUSE_MS):
                     raise self._silent("a transaction in it stays open")
         return bounds
+
+    def _exists(self, view: KafkaClusterView) -> bool:
+        try:
+            return self.topic in view.topics(Topics((self.topic,)))
+        except AuthenticationError as error:
+            if "authorization failed" not in error.message:
+                raise
+            raise self._forbidden() from error
 
     def _ask(self, view: KafkaClusterView, deadline: Deadline) -> LogBounds:
         partition = TopicPartition(self.topic, _PARTITION)
@@ -210,7 +220,7 @@ class MarkerLog:
                 is_end = is_end or (message.offset() or 0) + 1 >= end
             elif error.code() == ClientError._PARTITION_EOF:
                 is_end = is_end or (message.offset() or 0) >= end
-            elif is_refused(error):
+            elif is_refused(error) and error.code() != _GROUP:
                 raise self._failed(error, watch)
         return is_end, records
 
@@ -231,18 +241,21 @@ class MarkerLog:
         if answer.code() == ClientError.TOPIC_ALREADY_EXISTS:
             return
         if is_refused(answer):
-            raise AuthenticationError(
-                f"the topic '{self.topic}', which keeps the markers of exactly-once"
-                " sinks, is absent or hidden, and this user may not CREATE it. Grant"
-                f" DESCRIBE, READ and WRITE on topic '{self.topic}' where it is there;"
-                " else grant CREATE on it, or make it: kafka-topics.sh --create --topic"
-                f" {self.topic} --partitions 1 --config cleanup.policy=compact"
-                f" --bootstrap-server {addresses(self._settings)}",
-                addresses=addresses(self._settings),
-            )
+            raise self._forbidden()
         raise admin.failed(answer, f"making topic '{self.topic}'")
 
     # --- errors ---------------------------------------------------------------------
+
+    def _forbidden(self) -> AuthenticationError:
+        return AuthenticationError(
+            f"the topic '{self.topic}', which keeps the markers of exactly-once sinks,"
+            " is absent or hidden, and this user may not CREATE it. Grant READ and"
+            f" WRITE on topic '{self.topic}' where it is there; else grant CREATE on"
+            f" it, or make it: kafka-topics.sh --create --topic {self.topic}"
+            " --partitions 1 --config cleanup.policy=compact --bootstrap-server"
+            f" {addresses(self._settings)}",
+            addresses=addresses(self._settings),
+        )
 
     def _failed(self, error: ClientError, watch: ErrorWatch) -> KafkaError:
         return translated(error, f"reading topic '{self.topic}'", watch)

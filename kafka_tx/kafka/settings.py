@@ -43,7 +43,11 @@ _DEFAULTS: dict[Purpose, dict[str, str]] = {
         "topic.metadata.propagation.max.ms": "5000",
         "statistics.interval.ms": "1000",
     },
-    "producer": {"partitioner": "murmur2_random"},
+    "producer": {
+        "partitioner": "murmur2_random",
+        "message.max.bytes": "100000000",  # the brokers know what they take
+        "socket.timeout.ms": "30000",
+    },
 }
 _FIXED: dict[Purpose, dict[str, str]] = {
     "admin": {},

@@ -17,6 +17,7 @@ from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.errors import (
     ErrorWatch,
     client_error,
+    is_refused,
     is_unreachable,
     translated,
     unreachable,
@@ -30,6 +31,7 @@ _WAIT_S = 30.0
 _SLICE_S = 0.5
 _AGAIN_S = 0.1
 _TIMEOUT = "transaction.timeout.ms"
+_DELIVERY = {"delivery.timeout.ms", "message.timeout.ms"}
 _MOVING = {
     ClientError.NOT_COORDINATOR,
     ClientError.COORDINATOR_NOT_AVAILABLE,
@@ -77,6 +79,9 @@ class Transaction:
         self._settings = {_TIMEOUT: _TIMEOUT_MS, **settings, "transactional.id": name}
         # the client wants it; and what is delivered later would be aborted anyway
         timeout_ms = int(float(self._settings[_TIMEOUT]))
+        for given in _DELIVERY & self._settings.keys():
+            delivery_ms = min(int(float(self._settings[given])), timeout_ms)
+            self._settings[given] = str(delivery_ms)
         self._sender = Sender(self._settings, min(timeout_ms, int(_TIMEOUT_MS)))
 
     def __enter__(self) -> Self:
@@ -167,7 +172,8 @@ class Transaction:
                 return request()
             except KafkaException as exception:
                 error = client_error(exception)
-                self._sender.client.poll(0)  # hands the client's reports to ``watch``
+                with suppress(KafkaException):  # hands the client's reports to ``watch``
+                    self._sender.client.poll(0)
                 watch.raise_refusal()
                 passes = error.retriable() or error.code() in _MOVING
                 if not passes:
@@ -179,7 +185,7 @@ class Transaction:
             time.sleep(_AGAIN_S)
 
     def _failed(self, error: ClientError, what: str) -> KafkaError:
-        if error.code() in _LOST or error.fatal():
+        if error.code() in _LOST or (error.fatal() and not is_refused(error)):
             return self._lost(f"{what}: {error.str()}")
         return translated(error, f"{self._what}: {what}", self._sender.watch)
 

@@ -17,7 +17,10 @@ LARGE = b"x" * 3_000_000
 
 @pytest.fixture
 def settings(cluster):
-    options = {"bootstrap.servers": cluster.bootstrap_servers}
+    options = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "max.request.size": "1048576",  # the mock takes records of any size
+    }
     return client_settings(options, purpose="producer")
 
 

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka import bounds
 from kafka_tx.kafka import settings as settings_module
+from kafka_tx.kafka.librdkafka_names import COMMON, PRODUCER_ONLY
 from kafka_tx.kafka.refusals import Purpose
 from kafka_tx.kafka.settings import ClientSettings, client_settings, is_secret
 
@@ -373,13 +374,63 @@ def test_a_number_that_is_changed_is_told_once(caplog):
         (name, end)
         for name in sorted(bounds.BOUNDS)
         for end in (0, 1)
-        if (name, end) != ("receive.message.max.bytes", 0)  # below any fetch
+        if (name, end)
+        not in {
+            ("receive.message.max.bytes", 0),  # below any fetch
+            ("message.max.bytes", 1),  # above any
+        }
     ],
 )
 def test_the_bounds_are_librdkafkas(name, end):
     value = bounds.BOUNDS[name][end]
     made = client_settings({**BROKERS, name: str(value)}, purpose="consumer")
     Consumer({"group.id": "g", "log_level": 0, **made}).close()
+
+
+@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize(
+    "name", sorted(bounds.BOUNDS.keys() & (COMMON | PRODUCER_ONLY))
+)
+def test_the_bounds_are_librdkafkas_for_producers_too(name, end):
+    value = bounds.BOUNDS[name][end]
+    patient = {"delivery.timeout.ms": "2147483647"}  # more than any linger.ms
+    made = client_settings({**BROKERS, **patient, name: str(value)}, purpose="producer")
+    Producer({"log_level": 0, **made})
+
+
+@pytest.mark.parametrize(
+    ("java", "value", "name", "becomes"),
+    [
+        ("batch.size", "0", "batch.size", "1"),
+        ("request.timeout.ms", "0", "request.timeout.ms", "1"),
+        ("request.timeout.ms", "2147483647", "request.timeout.ms", "900000"),
+        ("linger.ms", "9223372036854775807", "linger.ms", "900000"),
+        ("max.request.size", "100", "message.max.bytes", "1000"),
+        ("max.request.size", "2147483647", "message.max.bytes", "1000000000"),
+        ("compression.zstd.level", "22", "compression.level", "12"),
+        ("compression.zstd.level", "-131072", "compression.level", "-1"),
+        ("transaction.timeout.ms", "500", "transaction.timeout.ms", "1000"),
+        (
+            "buffer.memory",
+            "9223372036854775807",
+            "queue.buffering.max.kbytes",
+            "2147483647",
+        ),
+        ("connections.max.idle.ms", "-1", "connections.max.idle.ms", "0"),
+    ],
+)
+def test_a_producer_takes_what_java_takes(java, value, name, becomes):
+    patient = {"delivery.timeout.ms": "2147483647"}
+    made = client_settings({**BROKERS, **patient, java: value}, purpose="producer")
+
+    assert made[name] == becomes
+    Producer({"log_level": 0, **made})
+
+
+def test_the_brokers_decide_how_large_a_record_may_be():
+    made = client_settings(BROKERS, purpose="producer")
+
+    assert int(made["message.max.bytes"]) > 1_048_576 + 512
 
 
 def test_a_word_where_a_number_belongs_is_left_to_the_client():

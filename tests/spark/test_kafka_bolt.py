@@ -53,7 +53,11 @@ def topic(cluster):
 @pytest.fixture
 def options(cluster, topic):
     servers = cluster.bootstrap_servers
-    return {"kafka.bootstrap.servers": servers, "topic": topic}
+    return {
+        "kafka.bootstrap.servers": servers,
+        "kafka.max.request.size": "1048576",  # the mock takes records of any size
+        "topic": topic,
+    }
 
 
 @pytest.fixture

@@ -1,0 +1,136 @@
+"""Which rights the exactly-once sink needs, and what it says when one is missing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+
+from integration.cluster.running import running
+from integration.cluster.topics import ask
+from kafka_tx import assembly
+from kafka_tx.config import MARKER_TOPIC, SinkConfig
+from kafka_tx.errors import AuthenticationError
+from kafka_tx.kafka.producer import OutRecord
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+USERS = ["none", "name", "group", "marker", "all"]
+WELL_BELOW_A_TIMEOUT_S = 20.0
+"""Requests give up after 30 s."""
+
+
+@pytest.fixture(scope="module")
+def guarded(servers):
+    """A broker whose second listener knows users by name, none of whom may anything."""
+    users = " ".join(f'user_{name}="sesame"' for name in USERS)
+    cluster = servers.kafka(
+        settings={
+            "authorizer.class.name": (
+                "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+            ),
+            "super.users": "User:ANONYMOUS",
+        },
+        login={
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "plain.sasl.jaas.config": f"{MODULE} {users};",
+        },
+    )
+    with running(cluster):
+        cluster.create_topic("out", 1)
+        yield cluster
+
+
+def grant(cluster, user, *rights):
+    """Allow what README's table says, one line of it each."""
+    bindings = [
+        AclBinding(
+            kind,
+            name,
+            ResourcePatternType.PREFIXED
+            if name.endswith(".")
+            else ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for kind, name, operation in rights
+    ]
+    admin = ask([cluster.bootstrap_servers])
+    for done in admin.create_acls(bindings).values():
+        done.result(30)
+
+
+def rights(sink):
+    """All that a sink needs, by name."""
+    topics, operations = ResourceType.TOPIC, AclOperation
+    return {
+        "topic": (topics, "out", operations.WRITE),
+        "offset": (topics, "out", operations.READ),
+        "name": (ResourceType.TRANSACTIONAL_ID, f"kafka_tx.{sink}.", operations.WRITE),
+        "group": (ResourceType.GROUP, f"kafka_tx.{sink}.", operations.READ),
+        "marker": (topics, MARKER_TOPIC, operations.WRITE),
+        "marker read": (topics, MARKER_TOPIC, operations.READ),
+        "create": (topics, MARKER_TOPIC, operations.CREATE),
+    }
+
+
+def part(cluster, user, password="sesame"):
+    options = {
+        "bootstrap.servers": cluster.login_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{MODULE} username="{user}" password="{password}";',
+    }
+    config = SinkConfig(kafka=options, topic="out", id=f"of-{user}", txid=1)
+    return assembly.part_transaction(config, 0)
+
+
+RECORDS = [OutRecord("out", b"k", b"v")]
+
+
+def refused(writing):
+    begun = time.monotonic()
+    with pytest.raises(AuthenticationError) as caught:
+        writing.write(RECORDS)
+    assert time.monotonic() - begun < WELL_BELOW_A_TIMEOUT_S
+    return str(caught.value)
+
+
+def test_a_wrong_password_is_named(guarded):
+    text = refused(part(guarded, "all", "wrong"))
+
+    assert "wrong" not in text.replace("wrong-", "")
+    assert "sasl" in text
+
+
+@pytest.mark.parametrize(
+    ("user", "missing", "words"),
+    [
+        ("name", {"name"}, ["WRITE", "transactional id 'kafka_tx.of-name.0'"]),
+        ("group", {"group"}, ["READ", "group 'kafka_tx.of-group.0'"]),
+        (
+            "marker",
+            {"marker", "marker read", "create"},
+            ["CREATE", f"topic '{MARKER_TOPIC}'", "kafka-topics.sh --create"],
+        ),
+    ],
+)
+def test_a_missing_right_is_named_with_what_it_is_for(guarded, user, missing, words):
+    needed = rights(f"of-{user}")
+    grant(guarded, user, *(needed[name] for name in needed.keys() - missing))
+
+    text = refused(part(guarded, user))
+
+    for word in words:
+        assert word in text
+
+
+def test_the_rights_of_the_readme_are_enough(guarded):
+    grant(guarded, "all", *rights("of-all").values())
+
+    assert part(guarded, "all").write(RECORDS).now
+    assert not part(guarded, "all").write(RECORDS).now
