@@ -172,7 +172,9 @@ class Transaction:
                 return request()
             except KafkaException as exception:
                 error = client_error(exception)
-                with suppress(KafkaException):  # hands the client's reports to ``watch``
+                with suppress(
+                    KafkaException
+                ):  # hands the client's reports to ``watch``
                     self._sender.client.poll(0)
                 watch.raise_refusal()
                 passes = error.retriable() or error.code() in _MOVING
