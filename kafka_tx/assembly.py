@@ -7,11 +7,11 @@ What executors never use is imported where it is opened.
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from kafka_tx.clock import SystemClock as SystemClock
 from kafka_tx.config import (
     FromCommitted,
     SinkConfig,
@@ -24,6 +24,7 @@ from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import TopicPartition
 from kafka_tx.protocols import ClusterView, OffsetStore, RangeReader, Store
 from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.patient_store import PatientOffsetStore, PatientStore
 from kafka_tx.transactions.sink_parts import Part
 
 if TYPE_CHECKING:
@@ -35,23 +36,8 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.reader import KafkaRangeReader
     from kafka_tx.native import NativeRangeReader
     from kafka_tx.topology.spout_hosts import ZkHosts
+    from kafka_tx.transactions.patience import Patience
     from kafka_tx.zookeeper.brokers import ZooKeeperTopics
-
-
-class SystemClock:
-    """The machine's clocks."""
-
-    def now_ms(self) -> int:
-        """Wall clock, milliseconds since the Unix epoch."""
-        return time.time_ns() // 1_000_000
-
-    def monotonic_ms(self) -> int:
-        """Milliseconds since some point."""
-        return time.monotonic_ns() // 1_000_000
-
-    def sleep_ms(self, duration_ms: int) -> None:
-        """Wait so long."""
-        time.sleep(duration_ms / 1000)
 
 
 def open_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
@@ -110,9 +96,25 @@ def stored_ids(url: str) -> list[str]:
     return sql_listing.stored_ids(url)
 
 
+def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
+    """As ``open_store``; what cannot be had now is tried again for a while.
+
+    The parameter ``retry_for_ms`` of the URL says for how long. Whoever runs a query or
+    a topology waits like this; tools that people wait for do not.
+    """
+    store = open_store(url, id)
+    patience: Patience | None = getattr(store, "patience", None)
+    return store if patience is None else PatientStore(store, patience)
+
+
 def ledger(transactions: TransactionsConfig) -> Ledger:
-    """The ledger of one query's transactions."""
+    """The ledger of one query's transactions, for who need not wait for it."""
     return Ledger(open_store(transactions.store, transactions.id))
+
+
+def patient_ledger(transactions: TransactionsConfig) -> Ledger:
+    """The ledger of one query's transactions, for who cannot go on without it."""
+    return Ledger(patient_store(transactions.store, transactions.id))
 
 
 def stored_offsets(config: SourceConfig) -> dict[TopicPartition, int]:
@@ -161,10 +163,12 @@ def offset_store(
     if scheme == "zookeeper":
         from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
 
-        return ZooKeeperOffsetStore(url, id, by_topic=by_topic)
+        nodes = ZooKeeperOffsetStore(url, id, by_topic=by_topic)
+        return PatientOffsetStore(nodes, nodes.patience)
     from kafka_tx.sql.offsets import SqlOffsetStore
 
-    return SqlOffsetStore(url, id)
+    rows = SqlOffsetStore(url, id)
+    return PatientOffsetStore(rows, rows.patience)
 
 
 def zookeeper_topics(hosts: ZkHosts) -> ZooKeeperTopics:

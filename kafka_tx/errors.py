@@ -6,6 +6,7 @@ KafkaTxError
 ├── OffsetsError                        start and end offsets that do not fit
 ├── StateError
 │   ├── StateUnavailableError *         the store does not answer
+│   ├── StateGivenUpError               the store did not answer for too long
 │   ├── FencedError                     someone else owns this id now
 │   ├── StateConflictError              a record moved between reading and writing
 │   ├── StateCorruptedError             a record that cannot be read
@@ -128,6 +129,12 @@ class StateUnavailableError(StateError):
 
     error_class = "KAFKA_TX_STATE_UNAVAILABLE"
     retryable = True
+
+
+class StateGivenUpError(StateError):
+    """The store could not be used for as long as it is tried again (two minutes)."""
+
+    error_class = "KAFKA_TX_STATE_GIVEN_UP"
 
 
 class FencedError(StateError):

@@ -103,8 +103,8 @@ class Proxy:
         self._pairs.add(pair)
         try:
             await self._joined(pair, reader)
-        except OSError:
-            pass  # one of the two sides has gone
+        except (OSError, asyncio.CancelledError):
+            pass  # one of the two sides has gone, or the proxy ends
         finally:
             self._pairs.discard(pair)
             pair.close()

@@ -6,38 +6,37 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.engine import URL, make_url
 
-from kafka_tx.errors import ConfigError
+from kafka_tx.clock import SystemClock
+from kafka_tx.errors import ConfigError, StateUnavailableError
+from kafka_tx.sql import postgresql
 from kafka_tx.sql.failures import translate
 from kafka_tx.sql.upgrade import AddColumn, missing_columns
+from kafka_tx.sql.waits import Waits
+from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.refusals import unpicklable
 
 BUSY_TIMEOUT_S = 10
 """How long a statement waits for another writer before the store is unavailable."""
 
 _WRITES = "kafka_tx_writes"
+_T = TypeVar("_T")
 
 _CONNECT_ARGS: dict[str, dict[str, Any]] = {
     "sqlite": {"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
-    "postgresql": {"connect_timeout": 10, "tcp_user_timeout": 30_000},
+    "postgresql": dict(postgresql.CONNECT_ARGUMENTS),
     "mysql": {"connect_timeout": 10},
     "mariadb": {"connect_timeout": 10},
 }
-
-_POSTGRESQL_SESSION = (
-    f"SET lock_timeout = '{BUSY_TIMEOUT_S}s'",
-    # A writer that was frozen in the middle must not keep its lock for ever.
-    "SET idle_in_transaction_session_timeout = '60s'",
-)
 
 
 class Database:
@@ -49,7 +48,7 @@ class Database:
     """
 
     def __init__(self, url: str, option: str = "tx.store") -> None:
-        self._url = _parse(url, option)
+        self._url, self._waits = Waits.taken_from(_parse(url, option), option)
         self._option = option
         self._engine: sa.Engine | None = None
         self._pid = os.getpid()
@@ -72,6 +71,20 @@ class Database:
     def dialect(self) -> str:
         """Which kind of database: ``sqlite``, ``postgresql``, ``mysql`` and so on."""
         return self._url.get_backend_name()
+
+    @property
+    def patience(self) -> Patience:
+        """For calls that may be made again while the database cannot be had."""
+        return Patience(SystemClock(), self._waits.retry_for_ms)
+
+    @contextmanager
+    def patient(self, make: Callable[[], AbstractContextManager[_T]]) -> Iterator[_T]:
+        """Enter what ``make`` gives, again while the database cannot be had.
+
+        What the block does is done once.
+        """
+        with ExitStack() as stack:
+            yield self.patience(lambda: stack.enter_context(make()))
 
     @contextmanager
     def reading(self, tables: sa.MetaData) -> Iterator[sa.Connection]:
@@ -122,7 +135,7 @@ class Database:
                 self._engine.dispose(close=False)  # the parent's connections
                 self._engine = None
             if self._engine is None:
-                self._engine = _open(self._url, self._option)
+                self._engine = _open(self._url, self._option, self._waits)
                 self._pid = os.getpid()
             return self._engine
 
@@ -166,7 +179,16 @@ class Database:
         try:
             yield
         except exc.SQLAlchemyError as error:
-            raise translate(error, self._url) from error
+            translated = translate(error, self._url)
+            if isinstance(translated, StateUnavailableError):
+                self._leave_connections()
+            raise translated from error
+
+    def _leave_connections(self) -> None:
+        """Try again on new ones: old ones may be read-only or of a former primary."""
+        with self._lock:
+            if self._engine is not None and self._pid == os.getpid():
+                self._engine.dispose()
 
 
 def _parse(text: str, option: str) -> URL:
@@ -206,7 +228,7 @@ def _sqlite_file(url: URL, option: str) -> URL:
     return url.set(database=str(Path(file).absolute()))
 
 
-def _open(url: URL, option: str) -> sa.Engine:
+def _open(url: URL, option: str, waits: Waits) -> sa.Engine:
     backend = url.get_backend_name()
     arguments = {
         name: value
@@ -228,7 +250,7 @@ def _open(url: URL, option: str) -> sa.Engine:
         event.listen(engine, "connect", _durable_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     if backend == "postgresql":
-        event.listen(engine, "connect", _patient_postgresql)
+        postgresql.listen(engine, waits.silence_ms)
     return engine
 
 
@@ -256,10 +278,3 @@ def _keep_a_log(connection: Any) -> None:  # noqa: ANN401 - DB-API
 def _begin_sqlite(connection: sa.Connection) -> None:
     writes = connection.get_execution_options().get(_WRITES)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _patient_postgresql(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API
-    with connection.cursor() as cursor:
-        for statement in _POSTGRESQL_SESSION:
-            cursor.execute(statement)
-    connection.commit()

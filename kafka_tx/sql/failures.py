@@ -13,8 +13,9 @@ from kafka_tx.errors import StateCorruptedError, StateError, StateUnavailableErr
 _SQLITE_LATER = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL")
 _SQLITE_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _SQLITE_FILE = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")
-_SQLSTATE_LATER = ("08", "40", "53", "55P03", "57")
-_SQLSTATE_REFUSED = ("28", "3D", "42501", "25006")
+_READ_ONLY = "25006"
+_SQLSTATE_LATER = ("08", "40", "53", "55P03", "57", _READ_ONLY)
+_SQLSTATE_REFUSED = ("28", "3D", "42501")
 _MYSQL_REFUSED = (1044, 1045, 1049, 1142)
 _MYSQL_LATER = (
     *(1040, 1042, 1043, 1053, 1158, 1159, 1160, 1161, 1205, 1213),
@@ -34,6 +35,12 @@ def translate(error: exc.SQLAlchemyError, url: URL) -> StateError:
         return StateError(
             f"the database {store} refuses: {reason}. Check user, password, database"
             " name and the user's right to create and write tables",
+            store=store,
+        )
+    if _sqlstate(orig) == _READ_ONLY:
+        return StateUnavailableError(
+            f"the database {store} takes no writes now: {reason}. If it is a standby,"
+            " name the primary",
             store=store,
         )
     if _is_for_later(error, orig):

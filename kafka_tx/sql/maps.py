@@ -7,8 +7,8 @@ back every key of the earlier attempt, not only those it writes again).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -89,7 +89,8 @@ class NonTransactionalMap:
                 or None, row's value) → new value or None, called row by row.
 
         Returns:
-            False where the txid was counted already and nothing was written.
+            False where the txid was counted already and nothing was written, also by a
+            try of this call whose answer was lost.
 
         Raises:
             OutOfOrderError: A later txid is stored.
@@ -97,20 +98,30 @@ class NonTransactionalMap:
                 two writers.
             FencedError: A newer owner has written; opaque: or a later attempt.
             ConfigError: Rows or reducer do not fit, or the name is of another kind.
-            StateUnavailableError: The database does not answer or is locked; unknown
-                whether the batch arrived; the same attempt may try again.
+            StateGivenUpError: The database did not answer or was locked for as long as
+                it is tried again (``retry_for_ms`` of the URL); unknown whether the
+                batch arrived; the same attempt may try again.
             StateCorruptedError: The file is damaged or no database.
             StateError: The database refuses: rights, path, a sum of more than 64 bits.
         """
-        with self.batch(attempt) as batch:
-            batch.update(table, reducer)
-        return not batch.is_counted
+
+        def whole() -> bool:
+            with self.batch(attempt) as batch:
+                batch.update(table, reducer)
+            return not batch.is_counted
+
+        return self._again(whole)
 
     def remove(self, attempt: TransactionAttempt, keys: Iterable[Any]) -> bool:
         """Remove keys, as a batch of its own; a replay can undo it. As ``update``."""
-        with self.batch(attempt) as batch:
-            batch.remove(keys)
-        return not batch.is_counted
+        gone = list(keys)
+
+        def whole() -> bool:
+            with self.batch(attempt) as batch:
+                batch.remove(gone)
+            return not batch.is_counted
+
+        return self._again(whole)
 
     @contextmanager
     def batch(self, attempt: TransactionAttempt) -> Iterator[MapBatch]:
@@ -118,9 +129,8 @@ class NonTransactionalMap:
 
         Raises: as ``update``.
         """
-        with self._database.writing(self._to.metadata) as connection:
-            before = self._stored(connection)
-            batch = self._entered(connection, attempt)
+        entering = self._database.patient(lambda: self._entering(attempt))
+        with entering as (connection, before, batch):
             yield batch
             self._left(connection, batch, attempt, is_same=before == attempt)
 
@@ -128,10 +138,10 @@ class NonTransactionalMap:
         """The values of those keys that are there, as last committed.
 
         Raises:
-            StateUnavailableError: The database does not answer or is locked.
+            StateGivenUpError: The database did not answer or was locked for too long.
             StateError: The database refuses.
         """
-        with self._database.reading(self._to.metadata) as connection:
+        with self._reading() as connection:
             return values_of(connection, self._to, keys)
 
     def to_arrow(self) -> pa.Table:
@@ -141,7 +151,7 @@ class NonTransactionalMap:
         """
         columns = self._to.table.c
         query = sa.select(columns.key, columns.value).where(columns.value.is_not(None))
-        with self._database.reading(self._to.metadata) as connection:
+        with self._reading() as connection:
             rows = connection.execute(query.order_by(columns.key)).all()
         keys, values = zip(*rows, strict=True) if rows else ((), ())
         return pa.table(
@@ -154,6 +164,22 @@ class NonTransactionalMap:
     def close(self) -> None:
         """Release connections. Calling it twice is harmless; a later call reopens."""
         self._database.close()
+
+    def _reading(self) -> AbstractContextManager[sa.Connection]:
+        database, tables = self._database, self._to.metadata
+        return database.patient(lambda: database.reading(tables))
+
+    @contextmanager
+    def _entering(
+        self, attempt: TransactionAttempt
+    ) -> Iterator[tuple[sa.Connection, TransactionAttempt | None, MapBatch]]:
+        with self._database.writing(self._to.metadata) as connection:
+            before = self._stored(connection)
+            yield connection, before, self._entered(connection, attempt)
+
+    def _again(self, whole: Callable[[], bool]) -> bool:
+        """Do a whole batch; once, as a second time would count it twice."""
+        return whole()
 
     def _stored(
         self,
@@ -192,7 +218,7 @@ class TransactionalMap(NonTransactionalMap):
 
         Raises: as ``get``.
         """
-        with self._database.reading(self._to.metadata) as connection:
+        with self._reading() as connection:
             return {
                 row["key"]: TransactionalValue(row["value"], row["txid"])
                 for row in self._rows(connection, keys)
@@ -203,7 +229,7 @@ class TransactionalMap(NonTransactionalMap):
 
         Raises: as ``get``, and ConfigError where the name is of another kind.
         """
-        with self._database.reading(self._to.metadata) as connection:
+        with self._reading() as connection:
             return self._progress.stored(connection)
 
     def _rows(
@@ -220,6 +246,9 @@ class TransactionalMap(NonTransactionalMap):
     ) -> MapBatch:
         is_counted = self._progress.enter(connection, attempt)
         return MapBatch(connection, self._to, attempt.txid, is_counted=is_counted)
+
+    def _again(self, whole: Callable[[], bool]) -> bool:
+        return self._database.patience(whole)
 
     def _stored(self, connection: sa.Connection) -> TransactionAttempt | None:
         return self._progress.stored(connection, lock=True)
@@ -257,7 +286,7 @@ class OpaqueMap(TransactionalMap):
 
         Raises: as ``get``.
         """
-        with self._database.reading(self._to.metadata) as connection:
+        with self._reading() as connection:
             last = self._progress.stored(connection)
             return {
                 row["key"]: OpaqueValue(

@@ -16,6 +16,7 @@ from kafka_tx.sql.columns import LONG_TEXT, exact_text
 from kafka_tx.sql.engine import Database
 from kafka_tx.sql.upsert import upsert
 from kafka_tx.transactions import records
+from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.refusals import unpicklable
 
 _TABLES = sa.MetaData()
@@ -62,6 +63,11 @@ class SqlOffsetStore:
 
     def __reduce__(self) -> NoReturn:
         unpicklable(self)
+
+    @property
+    def patience(self) -> Patience:
+        """How long the URL wants it to be tried again."""
+        return self._database.patience
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
         """Become the owner of a task.

@@ -18,6 +18,7 @@ from kafka_tx.errors import StateConflictError
 from kafka_tx.sql.columns import LONG_TEXT, exact_text
 from kafka_tx.sql.engine import Database
 from kafka_tx.sql.upsert import upsert
+from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.records import MAX_PATH_LENGTH, check_path, check_value
 from kafka_tx.transactions.refusals import conflict, fenced, unpicklable
 
@@ -67,6 +68,11 @@ class SqlStore:
     def id(self) -> str:
         """Whose state this is."""
         return self._id
+
+    @property
+    def patience(self) -> Patience:
+        """How long the URL wants it to be tried again."""
+        return self._database.patience
 
     def acquire(self) -> int:
         """Raise the stored epoch by one and return it.

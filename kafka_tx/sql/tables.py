@@ -57,15 +57,17 @@ def append_rows(
             ``txid``, and a replay replaces the rows of the earlier attempt.
 
     Returns:
-        False where the txid was there already and nothing was written.
+        False where the txid was there already and nothing was written, also by a try
+        of this call whose answer was lost.
 
     Raises:
         OutOfOrderError: A later txid is stored.
         FencedError: A newer owner has written; opaque: or a later attempt.
         ConfigError: The name is not legal or of another kind, or a column's type has
             no counterpart.
-        StateUnavailableError: The database does not answer or is locked; unknown
-            whether the rows arrived; the same attempt may try again.
+        StateGivenUpError: The database did not answer or was locked for as long as it
+            is tried again (``retry_for_ms`` of the URL); unknown whether the rows
+            arrived; the same attempt may try again.
         StateError: The database refuses: rights, path, a missing column.
     """
     check_table_name(table, "table")
@@ -81,7 +83,8 @@ def append_rows(
     if opaque:
         rows = _with_txid(rows, attempt.txid)
     to = _described(table, metadata, rows.schema, opaque=opaque)
-    try:
+
+    def whole() -> bool:
         with database.writing(metadata) as connection:
             is_replay = progress.enter(connection, attempt)
             if is_replay and not opaque:
@@ -90,6 +93,9 @@ def append_rows(
                 connection.execute(sa.delete(to).where(to.c[TXID] == attempt.txid))
             _insert(connection, to, rows)
             return True
+
+    try:
+        return database.patience(whole)
     finally:
         database.close()
 

@@ -6,7 +6,12 @@ from pathlib import Path
 from traceback import format_exception, format_tb
 from types import TracebackType
 
-from kafka_tx.errors import ComponentError, FailedException, KafkaTxError
+from kafka_tx.errors import (
+    ComponentError,
+    FailedException,
+    KafkaTxError,
+    StateUnavailableError,
+)
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.messages import BatchFailed, BatchStopped
 from kafka_tx.topology.reasons import cut, text_of, text_of_failed, travels
@@ -26,13 +31,16 @@ def failure_of(
     """Replay, or stop, and why.
 
     A ``FailedException`` asks for a replay. So does a retryable error while a spout
-    reads: brokers come back. What else a spout raises of our own errors (records that
-    are gone) stops the topology as it is; any other error as a ``ComponentError``, also
-    ``SystemExit``, ``KeyboardInterrupt`` and what else is no ``Exception``: user code
-    ends neither a thread nor a process of ours.
+    reads: brokers come back; and the loss of a map's database within a batch. What else
+    a spout raises of our own errors (records that are gone) stops the topology as it
+    is; any other error as a ``ComponentError``, also ``SystemExit``,
+    ``KeyboardInterrupt`` and what else is no ``Exception``: user code ends neither a
+    thread nor a process of ours.
     """
     if isinstance(error, FailedException):
         return BatchFailed(attempt, component, task, text_of_failed(error))
+    if isinstance(error, StateUnavailableError):
+        return BatchFailed(attempt, component, task, text_of(error))
     if is_spout and isinstance(error, KafkaTxError):
         if error.retryable:
             return BatchFailed(attempt, component, task, text_of(error))

@@ -18,10 +18,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
+from kafka_tx.clock import SystemClock
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
 from kafka_tx.offsets.owners import Claim, Owners
 from kafka_tx.transactions import records
+from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.refusals import unpicklable
 from kafka_tx.zookeeper.client import (
     MovedError,
@@ -68,6 +70,11 @@ class ZooKeeperOffsetStore:
 
     def __reduce__(self) -> NoReturn:
         unpicklable(self)
+
+    @property
+    def patience(self) -> Patience:
+        """How long the URL wants it to be tried again."""
+        return Patience(SystemClock(), self._settings.retry_for_ms)
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
         """Become the owner of a task.

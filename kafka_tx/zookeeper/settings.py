@@ -8,6 +8,7 @@ from typing import Literal, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.transactions.patience import DEFAULT_MS
 
 DEFAULT_ROOT = "/kafka_tx"
 
@@ -16,7 +17,8 @@ Acl = Literal["open", "creator"]
 _LEGAL = (
     "zookeeper://host:port[,host:port…]/root with the options auth=digest:user:password"
     " (special characters as %XX), acl=open|creator, session_timeout_ms,"
-    " connection_timeout_ms, retry_times, retry_interval_ms, retry_interval_ceiling_ms"
+    " connection_timeout_ms, retry_times, retry_interval_ms, retry_interval_ceiling_ms,"
+    " retry_for_ms"
 )
 _NUMBERS = (
     "session_timeout_ms",
@@ -24,7 +26,9 @@ _NUMBERS = (
     "retry_times",
     "retry_interval_ms",
     "retry_interval_ceiling_ms",
+    "retry_for_ms",
 )
+_MAY_BE_0 = {"retry_times", "retry_for_ms"}
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(?::\d{1,5})?")
 _ROOT = re.compile(r"(?:/[A-Za-z0-9._=:@-]+)+")
 
@@ -61,6 +65,7 @@ class ZooKeeperSettings:
         retry_times: How often an answer lost with its connection is asked for again.
         retry_interval_ms: Pause before the first repetition; doubles each time.
         retry_interval_ceiling_ms: The longest pause.
+        retry_for_ms: How long a whole call that failed is made again; 0 makes it once.
 
     Source: Storm, ``storm.zookeeper.*`` (names and defaults).
     """
@@ -74,6 +79,7 @@ class ZooKeeperSettings:
     retry_times: int = 5
     retry_interval_ms: int = 1_000
     retry_interval_ceiling_ms: int = 30_000
+    retry_for_ms: int = DEFAULT_MS
 
     def __post_init__(self) -> None:
         for host in self.hosts.split(","):
@@ -98,7 +104,7 @@ class ZooKeeperSettings:
 
     def _check_numbers(self) -> None:
         for name in _NUMBERS:
-            if getattr(self, name) < (0 if name == "retry_times" else 1):
+            if getattr(self, name) < (0 if name in _MAY_BE_0 else 1):
                 raise ConfigError.illegal(
                     f"zookeeper {name}", getattr(self, name), "a positive number"
                 )

@@ -18,9 +18,11 @@ from dataclasses import replace
 from threading import RLock
 from typing import NoReturn
 
+from kafka_tx.clock import SystemClock
 from kafka_tx.config import check_id
 from kafka_tx.errors import StateCorruptedError, StateUnavailableError
 from kafka_tx.transactions import records
+from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.refusals import conflict, fenced, unpicklable
 from kafka_tx.zookeeper.client import (
     MovedError,
@@ -82,6 +84,11 @@ class ZooKeeperStore:
     def id(self) -> str:
         """Whose state this is."""
         return self._id
+
+    @property
+    def patience(self) -> Patience:
+        """How long the URL wants it to be tried again."""
+        return Patience(SystemClock(), self._settings.retry_for_ms)
 
     def acquire(self) -> int:
         """Raise the stored epoch by one and return it.

@@ -8,6 +8,8 @@ from kafka_tx.errors import (
     FailedException,
     FetchError,
     ReplayImpossibleError,
+    StateGivenUpError,
+    StateUnavailableError,
 )
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.failures import failure_of
@@ -37,6 +39,17 @@ def test_a_failed_exception_asks_for_a_replay(is_spout):
     failed = failure(FailedException("service is down"), is_spout)
 
     assert failed == BatchFailed(ATTEMPT, "count", 1, "service is down")
+
+
+@pytest.mark.parametrize("is_spout", [True, False])
+def test_a_database_that_was_lost_within_a_batch_asks_for_a_replay(is_spout):
+    failed = failure(StateUnavailableError("no answer"), is_spout)
+
+    assert isinstance(failed, BatchFailed)
+
+
+def test_a_database_that_was_tried_for_long_enough_stops():
+    assert isinstance(failure(StateGivenUpError("no answer")), BatchStopped)
 
 
 def test_any_other_error_of_a_bolt_stops_with_its_place_and_traceback():

@@ -63,7 +63,7 @@ def start_topology(
     plan = replace(topology.plan, settings={**(config or {}), TOPOLOGY_ID: topology.id})
     check_session(spark, plan, settings.pacing.max_pending)
     registry = registry or MetricsRegistry(spark_version=spark.version)
-    store = assembly.open_store(settings.store, topology.id)
+    store = assembly.patient_store(settings.store, topology.id)
     try:
         parts = open_parts(topology, settings, store, registry, listeners)
         endpoint = serve_metrics(registry, settings)

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
+from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.queries import jvm
+from kafka_tx.transactions.patience import Patience
 
 QUERY_ID = "sql.streaming.queryId"
 
@@ -32,7 +34,8 @@ def for_each_transaction(
     another source has some. Each of them is a transaction with a txid of its own.
 
     Args:
-        function: Handles one batch; may be called again with the same txid.
+        function: Handles one batch; may be called again with the same txid, at once
+            (for two minutes at most) where it raised a StateUnavailableError.
         tx_id: Which source's transaction, where the query reads several.
 
     Raises:
@@ -48,7 +51,7 @@ def for_each_transaction(
         run = runs.get(query_id)
         if run is None or not run.query.is_running:
             run = runs[query_id] = _Run(jvm.RunningQuery(spark, query_id), tx_id)
-        function(df, run.attempt(batch_id))
+        Patience(SystemClock())(lambda: function(df, run.attempt(batch_id)))
 
     return handle
 

@@ -97,7 +97,8 @@ def append_once(
         FencedError: A newer owner has written; opaque: or a later attempt.
         ConfigError: The name is not legal or of another kind, or a column's type has
             no counterpart.
-        StateUnavailableError: The database does not answer; the batch may be replayed.
+        StateGivenUpError: The database did not answer for too long; the batch may be
+            replayed.
         StateError: The database refuses.
     """
     return append_rows(url, table, attempt, df.toArrow(), opaque=opaque)

@@ -147,7 +147,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             transactions,
             view,
             clock,
-            assembly.ledger(transactions),
+            assembly.patient_ledger(transactions),
             mirror=quiet(mirror, self._count_failure) if mirror else None,
             committed=committed,
         )

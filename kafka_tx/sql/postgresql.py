@@ -1,0 +1,170 @@
+"""PostgreSQL connections that give up on a server that is not there any more.
+
+A connection can be dead without a word: a firewall forgot it, the host died, the server
+is frozen. What TCP can notice, it notices within 25 s: keepalives, tcp_user_timeout. A
+peer whose machine still answers for it is noticed by its silence: then the server is
+asked, over a new connection, whether it still works for the silent one. So a statement
+may take as long as it takes, and a wait for nobody ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import event
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+CONNECT_ARGUMENTS: Mapping[str, int] = {
+    "connect_timeout": 8,
+    "tcp_user_timeout": 25_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
+
+_SESSION = {
+    "lock_timeout": "10s",
+    # A writer that was frozen in the middle must not keep its lock for ever.
+    "idle_in_transaction_session_timeout": "60s",
+    # So that the server too notices a client that is gone.
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+
+_SELF = (
+    "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+)
+_IS_AT_WORK = (
+    "SELECT state = 'active' AND wait_event_type IS DISTINCT FROM 'Client'"
+    " FROM pg_stat_activity WHERE pid = %s AND backend_start::text = %s"
+)
+_END = (
+    "SELECT pg_terminate_backend(pid)"
+    " FROM pg_stat_activity WHERE pid = %s AND backend_start::text = %s"
+)
+
+_T = TypeVar("_T")
+_Wait = Generator[Any, Any, _T]
+_Session = tuple[int, str]
+"""A server process: its number and when it began."""
+
+
+def listen(engine: sa.Engine, silence_ms: int) -> None:
+    """Make the engine's connections bounded in their waits."""
+    event.listen(engine, "connect", _set_session)
+    if engine.dialect.driver == "psycopg" and silence_ms:
+        lookout = _Lookout(silence_ms / 1000)
+        event.listen(engine, "do_connect", lookout.connect)
+
+
+def _set_session(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API
+    """Set what the URL's ``options`` do not set."""
+    given = connection.info.options or ""
+    ours = {name: value for name, value in _SESSION.items() if name not in given}
+    calls = ", ".join(f"set_config('{n}', '{v}', false)" for n, v in ours.items())
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {calls or 1}")
+    connection.commit()
+
+
+class _Lookout:
+    """Makes psycopg's connections, and looks after those that fall silent.
+
+    A session that was given up is ended, at once or with the next new connection: it
+    may hold locks that everybody waits for.
+    """
+
+    def __init__(self, silence_s: float) -> None:
+        self._silence_s = silence_s
+        self._abandoned: list[_Session] = []
+
+    def connect(
+        self,
+        _dialect: object,
+        _record: object,
+        arguments: Sequence[Any],
+        parameters: Mapping[str, Any],
+    ) -> Any:  # noqa: ANN401 - its class is made late
+        """Instead of the driver's own ``connect``."""
+
+        def new() -> Any:  # noqa: ANN401
+            return _bounded_connection().connect(*arguments, **parameters)
+
+        connection = new()
+        connection.silence_s = self._silence_s
+        session: _Session = connection.execute(_SELF).fetchone()
+        abandoned, self._abandoned = self._abandoned, []
+        for one in abandoned:
+            connection.execute(_END, one)
+        connection.commit()
+        connection.is_over = lambda: self._is_over(session, new)
+        return connection
+
+    def _is_over(self, session: _Session, new: Callable[[], Any]) -> bool:
+        """Ask the server, over another connection, whether a silent one is no use."""
+        from psycopg import Error
+
+        try:
+            with new() as other:
+                other.silence_s = self._silence_s
+                row = other.execute(_IS_AT_WORK, session).fetchone()
+                if row and row[0]:
+                    return False
+                other.execute(_END, session)
+        except Error:
+            self._abandoned.append(session)  # nobody answers there at all
+        return True
+
+
+@cache
+def _bounded_connection() -> Any:  # noqa: ANN401 - a class made once psycopg is wanted
+    """The driver's connection with an eye on silence."""
+    import psycopg
+
+    class BoundedConnection(psycopg.Connection[Any]):
+        silence_s = 0.0
+        is_over: Callable[[], bool] = staticmethod(lambda: True)
+
+        def wait(self, gen: Any, *args: Any, **more: Any) -> Any:  # noqa: ANN401
+            if self.silence_s:
+                gen = _watched(gen, self.silence_s, self._fell_silent)
+            return super().wait(gen, *args, **more)
+
+        def _fell_silent(self) -> None:
+            if self.is_over():
+                self.pgconn.finish()
+                raise psycopg.OperationalError(
+                    f"no word from the server for {self.silence_s:.0f} s, and it does"
+                    " not work for this connection"
+                )
+
+    return BoundedConnection
+
+
+def _watched(
+    waiting: _Wait[_T], silence_s: float, fell_silent: Callable[[], None]
+) -> _Wait[_T]:
+    """Drive one of psycopg's waits; call ``fell_silent`` where nothing comes for long.
+
+    The driver resumes it ten times a second without anything ready.
+    """
+    try:
+        wanted = next(waiting)
+        heard_at = time.monotonic()
+        while True:
+            ready = yield wanted
+            if ready:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > silence_s:
+                fell_silent()
+                heard_at = time.monotonic()
+            wanted = waiting.send(ready)
+    except StopIteration as end:
+        result: _T = end.value
+        return result
