@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from kafka_tx.config import Mode
-from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import (
     Earliest,
     LogBounds,
@@ -19,11 +18,11 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.loss import LossReason, OutOfRange
-from kafka_tx.offsets.split import is_delayed
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
 from kafka_tx.topology.kafka_batches import KafkaBatches
 from kafka_tx.topology.kafka_limits import RecordSize, limited_ends
-from kafka_tx.topology.kafka_looks import Bounds, Looks
+from kafka_tx.topology.kafka_looks import Looks
+from kafka_tx.topology.kafka_progress import PlanProgress
 from kafka_tx.topology.kafka_reading import (
     KafkaEmitter,
     check_topics,
@@ -86,12 +85,10 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
 
     def open(self) -> None:
         """Forget what was planned and read; keep what was learned and counted."""
-        self._planned_to: dict[TopicPartition, int] = {}
         self._seen: dict[int, Mapping[str, Json]] = {}
         self._looks.forget()
         self._planned_txid = self._handed_out_txid = 0
-        self._look_at_ms = self._refresh_at_ms = 0
-        self._last_batch_ms: int | None = None
+        self._progress = PlanProgress(self._batches, self._looks, self._clock)
 
     # --- planning (driver) ---
 
@@ -99,56 +96,11 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
         """While partitions hold enough that no batch holds yet, or new ones appeared.
 
         May take as long as a request to the brokers; asks them every ``poll_ms`` at
-        most. While they do not answer the spout is not ready.
+        most, and less and less often the longer there is nothing, down to once in a
+        millisecond for each partition (5,000: every 5 s). While they do not answer, or
+        there is no partition yet, the spout is not ready.
         """
-        if not self._planned_to:
-            return True
-        now_ms = self._clock.monotonic_ms()
-        if self._has_a_full_batch(self._looks.kept_bounds()):
-            return True
-        if now_ms < self._look_at_ms:
-            return False
-        try:
-            ready = self._has_enough(now_ms) or self._has_new_partitions(now_ms)
-        except KafkaTxError as error:
-            if not error.retryable:
-                raise
-            ready = False
-        self._look_at_ms = 0 if ready else now_ms + self._batches.poll_ms
-        return ready
-
-    def _has_a_full_batch(self, seen: Bounds) -> bool:
-        """Whether a look now would not make the next batch any larger."""
-        left = sum(
-            max(bounds.end - self._planned_to.get(partition, bounds.end), 0)
-            for partition, bounds in seen.items()
-            if isinstance(bounds, LogBounds)
-        )
-        limits = self._batches.limits
-        return left >= (limits.max_records or limits.min_records or 1)
-
-    def _has_enough(self, now_ms: int) -> bool:
-        found = self._looks.fresh_bounds(self._planned_to)
-        ends = {p: b.end for p, b in found.items() if isinstance(b, LogBounds)}
-        if not any(end != self._planned_to[p] for p, end in ends.items()):
-            return False
-        least = self._batches.limits.min_records
-        return least is None or not is_delayed(
-            least,
-            self._planned_to,
-            ends,
-            now_ms=now_ms,
-            last_batch_ms=self._last_batch_ms,
-            max_delay_ms=self._batches.limits.max_delay_ms,
-        )
-
-    def _has_new_partitions(self, now_ms: int) -> bool:
-        if now_ms < self._refresh_at_ms:
-            return False
-        self._refresh_at_ms = now_ms + self._batches.refresh_ms
-        return any(
-            partition_of(name) not in self._planned_to for name in self.partitions()
-        )
+        return self._progress.is_ready()
 
     def partitions(self) -> Sequence[str]:
         """By topic name, then number.
@@ -200,11 +152,11 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
             self._topic_ids,
             self._policy,
             first,
+            self._progress.believes,
         )
         limits, size = self._batches.limits, self._size.average_bytes
         ends = limited_ends(starts, {p: known[p].end for p in starts}, limits, size)
-        self._planned_to |= ends
-        self._last_batch_ms = self._clock.monotonic_ms()
+        self._progress.planned(by_partition, ends, self._topic_ids)
         return {
             str(p): self._metadata(p, starts[p], ends[p], lost.get(p))
             if p in starts

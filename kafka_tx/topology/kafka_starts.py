@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from kafka_tx.errors import FetchError, OffsetOutOfRangeError
 from kafka_tx.model import (
-    CommittedOffset,
     LogBounds,
     TopicPartition,
     Unavailable,
 )
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.offsets.loss import OutOfRange
+from kafka_tx.offsets.loss import LossReason, OutOfRange
+from kafka_tx.offsets.standing import Finding, Standing, stand
 from kafka_tx.offsets.start import StartRules, choose_start
 from kafka_tx.topology.spouts import Json
 
 Answers: TypeAlias = Mapping[TopicPartition, int | Unavailable | None]
 """Offsets where partitions start; None: at the end."""
+
+Believes: TypeAlias = Callable[[TopicPartition, Standing], bool]
+"""Whether what a look says of a partition counts, or is looked at again first."""
 
 _NO_ANSWER = Unavailable("no answer")
 
@@ -29,6 +32,7 @@ def choose_starts(
     topic_ids: Mapping[str, str],
     policy: OutOfRange,
     first_offsets: Answers | None,
+    believes: Believes,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Mapping[str, int]]]:
     """Where each reachable partition goes on, and what was given up there.
 
@@ -40,9 +44,12 @@ def choose_starts(
         known: Logs that can be reached now.
         topic_ids: As the brokers tell them now.
         policy: What to do with offsets outside of the log. A first offset beyond the
-            end always fails.
+            end always fails. If not to fail: of a log that ends below, go on at its
+            end, since what is above was read before; of another topic, at its start.
         first_offsets: Of the first batch, asked for before ``known``, or the end of a
             growing log would be beyond what is known; None: it starts at the earliest.
+        believes: Whether a look that contradicts the batch before counts already. A
+            partition whose look does not is left out, as if it could not be reached.
 
     Returns:
         Start offsets, and lost offsets by reason.
@@ -58,34 +65,53 @@ def choose_starts(
     starts: dict[TopicPartition, int] = {}
     lost: dict[TopicPartition, Mapping[str, int]] = {}
     for partition, bounds in known.items():
-        if (
-            end := _goes_on(lasts[partition], bounds, topic_ids, partition)
-        ) is not None:
+        last = lasts[partition]
+        if last is None:
+            offset = first.get(partition, bounds.log_start)
+            starts[partition] = _first_start(partition, offset, bounds, policy)
+            continue
+        end = _goes_on(last, bounds, topic_ids, partition)
+        if end is not None:
             starts[partition] = end
             continue
-        offset = first.get(partition, bounds.log_start)
-        is_beyond = lasts[partition] is None and (offset or 0) > bounds.end
-        decision = choose_start(
-            partition,
-            StartRules(out_of_range=OutOfRange.FAIL if is_beyond else policy),
-            stored=_stored(partition, lasts[partition], bounds, topic_ids, policy),
-            resolved=offset,
-            bounds=bounds,
-        )
-        starts[partition] = decision.committed.offset
-        if decision.lost:
-            lost[partition] = {str(reason): n for reason, n in decision.lost.items()}
+        now_id = topic_ids.get(partition.topic)
+        standing = stand(last["end"], bounds, former_id=last.get("id"), topic_id=now_id)
+        if not believes(partition, standing):
+            continue
+        if policy is OutOfRange.FAIL:
+            raise _refused(partition, standing, last.get("id"), now_id)
+        starts[partition] = standing.next_offset
+        if standing.lost or standing.cut:
+            reason = LossReason.CUT if standing.cut else LossReason.TRIMMED
+            lost[partition] = {str(reason): standing.lost or standing.cut}
     return starts, lost
 
 
+def _first_start(
+    partition: TopicPartition,
+    offset: int | None,
+    bounds: LogBounds,
+    policy: OutOfRange,
+) -> int:
+    is_beyond = (offset or 0) > bounds.end
+    decision = choose_start(
+        partition,
+        StartRules(out_of_range=OutOfRange.FAIL if is_beyond else policy),
+        stored=None,
+        resolved=offset,
+        bounds=bounds,
+    )
+    return decision.committed.offset
+
+
 def _goes_on(
-    last: Json | None,
+    last: Json,
     bounds: LogBounds,
     topic_ids: Mapping[str, str],
     partition: TopicPartition,
 ) -> int | None:
     """Where the batch before ended, if there is nothing to decide, as almost always."""
-    if last is None or is_another(last.get("id"), topic_ids.get(partition.topic)):
+    if is_another(last.get("id"), topic_ids.get(partition.topic)):
         return None
     end: int = last["end"]
     return end if bounds.log_start <= end <= bounds.end else None
@@ -112,29 +138,25 @@ def _reachable(
     return starts
 
 
-def _stored(
-    partition: TopicPartition,
-    last: Json | None,
-    bounds: LogBounds,
-    topic_ids: Mapping[str, str],
-    policy: OutOfRange,
-) -> CommittedOffset | None:
-    """Where the batch before ended; the log start of a topic that was re-created."""
-    if last is None:
-        return None
-    was, now = last.get("id"), topic_ids.get(partition.topic)
-    if not is_another(was, now):
-        return CommittedOffset(last["end"])
-    if policy is OutOfRange.FAIL:
-        raise OffsetOutOfRangeError(
-            f"topic {partition.topic} was re-created (its id was {was} and is {now}):"
-            f" offset {last['end']} of {partition} belongs to a log that is gone."
-            " Choose the out-of-range policy 'earliest' to go on with the new one from"
-            " its start.",
-            topic=partition.topic,
-            partition=partition.partition,
-            wanted=last["end"],
-            log_start=bounds.log_start,
-            log_end=bounds.end,
-        )
-    return CommittedOffset(bounds.log_start)
+def _refused(
+    partition: TopicPartition, standing: Standing, was: str | None, now: str | None
+) -> OffsetOutOfRangeError:
+    wanted, bounds = standing.position, standing.bounds
+    happened = {
+        Finding.ANEW: f"the topic was re-created (its id was {was} and is {now}); the"
+        " new log is read from its start",
+        Finding.CUT: "records were cut from the log's end, above it; reading goes on at"
+        " the new end, and nothing that was read is read again",
+        Finding.TRIMMED: "retention or a deletion removed records, also ones that were"
+        " not read; reading goes on at the log's start",
+    }[standing.finding]
+    known = bounds and (bounds.log_start, bounds.end)
+    return OffsetOutOfRangeError(
+        f"{partition}: the next offset to read is {wanted}, and the log holds {known}:"
+        f" {happened}, if the spout has the option failOnDataLoss=false.",
+        topic=partition.topic,
+        partition=partition.partition,
+        wanted=wanted,
+        log_start=bounds and bounds.log_start,
+        log_end=bounds and bounds.end,
+    )

@@ -411,6 +411,19 @@ def test_a_listener_may_stop_the_topology(world):
     assert handle.await_termination(WITHIN_S)
 
 
+def test_a_spout_that_is_always_ready_and_has_nothing_is_idle_and_gets_slower(world):
+    class Nothing(MemoryTransactionalSpout):
+        def is_ready(self):
+            return True
+
+    jobs = world()
+    jobs.spout = Nothing({0: []}, ("key",), 5)
+    handle = jobs.start()
+
+    assert handle.process_all_available(WITHIN_S)
+    assert handle.status.committed_txid <= 12  # pauses of 10, 20, 40, … ms
+
+
 def test_a_spout_that_cannot_plan_is_named(world):
     class Broken(TransactionalSpout):
         fields = ("key",)

@@ -99,6 +99,7 @@ def test_a_partition_that_comes_later_starts_at_its_beginning(logs, kind):
     spout = spout_with(kind, '{"t": {"0": 5, "1": 6}}', maxOffsetsPerTrigger="4")
     first = spout.initialize_transaction(1, None)
     logs.set(2, 0, 3)
+    spout._looks.forget()  # on a busy machine an answer counts for a while
 
     second = spout.initialize_transaction(2, first)
 

@@ -282,10 +282,105 @@ def test_a_re_created_topic_is_noticed_by_its_id(cluster):
     assert exact.empty_after(metadata["t-0"]) == {"start": 10, "end": 10, "id": "id-1"}
     cluster.fill("t", 10)
 
+    for spout in (exact, opaque):  # what brokers say of topics may be an old answer
+        assert ranges(spout.initialize_transaction(2, metadata)) == {"t-0": (10, 10)}
+    cluster.clock.advance(5_000)
+
+    assert exact.is_ready()  # although the new log is as long as the old one
     with pytest.raises(OffsetOutOfRangeError, match="re-created"):
         exact.initialize_transaction(2, metadata)
-    opaque.partitions()
     assert ranges(opaque.initialize_transaction(2, metadata)) == {"t-0": (0, 10)}
+
+
+# --- lost ends ---
+
+
+def test_an_old_answer_of_a_broker_moves_nothing(cluster):
+    cluster.fill("t", 10)
+    spout = spout_on(cluster, OpaqueTransactionalKafkaSpout)
+    first = spout.initialize_transaction(1, None)
+    cluster.cut(PARTITION, 4)
+    cluster.clock.advance(100)
+    assert not spout.is_ready()
+
+    second = spout.initialize_transaction(2, first)
+    cluster.more("t-0", 8)
+
+    assert ranges(second) == {"t-0": (10, 10)}
+    third = spout.initialize_transaction(3, second)
+    assert ranges(third) == {"t-0": (10, 12)}
+
+
+@BOTH
+def test_a_log_that_lost_its_end_is_decided_upon_when_that_is_settled(cluster, kind):
+    cluster.fill("t", 10)
+    spout = spout_on(cluster, kind)
+    first = spout.initialize_transaction(1, None)
+    cluster.cut(PARTITION, 4)
+    while not spout.is_ready():
+        cluster.clock.advance(100)
+    cluster.more("t-0", 2)
+
+    if kind is TransactionalKafkaSpout:
+        with pytest.raises(OffsetOutOfRangeError, match="failOnDataLoss=false"):
+            spout.initialize_transaction(2, first)
+        return
+    second = spout.initialize_transaction(2, first)
+    assert ranges(second) == {"t-0": (6, 6)}
+    spout.committed(2, second)
+    assert spout.lost == {(PARTITION, LossReason.CUT): 4}
+    assert not spout.is_ready()
+
+
+# --- planned out ---
+
+
+def test_a_partition_that_a_replay_leaves_out_is_read_when_it_is_back(cluster):
+    cluster.fill("t", 10, 10)
+    spout = spout_on(cluster, OpaqueTransactionalKafkaSpout, poll_ms=100)
+    first = spout.initialize_transaction(1, None)
+    cluster.more("t-1", 5)
+    spout.initialize_transaction(2, first)
+    cluster.lose("t-1")
+
+    again = spout.initialize_transaction(2, first)
+    cluster.lose("t-1", lost=False)
+    cluster.clock.advance(5_000)
+
+    assert ranges(again) == {"t-0": (10, 10), "t-1": (10, 10)}
+    assert spout.is_ready()
+    assert ranges(spout.initialize_transaction(3, again))["t-1"] == (10, 15)
+
+
+# --- nothing there ---
+
+
+@BOTH
+def test_a_topic_that_is_not_there_yet_is_waited_for(cluster, kind):
+    spout = spout_on(cluster, kind)
+    for _ in range(100):
+        assert not spout.is_ready()
+        cluster.clock.advance(100)
+
+    cluster.fill("t", 3)
+    cluster.clock.advance(5_000)
+
+    assert spout.is_ready()
+    assert ranges(spout.initialize_transaction(1, None)) == {"t-0": (0, 3)}
+
+
+def test_many_partitions_are_looked_at_less_often_the_longer_there_is_nothing(cluster):
+    cluster.fill("t", *[1] * 200)
+    spout = spout_on(cluster, poll_ms=10, refresh_ms=10**9)
+    spout.initialize_transaction(1, None)
+    spout.is_ready()
+    asked = cluster.requests["bounds"]
+
+    for _ in range(1_000):
+        cluster.clock.advance(10)
+        assert not spout.is_ready()
+
+    assert 48 <= cluster.requests["bounds"] - asked <= 55  # every 200 ms, in the end
 
 
 # --- whole attempts ---

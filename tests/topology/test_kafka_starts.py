@@ -13,8 +13,14 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 LOGS = {A: LogBounds(10, 100), B: LogBounds(0, 50)}
 
 
-def starts(lasts, policy=OutOfRange.FAIL, known=LOGS, ids=None, at=None):
-    return choose_starts(lasts, known, ids or {}, policy, at)
+def at_once(partition, standing):
+    return True
+
+
+def starts(
+    lasts, policy=OutOfRange.FAIL, known=LOGS, ids=None, at=None, believes=at_once
+):
+    return choose_starts(lasts, known, ids or {}, policy, at, believes)
 
 
 def test_the_first_batch_starts_at_the_earliest():
@@ -92,3 +98,22 @@ def test_an_id_that_is_the_same_or_not_told_is_no_new_topic(now):
     lasts = {A: {"start": 20, "end": 30, "id": "same"}}
 
     assert starts(lasts, known={A: LOGS[A]}, ids={"t": now})[0] == {A: 30}
+
+
+def test_a_log_that_lost_its_end_fails_or_goes_on_at_the_new_end():
+    lasts = {A: {"start": 90, "end": 130, "id": "same"}}
+    known = {A: LOGS[A]}
+
+    with pytest.raises(OffsetOutOfRangeError, match="failOnDataLoss=false"):
+        starts(lasts, known=known, ids={"t": "same"})
+    for policy in (OutOfRange.EARLIEST, OutOfRange.NEAREST):
+        found, lost = starts(lasts, policy, known, ids={"t": "same"})
+        assert (found, lost) == ({A: 100}, {A: {"cut": 30}})
+
+
+def test_what_is_not_believed_yet_is_left_out():
+    lasts = {A: {"start": 90, "end": 130}, B: {"start": 0, "end": 50}}
+
+    found, lost = starts(lasts, believes=lambda *_: False)
+
+    assert (found, lost) == ({B: 50}, {})

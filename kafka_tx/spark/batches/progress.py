@@ -17,6 +17,7 @@ from kafka_tx.model import (
     TransactionAttempt,
     Unavailable,
 )
+from kafka_tx.offsets.loss import LossReason
 from kafka_tx.protocols import Clock
 from kafka_tx.topology.attempts import Processed
 from kafka_tx.topology.kafka_reading import partition_of
@@ -28,6 +29,11 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY_MS = 5_000
 """How often the logs are looked at for their lag."""
 
+_REASONS = {
+    LossReason.TRIMMED.value: "retention or a deletion removed them unread",
+    LossReason.CUT.value: "they were read, and the log's end was lost below them;"
+    " reading goes on at its new end",
+}
 _METRIC_PHASES = {
     Phase.PROCESSING: "processing",
     Phase.PROCESSED: "waiting",
@@ -142,6 +148,11 @@ class Journal:
         now = self.clock.monotonic_ms()
         progress = _progress(attempt, metadata, timeline, now, self.clock.now_ms())
         self.last = progress
+        for (partition, reason), offsets in _skipped(metadata).items():
+            logger.warning(
+                "%s: txid %s gives up %s offsets of %s: %s",
+                *(self.id, attempt.txid, offsets, partition, _REASONS.get(reason)),
+            )
         self.registry.record_commit(_event(self.id, progress))
         return progress
 

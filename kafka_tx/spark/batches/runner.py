@@ -76,6 +76,7 @@ class Runner:
         self._attempts = Attempts(attempts(answers))
         self._idle = IdleLooks()
         self._is_stopping = False
+        self._empty_txid = 0  # of the newest plan, if it holds nothing
         self._over: Stopped | None = None
         name = parts.journal.id
         self._spout = SpoutThread(name, parts.spout, parts.spout_name, parts.watch.look)
@@ -194,6 +195,7 @@ class Runner:
         def planned(metadata: Json, is_empty: bool) -> None:
             def event() -> list[Action[Json]]:
                 journal.planned(attempt)
+                self._empty_txid = attempt.txid if is_empty else 0
                 return machine.initialized(attempt, metadata, is_empty=is_empty)
 
             self._events.put(event)
@@ -246,6 +248,8 @@ class Runner:
         self._attempts.done(attempt)
         progress = self._parts.journal.committed(attempt, metadata)
         self._spout.committed(attempt.txid, metadata)
+        if attempt.txid == self._empty_txid and not self._machine.phases:
+            self._idle.saw()
         for listener in self._parts.listeners:
             self._notice(listener, progress)
         if self._parts.mirror is not None:

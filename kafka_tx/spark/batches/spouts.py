@@ -45,9 +45,13 @@ class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
         scheme: From records to rows.
         max_bytes: Bounds a batch by size, about.
         out_of_range: ``fail`` or ``earliest``, when the next offset of a partition is
-            not in the log any more. None: a transactional spout fails, an opaque one
-            goes on at the earliest offset and counts what it skipped.
-        poll_ms: While there is nothing to read, ask the brokers this often.
+            not in the log any more. None: as the option ``failOnDataLoss`` says; where
+            that is not given either, a transactional spout fails and an opaque one goes
+            on. To go on: at the log's start, where retention came first; at the log's
+            end, where it lost its end, since what is above was read before; at the
+            start of a topic that was made anew. What is given up is counted and logged.
+        poll_ms: While there is nothing to read, ask the brokers this often; less and
+            less often while that lasts, with many partitions.
         refresh_ms: While there is nothing to read, look for new partitions this often.
 
     Raises:
@@ -70,7 +74,7 @@ class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
             start=config.start if isinstance(config.start, Earliest) else None,
             limits=_limits(config, max_bytes),
             scheme=scheme or StringScheme(),
-            out_of_range=_policy(out_of_range),
+            out_of_range=_policy(out_of_range, options, config),
             poll_ms=poll_ms,
             refresh_ms=refresh_ms,
         )
@@ -113,8 +117,8 @@ class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
             BrokerUnavailableError: No broker answers.
             AuthenticationError: Credentials, permission or TLS.
         """
-        seen = self._looks.bounds(self._planned_to)
-        return {p: seen[p] for p in self._planned_to}
+        seen = self._looks.bounds(self._progress.to)
+        return {p: seen[p] for p in self._progress.to}
 
 
 class TransactionalKafkaSpout(KafkaSpoutFromOptions):
@@ -164,11 +168,23 @@ def _limits(config: SourceConfig, max_bytes: int | None) -> BatchLimits:
     )
 
 
-def _policy(word: str | None) -> OutOfRange | None:
+def _policy(
+    word: str | None, options: Mapping[str, Any], config: SourceConfig
+) -> OutOfRange | None:
+    is_given = any(name.lower() == "failondataloss" for name in options)
+    asked = OutOfRange.FAIL if config.fails_on_data_loss else OutOfRange.EARLIEST
     if word is None:
-        return None
+        return asked if is_given else None
     try:
-        return OutOfRange(word)
+        policy = OutOfRange(word)
     except ValueError:
         legal = " or ".join(f"'{policy.value}'" for policy in OutOfRange)
         raise ConfigError.illegal("out_of_range", word, legal) from None
+    if is_given and (policy is OutOfRange.FAIL) is not config.fails_on_data_loss:
+        raise ConfigError.illegal(
+            "out_of_range",
+            word,
+            f"'{asked.value}' with failOnDataLoss={config.fails_on_data_loss}",
+            "Give one of the two.",
+        )
+    return policy
