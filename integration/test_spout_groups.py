@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 import kafka_tx
@@ -10,7 +11,7 @@ from integration.cluster.waiting import wait_until
 from integration.spout_job import Work, done, topology
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
-from kafka_tx.errors import StateError
+from kafka_tx.errors import GroupOccupiedError, StateError
 from kafka_tx.kafka import group_offsets
 from kafka_tx.model import Assigned, CommittedOffset, Earliest, Latest, TopicPartition
 
@@ -81,6 +82,31 @@ def test_offsets_that_expired_in_part_are_no_fresh_start(
     finally:
         handle.stop()
     assert done(tmp_path) == {(0, offset) for offset in range(5)}
+
+
+def test_a_consumer_that_joins_the_group_for_a_look_ends_nothing(
+    kafka, group, produce, spark, tmp_path
+):
+    name, partitions, store = group
+    handle = topology(config(kafka, name), Work(str(tmp_path))).start(spark)
+    try:
+        assert handle.process_all_available(60)
+        given = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": name}
+        guest = Consumer({**given, "enable.auto.commit": False})
+        guest.subscribe([name])
+        wait_until("it has joined", lambda: guest.poll(0.2) or guest.assignment())
+        produce(name, ["a"] * 5, partition=0)
+        wait_until("the records", lambda: len(done(tmp_path)) == 5)
+        with pytest.raises(GroupOccupiedError):
+            store.store({partitions[0]: CommittedOffset(0)})
+        assert not handle.process_all_available(1)
+        assert handle.is_active
+
+        guest.close()
+        assert handle.process_all_available(60)
+        assert store.load(partitions[:1])[partitions[0]].offset == 5
+    finally:
+        handle.stop()
 
 
 def test_brokers_tell_how_long_they_keep_offsets(group):

@@ -169,4 +169,4 @@ def test_a_moved_leader_keeps_what_a_partition_is_about(kafka_zk, zookeeper):
         assert committed(store, "moved", servers, topic, 1) == {0: 1}
     finally:
         kafka_zk.restart(former.node_id)
-        desk.release(5)
+        desk.release(lambda: 5)

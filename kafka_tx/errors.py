@@ -174,6 +174,16 @@ class BrokerUnavailableError(KafkaError):
     retryable = True
 
 
+class GroupOccupiedError(KafkaError):
+    """A consumer is a member of a group whose offsets are written from outside.
+
+    Fields: ``group``. Once it has left, the offsets can be written.
+    """
+
+    error_class = "KAFKA_TX_GROUP_OCCUPIED"
+    retryable = True
+
+
 class AuthenticationError(KafkaError):
     """The broker refused the credentials, the permission is missing, or TLS failed."""
 

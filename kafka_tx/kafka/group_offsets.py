@@ -112,8 +112,8 @@ class KafkaGroupOffsetStore:
             StateUnavailableError: No broker answered in time; unknown whether it
                 landed.
             AuthenticationError: Credentials, permission (READ of the group) or TLS.
-            KafkaError: The group refused: it has active members, or the metadata is
-                longer than the brokers take.
+            GroupOccupiedError: The group has members now.
+            KafkaError: The group refused: the metadata is longer than the brokers take.
         """
         positions = [
             ClientPartition(

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin._config import ConfigResource
 
-from kafka_tx.errors import KafkaError, KafkaTxError
+from kafka_tx.errors import GroupOccupiedError, KafkaError, KafkaTxError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.errors import is_unreachable
 from kafka_tx.kafka.group_reader import read_group
@@ -23,6 +23,12 @@ _SOON = {
     ClientError.NOT_COORDINATOR,
 }
 """A group's first use makes Kafka's own topic for it, and a failover reads it again."""
+_OCCUPIED = {
+    ClientError.UNKNOWN_MEMBER_ID,
+    ClientError.ILLEGAL_GENERATION,
+    ClientError.REBALANCE_IN_PROGRESS,
+    ClientError.NON_EMPTY_GROUP,
+}
 _PAUSE_MS = 200
 _RETENTION = "offsets.retention.minutes"
 _RETENTION_WITHIN_MS = 5_000
@@ -57,6 +63,7 @@ class GroupMirror:
             BrokerUnavailableError: No broker answered in time; unknown whether it
                 landed. Doing it again is harmless.
             AuthenticationError: Credentials, permission (READ of the group) or TLS.
+            GroupOccupiedError: It has members now.
             KafkaError: The group refused it; names the partitions.
         """
         self.store_positions(
@@ -79,12 +86,18 @@ class GroupMirror:
             detail = ", ".join(
                 f"{tp.topic}-{tp.partition}: {tp.error.str()}" for tp in bad[:3]
             )
-            raise KafkaError(
+            text = (
                 f"group '{self._group}' did not take the offsets of {len(bad)} of"
-                f" {len(positions)} partitions: {detail}. A group with active members"
-                " cannot be written from outside; choose another name.",
-                group=self._group,
+                f" {len(positions)} partitions: {detail}."
             )
+            if all(tp.error.code() in _OCCUPIED for tp in bad):
+                raise GroupOccupiedError(
+                    f"{text} A consumer is a member of the group: nothing can be"
+                    " written from outside until it leaves. Look at offsets with tools"
+                    " that do not join, or give the consumer another group.",
+                    group=self._group,
+                )
+            raise KafkaError(text, group=self._group)
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's next offsets; partitions without one are left out.

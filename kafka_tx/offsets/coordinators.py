@@ -220,8 +220,7 @@ class RefreshingCoordinator:
             _log.warning("%s", change.warning)
         self._warned = change.warning
         self._managed.new = (self._managed.new | set(change.new)) - set(change.lost)
-        for partition in change.lost:
-            self._managed.close(partition)
+        self._managed.close(change.lost)
         for partition in change.kept:
             manager = self._managed.get(partition)
             if manager is not None:

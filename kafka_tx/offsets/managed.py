@@ -37,8 +37,8 @@ class ManagerSource(Protocol):
         """
         ...
 
-    def close(self, manager: PartitionManager) -> None:
-        """Commit what is completed, and let go.
+    def close(self, managers: Sequence[PartitionManager]) -> None:
+        """Commit what is completed in all of these, at once, and let go.
 
         A retryable error is logged: what was not committed is emitted again by the
         next owner. Any other one goes up.
@@ -72,17 +72,20 @@ class Managed:
         """Of an open partition."""
         return self._managers.get(partition)
 
-    def close(self, partition: TopicPartition) -> None:
-        """Close one; harmless when it is not open."""
-        manager = self._managers.pop(partition, None)
-        if manager is None or self._source is None:
+    def close(self, partitions: Iterable[TopicPartition]) -> None:
+        """Close some, all at once; harmless for those that are not open."""
+        found = {p: self._managers.pop(p, None) for p in sorted(partitions)}
+        managers = [manager for manager in found.values() if manager is not None]
+        if not managers or self._source is None:
             return
         try:
-            self._source.close(manager)
+            self._source.close(managers)
         except KafkaTxError as error:
             if not error.retryable:
                 raise
-            _log.warning("%s was closed without a commit: %s", partition, error)
+            _log.warning(
+                "%s were closed without a commit: %s", names_of(list(found)), error
+            )
 
     def open(self, partition: TopicPartition, leader: Broker | None) -> None:
         """Open one that is not; a retryable error leaves it for the next time."""
@@ -106,8 +109,7 @@ class Managed:
 
     def close_all(self) -> None:
         """Close every one."""
-        for partition in sorted(self._managers):
-            self.close(partition)
+        self.close(list(self._managers))
 
 
 def names_of(partitions: Sequence[TopicPartition]) -> str:

@@ -48,10 +48,12 @@ class Managers:
             partition, PartitionRules(), CommittedOffset(0), leader=leader
         )
 
-    def close(self, manager):
-        self.events.append(f"close {manager.topic_partition}")
-        if manager.topic_partition in self.closing:
-            raise self.closing[manager.topic_partition]
+    def close(self, managers):
+        for manager in managers:
+            self.events.append(f"close {manager.topic_partition}")
+        for manager in managers:
+            if manager.topic_partition in self.closing:
+                raise self.closing[manager.topic_partition]
 
 
 class Cluster:
@@ -216,14 +218,14 @@ def test_an_owner_that_is_fenced_learns_of_it(cluster):
         cluster.coordinator.refresh()
 
 
-def test_closing_closes_every_manager_though_one_cannot_commit(cluster, caplog):
+def test_closing_closes_all_managers_at_once_though_they_cannot_commit(cluster, caplog):
     cluster.managers.closing[orders(0)[0]] = StateUnavailableError("no answer")
 
     cluster.coordinator.close()
     cluster.coordinator.close()
 
     assert cluster.managers.events == ["close orders-0", "close orders-1"]
-    assert "orders-0 was closed without a commit" in caplog.text
+    assert "orders-0, orders-1 were closed without a commit" in caplog.text
 
 
 def test_too_many_tasks_are_warned_of_once(caplog):

@@ -5,7 +5,7 @@ Everything takes one small step at a time, and the driver may die between any tw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_tx.errors import (
@@ -265,7 +265,11 @@ class Task:
         self.spout.starts[manager] = start
         return manager
 
-    def close(self, manager: PartitionManager) -> None:
+    def close(self, managers: Sequence[PartitionManager]) -> None:
+        for manager in managers:
+            self.close_one(manager)
+
+    def close_one(self, manager: PartitionManager) -> None:
         offset = manager.next_to_commit(max_runs=3)
         spout = self.spout
         spout.offers = [offer for offer in spout.offers if offer.manager is not manager]

@@ -151,7 +151,7 @@ class Case:
 def case():
     made = Case()
     yield made
-    assert made.desk.close(WITHIN_S)
+    assert made.desk.close(lambda: WITHIN_S)
 
 
 def test_nothing_is_emitted_before_the_logs_were_looked_at(case):
@@ -357,6 +357,9 @@ def test_it_is_not_idle_while_a_partition_is_not_open(case):
     assert case.desk.is_idle
 
     del case.coordinator.managers[P1]
+    case.coordinator.due = True
+    case.desk.refresh_if_due()
+    case.take()
 
     assert not case.desk.is_idle
 
@@ -409,3 +412,60 @@ def test_a_renewal_that_failed_is_tried_again(case):
     case.take()
 
     assert P0 in case.store.load([P0])
+
+
+def test_nothing_is_asked_of_partitions_that_have_nothing_to_do(case):
+    case.look()
+    case.emit()
+    for manager in case.desk.managers:
+        manager.ack(OffsetRange(manager.topic_partition, 0, 10))
+    case.desk.commit_if_due(at_once=True)
+    case.take()
+    case.desk.commit_if_due(at_once=True)
+    assert not case.desk.awake
+    assert case.desk.is_idle
+    assert set(case.desk.take_touched()) == set(case.desk.managers)
+    assert not case.desk.take_touched()
+
+    case.cluster.logs[P1] = LogBounds(0, 12)
+    case.clock.advance(60_000)
+    case.look()
+
+    assert [m.topic_partition for m in case.desk.awake] == [P1]
+    assert not case.desk.is_idle
+    assert case.emit() == ["t-1 [10, 12)"]
+
+
+def test_a_log_that_was_trimmed_or_cut_wakes_its_partition(case):
+    for at in (P0, P1):
+        case.cluster.logs[at] = LogBounds(0, 0)
+        case.desk._by_partition[at].committed(CommittedOffset(0))
+    case.look()
+    case.desk.commit_if_due(at_once=True)
+    assert not case.desk.awake
+
+    case.cluster.logs[P0] = LogBounds(5, 5)
+    case.clock.advance(60_000)
+    case.look()
+
+    assert [m.topic_partition for m in case.desk.awake] == [P0]
+
+
+def test_dear_looks_are_rare(case):
+    asked = case.cluster.bounds
+
+    def dear(partitions):
+        case.clock.advance(40)
+        return asked(partitions)
+
+    case.cluster.bounds = dear
+    for at in (P0, P1):
+        case.cluster.logs[at] = LogBounds(0, 0)
+    case.look()
+
+    case.clock.advance(1_900)
+    case.desk.look_if_due()
+    assert case.desk.looks == 1
+    case.clock.advance(100)
+    case.look()
+    assert case.desk.looks == 2

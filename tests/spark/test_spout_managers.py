@@ -207,7 +207,7 @@ def test_closing_stores_what_is_completed(managers, store):
     manager.ack(0)
     manager.ack(3)
 
-    made.close(manager)
+    made.close([manager])
 
     stored = store.load([P0])[P0]
     assert (stored.offset, stored.completed) == (1, ((3, 4),))

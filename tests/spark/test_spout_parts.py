@@ -21,6 +21,9 @@ class Part:
         self._name, self._closed = name, closed
         self._hangs, self._error = hangs, error
 
+    def ends_within(self, rest_s):
+        assert rest_s() == 1
+
     def close(self, timeout_s=0.0):
         self._closed.append(self._name)
         if self._error:
@@ -63,13 +66,13 @@ def parts(closed, *, error=None, hangs="", letters=True):
 
 
 def test_the_last_commit_is_made_before_anything_is_closed(closed):
-    assert parts(closed).release(1)
+    assert parts(closed).release(lambda: 1)
 
     assert closed == ["coordinator", "cluster", "view", "keeper", "letters"]
 
 
 def test_a_last_commit_that_fails_is_logged_and_the_rest_is_closed(closed, caplog):
-    assert parts(closed, error=FencedError("another owner")).release(1)
+    assert parts(closed, error=FencedError("another owner")).release(lambda: 1)
 
     assert "the last commit of spout failed" in caplog.text
     assert "another owner" in caplog.text
@@ -78,12 +81,12 @@ def test_a_last_commit_that_fails_is_logged_and_the_rest_is_closed(closed, caplo
 
 @pytest.mark.parametrize("hangs", ["keeper", "letters"])
 def test_what_hangs_is_told(closed, hangs):
-    assert not parts(closed, hangs=hangs).release(1)
+    assert not parts(closed, hangs=hangs).release(lambda: 1)
 
     assert closed[-2:] == ["keeper", "letters"]
 
 
 def test_without_dead_letters_there_is_nothing_to_close_for_them(closed):
-    assert parts(closed, letters=False).release(1)
+    assert parts(closed, letters=False).release(lambda: 1)
 
     assert closed == ["coordinator", "cluster", "view", "keeper"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -271,6 +272,23 @@ def test_a_store_that_hangs_for_a_new_partition_holds_up_no_record(case):
     until(lambda: tried.done.total() == 11)
 
     assert handle.process_all_available(WITHIN_S)
+
+
+def test_the_end_waits_for_a_silent_store_once_and_not_for_each_partition(case):
+    case.log.add_partitions("t", 30)
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+    for number in range(30):
+        case.log.append(TopicPartition("t", number), b"v")
+    hanging = case.store.store = Hanging(case.store.store)
+    until(lambda: tried.done.total() == 30)
+
+    began_s = time.monotonic()
+    handle.stop(timeout_s=3)
+
+    assert time.monotonic() - began_s < 20
+    assert handle.exception is None
+    hanging.may_go.set()
 
 
 def test_a_look_that_fails_for_good_ends_the_topology(case):

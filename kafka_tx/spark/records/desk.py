@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition, Unavailable
@@ -26,6 +26,11 @@ LOOK_MS = 100
 
 BUSY_LOOK_MS = 1_000
 """The same while there is."""
+
+DEAR_LOOK_MS = 5_000
+"""The same where a look takes long; it takes a fiftieth of the time at most."""
+
+_LOOK_SHARE = 50
 
 REFRESH_MS = 1_000
 """Least time between two looks for partitions and leaders."""
@@ -58,6 +63,10 @@ class SpoutDesk:
         self._bounds: dict[TopicPartition, LogBounds] = {}
         self._held_until: dict[TopicPartition, int] = {}
         self._crowded: set[PartitionManager] = set()
+        self._managers: list[PartitionManager] = []
+        self._awake: dict[PartitionManager, None] = {}
+        self._touched: set[PartitionManager] = set()
+        self._look_ms = 0
         self._looked_ms: int | None = None
         self._refreshed_ms: int | None = None
         self._is_looking = self._is_refreshing = False
@@ -67,15 +76,56 @@ class SpoutDesk:
         """Looks begun."""
         self.seen_looks = 0
         """The look whose answer is the newest."""
+        self._wake_all()
 
     # --- partitions ---
 
     @property
     def managers(self) -> list[PartitionManager]:
         """Of the partitions that are open, in assignment order."""
+        return self._managers
+
+    @property
+    def awake(self) -> Collection[PartitionManager]:
+        """Those that may have something to do; nothing is asked of the others.
+
+        A partition sleeps from when all that its log holds is completed and stored, to
+        when a look sees its log change or partitions were looked for.
+        """
+        return self._awake.keys()
+
+    def take_touched(self) -> Collection[PartitionManager]:
+        """Those that were awake since the last call."""
+        touched, self._touched = self._touched, set(self._awake)
+        return touched
+
+    def _wake_all(self) -> None:
+        """Partitions may have come, gone, or be others of the same name."""
         coordinator = self.parts.coordinator
         found = map(coordinator.manager, coordinator.partitions)
-        return [manager for manager in found if manager is not None]
+        self._managers = [manager for manager in found if manager is not None]
+        self._by_partition = {m.topic_partition: m for m in self._managers}
+        self._awake = dict.fromkeys(self._managers)
+        self._touched |= self._awake.keys()
+
+    def _wake(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            manager = self._by_partition.get(partition)
+            if manager is not None:
+                self._awake[manager] = None
+                self._touched.add(manager)
+
+    def _put_to_sleep(self) -> None:
+        self._awake = {m: None for m in self._awake if not self._is_done(m)}
+
+    def _is_done(self, manager: PartitionManager) -> bool:
+        bounds = self._bounds.get(manager.topic_partition)
+        return (
+            bounds is not None
+            and manager.pending == 0
+            and manager.emitted_to == bounds.end
+            and manager.next_to_commit() is None
+        )
 
     @property
     def bounds(self) -> Mapping[TopicPartition, LogBounds]:
@@ -120,32 +170,41 @@ class SpoutDesk:
         if isinstance(answer, BaseException):
             raise answer
         answer()
+        self._wake_all()
 
     # --- looks ---
 
     def look_if_due(self) -> None:
         """Ask where the logs begin and end, if it is time and no answer is due."""
         now_ms = self.parts.clock.monotonic_ms()
-        every_ms = LOOK_MS if self._had_nothing else BUSY_LOOK_MS
         last_ms = self._looked_ms
-        if self._is_looking or (last_ms is not None and now_ms - last_ms < every_ms):
+        if self._is_looking or (
+            last_ms is not None and now_ms - last_ms < self._look_every_ms()
+        ):
             return
         self._is_looking = True
         self._looked_ms = now_ms
         self.looks += 1
         number, cluster = self.looks, self.parts.cluster
-        wanted = [manager.topic_partition for manager in self.managers]
+        wanted = list(self._by_partition)
 
         def look() -> None:
+            began_ms = self.parts.clock.monotonic_ms()
             bounds: Mapping[TopicPartition, LogBounds | Unavailable] = {}
             problem: KafkaTxError | None = None
             try:
                 bounds = cluster.bounds(wanted) if wanted else {}
             except KafkaTxError as error:
                 problem = error
+            self._look_ms = self.parts.clock.monotonic_ms() - began_ms
             self._post(lambda: self._looked(number, bounds, problem))
 
         self._looker.submit(look)
+
+    def _look_every_ms(self) -> int:
+        """Looks are cheap for few partitions only."""
+        dear_ms = min(self._look_ms * _LOOK_SHARE, DEAR_LOOK_MS)
+        return max(LOOK_MS if self._had_nothing else BUSY_LOOK_MS, dear_ms)
 
     def _looked(
         self,
@@ -162,8 +221,13 @@ class SpoutDesk:
             self._refresh()
             return
         self.seen_looks = number
+        former = self._bounds
         self._bounds = {p: b for p, b in bounds.items() if isinstance(b, LogBounds)}
-        self.parts.registry.record_log(self.parts.keeper.id, bounds)
+        self._wake(p for p, b in self._bounds.items() if former.get(p) != b)
+        awake = {m.topic_partition for m in self._awake}
+        told = {p: b for p, b in bounds.items() if p in awake}
+        self.parts.registry.record_log(self.parts.keeper.id, told)
+        self._look_ms += self.parts.clock.monotonic_ms() - (self._looked_ms or 0)
         if len(self._bounds) < len(bounds):
             self._refresh()
 
@@ -184,7 +248,7 @@ class SpoutDesk:
 
     def _candidates(self, now_ms: int) -> list[Candidate]:
         found = []
-        for manager in self.managers:
+        for manager in self._awake:
             partition = manager.topic_partition
             bounds = self._bounds.get(partition)
             if bounds is None or self._held_until.get(partition, 0) > now_ms:
@@ -204,6 +268,7 @@ class SpoutDesk:
             return
         self._timer.committed(clock.now_ms())
         offers = self._offers()
+        self._put_to_sleep()
         is_renewal = keeper.must_renew
         if is_renewal:
             known = {m: m.stored for m in self.managers if m not in offers}
@@ -223,7 +288,7 @@ class SpoutDesk:
     def _offers(self) -> dict[PartitionManager, CommittedOffset]:
         offers = {}
         crowded = set()
-        for manager in self.managers:
+        for manager in self._awake:
             offset = manager.next_to_commit()
             if offset is not None:
                 offers[manager] = offset
@@ -240,7 +305,9 @@ class SpoutDesk:
     ) -> None:
         self._is_storing = False
         if error is None:
-            self.parts.keeper.stored(offers, self._bounds, began_ms)
+            stored = {manager.topic_partition for manager in offers}
+            bounds = {p: b for p, b in self._bounds.items() if p in stored}
+            self.parts.keeper.stored(offers, bounds, began_ms)
         elif isinstance(error, KafkaTxError) and error.retryable:
             logger.warning("offsets were not stored, and will be again: %s", error)
         else:
@@ -251,21 +318,15 @@ class SpoutDesk:
     @property
     def is_idle(self) -> bool:
         """Everything seen is completed, and the store has it."""
-        managers = self.managers
-        if self._is_storing or len(managers) < len(self.parts.coordinator.partitions):
+        known = len(self._managers)
+        if self._is_storing or known < len(self.parts.coordinator.partitions):
             return False
-        return all(
-            manager.pending == 0
-            and manager.topic_partition in self._bounds
-            and manager.emitted_to >= self._bounds[manager.topic_partition].end
-            and manager.next_to_commit() is None
-            for manager in managers
-        )
+        return all(map(self._is_done, self._awake))
 
     @property
     def is_completed(self) -> bool:
         """Nothing is pending, but the store may not know."""
-        return all(manager.pending == 0 for manager in self.managers)
+        return all(manager.pending == 0 for manager in self._awake)
 
     def wakes_at_ms(self) -> int:
         """When something is to be done next, as far as the desk knows (monotonic)."""
@@ -273,16 +334,18 @@ class SpoutDesk:
         now_ms = clock.monotonic_ms()
         times = [now_ms + self._timer.wait_ms(clock.now_ms())]
         if not self._is_looking:
-            every_ms = LOOK_MS if self._had_nothing else BUSY_LOOK_MS
-            times.append((self._looked_ms or 0) + every_ms)
-        times += [t for m in self.managers if (t := m.next_due_ms) is not None]
+            times.append((self._looked_ms or 0) + self._look_every_ms())
+        times += [t for m in self._awake if (t := m.next_due_ms) is not None]
         times += [t for t in self._held_until.values() if t > now_ms]
         return max(now_ms + _LEAST_MS, min(times))
 
     # --- the end ---
 
-    def close(self, timeout_s: float) -> bool:
-        """Commit what is completed and release everything; False if that hangs."""
+    def close(self, rest_s: Callable[[], float]) -> bool:
+        """Commit what is completed and release everything; False if that hangs.
+
+        ``rest_s`` tells how long it may still take, all in all.
+        """
         workers = (self._looker, self._refresher)
-        are_free = [worker.close(timeout_s) for worker in workers]
-        return self.parts.release(timeout_s) and all(are_free)
+        are_free = [worker.close(rest_s()) for worker in workers]
+        return self.parts.release(rest_s) and all(are_free)

@@ -130,6 +130,7 @@ class RecordTopologyHandle(RunningTopology):
         Raises:
             TransactionError: It was cut off.
         """
+        self._runner.end_within(timeout_s)
         self._end(finish=finish, timeout_s=timeout_s)
 
 
@@ -199,6 +200,6 @@ def _desks(
             desks[name] = spout.desk(name, deployment)
     except BaseException:
         for desk in desks.values():
-            desk.release(_END_WITHIN_S)
+            desk.release(lambda: _END_WITHIN_S)
         raise
     return desks

@@ -161,11 +161,12 @@ class SpoutManagers:
             )
         self._has_stored |= {p.topic: p.topic in topics for p in first}
 
-    def close(self, manager: PartitionManager) -> None:
+    def close(self, managers: Sequence[PartitionManager]) -> None:
         """Commit what is completed; see ``ManagerSource``."""
-        offset = manager.next_to_commit()
-        if offset is not None:
-            self._keeper.store_now({manager: offset})
+        offers = {manager: manager.next_to_commit() for manager in managers}
+        wanted = {m: offset for m, offset in offers.items() if offset is not None}
+        if wanted:
+            self._keeper.store_now(wanted)
 
 
 def _named(partitions: Sequence[TopicPartition]) -> str:

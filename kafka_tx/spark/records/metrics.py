@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.metric import Metric
@@ -39,15 +39,27 @@ class SpoutMetrics:
         self._told: dict[tuple[TopicPartition, str, str], float] = {}
         self._former: dict[PartitionManager, dict[str, int]] = {}
         self._totals: Counter[tuple[TopicPartition, str]] = Counter()
+        self._sums: Counter[str] = Counter()
         self.timed_out: Counter[TopicPartition] = Counter()
         self.skipped: Counter[TopicPartition] = Counter()
         self.written: Counter[TopicPartition] = Counter()
         self.cut: Counter[TopicPartition] = Counter()
 
-    def update(self, managers: Iterable[PartitionManager], now_ms: int) -> None:
-        """Bring everything up to date; ``now_ms`` is monotonic."""
+    def update(
+        self,
+        managers: Iterable[PartitionManager],
+        now_ms: int,
+        touched: Collection[PartitionManager] | None = None,
+    ) -> None:
+        """Bring everything up to date.
+
+        Args:
+            managers: All that are open.
+            now_ms: Monotonic.
+            touched: Those that may have changed since; None: all.
+        """
         open_now = set(managers)
-        for manager in open_now:
+        for manager in open_now if touched is None else open_now & set(touched):
             self._gauges(manager, now_ms)
             self._counters(manager)
         closed = self._former.keys() - open_now
@@ -75,9 +87,7 @@ class SpoutMetrics:
 
     def totals(self) -> Mapping[str, int]:
         """What all partitions counted since the start, by word."""
-        found: Counter[str] = Counter()
-        for (_, word), count in self._totals.items():
-            found[word.partition(" ")[0]] += count
+        found = Counter(self._sums)
         for word, counted in (
             ("skipped", self.skipped),
             ("dead_letters", self.written),
@@ -112,7 +122,9 @@ class SpoutMetrics:
         }
         before = self._former.get(manager, {})
         for word, count in now.items():
-            self._totals[at, word] += count - before.get(word, 0)
+            more = count - before.get(word, 0)
+            self._totals[at, word] += more
+            self._sums[word.partition(" ")[0]] += more
         self._former[manager] = now
         total = {word: self._totals[at, word] for word in now}
         buried = self.skipped[at] + self.written[at]

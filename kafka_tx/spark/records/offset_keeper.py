@@ -42,6 +42,7 @@ class OffsetKeeper:
         self._registry = registry
         self._clock = clock
         self._worker = SerialWorker(f"kafka-tx {id} offsets")
+        self._rest_s: Callable[[], float] = lambda: _WITHIN_S
         self._renew_ms: int | None = None
         self._renewed_ms = clock.monotonic_ms()
 
@@ -139,12 +140,17 @@ class OffsetKeeper:
         self._worker.submit(self._store.close)
         return self._worker.close(timeout_s)
 
+    def ends_within(self, rest_s: Callable[[], float]) -> None:
+        """Wait no longer than that for the store from now on."""
+        self._rest_s = rest_s
+
     def _wait(self, call: Callable[[], R]) -> R:
+        within_s = min(_WITHIN_S, self._rest_s())
         try:
-            return self._worker.submit(call).result(_WITHIN_S)
+            return self._worker.submit(call).result(within_s)
         except TimeoutError:
             raise StateUnavailableError(
-                f"the offset store of '{self.id}' did not answer within {_WITHIN_S} s"
+                f"the offset store of '{self.id}' did not answer within {within_s} s"
             ) from None
 
 

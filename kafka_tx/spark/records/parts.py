@@ -74,15 +74,19 @@ class DeskParts:
     clock: Clock
     closing: tuple[Callable[[], None], ...] = ()
 
-    def release(self, timeout_s: float) -> bool:
-        """Commit what is completed and release everything; False if that hangs."""
+    def release(self, rest_s: Callable[[], float]) -> bool:
+        """Commit what is completed and release everything; False if that hangs.
+
+        ``rest_s`` tells how long it may still take, all in all.
+        """
+        self.keeper.ends_within(rest_s)
         try:
             self.coordinator.close()
         except KafkaTxError as error:
             logger.warning("the last commit of %s failed: %s", self.name, error)
         for close in (self.cluster.close, *self.closing):
             close()
-        closed = [self.keeper.close(timeout_s)]
+        closed = [self.keeper.close(rest_s())]
         if self.letters is not None:
-            closed.append(self.letters.close(timeout_s))
+            closed.append(self.letters.close(rest_s()))
         return all(closed)

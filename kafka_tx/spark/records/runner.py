@@ -28,7 +28,10 @@ from kafka_tx.transactions.root_blocks import BlockLedger, Roots
 logger = logging.getLogger(__name__)
 
 _END_WITHIN_S = 30.0
-"""How long the end waits for what runs on the driver."""
+"""How long the end takes at most, where the caller gave no time."""
+
+_LEAST_S, _HANDS_S = 0.1, 0.5
+"""Of each wait at the end, and what is left of the caller's time when all is over."""
 
 
 class SpoutRunner:
@@ -67,6 +70,7 @@ class SpoutRunner:
         """What is in flight; replaced whole."""
         self.totals: Mapping[str, int] = {}
         """What was counted since the start; replaced whole."""
+        self._ends_s: float | None = None
         self.error: BaseException | None = None
         """Why it ended; None while it runs, and after ``stop``."""
         self.has_ended = threading.Event()
@@ -84,6 +88,12 @@ class SpoutRunner:
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+
+    def end_within(self, timeout_s: float | None) -> None:
+        """How long the end may take from now on: jobs, the last commit, connections."""
+        self._ends_s = time.monotonic() + (
+            _END_WITHIN_S if timeout_s is None else timeout_s
+        )
 
     def stop(self, *, finish: bool) -> None:
         """End; ``finish`` waits for the jobs that run, else they are cancelled."""
@@ -296,10 +306,10 @@ class SpoutRunner:
     def _measure(self, now_ms: int) -> None:
         totals: dict[str, int] = {}
         for name, desk in self.desks.items():
-            self.metrics[name].update(desk.managers, now_ms)
+            self.metrics[name].update(desk.managers, now_ms, desk.take_touched())
             for word, count in self.metrics[name].totals().items():
                 totals[word] = totals.get(word, 0) + count
-        managers = [m for desk in self.desks.values() for m in desk.managers]
+        managers = [m for desk in self.desks.values() for m in desk.awake]
         self.totals = totals
         self.view = {
             "chunks": len(self._jobs),
@@ -325,14 +335,17 @@ class SpoutRunner:
 
     def _release(self) -> None:
         """End everything that was started; what hangs is named and left behind."""
-        hanging = [str(a) for a, j in self._jobs.items() if not j.end(_END_WITHIN_S)]
+        if self._ends_s is None:
+            self.end_within(None)
+        jobs = self._jobs.items()
+        hanging = [str(a) for a, job in jobs if not job.end(self._rest_s())]
         for event in islice(iter(self._left, None), 10_000):
             try:
                 event()
             except Exception:
                 logger.exception("an answer of %s was not taken", self._parts.id)
         self._parts.engine.close()
-        closed = [desk.close(_END_WITHIN_S) for desk in self.desks.values()]
+        closed = [desk.close(self._rest_s) for desk in self.desks.values()]
         if hanging or not all(closed):
             logger.warning(
                 "%s has ended, but something of it still runs on the driver %s",
@@ -344,6 +357,11 @@ class SpoutRunner:
         self.has_ended.set()
         with self._idle:
             self._idle.notify_all()
+
+    def _rest_s(self) -> float:
+        """Of the time that the end may take; a moment at least."""
+        ends_s = time.monotonic() if self._ends_s is None else self._ends_s
+        return max(_LEAST_S, ends_s - _HANDS_S - time.monotonic())
 
     def _left(self) -> Callable[[], None] | None:
         try:
