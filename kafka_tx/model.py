@@ -247,8 +247,8 @@ class BatchMetadata:
     ``spark_batch`` is set where a batch of Spark without new records got a txid of its
     own: all ranges are empty, and a replay of that batch is known by this name.
     ``logged`` has ends that are fixed elsewhere (in Spark's log) although the log ends
-    before them now; ``ranges`` have what is left. ``stands_for`` names the offset in
-    Spark's log that this batch is, where that carries another txid.
+    before them now; ``ranges`` have what is left. ``logged_as`` names the plan
+    as Spark's log has it: the txid it was logged with, and the epoch of its owner.
     """
 
     txid: int
@@ -256,7 +256,7 @@ class BatchMetadata:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     spark_batch: str = ""
     logged: Mapping[TopicPartition, int] = field(default_factory=dict)
-    stands_for: str = ""
+    logged_as: str = ""
 
     def ends(self) -> dict[TopicPartition, int]:
         """The position after this batch, per partition."""

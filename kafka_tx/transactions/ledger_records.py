@@ -98,8 +98,8 @@ def batch_record(metadata: BatchMetadata) -> str:
     }
     if metadata.logged:
         payload["logged"] = _by_topic(metadata.logged.items())
-    if metadata.stands_for:
-        payload["stands_for"] = metadata.stands_for
+    if metadata.logged_as:
+        payload["logged_as"] = metadata.logged_as
     return records.encode("batch", payload)
 
 
@@ -127,7 +127,7 @@ def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
         dict(payload["topic_ids"]),
         str(payload.get("spark_batch", "")),
         _offsets(payload.get("logged", {})),
-        str(payload.get("stands_for", "")),
+        str(payload.get("logged_as", "")),
     )
 
 

@@ -55,37 +55,47 @@ _ADVICE = {
 }
 
 
-def fits(tx_id: str, batch: BatchMetadata, end: SourceOffset) -> bool:
-    """Whether a stored batch is the one that ends at a logged offset."""
+def fits(
+    transactions: TransactionsConfig, batch: BatchMetadata, end: SourceOffset
+) -> bool:
+    """Whether a stored batch is the one that ends at a logged offset.
+
+    Transactional, the txid says so, whoever planned it. An opaque one may have been
+    planned anew since, and sinks then hold what nobody has in that checkpoint.
+    """
     if batch.spark_batch or batch.logged_ends() != dict(end.positions):
         return False
     mark = end.mark
     if mark is None:
         return True
-    is_its_number = mark.txid == batch.txid or batch.stands_for == stands_for(end)
-    return mark.id == tx_id and is_its_number
+    is_its_plan = not batch.logged_as or batch.logged_as == logged_as(end)
+    is_its_number = mark.txid == batch.txid and transactions.mode == "transactional"
+    return mark.id == transactions.id and (is_its_plan or is_its_number)
 
 
-def stands_for(end: SourceOffset) -> str:
-    """What a batch is known by that had to get another txid than Spark logged."""
+def logged_as(end: SourceOffset) -> str:
+    """What the plan of a batch is known by in Spark's log: its first txid and owner."""
     return f"{end.mark.txid}@{end.mark.epoch}" if end.mark else ""
 
 
 def agrees(
-    tx_id: str, start: SourceOffset, state: Committed, last: BatchMetadata | None
+    transactions: TransactionsConfig,
+    start: SourceOffset,
+    state: Committed,
+    last: BatchMetadata | None,
 ) -> bool:
     """Whether the next transaction of a checkpoint is the next one of the store.
 
     Args:
-        tx_id: Of the query.
+        transactions: Of the query.
         start: Where the checkpoint is.
         state: What the store has committed.
         last: The last committed batch that had records, as far as it is kept.
     """
-    if last is not None and fits(tx_id, last, start):
+    if last is not None and fits(transactions, last, start):
         return True
     mark = start.mark
-    if mark is not None and (mark.id, mark.txid) != (tx_id, state.carried):
+    if mark is not None and (mark.id, mark.txid) != (transactions.id, state.carried):
         return False
     if mark is None and state.txid and start.positions.keys() != state.offsets.keys():
         return False

@@ -15,7 +15,12 @@ from kafka_tx.spark.source.offset_json import nested
 
 
 def readable_batch(
-    transactions: TransactionsConfig, batch: BatchMetadata, look: Look, losses: Losses
+    transactions: TransactionsConfig,
+    batch: BatchMetadata,
+    look: Look,
+    losses: Losses,
+    *,
+    is_committed: bool,
 ) -> BatchMetadata:
     """The same batch if all of it is still in the log; opaque: what is left of it.
 
@@ -23,13 +28,20 @@ def readable_batch(
     what is known to be gone counts as gone.
 
     Raises:
-        ReplayImpossibleError: Transactional, and part of a range is not in the log.
+        ReplayImpossibleError: Transactional or committed, and part of a range is
+            not in the log.
     """
     ranges, logged = [], dict(batch.logged)
     for wanted in batch.ranges:
         left = _left(wanted, look, batch)
-        if left != wanted and transactions.mode == "transactional":
-            raise _impossible(transactions, batch, wanted, look)
+        if left != wanted and (is_committed or transactions.mode == "transactional"):
+            advice = (
+                "It is committed, so the sink has its records: start with a new"
+                " checkpointLocation"
+                if is_committed
+                else _advice(transactions, batch, look)
+            )
+            raise _impossible(transactions, batch, wanted, look, advice)
         partition = wanted.topic_partition
         losses.skipped(partition, wanted.start, left.start, "retention")
         if look.found.exists(partition):
@@ -59,26 +71,34 @@ def _impossible(
     batch: BatchMetadata,
     wanted: OffsetRange,
     look: Look,
+    advice: str,
 ) -> ReplayImpossibleError:
     partition = wanted.topic_partition
     bounds = look.bounds.get(partition)
-    left = [_left(r, look, batch) for r in batch.ranges if len(r)]
-    begins = json.dumps(nested({r.topic_partition: r.start for r in left}))
-    ends = json.dumps(nested(_read(batch, look)))
-    command = f"kafka-tx offsets set --id {transactions.id} --store <tx.store> --yes"
     return ReplayImpossibleError(
         f"transaction {batch.txid} of '{transactions.id}' must read {wanted} again, but"
         f" {partition} {_now(wanted, look, batch)}. A transactional batch holds the"
-        " same records on every try or stops. Make sure that no other run of this query"
-        f" lives, and look whether the sink has txid {batch.txid}. If it has, its"
-        f" records are there: `{command} --offsets '{ends}'`. If it has not, go on with"
-        f" what is left: `{command} --offsets '{begins}'`. Either way start with a new"
-        " checkpointLocation then; the txid is not used again.",
+        " same records on every try or stops, and so does one that is committed."
+        f" {advice}.",
         txid=batch.txid,
         topic=partition.topic,
         partition=partition.partition,
         wanted=(wanted.start, wanted.end),
         available=(bounds.log_start, bounds.end) if bounds else None,
+    )
+
+
+def _advice(transactions: TransactionsConfig, batch: BatchMetadata, look: Look) -> str:
+    left = [_left(r, look, batch) for r in batch.ranges if len(r)]
+    begins = json.dumps(nested({r.topic_partition: r.start for r in left}))
+    ends = json.dumps(nested(_read(batch, look)))
+    command = f"kafka-tx offsets set --id {transactions.id} --store <tx.store> --yes"
+    return (
+        "Make sure that no other run of this query lives, and look whether the sink"
+        f" has txid {batch.txid}. If it has, its records are there: `{command}"
+        f" --offsets '{ends}'`. If it has not, go on with what is left: `{command}"
+        f" --offsets '{begins}'`. Either way start with a new checkpointLocation then;"
+        " the txid is not used again"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from kafka_tx.config import SourceConfig, TransactionsConfig
 from kafka_tx.errors import KafkaTxError
@@ -25,6 +26,9 @@ Mirror = Callable[[Mapping[TopicPartition, int]], None]
 
 _RENEW_MS = 3_600_000
 """How often offsets are written to a group again that did not change."""
+
+_INSTEAD = "instead"
+"""Name of a plan without records for a txid that was planned with records before."""
 
 
 class TransactionalMicroBatches(MicroBatches):
@@ -96,14 +100,13 @@ class TransactionalMicroBatches(MicroBatches):
         if stored is not None and (
             self._tx.mode == "transactional" or txid in self._own
         ):
-            return self._offset(stored)
+            return self._offset(self._named(stored))
         plan = self.plan(positions, everything=everything)
         if plan is None or not (plan.moves(positions) or not self._agrees(start)):
             self._renew_in_group()
             return start
         batch = BatchMetadata(txid, plan.ranges, plan.topic_ids)
-        self._store(batch)
-        return self._offset(batch)
+        return self._offset(self._named(batch))
 
     def ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """The stored ranges of the transaction that ends at ``end``.
@@ -170,6 +173,18 @@ class TransactionalMicroBatches(MicroBatches):
             sorted(txid for txid in self._batches if txid > self._txid),
         )
 
+    def _named(self, batch: BatchMetadata) -> BatchMetadata:
+        """The batch as Spark's log is about to name it, stored under that name.
+
+        A transactional one may go by any of its names.
+        """
+        name = f"{batch.txid}@{self._epoch}"
+        is_named = batch.logged_as and self._tx.mode == "transactional"
+        if not is_named and batch.logged_as != name:
+            batch = replace(batch, logged_as=name)
+            self._store(batch)
+        return batch
+
     def _store(self, batch: BatchMetadata) -> None:
         """Store what a txid holds, instead of what it held before."""
         is_known = batch.txid in self._batches
@@ -223,7 +238,10 @@ class TransactionalMicroBatches(MicroBatches):
         if batch is None or batch.txid in self._own:
             return batch
         look = self._looks.steady(lambda look: look.standings_of(batch))
-        left = readable_batch(self._tx, batch, look, self.losses)
+        is_committed = batch.txid <= self._txid
+        left = readable_batch(
+            self._tx, batch, look, self.losses, is_committed=is_committed
+        )
         self.skipped.update(self.losses.take())
         if left.logged != batch.logged and left.txid > self._txid:
             self._store(left)
@@ -237,7 +255,7 @@ class TransactionalMicroBatches(MicroBatches):
         return next(known, None)
 
     def _fits(self, batch: BatchMetadata, end: SourceOffset) -> bool:
-        return agreement.fits(self._tx.id, batch, end)
+        return agreement.fits(self._tx, batch, end)
 
     def _logged_otherwise(
         self, start: SourceOffset, end: SourceOffset
@@ -293,8 +311,7 @@ class TransactionalMicroBatches(MicroBatches):
     ) -> BatchMetadata:
         ends = {r.topic_partition: r.end for r in ranges}
         logged = {p: at for p, at in end.positions.items() if ends.get(p) != at}
-        is_its_number = end.mark is None or end.mark.txid == txid
-        name = "" if is_its_number else agreement.stands_for(end)
+        name = agreement.logged_as(end)
         batch = BatchMetadata(txid, tuple(ranges), _ids_of(end), "", logged, name)
         self._store(batch)
         self._own.discard(txid)  # whether it can be read is still to be seen
@@ -308,27 +325,34 @@ class TransactionalMicroBatches(MicroBatches):
                 return batch
         if question.start is not None:
             self._settle(question.start)
-        self._finish_empty()
+        self._finish_empty(question.start)
         before = self._committed_state
         assert before is not None
         txid = before.txid + 1
         if txid in self._batches and self._tx.mode == "transactional":
             raise agreement.contradiction(self._tx, question.end, before)
         ranges = tuple(OffsetRange(p, o, o) for p, o in sorted(before.offsets.items()))
-        batch = BatchMetadata(txid, ranges, before.topic_ids, name)
+        instead = _INSTEAD if txid in self._batches else ""
+        batch = BatchMetadata(txid, ranges, before.topic_ids, name, logged_as=instead)
         self._store(batch)
         return batch
 
-    def _finish_empty(self) -> None:
+    def _finish_empty(self, start: SourceOffset | None) -> None:
         """Commit a batch without records that Spark is done with.
 
         Its checkpoint tells no end of it. Being asked for what follows means that it is
         finished; or its checkpoint is gone with all of its state, and what the batch
-        brought is written or lost: its txid is spent either way.
+        brought is written or lost: its txid is spent either way. Not so where sinks may
+        have its txid with records that were planned before: a new checkpoint plans it
+        anew, so that they take them back.
         """
         batch = self._batches.get(self._txid + 1)
-        if batch is not None and batch.spark_batch:
-            self._commit(batch.txid)
+        if batch is None or not batch.spark_batch:
+            return
+        is_new = start is None or (start.mark is not None and start.mark.start)
+        if batch.logged_as == _INSTEAD and is_new and batch.txid not in self._own:
+            return
+        self._commit(batch.txid)
 
     # --- checkpoint and store ---
 
@@ -339,7 +363,7 @@ class TransactionalMicroBatches(MicroBatches):
             self._adopt(0, start.positions)
         self._own_newest(start)
         self._commit_if_next(start)
-        self._finish_empty()
+        self._finish_empty(start)
         return self._settled(start) if self._agrees(start) else self._disagree(start)
 
     def _own_newest(self, offset: SourceOffset) -> None:
@@ -356,7 +380,7 @@ class TransactionalMicroBatches(MicroBatches):
     def _agrees(self, start: SourceOffset) -> bool:
         state = self._committed_state
         return state is not None and agreement.agrees(
-            self._tx.id, start, state, self._batches.get(state.carried)
+            self._tx, start, state, self._batches.get(state.carried)
         )
 
     def _settled(self, start: SourceOffset) -> dict[TopicPartition, int]:
