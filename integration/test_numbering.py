@@ -256,3 +256,33 @@ def test_the_source_is_named_where_there_are_several(
 
     with pytest.raises(StreamingQueryException, match="which transaction.*no tx.id"):
         run(df, lambda df, attempt: None, tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize("is_opaque", [False, True])
+def test_a_second_write_of_a_batch_to_one_sink_is_refused_by_name(
+    spark, kafka, topic, produce, store, tmp_path, is_opaque
+):
+    name, url = topic(1), f"sqlite:///{tmp_path}/sinks.db"
+    produce(name, [Record("x", key="a")])
+    kind = OpaqueMap if is_opaque else TransactionalMap
+    state = kind(url, "counts")
+
+    def append_twice(df, attempt):
+        rows = df.selectExpr("cast(value AS string) AS value")
+        for _ in range(2):
+            kafka_tx.append_once(rows, attempt, url, "rows", opaque=is_opaque)
+
+    def count_twice(df, attempt):
+        for _ in range(2):
+            kafka_tx.update_map(df, attempt, state, key="topic", reducer="count")
+
+    df = reading(spark, kafka, name, store)
+    for twice, what in ((append_twice, "table 'rows'"), (count_twice, "map 'counts'")):
+        with pytest.raises(
+            StreamingQueryException, match=f"{what} was written already"
+        ):
+            run(df, twice, tmp_path / "checkpoint")
+    assert state.get([name]) == {name: 1}
+    with create_engine(url).connect() as db:
+        assert len(db.execute(text("SELECT * FROM rows")).all()) == 1
+    state.close()

@@ -69,6 +69,11 @@ class NonTransactionalMap:
         """Of the map and its table."""
         return self._to.table.name
 
+    @property
+    def address(self) -> tuple[str, str]:
+        """Which map it is: its database, without the password, and its name."""
+        return self._database.url, str(self.name)
+
     def update(
         self,
         attempt: TransactionAttempt,

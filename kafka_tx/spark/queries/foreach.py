@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
@@ -74,9 +75,10 @@ class _Run:
         answer = self.query.ask(self._tx_id, question)
         self._tries = self._tries + 1 if answer.txid == self._newest else 1
         self._newest = answer.txid
-        return TransactionAttempt.of(
+        attempt = TransactionAttempt.of(
             answer.txid, epoch=answer.epoch, number=self._tries
         )
+        return replace(attempt, source=self._tx_id)
 
 
 def _chosen(tx_ids: list[str], tx_id: str | None) -> str:

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from kafka_tx.config import check_id
 from kafka_tx.errors import ConfigError
+from kafka_tx.spark.sinks.second_writes import only_write
 from kafka_tx.sql.tables import append_rows
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def update_map(
     Returns:
         False where the txid was counted already and nothing was written.
 
-    Raises: as ``map.update``; also what Spark raises.
+    Raises: as ``map.update``; ConfigError also for a second call for the batch and map;
+        also what Spark raises.
     """
     if order is not None and reducer != "last":
         raise ConfigError.illegal("order", order, "None, except with reducer 'last'")
@@ -63,9 +65,13 @@ def update_map(
         rows = df.groupBy(keys).agg(merged.alias("value"))
     else:
         rows = df.select(keys)  # the map names what is legal
-    return state.update(
-        attempt, rows.toArrow(), "sum" if reducer == "count" else reducer
+    counted = rows.toArrow()
+    what, advice = (
+        f"map '{state.name}'",
+        "Do both inside of one 'with map.batch(attempt)'.",
     )
+    with only_write(state.address, attempt, what=what, option="state", advice=advice):
+        return state.update(attempt, counted, "sum" if reducer == "count" else reducer)
 
 
 def append_once(
@@ -96,12 +102,14 @@ def append_once(
         OutOfOrderError: A later txid is stored.
         FencedError: A newer owner has written; opaque: or a later attempt.
         ConfigError: The name is not legal or of another kind, or a column's type has
-            no counterpart.
+            no counterpart; or the batch was appended to the table already.
         StateGivenUpError: The database did not answer for too long; the batch may be
             replayed.
         StateError: The database refuses.
     """
-    return append_rows(url, table, attempt, df.toArrow(), opaque=opaque)
+    what, advice = f"table '{table}'", "Append the union of both, or use two tables."
+    with only_write((url, table), attempt, what=what, option="table", advice=advice):
+        return append_rows(url, table, attempt, df.toArrow(), opaque=opaque)
 
 
 def delta_options(tx_id: str, attempt: TransactionAttempt) -> dict[str, str]:

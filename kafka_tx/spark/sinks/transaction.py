@@ -12,6 +12,7 @@ from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks.options import parse_sink
+from kafka_tx.spark.sinks.second_writes import only_write
 from kafka_tx.transactions.sink_plan import Plan, Wish
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ logger = logging.getLogger(__name__)
 _Sink = tuple[str, str, str]
 _plans: dict[_Sink, Plan] = {}
 """What this program has settled already."""
-_written: dict[_Sink, TransactionAttempt] = {}
-"""The last attempt that this program has written to a sink."""
 
 
 def write_transaction(
@@ -73,8 +72,22 @@ def write_transaction(
         raise ConfigError.illegal("parts", parts, "1 for rows without a column 'key'")
     config = _checked(options)
     sink = _sink(config)
-    _refuse_second(sink, attempt)
-    usable = _settled(config, sink, attempt, parts)
+    advice = "Write the union of both, or give each a tx.id of its own."
+    what = f"the sink '{config.id}'"
+    with only_write(sink, attempt, what=what, option="tx.id", advice=advice):
+        _write(
+            df, attempt, options, _settled(config, sink, attempt, parts), parts, opaque
+        )
+
+
+def _write(
+    df: DataFrame,
+    attempt: TransactionAttempt,
+    options: Mapping[str, str],
+    usable: int,
+    parts: int,
+    opaque: bool,
+) -> None:
     if usable > 1 and "key" not in df.columns:
         raise ConfigError.illegal(
             "parts",
@@ -92,7 +105,6 @@ def write_transaction(
     }
     writer = spread.write.format("kafka_tx").mode("append").options(**options)
     writer.options(**{name: str(value) for name, value in more.items()}).save()
-    _written[sink] = attempt
 
 
 def _checked(options: Mapping[str, str]) -> SinkConfig:
@@ -108,17 +120,6 @@ def _checked(options: Mapping[str, str]) -> SinkConfig:
 def _sink(config: SinkConfig) -> _Sink:
     brokers = config.kafka.get("bootstrap.servers", "")
     return brokers, config.marker_topic, config.id or ""
-
-
-def _refuse_second(sink: _Sink, attempt: TransactionAttempt) -> None:
-    if _written.get(sink) == attempt:
-        raise ConfigError(
-            f"the sink '{sink[-1]}' was written already in transaction {attempt}, and"
-            " takes one write of each: a second one would be taken for a replay of the"
-            " first. Write the union of both, or give each a tx.id of its own.",
-            option="tx.id",
-            value=sink[-1],
-        )
 
 
 def _settled(

@@ -1,0 +1,42 @@
+"""A sink takes one write of each batch: the rule for all that are written once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
+
+_written: dict[Hashable, TransactionAttempt] = {}
+"""The last attempt that this program has written to each sink."""
+
+
+@contextmanager
+def only_write(
+    sink: Hashable, attempt: TransactionAttempt, *, what: str, option: str, advice: str
+) -> Iterator[None]:
+    """Around the write of an attempt to a sink. One that fails may be tried again.
+
+    A second one would be taken for a replay of the first: dropped, or put in its place.
+    Every try at a batch has an attempt of its own, so no replay is refused here.
+
+    Args:
+        sink: Which one: equal for the same.
+        attempt: Of the batch.
+        what: The sink in words.
+        option: What names it.
+        advice: What to do instead.
+
+    Raises:
+        ConfigError: The attempt is written already.
+    """
+    if _written.get(sink) == attempt:
+        raise ConfigError(
+            f"{what} was written already in transaction {attempt}, and takes one write"
+            " of each: a second one would be taken for a replay of the first. Nothing"
+            f" was changed. {advice}",
+            option=option,
+        )
+    yield
+    _written[sink] = attempt
