@@ -2,8 +2,9 @@
 
 Run it: python examples/global_count.py
 
-The committer stores the txid with the count. When a batch is committed a second time,
-after a failure, the stored txid says that its words are counted already.
+The committer stores txid and epoch with the count. When a batch is committed a second
+time, after a failure, the stored txid says that its words are counted already; a driver
+that was overtaken by another has an older epoch, and changes nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class UpdateGlobalCount(Committer, BatchBolt):
     """Adds the batch to the stored count, unless that has been done."""
 
     def prepare(self, context, collector):
-        self.txid = context.attempt.txid
+        self.attempt = context.attempt
         self.sum = 0
 
     def execute(self, row):
@@ -63,18 +64,19 @@ class UpdateGlobalCount(Committer, BatchBolt):
     def finish_batch(self):
         with closing(sqlite3.connect(DATABASE)) as db, db:
             db.execute(
-                "UPDATE total SET count = count + ?, txid = ? WHERE txid < ?",
-                (self.sum, self.txid, self.txid),
+                "UPDATE total SET count = count + ?1, txid = ?2, epoch = ?3"
+                " WHERE txid < ?2 AND epoch <= ?3",
+                (self.sum, self.attempt.txid, self.attempt.epoch),
             )
-        if self.txid == 2 and not (WORK / "failed").exists():
+        if self.attempt.txid == 2 and not (WORK / "failed").exists():
             (WORK / "failed").touch()
             raise FailedException("fails once, just after its commit")
 
 
 def main():
     with closing(sqlite3.connect(DATABASE)) as db, db:
-        db.execute("CREATE TABLE total (count INTEGER, txid INTEGER)")
-        db.execute("INSERT INTO total VALUES (0, 0)")
+        db.execute("CREATE TABLE total (count INTEGER, txid INTEGER, epoch INTEGER)")
+        db.execute("INSERT INTO total VALUES (0, 0, 0)")
 
     rows = {number: [(line,) for line in lines] for number, lines in LINES.items()}
     spout = MemoryTransactionalSpout(rows, "line string", take_per_partition=1)

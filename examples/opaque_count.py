@@ -48,22 +48,26 @@ class Count(BatchBolt):
 
 
 class Update(Committer, BatchBolt):
-    """Stores (count, previous, txid); runs on the driver, where the spout lives."""
+    """Stores (count, previous, txid, attempt); on the driver, where the spout lives."""
 
     def prepare(self, context, collector):
         self.txid, self.sum = context.attempt.txid, 0
+        self.attempt_id = context.attempt.attempt_id
 
     def execute(self, row):
         self.sum += row.count
 
     def finish_batch(self):
         with closing(sqlite3.connect(DATABASE)) as db, db:
-            select = "SELECT count, previous, txid FROM total"
-            count, previous, txid = db.execute(select).fetchone()
-            base = previous if txid == self.txid else count
+            db.execute("BEGIN IMMEDIATE")
+            select = "SELECT count, previous, txid, attempt FROM total"
+            count, previous, txid, newest = db.execute(select).fetchone()
+            if self.attempt_id < newest:
+                raise RuntimeError("another driver has taken over")
+            base = count if txid < self.txid else previous
             db.execute(
-                "UPDATE total SET count = ?, previous = ?, txid = ?",
-                (base + self.sum, base, self.txid),
+                "UPDATE total SET count = ?, previous = ?, txid = ?, attempt = ?",
+                (base + self.sum, base, self.txid, self.attempt_id),
             )
         print(f"txid {self.txid}: {self.sum} rows, {base} + {self.sum}")
         if self.txid == 2 and not (WORK / "failed").exists():
@@ -74,8 +78,8 @@ class Update(Committer, BatchBolt):
 
 def main():
     with closing(sqlite3.connect(DATABASE)) as db, db:
-        db.execute("CREATE TABLE total (count, previous, txid)")
-        db.execute("INSERT INTO total VALUES (0, 0, 0)")
+        db.execute("CREATE TABLE total (count, previous, txid, attempt)")
+        db.execute("INSERT INTO total VALUES (0, 0, 0, 0)")
 
     builder = TransactionalTopologyBuilder("opaque-count", "spout", spout, 2)
     builder.set_bolt("count", Count).shuffle_grouping("spout")

@@ -69,7 +69,7 @@ class Total(Committer, BatchBolt):
         with closing(sqlite3.connect(self.path)) as db, db:
             db.execute("CREATE TABLE IF NOT EXISTS total (rows, txid)")
             rows, txid = read(db)
-            if txid != self.txid:
+            if txid < self.txid:
                 db.execute("DELETE FROM total")
                 new = (rows + self.rows, self.txid)
                 db.execute("INSERT INTO total VALUES (?, ?)", new)

@@ -69,7 +69,7 @@ class KeyedCount(Committer, BatchBolt):
             "SELECT count, previous, txid FROM word_count WHERE word = ?", (word,)
         ).fetchone()
         count, previous, txid = found or (0, 0, 0)
-        if txid == self.txid:
+        if txid >= self.txid:
             return count, previous
         db.execute(
             "INSERT OR REPLACE INTO word_count VALUES (?, ?, ?, ?)",

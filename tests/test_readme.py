@@ -1,5 +1,8 @@
 """The README says what the code says."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,3 +27,14 @@ def test_every_public_name_can_be_had():
     for name in kafka_tx.__all__:
         assert getattr(kafka_tx, name) is not None
     assert kafka_tx.__all__ == sorted(kafka_tx.__all__)
+
+
+def test_its_blocks_name_nothing_that_is_not_there():
+    """One after the other; ``spark`` is the reader's session."""
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    whole = "\n".join(["import object as spark", *blocks])
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F821,E9"]
+    found = subprocess.run(
+        [*command, "-"], input=whole, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout

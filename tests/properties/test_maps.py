@@ -79,7 +79,11 @@ def write(batch, writes):
 
 
 class Maps(RuleBasedStateMachine):
-    """One map, one dict; ``before`` is the dict without the newest transaction."""
+    """One map, one dict; ``before`` is the dict without the newest transaction.
+
+    Owners take over from each other, and any of them may be frozen for a while and
+    wake with a txid that it planned: older, the newest or a later one.
+    """
 
     kind: type[TransactionalMap]
 
@@ -90,6 +94,8 @@ class Maps(RuleBasedStateMachine):
         self.now: dict[str, int] = {}
         self.newest = TransactionAttempt(0, 0)
         self.attempts = 10
+        self.owners = self.newest_owner = 1
+        """How many there have been, and the newest that the map has heard of."""
 
     @initialize()
     def open(self):
@@ -105,7 +111,7 @@ class Maps(RuleBasedStateMachine):
 
     def next_attempt(self, txid):
         self.attempts += 1
-        return TransactionAttempt(txid, self.attempts)
+        return TransactionAttempt.of(txid, epoch=self.owners, number=self.attempts)
 
     def die_in(self, attempt, writes):
         with self.map.batch(attempt) as batch:
@@ -118,10 +124,33 @@ class Maps(RuleBasedStateMachine):
             if not batch.is_counted:
                 seen = batch.get("abcdef")
                 assert seen == modelled(self.before, writes)
+        self.newest_owner = max(self.newest_owner, attempt.epoch)
 
     @rule(writes=WRITES, gap=st.integers(0, 2))
     def a_new_transaction(self, writes, gap):
-        attempt = self.next_attempt(self.newest.txid + 1 + gap)
+        self.go_on(self.next_attempt(self.newest.txid + 1 + gap), writes)
+
+    @rule(gap=st.integers(0, 2))
+    def a_batch_without_records(self, gap):
+        self.go_on(self.next_attempt(self.newest.txid + 1 + gap), [])
+
+    @rule()
+    def another_owner_takes_over(self):
+        self.owners += 1
+
+    @rule(writes=WRITES, back=st.integers(1, 3), step=st.integers(-1, 2))
+    def a_frozen_owner_wakes(self, writes, back, step):
+        """It counts where no newer one has written yet; the planner fences it soon."""
+        owner, txid = max(1, self.owners - back), max(1, self.newest.txid + step)
+        self.attempts += 1
+        attempt = TransactionAttempt.of(txid, epoch=owner, number=self.attempts)
+        if owner < self.newest_owner:
+            with pytest.raises(FencedError):
+                self.apply(attempt, writes)
+        elif txid > self.newest.txid:
+            self.go_on(attempt, writes)
+
+    def go_on(self, attempt, writes):
         self.before = self.now
         self.apply(attempt, writes)
         self.now = modelled(self.before, writes)
@@ -140,7 +169,7 @@ class Maps(RuleBasedStateMachine):
     @rule(writes=WRITES, older=st.integers(1, 9))
     def an_overtaken_attempt(self, writes, older):
         attempt = TransactionAttempt(self.newest.txid, self.newest.attempt_id - older)
-        if self.is_opaque:
+        if self.is_opaque or attempt.epoch < self.newest_owner:
             with pytest.raises(FencedError):
                 self.apply(attempt, writes)
         else:

@@ -1,0 +1,224 @@
+"""Every Python block of the README runs as it stands, on a real broker.
+
+Stand-ins are given for addresses, paths and names of topics only, and ``spark`` is the
+reader's session.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+from collections import Counter
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+import kafka_tx
+from integration.cluster.records import Record
+from integration.cluster.waiting import wait_until
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+KEYS = ["a", "b", "a", "c"] * 5
+COUNTS = dict(Counter(KEYS))
+
+
+class Shop(BaseHTTPRequestHandler):
+    """Takes deliveries."""
+
+    taken: Counter[bytes]
+
+    def do_POST(self):
+        self.taken[self.rfile.read(int(self.headers["Content-Length"]))] += 1
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *args):
+        """Nothing."""
+
+
+@pytest.fixture
+def shop():
+    """An address that takes deliveries, and what it took."""
+    taken: Counter[bytes] = Counter()
+    handler = type("OurShop", (Shop,), {"taken": taken})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}", taken
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class Reader:
+    """Runs blocks, one after the other, as somebody does who tries them."""
+
+    def __init__(self, spark, kafka, orders, shop, work):
+        self.names = {"__name__": "__main__", "spark": spark}
+        self.orders, self.work, self._kafka = orders, work, kafka
+        self._stand_ins = {
+            "broker:9092": kafka.bootstrap_servers,
+            "shop:8080": shop,
+            '"orders"': f'"{orders}"',
+            "orders-": f"{orders}-",
+            "postgresql+psycopg://host/jobs": f"sqlite:///{work}/jobs.db",
+            "sqlite:///": f"sqlite:///{work}/",
+            '"counts.db"': f'"{work}/counts.db"',
+            "/checkpoints/": f"{work}/checkpoints/",
+        }
+
+    def run(self, beginning):
+        """The block in which this stands."""
+        (block,) = (b for b in BLOCKS if beginning in b)
+        pattern = "|".join(map(re.escape, self._stand_ins))
+        text = re.sub(pattern, lambda found: self._stand_ins[found[0]], block)
+        exec(compile(text, "README.md", "exec"), self.names)
+
+    def start(self, beginning):
+        """The same, for one that waits at its end."""
+        thread = threading.Thread(target=self.run, args=[beginning], daemon=True)
+        thread.start()
+        return thread
+
+    def stream(self, function, name):
+        """All there is, through a function of the README."""
+        query = (
+            self.names["spark"]
+            .readStream.format("kafka_tx")
+            .option("kafka.bootstrap.servers", self._kafka.bootstrap_servers)
+            .option("subscribe", self.orders)
+            .option("startingOffsets", "earliest")
+            .option("tx.id", name)
+            .option("tx.store", f"sqlite:///{self.work}/{name}.db")
+            .load()
+            .writeStream.foreachBatch(kafka_tx.for_each_transaction(function))
+            .option("checkpointLocation", f"{self.work}/{name}")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def written(self, topic, count):
+        """Keys and values of committed records."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._kafka.bootstrap_servers,
+                "group.id": f"{topic}-looks",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+            }
+        )
+        consumer.subscribe([topic])
+        try:
+            found = consumer.consume(count, timeout=60)
+            return Counter((m.key().decode(), m.value().decode()) for m in found)
+        finally:
+            consumer.close()
+
+
+@pytest.fixture
+def orders(kafka, topic, produce):
+    """A topic with orders, and those that the blocks write to."""
+    name = topic(2)
+    for more in ("upper", "copy", "dead"):
+        kafka.create_topic(f"{name}-{more}", 1)
+    produce(name, [Record(str(n), key=key) for n, key in enumerate(KEYS)])
+    return name
+
+
+@pytest.fixture
+def reader(spark, kafka, orders, shop, tmp_path, monkeypatch):
+    attached = []
+
+    def attach(session):
+        attached.append(real(session, metrics_port=0))
+        return attached[-1]
+
+    real = kafka_tx.attach
+    monkeypatch.setattr(kafka_tx, "attach", attach)
+    yield Reader(spark, kafka, orders, shop[0], tmp_path)
+    for one in attached:
+        one.close()
+
+
+def test_the_first_block_reads(reader):
+    reader.run(".load()                        # key, value")
+
+    assert reader.names["df"].isStreaming
+
+
+def test_orders_are_counted_once(reader, produce, orders):
+    reader.run("def save(df, attempt)")
+    reader.names["query"].processAllAvailable()  # it begins with what comes now
+    reader.names["query"].stop()
+    produce(orders, [Record("x", key=key) for key in KEYS])
+    reader.run("def save(df, attempt)")
+    reader.names["query"].processAllAvailable()
+    reader.names["query"].stop()
+
+    with closing(sqlite3.connect(reader.work / "counts.db")) as db:
+        assert dict(db.execute("SELECT key, n FROM counts")) == COUNTS
+        (_, txid, epoch), *others = db.execute("SELECT * FROM done")
+    assert (txid, epoch, others) == (1, 2, [])
+
+
+def test_orders_are_copied_once(reader, topic):
+    reader.names["kafka_tx"] = kafka_tx
+    reader.run("def copy(df, attempt)")
+    reader.stream(reader.names["copy"], "copy")
+
+    found = reader.written(f"{reader.orders}-upper", len(KEYS))
+    assert found == Counter((key, str(n)) for n, key in enumerate(KEYS))
+
+
+def test_a_bolt_writes_to_kafka(reader):
+    reader.run("KafkaBolt(brokers")
+    try:
+        found = reader.written(f"{reader.orders}-copy", len(KEYS))
+    finally:
+        reader.names["handle"].stop()
+
+    assert found == Counter((key, str(n)) for n, key in enumerate(KEYS))
+
+
+def test_a_topology_counts_all(reader):
+    thread = reader.start("class Sum(Committer, BatchBolt)")
+    wait_until("all are counted", lambda: reader.names["total"].get() == len(KEYS))
+    reader.names["handle"].stop()
+    thread.join(60)
+
+    assert not thread.is_alive()
+    assert reader.names["total"].get() == len(KEYS)
+
+
+def test_each_order_is_delivered(reader, shop):
+    reader.run("class Deliver(BasicBolt)")
+    try:
+        wait_until("all are delivered", lambda: len(shop[1]) == len(KEYS))
+    finally:
+        reader.names["handle"].stop()
+
+    assert set(shop[1]) == {str(n).encode() for n in range(len(KEYS))}
+
+
+def test_amounts_add_up(reader):
+    reader.names["kafka_tx"] = kafka_tx
+    reader.run("kafka_tx.update_map(")
+    reader.stream(reader.names["add"], "add")
+
+    sums = Counter()
+    for n, key in enumerate(KEYS):
+        sums[key] += n
+    assert reader.names["totals"].get(COUNTS) == sums
+    reader.names["totals"].close()
+
+
+def test_every_block_has_a_test():
+    source = Path(__file__).read_text()
+    ran = re.findall(r'reader\.(?:run|start)\((["\'].*?["\'])\)', source)
+    assert all(any(eval(b) in block for b in ran) for block in BLOCKS)
