@@ -1,0 +1,115 @@
+"""From Spark's source to transactions as the README says it: keep the checkpoint."""
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import kafka_tx
+from integration.cluster.records import Record
+from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
+
+
+class DeadError(Exception):
+    """The driver died here."""
+
+
+class Job:
+    """One query: the same checkpoint, whatever reads and whatever writes."""
+
+    def __init__(self, spark, kafka, topic, work):
+        self.spark, self.work = spark, work
+        self._options = {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+        }
+        self.values = []
+        url = f"sqlite:///{work}/maps.db"
+        self.maps = [TransactionalMap(url, "once"), OpaqueMap(url, "opaque")]
+        self.txids = []
+
+    def run(self, source, function, **options):
+        given = {name.replace("__", "."): value for name, value in options.items()}
+        query = (
+            self.spark.readStream.format(source)
+            .options(**self._options, **given)
+            .load()
+            .writeStream.foreachBatch(function)
+            .option("checkpointLocation", f"{self.work}/checkpoint")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def collect(self, source, *, dies=False):
+        """As before the change: a sink that knows no transactions."""
+
+        def take(df, batch_id):
+            if dies:
+                raise DeadError
+            self.values += [row.value for row in df.collect()]
+
+        self.run(source, take)
+
+    def count(self, *, dies=False, **options):
+        """After it: a sink that stores the txid."""
+
+        def save(df, attempt):
+            self.txids.append(attempt.txid)
+            rows = df.selectExpr("string(value) AS key")
+            for one in self.maps:
+                kafka_tx.update_map(rows, attempt, one, reducer="count")
+            if dies:
+                raise DeadError
+
+        store = f"sqlite:///{self.work}/store.db"
+        options = {"tx__id": "migrated", "tx__store": store, **options}
+        self.run("kafka_tx", kafka_tx.for_each_transaction(save), **options)
+
+    def close(self):
+        for one in self.maps:
+            one.close()
+
+
+@pytest.fixture
+def job(spark, kafka, topic, tmp_path):
+    job = Job(spark, kafka, topic(2, name="migrated"), tmp_path)
+    job.topic = job._options["subscribe"]
+    yield job
+    job.close()
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+@pytest.mark.parametrize("before", ["kafka", "kafka_tx"])
+@pytest.mark.parametrize("finished", [0, 1], ids=["none finished", "one finished"])
+def test_a_checkpoint_goes_on_with_transactions(job, produce, before, finished, mode):
+    """Its last batch is unfinished, and dies once more just after the sink."""
+    for n in range(finished):
+        produce(job.topic, [Record(f"old{n}")])
+        job.collect(before)
+    assert len(job.values) == finished
+    produce(job.topic, [Record("logged")] * 3)
+    with pytest.raises(StreamingQueryException, match="DeadError"):
+        job.collect(before, dies=True)
+    produce(job.topic, [Record("new")] * 2)
+    options = {"tx__mode": mode}
+
+    with pytest.raises(StreamingQueryException, match="DeadError"):
+        job.count(dies=True, **options)
+    job.count(**options)
+    produce(job.topic, [Record("newer")])
+    job.count(**options)
+
+    assert job.txids == [1, 1, 2, 3]
+    expected = {"logged": 3, "new": 2, "newer": 1}
+    assert [one.get(["old0", *expected]) for one in job.maps] == [expected] * 2
+
+
+def test_a_finished_checkpoint_goes_on_with_transactions(job, produce):
+    produce(job.topic, [Record("old")])
+    job.collect("kafka")
+    produce(job.topic, [Record("new")] * 2)
+
+    job.count()
+
+    assert job.txids == [1]
+    assert job.maps[0].get(["old", "new"]) == {"new": 2}
