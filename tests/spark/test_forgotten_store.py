@@ -1,4 +1,4 @@
-"""A store put back from a copy, under sinks that remember more, and what is told then."""
+"""A store put back from a copy, under sinks that remember more, and what is told."""
 
 import shutil
 
