@@ -16,7 +16,7 @@ class Job:
     """One query: the same checkpoint, whatever reads and whatever writes."""
 
     def __init__(self, spark, kafka, topic, work):
-        self.spark, self.work = spark, work
+        self.spark, self.topic, self.work = spark, topic, work
         self._options = {
             "kafka.bootstrap.servers": kafka.bootstrap_servers,
             "subscribe": topic,
@@ -73,7 +73,6 @@ class Job:
 @pytest.fixture
 def job(spark, kafka, topic, tmp_path):
     job = Job(spark, kafka, topic(2, name="migrated"), tmp_path)
-    job.topic = job._options["subscribe"]
     yield job
     job.close()
 

@@ -116,7 +116,8 @@ class Reader:
         consumer.subscribe([topic])
         try:
             found = consumer.consume(count, timeout=60)
-            return Counter((m.key().decode(), m.value().decode()) for m in found)
+            pairs = ((m.key() or b"", m.value() or b"") for m in found)
+            return Counter((key.decode(), value.decode()) for key, value in pairs)
         finally:
             consumer.close()
 
@@ -211,7 +212,7 @@ def test_amounts_add_up(reader):
     reader.run("kafka_tx.update_map(")
     reader.stream(reader.names["add"], "add")
 
-    sums = Counter()
+    sums: Counter[str] = Counter()
     for n, key in enumerate(KEYS):
         sums[key] += n
     assert reader.names["totals"].get(COUNTS) == sums

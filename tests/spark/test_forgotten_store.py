@@ -38,6 +38,7 @@ class World:
             "tx.mode": self.mode,
         }
         config = parse_source(options, streaming=True)
+        assert config.transactions is not None
         ledger = Ledger(SqlStore(f"sqlite:///{self.work}/store.db", "job"))
         planner = TransactionalMicroBatches(
             config, config.transactions, self.cluster, self.clock, ledger
