@@ -30,6 +30,7 @@ from kafka_tx.transactions.sink_parts import Part
 if TYPE_CHECKING:
     from kafka_tx.kafka.marker_log import MarkerLog
     from kafka_tx.kafka.mirror import GroupMirror
+    from kafka_tx.kafka.mirror_thread import MirrorThread
     from kafka_tx.kafka.part_transaction import PartTransaction
     from kafka_tx.kafka.plan_keeper import PlanKeeper
     from kafka_tx.kafka.producer import Sender
@@ -302,13 +303,16 @@ def plan_keeper(config: SinkConfig) -> PlanKeeper:
 
 
 def group_mirror(
-    config: SourceConfig,
-) -> Callable[[Mapping[TopicPartition, int]], None] | None:
-    """What sends committed offsets to ``tx.commitGroupId``; None when it is not set."""
+    config: SourceConfig, on_failure: Callable[[], None] = lambda: None
+) -> MirrorThread | None:
+    """What copies committed offsets to ``tx.commitGroupId``; None if not set."""
     transactions = config.transactions
     if transactions is None or transactions.commit_group_id is None:
         return None
-    return _group(config, transactions.commit_group_id).store
+    from kafka_tx.kafka.mirror_thread import MirrorThread
+
+    mirror = _group(config, transactions.commit_group_id, timeout_ms=10_000)
+    return MirrorThread(mirror, on_failure)
 
 
 def group_offsets(
@@ -326,7 +330,8 @@ def group_offsets(
     return _group(config, group).load
 
 
-def _group(config: SourceConfig, group: str) -> GroupMirror:
+def _group(config: SourceConfig, group: str, timeout_ms: int = 30_000) -> GroupMirror:
     from kafka_tx.kafka.mirror import GroupMirror
 
-    return GroupMirror(client_settings(config.kafka, purpose="admin"), group)
+    settings = client_settings(config.kafka, purpose="admin")
+    return GroupMirror(settings, group, timeout_ms=timeout_ms)

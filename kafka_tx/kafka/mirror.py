@@ -11,7 +11,12 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin._config import ConfigResource
 
-from kafka_tx.errors import GroupOccupiedError, KafkaError, KafkaTxError
+from kafka_tx.errors import (
+    BrokerUnavailableError,
+    GroupOccupiedError,
+    KafkaError,
+    KafkaTxError,
+)
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.errors import is_unreachable
 from kafka_tx.kafka.group_reader import read_group
@@ -80,7 +85,11 @@ class GroupMirror:
         """
         if not positions:
             return
-        answer = self._answer(positions)
+        try:
+            answer = self._answer(positions)
+        except BrokerUnavailableError:
+            self._admin.close()  # an old client may not find the brokers again
+            raise
         bad = [tp for tp in answer.topic_partitions if tp.error is not None]
         if bad:
             detail = ", ".join(

@@ -252,3 +252,26 @@ def test_one_that_nobody_numbered_holds_nothing_up(feed, planner, registry):
     feed.finished(finished(1, 0, 10))
 
     assert planner.txid() == 1
+
+
+def test_batches_that_nobody_commits_are_not_kept_for_ever(feed, planner):
+    for txid in range(1, 1000):
+        feed.finished(finished(txid, txid, txid + 1))
+
+    assert len(feed._queries["job"].waiting) <= 100
+    assert planner.txid() == 0
+
+
+def test_an_id_that_was_forgotten_is_opened_anew(planner, registry, mirrored, clock):
+    stores = [Planner(), planner]  # the query moves from one to the other
+    opened = iter(stores)
+    feed = CommitFeed(lambda _: (next(opened).open(), None), registry, clock)
+    stores[0].plan(1, 0, 10)
+    feed.finished(finished(1, 0, 10))
+    planner.plan(1, 0, 10)
+
+    feed.forget("job")
+    feed.finished(finished(1, 0, 10))
+
+    assert [store.txid() for store in stores] == [1, 1]
+    feed.close()

@@ -13,7 +13,7 @@ from kafka_tx.errors import (
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.spark.source.offset_json import SourceOffset, TransactionMark
 from kafka_tx.spark.source.options import parse_source
-from kafka_tx.spark.source.transactional import TransactionalMicroBatches, quiet
+from kafka_tx.spark.source.transactional import TransactionalMicroBatches
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 
@@ -293,17 +293,6 @@ def test_offsets_that_do_not_change_are_mirrored_again_in_time(job):
     run.latest(first, everything=True)
     run.latest(first, everything=True)
     assert job.mirrored == 2 * [{P0: 10}]
-
-
-def test_a_failing_mirror_is_counted_and_never_raised():
-    failures = []
-
-    def broken(offsets):
-        raise FencedError("no")
-
-    quiet(broken, lambda: failures.append(1))({P0: 1})
-
-    assert failures == [1]
 
 
 # --- checkpoint and store contradict each other ---

@@ -53,7 +53,7 @@ class Runner:
     """Performs what the coordinator asks for, and brings it the answers.
 
     One thread (the loop) owns the coordinator. The spout is called on a thread of its
-    own, the store on another one, listeners and mirror on a third; each attempt runs on
+    own, the store on another one, listeners on a third; each attempt runs on
     its own thread. Everything comes back through one queue.
 
     Args:
@@ -253,7 +253,7 @@ class Runner:
         for listener in self._parts.listeners:
             self._notice(listener, progress)
         if self._parts.mirror is not None:
-            self._notice(self._parts.mirror, metadata)
+            self._parts.mirror(metadata)
 
     def _notice(self, call: Callable[[Any], None], given: object) -> None:
         self._notices.submit(lambda: call(given)).add_done_callback(log_failure)
@@ -309,6 +309,8 @@ class Runner:
         for listener in self._parts.listeners:
             if isinstance(listener, TerminalProgress):
                 self._notices.submit(listener.close)
+        if self._parts.mirror is not None:
+            self._notices.submit(self._parts.mirror.close)
         workers = self._workers()
         closed = [w.close(max(1.0, deadline - time.monotonic())) for w in workers]
         if hanging or not all(closed):

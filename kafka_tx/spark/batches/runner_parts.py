@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Clock, Store
@@ -12,6 +13,18 @@ from kafka_tx.spark.batches.progress import Journal, LagWatch, Listener
 from kafka_tx.topology.spouts import Json, Spout
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.flights import Phase
+
+
+class Mirror(Protocol):
+    """Takes committed metadata elsewhere, without ever waiting or failing."""
+
+    def __call__(self, metadata: Json, /) -> None:
+        """Take the newest."""
+        ...
+
+    def close(self) -> None:
+        """Take what waits, within a bounded time, and end."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,7 @@ class RunnerParts:
     clock: Clock
     listeners: Sequence[Listener]
     watch: LagWatch
-    mirror: Callable[[Json], None] | None = None
+    mirror: Mirror | None = None
 
 
 @dataclass(frozen=True, slots=True)

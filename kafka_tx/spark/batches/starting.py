@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
@@ -35,6 +35,9 @@ from kafka_tx.topology.plan import Plan
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.rotating import RecordCodec
+
+if TYPE_CHECKING:
+    from kafka_tx.kafka.mirror_thread import MirrorThread
 
 
 def start_topology(
@@ -116,13 +119,13 @@ def open_parts(
         clock=clock,
         listeners=told,
         watch=LagWatch(getattr(topology.spout, "bounds", None), journal),
-        mirror=_mirror(topology, settings.commit_group_id),
+        mirror=_mirror(topology, settings.commit_group_id, journal),
     )
 
 
 def _mirror(
-    topology: TransactionalTopology, group: str | None
-) -> Callable[[Any], None] | None:
+    topology: TransactionalTopology, group: str | None, journal: Journal
+) -> GroupOfSpout | None:
     """What sends the ends of a batch's ranges to a Kafka group, if asked for."""
     if group is None:
         return None
@@ -132,10 +135,25 @@ def _mirror(
             "tx.commitGroupId", group, "set only where the spout reads Kafka"
         )
     spout.commits_to(TransactionsConfig(id=topology.id, commit_group_id=group))
-    store = assembly.group_mirror(spout.config)
-    assert store is not None
 
-    def mirror(metadata: object) -> None:
-        store({p: end for p, (_, end) in kafka_ranges(metadata).items()})
+    def failed() -> None:
+        journal.registry.add("kafka_tx_mirror_failures_total", id=journal.id)
 
-    return mirror
+    thread = assembly.group_mirror(spout.config, failed)
+    assert thread is not None
+    return GroupOfSpout(thread)
+
+
+class GroupOfSpout:
+    """The ``Mirror`` into a Kafka group, for the ranges of a Kafka spout."""
+
+    def __init__(self, thread: MirrorThread) -> None:
+        self._thread = thread
+
+    def __call__(self, metadata: Any) -> None:  # noqa: ANN401 - the spout's
+        """Send where these ranges end."""
+        self._thread({p: end for p, (_, end) in kafka_ranges(metadata).items()})
+
+    def close(self) -> None:
+        """Send what waits, within a bounded time."""
+        self._thread.close()

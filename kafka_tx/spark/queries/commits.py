@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 Mirror = Callable[[Mapping[TopicPartition, int]], None]
 
+_WAITING = 100
+"""Batches that wait for the planning process; beyond that the oldest are forgotten."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
@@ -57,7 +60,7 @@ class Finished:
 class _Query:
     ledger: Ledger
     mirror: Mirror | None
-    waiting: deque[Finished] = field(default_factory=deque)
+    waiting: deque[Finished] = field(default_factory=lambda: deque(maxlen=_WAITING))
     seen_txid: int = 0
     partitions: list[TopicPartition] = field(default_factory=list)
     skipped: dict[tuple[TopicPartition, str], int] = field(default_factory=dict)
@@ -102,6 +105,12 @@ class CommitFeed:
     def partitions(self) -> dict[str, list[TopicPartition]]:
         """The partitions of every id that committed something here."""
         return {id_: q.partitions for id_, q in self._queries.items() if q.partitions}
+
+    def forget(self, id_: str) -> None:
+        """Open the parts of an id anew with its next batch."""
+        query = self._queries.pop(id_, None)
+        if query is not None:
+            query.ledger.close()
 
     def close(self) -> None:
         """Release connections."""

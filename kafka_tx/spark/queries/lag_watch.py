@@ -62,7 +62,7 @@ class LagWatch:
     def close(self) -> None:
         """End the thread and release connections."""
         self._closed.set()
-        self._thread.join(timeout=60)
+        self._thread.join(timeout=5)
         for view in self._views.values():
             view.close()
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
+from pyspark import SparkContext
+from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -29,8 +32,10 @@ from kafka_tx.spark.queries.lag_watch import LagWatch
 from kafka_tx.spark.source.offset_json import MARK
 from kafka_tx.spark.source.options import parse_source
 from kafka_tx.spark.source.receipts import ReceiptDesk
-from kafka_tx.spark.source.transactional import quiet
 from kafka_tx.transactions.ledger import Ledger
+
+if TYPE_CHECKING:
+    from kafka_tx.kafka.mirror_thread import MirrorThread
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +67,7 @@ class Attachment:
         """Remove the listener and stop the endpoint; queries go on."""
         self._spark.streams.removeListener(self._listener)
         self._lag.close()
-        self._listener.feed.close()
+        self._listener.close()
         self._desk.close()
         if self._endpoint is not None:
             self._endpoint.close()
@@ -86,20 +91,38 @@ def attach(
         metrics_port: Port of ``/metrics``; 0 takes a free one, None serves nothing.
         metrics_address: Address to listen on; ``0.0.0.0`` lets other machines in.
         options: The source's options for each ``tx.id``. Only needed where they cannot
-            be read from the running query (Spark Connect).
+            be read from the running query.
 
     Raises:
-        ConfigError: The port is taken.
+        ConfigError: The port is taken, or it is a session of Spark Connect.
     """
+    context = _classic(spark)
     registry = MetricsRegistry(spark_version=spark.version)
-    endpoint = None
-    if metrics_port is not None:
-        endpoint = serve(registry, port=metrics_port, address=metrics_address)
-    desk = ReceiptDesk(spark.conf.get("spark.driver.host", "127.0.0.1"))
-    desk.announce(spark.sparkContext)
-    listener = CommitListener(spark, registry, options or {}, desk)
-    spark.streams.addListener(listener)
+    with ExitStack() as undo:
+        endpoint = None
+        if metrics_port is not None:
+            endpoint = serve(registry, port=metrics_port, address=metrics_address)
+            undo.callback(endpoint.close)
+        desk = ReceiptDesk(spark.conf.get("spark.driver.host", "127.0.0.1"))
+        undo.callback(desk.close)
+        desk.announce(context)
+        listener = CommitListener(spark, registry, options or {}, desk)
+        spark.streams.addListener(listener)
+        undo.pop_all()
     return Attachment(spark, listener, registry, desk, endpoint)
+
+
+def _classic(spark: SparkSession) -> SparkContext:
+    """The session's context, which Spark Connect does not give."""
+    try:
+        return spark.sparkContext
+    except (AttributeError, PySparkNotImplementedError):
+        raise ConfigError(
+            "attach needs a classic session: it listens beside Spark's JVM, and this"
+            f" session is {type(spark).__module__}.{type(spark).__name__}. Leave it out"
+            " with Spark Connect: the source commits all the same, one batch later",
+            option="spark",
+        ) from None
 
 
 class CommitListener(StreamingQueryListener):
@@ -121,6 +144,8 @@ class CommitListener(StreamingQueryListener):
         self._registry = registry
         self._options: dict[str, Mapping[str, str]] = dict(options)
         self._ids: dict[str, set[str]] = {}
+        self._runs: dict[str, str] = {}
+        self._mirrors: dict[str, MirrorThread] = {}
         self.feed = CommitFeed(self._open_parts, registry, assembly.SystemClock())
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -133,7 +158,7 @@ class CommitListener(StreamingQueryListener):
             end = _json(source.endOffset)
             if end is None or MARK not in end:
                 continue
-            self._know(str(progress.id), end[MARK]["id"])
+            self._know(str(progress.id), str(progress.runId), end[MARK]["id"])
             self.feed.finished(
                 Finished(
                     start=_json(source.startOffset),
@@ -146,10 +171,31 @@ class CommitListener(StreamingQueryListener):
                 )
             )
 
-    def _know(self, query_id: str, tx_id: str) -> None:
+    def _know(self, query_id: str, run_id: str, tx_id: str) -> None:
+        """Know what the id's query was given; a new run may have another store."""
         self._ids.setdefault(query_id, set()).add(tx_id)
-        if tx_id not in self._options:
-            self._options |= jvm.source_options(self._spark, query_id)
+        if self._runs.get(tx_id) == run_id:
+            return
+        options = jvm.source_options(self._spark, query_id).get(tx_id)
+        if options is None:
+            return
+        self._runs[tx_id] = run_id
+        if options != self._options.get(tx_id):
+            self._options[tx_id] = options
+            self._forget(tx_id)
+
+    def _forget(self, tx_id: str) -> None:
+        """Let the next batch open what the query uses now."""
+        self.feed.forget(tx_id)
+        mirror = self._mirrors.pop(tx_id, None)
+        if mirror is not None:
+            mirror.close(timeout_s=0)
+
+    def close(self) -> None:
+        """Send the last offsets, within a bounded time, and release connections."""
+        self.feed.close()
+        for mirror in self._mirrors.values():
+            mirror.close()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002 - fixed
         """Nothing to do for a while: a good time to look again."""
@@ -169,15 +215,15 @@ class CommitListener(StreamingQueryListener):
     def _open_parts(self, id_: str) -> tuple[Ledger, Mirror | None]:
         config = self._config(id_)
         assert config.transactions is not None
-        mirror = assembly.group_mirror(config)
         ledger = assembly.ledger(config.transactions)
-        if mirror is None:
-            return ledger, None
 
         def failed() -> None:
             self._registry.add("kafka_tx_mirror_failures_total", id=id_)
 
-        return ledger, quiet(mirror, failed)
+        mirror = assembly.group_mirror(config, failed)
+        if mirror is not None:
+            self._mirrors[id_] = mirror
+        return ledger, mirror
 
     def _config(self, id_: str) -> SourceConfig:
         options = self._options.get(id_)

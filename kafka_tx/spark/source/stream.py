@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -29,7 +29,10 @@ from kafka_tx.spark.source.microbatches import MicroBatches
 from kafka_tx.spark.source.offset_json import MARK, SourceOffset, nested
 from kafka_tx.spark.source.options import parse_source
 from kafka_tx.spark.source.ranges import RangePartition, read_range
-from kafka_tx.spark.source.transactional import TransactionalMicroBatches, quiet
+from kafka_tx.spark.source.transactional import TransactionalMicroBatches
+
+if TYPE_CHECKING:
+    from kafka_tx.kafka.mirror_thread import MirrorThread
 
 
 class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -38,10 +41,16 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
         self._batches: MicroBatches | None = None
+        self._mirror: MirrorThread | None = None
         self._mirror_failures = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_batches": None, "_mirror_failures": 0}
+        return {
+            "_options": self._options,
+            "_batches": None,
+            "_mirror": None,
+            "_mirror_failures": 0,
+        }
 
     @cached_property
     def _config(self) -> SourceConfig:
@@ -128,6 +137,9 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._batches is not None:
             self._batches.close()
             self._batches = None
+        if self._mirror is not None:
+            self._mirror.close()
+            self._mirror = None
 
     def _planner(self) -> MicroBatches:
         if self._batches is None:
@@ -141,14 +153,14 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         committed = assembly.group_offsets(config)
         if transactions is None:
             return MicroBatches(config, view, clock, committed)
-        mirror = assembly.group_mirror(config)
+        self._mirror = assembly.group_mirror(config, self._count_failure)
         return TransactionalMicroBatches(
             config,
             transactions,
             view,
             clock,
             assembly.patient_ledger(transactions),
-            mirror=quiet(mirror, self._count_failure) if mirror else None,
+            mirror=self._mirror,
             committed=committed,
         )
 

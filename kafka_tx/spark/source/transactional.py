@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kafka_tx.config import SourceConfig, TransactionsConfig
-from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka.topics import is_subscribed
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.protocols import Clock, ClusterView
@@ -445,16 +444,3 @@ class TransactionalMicroBatches(MicroBatches):
 
 def _ids_of(offset: SourceOffset) -> Mapping[str, str]:
     return offset.mark.topic_ids if offset.mark else {}
-
-
-def quiet(mirror: Mirror, on_failure: Callable[[], None]) -> Mirror:
-    """A mirror whose failures are told and never raised."""
-
-    def send(offsets: Mapping[TopicPartition, int]) -> None:
-        try:
-            mirror(offsets)
-        except KafkaTxError as error:
-            logger.warning("group mirror failed: %s", error)
-            on_failure()
-
-    return send

@@ -1,0 +1,126 @@
+"""The mirror into a Kafka group never holds the planner up, whatever the brokers do."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from integration.cluster.records import Produce
+from integration.cluster.waiting import wait_until
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.kafka.mirror import GroupMirror
+from kafka_tx.kafka.settings import client_settings
+from kafka_tx.model import TopicPartition
+from kafka_tx.spark.source.stream import KafkaTxStreamReader
+
+WITHIN_S = 60
+MAY_DIFFER_S = 8
+
+
+class Planner:
+    """Spark's planning process of one query, driven as Spark drives it."""
+
+    def __init__(self, kafka, topic, store, **options):
+        self.options = {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            "tx.id": f"mirror-{uuid.uuid4().hex}",
+            "tx.store": store,
+            **options,
+        }
+        self.reader = KafkaTxStreamReader(self.options)
+        self.at = self.reader.initialOffset()
+
+    def step(self):
+        """Plan the next batch; the time of a failed step counts too."""
+        self.at = self.reader.latestOffset(self.at, ReadAllAvailable())
+        return self.at
+
+    def seconds_to(self, end):
+        began = time.monotonic()
+        wait_until("it has planned all", lambda: self.ends() >= end)
+        return time.monotonic() - began
+
+    def ends(self):
+        try:
+            return sum(n for topic in self.only_topics() for n in topic.values())
+        except KafkaTxError:
+            return -1
+
+    def only_topics(self):
+        return [v for k, v in self.step().items() if not k.startswith("_")]
+
+
+def groups_offset(kafka, group, topic):
+    settings = client_settings(
+        {"bootstrap.servers": kafka.bootstrap_servers}, purpose="admin"
+    )
+    mirror = GroupMirror(settings, group, timeout_ms=5_000)
+    try:
+        return sum(mirror.load([TopicPartition(topic, 0)]).values())
+    finally:
+        mirror.close()
+
+
+def test_a_query_with_a_group_recovers_as_fast_as_one_without(kafka_pair, tmp_path):
+    topic = f"mirrored-{uuid.uuid4().hex[:8]}"
+    kafka_pair.create_topic(topic, 1)
+    produce = Produce(kafka_pair.bootstrap_servers)
+    plain = Planner(kafka_pair, topic, f"sqlite:///{tmp_path}/plain.db")
+    group = f"group-{topic}"
+    mirrored = Planner(
+        kafka_pair,
+        topic,
+        f"sqlite:///{tmp_path}/mirrored.db",
+        **{"tx.commitGroupId": group},
+    )
+    produce(topic, ["v"] * 5)
+    for planner in (plain, mirrored):
+        planner.seconds_to(5)
+    end = 5
+
+    for away in (Killed, Paused):
+        for planner in (plain, mirrored):
+            planner.step()  # commits what the mirror then cannot send
+        with away(kafka_pair):
+            for planner in (plain, mirrored):
+                planner.ends()
+        produce(topic, ["v"] * 5)
+        end += 5
+        took = [planner.seconds_to(end) for planner in (plain, mirrored)]
+        assert took[1] < took[0] + MAY_DIFFER_S, took
+
+    mirrored.step()
+    wait_until(
+        "the group has the newest offsets",
+        lambda: groups_offset(kafka_pair, group, topic) == end,
+    )
+    plain.reader.stop()
+    mirrored.reader.stop()
+
+
+class Away:
+    def __init__(self, kafka):
+        self.kafka = kafka
+
+
+class Killed(Away):
+    def __enter__(self):
+        for broker in self.kafka.brokers:
+            self.kafka.kill(broker)
+
+    def __exit__(self, *_):
+        self.kafka.restart()
+
+
+class Paused(Away):
+    def __enter__(self):
+        for broker in self.kafka.brokers:
+            self.kafka.pause(broker)
+
+    def __exit__(self, *_):
+        for broker in self.kafka.brokers:
+            self.kafka.unpause(broker)

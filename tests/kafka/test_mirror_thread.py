@@ -1,0 +1,155 @@
+"""Offsets are mirrored beside the work: newest first, and nobody waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kafka_tx.errors import BrokerUnavailableError
+from kafka_tx.kafka import mirror_thread
+from kafka_tx.kafka.mirror import GroupMirror
+from kafka_tx.kafka.mirror_thread import MirrorThread
+from kafka_tx.kafka.settings import ClientSettings
+from kafka_tx.model import TopicPartition
+
+P0 = TopicPartition("orders", 0)
+WITHIN_S = 30
+
+
+class Group:
+    """A group that is away until it is told to come back."""
+
+    def __init__(self) -> None:
+        self.stored: list[int] = []
+        self.tried = threading.Event()
+        self.is_away = False
+        self.is_closed = threading.Event()
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def store(self, offsets: dict[TopicPartition, int]) -> None:
+        self.tried.set()
+        assert self.answers.wait(WITHIN_S)
+        if self.is_away:
+            raise BrokerUnavailableError("away")
+        self.stored.append(offsets[P0])
+
+    def close(self) -> None:
+        self.is_closed.set()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_thread, "_FIRST_PAUSE_S", 0.01)
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+@pytest.fixture
+def failures() -> list[int]:
+    return []
+
+
+@pytest.fixture
+def mirror(group: Group, failures: list[int]) -> Iterator[MirrorThread]:
+    made = MirrorThread(group, lambda: failures.append(1))  # type: ignore[arg-type]
+    yield made
+    group.answers.set()
+    made.close()
+
+
+def until(claim: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not claim():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_nobody_waits_for_a_group_that_does_not_answer(
+    group: Group, mirror: MirrorThread
+) -> None:
+    group.answers.clear()
+    mirror({P0: 1})
+    assert group.tried.wait(WITHIN_S)
+
+    for offset in range(2, 100):
+        mirror({P0: offset})
+    assert group.stored == []
+
+    group.answers.set()
+    until(lambda: group.stored == [1, 99])  # the newest wins
+
+
+def test_what_failed_is_counted_and_sent_again_when_the_group_is_back(
+    group: Group, mirror: MirrorThread, failures: list[int]
+) -> None:
+    group.is_away = True
+    mirror({P0: 5})
+    until(lambda: len(failures) >= 2)
+
+    group.is_away = False
+
+    until(lambda: group.stored == [5])
+
+
+def test_the_last_offsets_are_sent_at_the_end(
+    group: Group, mirror: MirrorThread
+) -> None:
+    mirror({P0: 7})
+    mirror.close()
+    mirror.close()
+    mirror({P0: 8})  # too late: no error
+
+    assert group.stored == [7]
+    assert group.is_closed.is_set()
+
+
+def test_the_end_waits_no_longer_than_it_is_told(
+    group: Group, mirror: MirrorThread
+) -> None:
+    group.answers.clear()
+    mirror({P0: 7})
+
+    mirror.close(timeout_s=0.1)
+
+    assert group.stored == []
+
+
+def test_a_group_that_is_away_at_the_end_is_left(
+    group: Group, mirror: MirrorThread, failures: list[int]
+) -> None:
+    group.is_away = True
+    mirror({P0: 7})
+    until(lambda: failures)
+
+    mirror.close(WITHIN_S)
+
+    assert group.is_closed.is_set()
+
+
+def test_a_client_that_failed_is_replaced(
+    admin_settings: ClientSettings,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = TopicPartition(topic(), 0)
+    group = GroupMirror(admin_settings, "replaced", timeout_ms=5_000)
+    first = group._admin.client
+
+    def away(_positions: object) -> None:
+        raise BrokerUnavailableError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(group, "_answer", away)
+        with pytest.raises(BrokerUnavailableError):
+            group.store({one: 1})
+    group.store({one: 2})
+
+    assert group._admin.client is not first
+    group.close()
