@@ -101,8 +101,10 @@ def test_the_last_stable_offset_binds_when_a_job_runs(both, topic, produce):
     assert [df.count() for df in frames] == [3, 3]
     produce.aborted(name, ["no"] * 3)
     produce.committed(name, ["b"] * 3)
+    undecided = produce.open_transaction(name, ["later"] * 3)
 
     after = [offsets(df) for df in frames]
+    undecided.abort()
 
     assert after[0] == after[1]
     assert len(after[1]) == 6

@@ -23,8 +23,6 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import TopicPartition
 from kafka_tx.protocols import ClusterView, OffsetStore, RangeReader, Store
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.patient_store import PatientOffsetStore, PatientStore
 from kafka_tx.transactions.sink_parts import Part
 
 if TYPE_CHECKING:
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.reader import KafkaRangeReader
     from kafka_tx.native import NativeRangeReader
     from kafka_tx.topology.spout_hosts import ZkHosts
+    from kafka_tx.transactions.ledger import Ledger
     from kafka_tx.transactions.patience import Patience
     from kafka_tx.zookeeper.brokers import ZooKeeperTopics
 
@@ -105,16 +104,24 @@ def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users kn
     """
     store = open_store(url, id)
     patience: Patience | None = getattr(store, "patience", None)
-    return store if patience is None else PatientStore(store, patience)
+    if patience is None:
+        return store
+    from kafka_tx.transactions.patient_store import PatientStore
+
+    return PatientStore(store, patience)
 
 
 def ledger(transactions: TransactionsConfig) -> Ledger:
     """The ledger of one query's transactions, for who need not wait for it."""
+    from kafka_tx.transactions.ledger import Ledger
+
     return Ledger(open_store(transactions.store, transactions.id))
 
 
 def patient_ledger(transactions: TransactionsConfig) -> Ledger:
     """The ledger of one query's transactions, for who cannot go on without it."""
+    from kafka_tx.transactions.ledger import Ledger
+
     return Ledger(patient_store(transactions.store, transactions.id))
 
 
@@ -161,6 +168,8 @@ def offset_store(
 
         settings = client_settings(config.kafka, purpose="admin")
         return KafkaGroupOffsetStore(settings, id)
+    from kafka_tx.transactions.patient_store import PatientOffsetStore
+
     if scheme == "zookeeper":
         from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
 
@@ -212,6 +221,18 @@ def range_reader(config: SourceConfig) -> RangeReader:
         include_headers=config.include_headers,
         timeout_ms=config.poll_timeout_ms,
     )
+
+
+def log_look(config: SourceConfig) -> ClusterView:
+    """A task's look at the partition it reads (executor)."""
+    reader = range_reader(config)
+    from kafka_tx.native import NativeRangeReader
+
+    if not isinstance(reader, NativeRangeReader):
+        return cluster_view(config)
+    from kafka_tx.native.look import NativeLook
+
+    return NativeLook(reader, lambda: cluster_view(config))
 
 
 def _native_reader(settings: Mapping[str, str]) -> type[NativeRangeReader] | None:

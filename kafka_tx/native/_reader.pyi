@@ -13,6 +13,13 @@ class Client:
     """A Kafka consumer for one range after the other; closes when it is dropped."""
 
     def __new__(cls, *, settings: tuple[str, ...]) -> Client: ...
+    def bounds(
+        self, topic: str, partition: int, timeout_ms: int, /
+    ) -> tuple[int, int] | None:
+        """Log start and end; None where nobody tells."""
+
+    def leaders(self, topic: str, timeout_ms: int, /) -> dict[int, int] | None:
+        """Leaders by partition, -1 where there is none; None where nobody tells."""
 
 class Range:
     """One range on its way. Made with its first fetch."""

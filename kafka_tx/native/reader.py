@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.model import OffsetRange
+from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import small_ranges
 from kafka_tx.native.failures import translated
 from kafka_tx.native.idle_clients import SharedClient, idle
@@ -120,6 +120,28 @@ class NativeRangeReader:
             raise translated(error, wanted, self._settings, self._timeout_ms) from None
         if is_small:
             idle.keep(settings, shared)
+
+    def client(self) -> _reader.Client:
+        """A client that can look at logs and then read a small range.
+
+        Raises:
+            ConfigError: librdkafka refuses a setting, or only Python can use it.
+        """
+        extension = self._extension()
+        settings = self._client_settings(small_ranges.SETTINGS)
+        shared = idle.take(settings)
+        if shared is not None:
+            return shared.client
+        try:
+            made: _reader.Client = extension.Client(settings=settings)
+        except extension.ReadError as error:
+            nothing = OffsetRange(TopicPartition("", 0), 0, 0)
+            raise translated(error, nothing, self._settings, self._timeout_ms) from None
+        return made
+
+    def keep(self, client: _reader.Client) -> None:
+        """Keep a client of ``client()`` for the next small range."""
+        idle.keep(self._client_settings(small_ranges.SETTINGS), SharedClient(client))
 
     def _extension(self) -> ModuleType:
         extension, _ = load()

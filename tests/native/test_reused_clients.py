@@ -12,10 +12,20 @@ from typing import Any
 import pytest
 
 from kafka_tx.errors import ConfigError, OffsetOutOfRangeError
-from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.model import (
+    AtTime,
+    Earliest,
+    Latest,
+    OffsetRange,
+    TopicPartition,
+    TopicPattern,
+    Topics,
+)
 from kafka_tx.native import NativeRangeReader
 from kafka_tx.native import reader as reader_module
 from kafka_tx.native.idle_clients import IdleClients, idle
+from kafka_tx.native.look import NativeLook
+from kafka_tx.testing import MemoryLog
 from tests.native.asking import count_clients, for_consumer, range_of, values_of
 
 VALUES = [b"%04d" % number for number in range(3_000)]
@@ -217,3 +227,60 @@ def test_a_fork_that_ends_as_processes_do_does_not_wait_for_the_parents_threads(
     forks = [sys.executable, "-c", FORKS, cluster.bootstrap_servers, topic(b"a")]
 
     assert subprocess.run(forks, timeout=30).returncode == 0
+
+
+OPEN_RANGE = """
+import os, sys
+from kafka_tx.kafka.settings import client_settings
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.native import NativeRangeReader
+settings = client_settings({"bootstrap.servers": sys.argv[1]}, purpose="consumer")
+wanted = OffsetRange(TopicPartition(sys.argv[2], 0), 0, 2)
+batches = NativeRangeReader(settings, batch_bytes=1).read(wanted)
+next(batches)
+if child := os.fork():
+    assert os.waitpid(child, 0)[1] == 0
+    assert [b.num_rows for b in batches] == [1]
+else:
+    try:
+        next(batches)
+    except ValueError as error:
+        assert "another process" in str(error)
+    else:
+        raise AssertionError("a fork read on")
+    batches.close()
+"""
+
+
+def test_a_fork_leaves_an_open_range_to_its_parent(cluster, topic):
+    forks = [sys.executable, "-c", OPEN_RANGE, cluster.bootstrap_servers]
+
+    assert subprocess.run([*forks, topic(b"a", b"b")], timeout=60).returncode == 0
+
+
+def test_a_task_looks_at_its_log_with_the_client_that_reads_it(made, settings, topic):
+    name = topic(b"a", b"b")
+    partition = TopicPartition(name, 0)
+    look = NativeLook(native(settings), lambda: pytest.fail("another view was asked"))
+
+    (described,) = look.topics(Topics((name,))).values()
+    ends = look.offsets({partition: Latest()}), look.offsets({partition: Earliest()})
+    look.close()
+    read = values_of(native(settings), range_of(name, 0, 2))
+
+    assert described.partitions == [partition]
+    assert ends == ({partition: 2}, {partition: 0})
+    assert read == [b"a", b"b"]
+    assert len(made) == 1
+
+
+def test_a_task_asks_another_view_what_its_client_cannot_tell(settings, topic):
+    name = topic(b"a")
+    log = MemoryLog({name: 1})
+    look = NativeLook(native(settings), lambda: log)
+    partition = TopicPartition(name, 0)
+
+    assert look.offsets({partition: AtTime(5)}) == {partition: None}
+    assert look.topics(TopicPattern(name)).keys() == {name}
+    assert look.topics(Topics(("absent",))) == {}
+    look.close()

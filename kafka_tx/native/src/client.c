@@ -65,6 +65,25 @@ void client_listen(client *c) {
     }
 }
 
+int client_bounds(client *c, const char *topic, int32_t partition, int timeout_ms,
+                  int64_t *log_start, int64_t *log_end) {
+    int code = c->rdk->query_watermark_offsets(c->handle, topic, partition, log_start,
+                                               log_end, timeout_ms);
+    return code || *log_start < 0 || *log_end < 0 ? -1 : 0;
+}
+
+const rdk_metadata *client_describe(client *c, const char *topic, int timeout_ms) {
+    const rdk_metadata *found = NULL;
+    rdk_topic *handle = c->rdk->topic_new(c->handle, topic, NULL);
+    if (!handle) return NULL;
+    int code = c->rdk->metadata(c->handle, 0, handle, &found, timeout_ms);
+    c->rdk->topic_destroy(handle);
+    if (code) return NULL;
+    if (found->topic_count == 1 && !found->topics[0].err) return found;
+    c->rdk->metadata_destroy(found);
+    return NULL;
+}
+
 void client_close(client *c) {
     if (c->made_by != getpid()) return;
     if (c->logs) c->rdk->queue_destroy(c->logs);

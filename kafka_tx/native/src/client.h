@@ -28,6 +28,13 @@ client *client_open(const rdk_api *, const char *const *settings,
 /* Let librdkafka report to the watch what happened meanwhile. */
 void client_listen(client *);
 
+/* Log start and end of a partition, by `isolation.level`; -1 where nobody tells. */
+int client_bounds(client *, const char *topic, int32_t partition, int timeout_ms,
+                  int64_t *log_start, int64_t *log_end);
+
+/* One topic and its partitions, for metadata_destroy(); NULL where nobody tells. */
+const rdk_metadata *client_describe(client *, const char *topic, int timeout_ms);
+
 /* Blocks until librdkafka's threads are gone: a few milliseconds. Does nothing in
  * another process than the one that opened it. */
 void client_close(client *);

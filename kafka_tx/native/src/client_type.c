@@ -63,7 +63,53 @@ static void Client_dealloc(ClientObject *self) {
     Py_DECREF(type);
 }
 
+static PyObject *Client_bounds(ClientObject *self, PyObject *args) {
+    const char *topic;
+    int partition, timeout_ms, refused;
+    int64_t log_start = 0, log_end = 0;
+    if (!PyArg_ParseTuple(args, "sii:bounds", &topic, &partition, &timeout_ms))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS refused = client_bounds(self->client, topic, partition,
+                                                   timeout_ms, &log_start, &log_end);
+    Py_END_ALLOW_THREADS if (refused) Py_RETURN_NONE;
+    return Py_BuildValue("(LL)", (long long)log_start, (long long)log_end);
+}
+
+/* Leaders by partition. */
+static PyObject *leaders_of(const rdk_topic_metadata *topic) {
+    PyObject *leaders = PyDict_New();
+    for (int i = 0; leaders && i < topic->partition_count; i++) {
+        PyObject *id = PyLong_FromLong(topic->partitions[i].id);
+        PyObject *leader = PyLong_FromLong(topic->partitions[i].leader);
+        if (!id || !leader || PyDict_SetItem(leaders, id, leader)) Py_CLEAR(leaders);
+        Py_XDECREF(id);
+        Py_XDECREF(leader);
+    }
+    return leaders;
+}
+
+static PyObject *Client_leaders(ClientObject *self, PyObject *args) {
+    const char *topic;
+    int timeout_ms;
+    const rdk_metadata *found;
+    if (!PyArg_ParseTuple(args, "si:leaders", &topic, &timeout_ms)) return NULL;
+    Py_BEGIN_ALLOW_THREADS found = client_describe(self->client, topic, timeout_ms);
+    Py_END_ALLOW_THREADS if (!found) Py_RETURN_NONE;
+    PyObject *leaders = leaders_of(&found->topics[0]);
+    self->client->rdk->metadata_destroy(found);
+    return leaders;
+}
+
+static PyMethodDef Client_methods[] = {
+    {"bounds", (PyCFunction)Client_bounds, METH_VARARGS,
+     "bounds(topic, partition, timeout_ms): log start and end; None: nobody tells."},
+    {"leaders", (PyCFunction)Client_leaders, METH_VARARGS,
+     "leaders(topic, timeout_ms): by partition, -1: none; None: nobody tells."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyType_Slot Client_slots[] = {
+    {Py_tp_methods, Client_methods},
     {Py_tp_doc, "A Kafka client; it closes when it and its range are gone."},
     {Py_tp_new, Client_new},
     {Py_tp_dealloc, Client_dealloc},

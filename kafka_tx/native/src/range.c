@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "range_internal.h"
 
@@ -62,6 +63,7 @@ void range_stop(range *r) {
 }
 
 void range_close(range *r) {
+    if (r->client->made_by != getpid()) return; /* nobody would answer: leave it */
     while (r->held_at < r->held_count)
         drop_held(r);
     range_stop(r);

@@ -4,6 +4,7 @@
  * signals are looked for and a close() by another thread takes effect.
  */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "module.h"
 #include "range.h"
@@ -123,6 +124,10 @@ static PyObject *Range_next(RangeObject *self, PyObject *unused) {
         PyErr_SetString(PyExc_ValueError, self->range
                                               ? "the range is in use by another thread"
                                               : "the range is closed");
+        return NULL;
+    }
+    if (self->client->client->made_by != getpid()) {
+        PyErr_SetString(PyExc_ValueError, "the range was opened by another process");
         return NULL;
     }
     struct ArrowArray array;

@@ -83,7 +83,7 @@ class KafkaTxBatchReader(DataSourceReader):
         task, planned = partition.task, partition.planned
         if task is not None and task.is_fixed and planned is None:
             return [task.given()]
-        view = assembly.cluster_view(self._config)
+        view = assembly.log_look(self._config)
         try:
             ranges = [] if task is None else [bound(self._config, view, task)]
             if planned is not None:

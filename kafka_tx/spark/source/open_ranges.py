@@ -142,12 +142,11 @@ def bound(config: SourceConfig, view: ClusterView, task: OpenRange) -> OffsetRan
 
 def _exists(config: SourceConfig, view: ClusterView, partition: TopicPartition) -> bool:
     """Whether it does; that one which the user named does not is an error."""
-    if isinstance(config.subscription, TopicPattern):
-        found = view.topics(Topics((partition.topic,))).get(partition.topic)
-        return found is not None and partition.partition in found.leaders
-    named = replace(config, subscription=Assigned((partition,)))
-    assigned_partitions(named, Discovery(view.topics, named.subscription).look())
-    return True
+    found = Discovery(view.topics, Topics((partition.topic,))).look()
+    if not isinstance(config.subscription, TopicPattern):
+        named = replace(config, subscription=Assigned((partition,)))
+        assigned_partitions(named, found)
+    return found.exists(partition)
 
 
 def came_since(
