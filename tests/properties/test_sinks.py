@@ -1,0 +1,178 @@
+"""The Kafka sinks' protocol, with programs that die, freeze, wake and are changed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from kafka_tx.errors import OutOfOrderError, ReplayDiffersError
+from tests.properties.simulated_sink import (
+    ROWS,
+    Brokers,
+    Program,
+    Writer,
+    is_documented,
+    simulated,
+)
+
+ENOUGH = 400
+seen: Counter[str] = Counter()
+
+
+class SimulatedSink(RuleBasedStateMachine):
+    """A source that counts its batches, and runs that write them one after another.
+
+    A run of ``transaction`` and ``bolt`` may wake after the next has begun: the epoch
+    tells them apart. Runs of ``stream`` end before the next begins.
+    """
+
+    @initialize(
+        door=st.sampled_from(["transaction", "stream", "bolt"]), parts=st.integers(1, 4)
+    )
+    def start(self, door, parts):
+        self.door, self.parts = door, parts
+        self.brokers = Brokers()
+        self.committed = 0
+        self.epoch = 0
+        self.begun_in: dict[int, int] = {}
+        self.frozen: list[Program] = []
+        self.program: Program | None = None
+        self.patches = simulated(self.brokers)
+        self.patches.__enter__()
+        self.restart(parts)
+
+    def teardown(self):
+        if hasattr(self, "patches"):
+            self.settle()
+            Program.current = None
+            self.patches.__exit__(None, None, None)
+
+    # --- events ---------------------------------------------------------------------
+
+    @rule(steps=st.integers(1, 30), loses=st.integers(0, 40))
+    def go_on(self, steps, loses):
+        for number in range(steps):
+            self.step(loses_answer=number == loses)
+
+    @rule(parts=st.integers(1, 4))
+    def kill_and_restart(self, parts):
+        if self.program is not None:
+            self.program.kill()
+        self.restart(
+            self.writer.parts if self.frozen and self.door == "bolt" else parts
+        )
+
+    @rule(parts=st.integers(1, 4))
+    def freeze_and_take_over(self, parts):
+        if self.door == "stream":
+            self.kill_and_restart(parts)
+            return
+        if self.program is not None and not self.program.is_done:
+            seen["freeze"] += 1
+            self.frozen.append(self.program)
+        # bolts are told to keep their number while an earlier run may be alive
+        self.restart(
+            self.writer.parts if self.frozen and self.door == "bolt" else parts
+        )
+
+    @rule(steps=st.integers(1, 40), which=st.integers(0, 3))
+    def wake_a_frozen_run(self, steps, which):
+        if self.frozen:
+            seen["wake"] += 1
+            zombie = self.frozen[which % len(self.frozen)]
+            for _ in range(steps):
+                zombie.step()
+            assert is_documented(zombie.error), zombie.error
+            self.check()
+
+    @rule(seed=st.integers(0, 1000))
+    def expire_groups(self, seed):
+        seen["expire"] += 1
+        for group in sorted(self.brokers.groups):
+            if random.Random(f"{seed}{group}").random() < 0.6:
+                del self.brokers.groups[group]
+
+    # --- the run --------------------------------------------------------------------
+
+    def restart(self, parts):
+        self.epoch += 1
+        self.writer = Writer(self.door, self.epoch, parts)
+        self.begin()
+
+    def begin(self):
+        writer, txid = self.writer, self.committed + 1
+        self.program = Program(lambda: writer.write(txid))
+
+    def step(self, *, loses_answer=False):
+        seen["steps"] += 1
+        program = self.program
+        before = len(self.brokers.rows)
+        program.step(loses_answer=loses_answer)
+        if len(self.brokers.rows) > before:
+            self.begun_in.setdefault(self.committed + 1, self.writer.parts)
+        self.check()
+        if not program.is_done:
+            return
+        error = program.error
+        assert is_documented(error), error
+        if error is None:
+            seen["batches"] += 1
+            self.committed += 1
+            self.begin()
+        else:
+            seen[type(error).__name__] += 1
+            self.after(error)
+
+    def after(self, error):
+        """A run that ended is started again, as it was begun where it is told to."""
+        refused = isinstance(error, ReplayDiffersError | OutOfOrderError)
+        if refused:
+            assert self.door != "transaction", error
+        parts = self.begun_in.get(self.committed + 1, self.writer.parts)
+        self.restart(parts if refused else self.writer.parts)
+
+    # --- what must hold -------------------------------------------------------------
+
+    def check(self):
+        doubled = [row for row, n in Counter(self.brokers.rows).items() if n > 1]
+        assert not doubled, f"doubled: {doubled}"
+        complete = Counter(int(row.split(b"-")[0]) for row in self.brokers.rows)
+        for txid in range(1, self.committed + 1):
+            assert complete[txid] == ROWS, f"lost of txid {txid}"
+
+    def settle(self):
+        """All zombies end; the run then gets on, without any error but known ones."""
+        for zombie in self.frozen:
+            for _ in range(ENOUGH):
+                zombie.step()
+            assert zombie.is_done
+            assert is_documented(zombie.error), zombie.error
+        self.check()
+        wanted = self.committed + 2
+        for _ in range(ENOUGH):
+            if self.committed >= wanted:
+                break
+            self.step()
+        assert self.committed >= wanted, "stuck"
+        self.program.kill()
+
+
+TestSimulatedSink = SimulatedSink.TestCase
+TestSimulatedSink.settings = settings(
+    max_examples=120,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def everything_happened():
+    yield
+    for event in ("freeze", "wake", "expire", "batches"):
+        assert seen[event], f"{event} never happened"
