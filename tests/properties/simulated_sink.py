@@ -7,6 +7,7 @@ brokers. Between two steps a program can be killed, or frozen and woken later.
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -257,12 +258,13 @@ class Writer:
     def _tasks(
         self, given: SinkConfig, parts: list[list[OutRecord]]
     ) -> list[PartMessage]:
-        return [
-            PartMessage(
-                index, assembly.part_transaction(given, index).write(records), given
-            )
-            for index, records in enumerate(parts)
-        ]
+        told = []
+        order = list(range(len(parts)))
+        random.Random(self.epoch).shuffle(order)
+        for index in order:
+            written = assembly.part_transaction(given, index).write(parts[index])
+            told.append(PartMessage(index, written, given))
+        return told
 
 
 def is_documented(error: Exception | None) -> bool:
