@@ -41,7 +41,7 @@ class SimulatedSink(RuleBasedStateMachine):
         self.epoch = 0
         self.begun_in: dict[int, int] = {}
         self.frozen: list[Program] = []
-        self.program: Program | None = None
+        self.program: Program = Program(lambda: None)
         self.patches = simulated(self.brokers)
         self.patches.__enter__()
         self.restart(parts)
@@ -61,8 +61,7 @@ class SimulatedSink(RuleBasedStateMachine):
 
     @rule(parts=st.integers(1, 4))
     def kill_and_restart(self, parts):
-        if self.program is not None:
-            self.program.kill()
+        self.program.kill()
         self.restart(
             self.writer.parts if self.frozen and self.door == "bolt" else parts
         )
@@ -72,7 +71,7 @@ class SimulatedSink(RuleBasedStateMachine):
         if self.door == "stream":
             self.kill_and_restart(parts)
             return
-        if self.program is not None and not self.program.is_done:
+        if not self.program.is_done:
             seen["freeze"] += 1
             self.frozen.append(self.program)
         # bolts are told to keep their number while an earlier run may be alive
