@@ -229,6 +229,9 @@ class CommittedOffset:
         topology_id: The deployment that wrote it; empty when unknown.
         topology_name: Its name; empty when unknown.
         broker: The leader when it was written, for tools that show it.
+        topic_id: Of the topic whose offsets these are; empty when unknown.
+        failures: Runs ``(start, end, times)`` of unfinished records that failed so
+            often; ascending, the lowest ones only.
     """
 
     offset: int
@@ -236,6 +239,8 @@ class CommittedOffset:
     topology_id: str = ""
     topology_name: str = ""
     broker: Broker | None = None
+    topic_id: str = ""
+    failures: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

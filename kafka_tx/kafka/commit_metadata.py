@@ -4,6 +4,8 @@ Kafka keeps a short text with every committed offset, 4,096 characters unless th
 says otherwise. Ours is ``kafka_tx:<version>:<checksum>:<how>:<content>``: deployment id
 and name, then for every run the gap before it and its length, as variable-length
 integers, deflated if that is shorter, in base 85. A run takes about 2 to 4 characters.
+Version 2 has the topic's id behind the names, then the number of runs, and behind them
+for every failed run the gap, its length and how often it failed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ LIMIT = 4_096
 """Characters that a broker takes by default (``offset.metadata.max.bytes``)."""
 
 _PREFIX = "kafka_tx:"
-_VERSION = "1"
+_VERSIONS = ("1", "2")
+"""The second one has the topic's id and failures."""
 
 Run = tuple[int, int]
 
@@ -28,12 +31,15 @@ def encode(committed: CommittedOffset, limit: int = LIMIT) -> str:
     """The text to store with ``committed.offset``; empty when there is nothing to say.
 
     As many of the lowest runs as fit are kept; records in the others will be processed
-    again after a restart. The broker is not kept.
+    again after a restart. Failures are kept if there is room. The broker is not kept.
     """
-    runs = committed.completed[: fitting(committed, limit)]
-    if not (runs or committed.topology_id or committed.topology_name):
+    kept = replace(
+        committed, completed=committed.completed[: fitting(committed, limit)]
+    )
+    if kept == CommittedOffset(kept.offset, broker=kept.broker):
         return ""
-    return _text(replace(committed, completed=runs))
+    text = _text(kept)
+    return text if len(text) <= limit else _text(replace(kept, failures=()))
 
 
 def fitting(committed: CommittedOffset, limit: int = LIMIT) -> int:
@@ -68,54 +74,77 @@ def decode(offset: int, metadata: str) -> CommittedOffset:
         version, checksum, how, content = metadata.removeprefix(_PREFIX).split(":", 3)
     except ValueError:
         raise ValueError("it is cut short") from None
-    if version != _VERSION:
-        msg = f"its version is {version!r}; this release reads {_VERSION}"
+    if version not in _VERSIONS:
+        msg = f"its version is {version!r}; this release reads {', '.join(_VERSIONS)}"
         raise ValueError(msg)
     if checksum != _checksum(offset, content):
         raise ValueError("its checksum does not match")
     try:
         body = b85decode(content)
-        return _parse(offset, zlib.decompress(body) if how == "z" else body)
+        return _parse(offset, zlib.decompress(body) if how == "z" else body, version)
     except (zlib.error, IndexError) as error:
         raise ValueError(str(error)) from None
 
 
 def _fits(committed: CommittedOffset, count: int, limit: int) -> bool:
-    some = replace(committed, completed=committed.completed[:count])
+    some = replace(committed, completed=committed.completed[:count], failures=())
     return len(_text(some)) <= limit
 
 
 def _text(committed: CommittedOffset) -> str:
     body = bytearray()
-    for name in (committed.topology_id, committed.topology_name):
+    version = "2" if committed.topic_id or committed.failures else "1"
+    names = [committed.topology_id, committed.topology_name]
+    for name in names if version == "1" else [*names, committed.topic_id]:
         data = name.encode()
         _append(body, len(data))
         body += data
+    if version == "2":
+        _append(body, len(committed.completed))
     last = committed.offset
     for start, end in committed.completed:
         _append(body, start - last)
         _append(body, end - start)
         last = end
+    last = committed.offset
+    for start, end, times in committed.failures:
+        for number in (start - last, end - start, times):
+            _append(body, number)
+        last = end
     plain, deflated = bytes(body), zlib.compress(body, 9)
     how, shorter = ("z", deflated) if len(deflated) < len(plain) else ("-", plain)
     content = b85encode(shorter).decode()
     checksum = _checksum(committed.offset, content)
-    return f"{_PREFIX}{_VERSION}:{checksum}:{how}:{content}"
+    return f"{_PREFIX}{version}:{checksum}:{how}:{content}"
 
 
-def _parse(offset: int, body: bytes) -> CommittedOffset:
+def _parse(offset: int, body: bytes, version: str) -> CommittedOffset:
     names, at = [], 0
-    for _ in range(2):
+    for _ in range(2 if version == "1" else 3):
         length, at = _take(body, at)
         names.append(body[at : at + length].decode())
         at += length
     numbers = list(_numbers(body, at))
+    failed: list[int] = []
+    if version != "1":
+        runs = 2 * numbers[0]
+        numbers, failed = numbers[1 : 1 + runs], numbers[1 + runs :]
     return CommittedOffset(
         offset,
         completed=tuple(_runs(offset, numbers)),
         topology_id=names[0],
         topology_name=names[1],
+        topic_id=names[2] if version != "1" else "",
+        failures=tuple(_failures(offset, failed)),
     )
+
+
+def _failures(offset: int, numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    last = offset
+    each = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
+    for gap, length, times in each:
+        yield last + gap, last + gap + length, times
+        last += gap + length
 
 
 def _runs(offset: int, numbers: Sequence[int]) -> Iterator[Run]:

@@ -19,6 +19,9 @@ from kafka_tx.protocols import Clock
 
 _log = logging.getLogger(__name__)
 
+_OPEN_AGAIN_MS = 5_000
+"""Before partitions are looked for again that could not be opened."""
+
 
 class StaticCoordinator:
     """Fixed partitions with fixed leaders; a look opens what could not be opened.
@@ -161,7 +164,11 @@ class RefreshingCoordinator:
         """Whether the last answer is as old as it may be."""
         if self._looked_ms is None:
             return True
-        return self._clock.monotonic_ms() - self._looked_ms >= self._interval_ms
+        waited_ms = self._clock.monotonic_ms() - self._looked_ms
+        if waited_ms >= min(self._interval_ms, _OPEN_AGAIN_MS):
+            is_missing = self._managed.is_missing(self._ownership.partitions)
+            return is_missing or waited_ms >= self._interval_ms
+        return False
 
     def manager(self, partition: TopicPartition) -> PartitionManager | None:
         """Its manager; None when it is not this task's, or cannot be opened yet."""
@@ -212,6 +219,7 @@ class RefreshingCoordinator:
     def _take(self, found: Found, *, may_open: bool) -> None:
         self._looked()
         change = self._ownership.refresh(found.topics)
+        ids = found.topic_ids()
         if change.lost or change.gained:
             _log.info(
                 "lost %s, gained %s", names_of(change.lost), names_of(change.gained)
@@ -227,8 +235,10 @@ class RefreshingCoordinator:
                 manager.leader = self._ownership.leader(partition)
                 if partition in change.recreated:
                     manager.topic_recreated()
+                manager.topic_id = ids.get(partition.topic, manager.topic_id)
         for partition in self._ownership.partitions if may_open else ():
-            self._managed.open(partition, self._ownership.leader(partition))
+            leader = self._ownership.leader(partition)
+            self._managed.open(partition, leader, ids.get(partition.topic))
 
     def close(self) -> None:
         """Close (= commit) every manager."""

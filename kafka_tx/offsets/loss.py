@@ -31,11 +31,13 @@ class OutOfRange(StrEnum):
     """Raise ``OffsetOutOfRangeError``."""
 
     EARLIEST = "earliest"
-    """Go on at the log start: nothing that can be read is skipped."""
+    """As ``NEAREST``; a name that other settings use."""
 
     NEAREST = "nearest"
     """Below the log start go on there; above the log end go on at the end.
 
+    What was committed is not read again: a log that lost its end holds less of it. A
+    topic that was made anew is another log, and read from its start.
     Source: Storm, PartitionManager.fill.
     """
 
@@ -52,12 +54,10 @@ class OutOfRange(StrEnum):
             raise out_of_range(
                 partition, wanted, bounds, _ABOVE if is_above else _BELOW
             )
-        if self is OutOfRange.NEAREST and is_above:
-            return bounds.end
-        return bounds.log_start
+        return bounds.end if is_above else bounds.log_start
 
 
-_ABOVE = "above the log end: the topic was re-created or records were cut"
+_ABOVE = "above the log end: records were cut, or the topic was re-created unseen"
 _BELOW = "below the log start: retention or a deletion removed records"
 
 

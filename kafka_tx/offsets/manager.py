@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
@@ -18,6 +19,11 @@ from kafka_tx.offsets.plan import Counts, GiveUp, Plan
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.offsets.unfinished import Unfinished
+
+_log = logging.getLogger(__name__)
+
+_MOST_FAILURES = 100
+"""Runs of failed records that are stored."""
 
 
 class PartitionManager:
@@ -40,6 +46,7 @@ class PartitionManager:
         topic_partition: Its identity; never the broker.
         leader: Stored with the offset, for tools that show it.
         committed_to: The offset known to be in the store; None before the first.
+        topic_id: Of the topic; stored with the offset. Empty: not known.
         generation: Changes when the log was cut and offsets came to be used again.
         counts: What it has seen.
 
@@ -66,6 +73,7 @@ class PartitionManager:
         self.topic_partition = topic_partition
         self.leader = leader
         self.committed_to = None if stored is None else stored.offset
+        self.topic_id = start.topic_id
         self.generation = 1
         self.counts = Counts()
         self.counts.lost.update(lost or {})
@@ -260,13 +268,23 @@ class PartitionManager:
         self._is_recreated = False
 
     def _cut(self, bounds: LogBounds, now_ms: int) -> None:
-        """The log ends below what was emitted: its offsets will name other records."""
-        policy = self._rules.out_of_range
-        start = policy.next_offset(self.topic_partition, self.emitted_to, bounds)
+        """The log ends below what was emitted: its offsets will name other records.
+
+        What is left below the end was processed, or still is: it is not read again.
+        """
+        policy, emitted_to = self._rules.out_of_range, self.emitted_to
+        policy.next_offset(self.topic_partition, emitted_to, bounds)
+        _log.warning(
+            "%s ends at %d now and was read to %d: its end was lost; %d offsets that"
+            " were read already will name other records, which are read too",
+            self.topic_partition,
+            bounds.end,
+            emitted_to,
+            emitted_to - bounds.end,
+        )
+        self.counts.cut += emitted_to - bounds.end
         self._next_generation()
         self._unfinished.cut(bounds.end, now_ms)
-        if start < bounds.end:
-            self._begin(CommittedOffset(start))
 
     def _next_generation(self) -> None:
         """No answer about what was emitted so far will count."""
@@ -290,6 +308,8 @@ class PartitionManager:
             self._rules.topology_id,
             self._rules.topology_name,
             self.leader,
+            self.topic_id,
+            tuple(islice(self._unfinished.failures(), _MOST_FAILURES)),
         )
         return None if _is_stored(wanted, self._stored) else wanted
 
@@ -365,6 +385,7 @@ class PartitionManager:
 
 def _is_stored(wanted: CommittedOffset, stored: CommittedOffset | None) -> bool:
     return stored is not None and (
-        (wanted.offset, wanted.completed, wanted.topology_id)
-        == (stored.offset, stored.completed, stored.topology_id)
+        (wanted.offset, wanted.completed, wanted.topology_id, wanted.failures)
+        == (stored.offset, stored.completed, stored.topology_id, stored.failures)
+        and wanted.topic_id == stored.topic_id
     )

@@ -58,6 +58,7 @@ class Counts:
         failed: Failures, several for one offset.
         given_up: Offsets that failed more often than the limit allows, each once.
         holes: Offsets in emitted ranges for which the log has no record to read.
+        cut: Offsets that were read already and that the log lost with its end.
         ignored_acks: Offsets acknowledged late, twice, or without being emitted.
         ignored_fails: The same for failures.
         lost: Offsets given up for good, by reason. Where a record is still being
@@ -70,6 +71,7 @@ class Counts:
     failed: int = 0
     given_up: int = 0
     holes: int = 0
+    cut: int = 0
     ignored_acks: int = 0
     ignored_fails: int = 0
     lost: dict[LossReason, int] = field(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import merge
 from typing import NamedTuple
 
 from kafka_tx.errors import ConfigError
@@ -103,6 +105,19 @@ class RetryQueue:
             if offset in runs:
                 return failures
         return 0
+
+    def remember(self, start: int, end: int, failures: int) -> None:
+        """An earlier owner saw ``[start, end)`` fail so often; nothing waits."""
+        self._failures.setdefault(failures, OffsetRuns()).add(start, end)
+
+    def failed_runs(self) -> Iterator[tuple[int, int, int]]:
+        """Runs ``(start, end, failures)`` that failed at least once, ascending."""
+        runs = (
+            [(low, high, failures) for low, high in of]
+            for failures, of in self._failures.items()
+            if failures
+        )
+        return merge(*runs)
 
     def failed_before(self, start: int, end: int) -> list[tuple[int, int]]:
         """The runs of ``[start, end)`` that failed at least once."""

@@ -14,7 +14,8 @@ from kafka_tx.model import (
     Position,
     TopicPartition,
 )
-from kafka_tx.offsets.loss import LossReason, OutOfRange
+from kafka_tx.offsets.discovery import is_another
+from kafka_tx.offsets.loss import LossReason, OutOfRange, out_of_range
 from kafka_tx.offsets.run_list import RunList
 
 
@@ -62,6 +63,7 @@ def choose_start(
     stored: CommittedOffset | None,
     resolved: int | None,
     bounds: LogBounds,
+    topic_id: str | None = None,
 ) -> StartDecision:
     """Decide where a partition starts. Called once, when a task gets the partition.
 
@@ -76,6 +78,7 @@ def choose_start(
         resolved: The offset that ``rules.position`` stands for; None when a start time
             is later than every record, which means the end.
         bounds: What the log holds now.
+        topic_id: Of the topic now; None: not told.
 
     Source: Storm, PartitionManager (deviates: offset 0 is legal, a record that cannot
     be read is an error of the store and not a reason to start anew).
@@ -85,6 +88,8 @@ def choose_start(
     """
     position = bounds.end if resolved is None else resolved
     lost: dict[LossReason, int] = {}
+    if stored is not None and is_another(stored.topic_id or None, topic_id):
+        return _anew(partition, rules.out_of_range, bounds, stored)
     if stored is None:
         chosen = CommittedOffset(position)
         why = f"no stored offset; start position is {_name(rules.position)}"
@@ -109,6 +114,22 @@ def choose_start(
     return _within(partition, rules.out_of_range, bounds, chosen, why, lost)
 
 
+def _anew(
+    partition: TopicPartition,
+    policy: OutOfRange,
+    bounds: LogBounds,
+    stored: CommittedOffset,
+) -> StartDecision:
+    """The stored offset is of a topic that is gone: the new one is read whole."""
+    if policy is OutOfRange.FAIL:
+        raise out_of_range(partition, stored.offset, bounds, "of a deleted topic")
+    reason = (
+        f"{partition} starts at {bounds.log_start}: the topic was deleted and created"
+        f" again since offset {stored.offset} was stored"
+    )
+    return StartDecision(CommittedOffset(bounds.log_start), reason)
+
+
 def _within(
     partition: TopicPartition,
     policy: OutOfRange,
@@ -128,8 +149,8 @@ def _within(
         # The offsets named by the record belong to a log that is gone.
         chosen = CommittedOffset(policy.next_offset(partition, wanted, bounds))
         why += (
-            f"; {wanted} is above the log end {bounds.end}: the topic was re-created or"
-            f" cut, policy {policy.value!r}"
+            f"; {wanted} is above the log end {bounds.end}: the log lost its end, and"
+            " what is left was read already"
         )
     reason = f"{partition} starts at {chosen.offset}: {why}"
     return StartDecision(chosen, reason, {k: n for k, n in lost.items() if n})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kafka_tx.model import CommittedOffset
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.plan import Counts
@@ -32,11 +34,18 @@ class Unfinished:
         self._counts = counts
         self._given_up = OffsetRuns()
         self._abandoned = {reason: OffsetRuns() for reason in LossReason}
+        for low, high, times in start.failures:
+            if high > start.offset:
+                self.retry.remember(max(low, start.offset), high, times)
 
     @property
     def abandoned(self) -> int:
         """Abandoned offsets whose outcome is not known yet."""
         return sum(len(runs) for runs in self._abandoned.values())
+
+    def failures(self) -> Iterator[tuple[int, int, int]]:
+        """Runs of records that failed so often and are not finished, ascending."""
+        return self.retry.failed_runs()
 
     def in_flight(self, start: int, end: int) -> list[tuple[int, int]]:
         """The runs of ``[start, end)`` that are pending and do not wait for a retry."""
@@ -154,6 +163,8 @@ class Unfinished:
 
     def skip_to(self, offset: int, reason: LossReason) -> None:
         """Emit nothing below ``offset``; what was not emitted is lost."""
+        if offset > self.window.emitted_to:
+            self._forget(self.window.emitted_to, offset)
         self._counts.lost[reason] += self.window.skip_to(offset)
 
     def cut(self, end: int, now_ms: int) -> None:

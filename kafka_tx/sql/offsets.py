@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from kafka_tx.config import check_id
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
+from kafka_tx.offsets.offset_extras import extras_of, with_extras
 from kafka_tx.offsets.owners import Claim, Owners
 from kafka_tx.sql.columns import LONG_TEXT, exact_text
 from kafka_tx.sql.engine import Database
@@ -132,7 +133,7 @@ class SqlOffsetStore:
                 "topic": topic,
                 "partition": partition,
                 "next_offset": offset.offset,
-                "completed": json.dumps(offset.completed, separators=(",", ":")),
+                "completed": _runs_text(offset),
                 "topology_id": offset.topology_id,
                 "topology_name": offset.topology_name,
                 "broker_host": offset.broker.host if offset.broker else "",
@@ -162,17 +163,27 @@ class SqlOffsetStore:
     def _read(self, partition: TopicPartition, row: sa.RowMapping) -> CommittedOffset:
         host, port = row["broker_host"], row["broker_port"]
         try:
-            return CommittedOffset(
+            told = json.loads(row["completed"])
+            more = told if isinstance(told, dict) else {"completed": told}
+            committed = CommittedOffset(
                 offset=row["next_offset"],
-                completed=tuple((s, e) for s, e in json.loads(row["completed"])),
+                completed=tuple((s, e) for s, e in more["completed"]),
                 topology_id=row["topology_id"],
                 topology_name=row["topology_name"],
                 broker=Broker(host, port) if host else None,
             )
-        except (ValueError, TypeError) as error:
+            return with_extras(committed, more)
+        except (ValueError, TypeError, KeyError) as error:
             raise self._corrupted(partition, str(error)) from None
 
     def _corrupted(self, partition: TopicPartition, reason: str) -> StateCorruptedError:
         return records.corrupted(
             reason, path=str(partition), store=self._database.url, id=self._id
         )
+
+
+def _runs_text(offset: CommittedOffset) -> str:
+    """The runs; an object with them where there is more to keep."""
+    extras = extras_of(offset)
+    told = {"completed": offset.completed, **extras} if extras else offset.completed
+    return json.dumps(told, separators=(",", ":"))

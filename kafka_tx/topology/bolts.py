@@ -89,6 +89,14 @@ class Collector(Protocol):
         """
         ...
 
+    def reset_timeout(self, row: Row) -> None:
+        """Give the row the whole time-out once more: it takes long, but goes on.
+
+        At-least-once topologies only, and only for the row at hand: elsewhere nothing
+        waits for single rows. Source: Storm, OutputCollector.resetTimeout.
+        """
+        ...
+
 
 class RichCollector(Protocol):
     """Takes what a ``RichBolt`` emits, acks and fails."""
@@ -113,6 +121,10 @@ class RichCollector(Protocol):
 
     def ack(self, row: Row) -> None:
         """This bolt is done with the row. A second ack or fail of it is ignored."""
+        ...
+
+    def reset_timeout(self, row: Row) -> None:
+        """See ``Collector``."""
         ...
 
     def fail(self, row: Row, reason: str = "failed by the bolt") -> None:

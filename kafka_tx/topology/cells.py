@@ -85,6 +85,9 @@ class Outlet:
             if whole.num_rows and stream in self._blocks:
                 self._blocks[stream].append(whole)
 
+    def reset_timeout(self, row: Row) -> None:
+        """A batch times out as a whole: there is nothing to do."""
+
     def put(self, block: Block, stream: str = DEFAULT_STREAM) -> None:
         """Emit a whole block, as spouts do.
 

@@ -48,6 +48,11 @@ class RecordCell(Protocol):
         """The row of what it was fed that it is at work on; None: all of them."""
         ...
 
+    @property
+    def resets(self) -> int:
+        """How often the bolt reset a time-out."""
+        ...
+
     def prepare(self, context: TaskContext) -> None:
         """Called once, first."""
         ...
@@ -96,6 +101,11 @@ class BasicRecordCell:
     def row(self) -> int | None:
         """See ``RecordCell``."""
         return self._outlet.row
+
+    @property
+    def resets(self) -> int:
+        """See ``RecordCell``."""
+        return self._outlet.resets
 
     def prepare(self, context: TaskContext) -> None:
         """Prepare the bolt."""
@@ -191,6 +201,11 @@ class RichRecordCell:
     def emitted(self) -> int:
         """Rows emitted so far."""
         return self._outlet.emitted
+
+    @property
+    def resets(self) -> int:
+        """See ``RecordCell``."""
+        return self._outlet.resets
 
     def prepare(self, context: TaskContext) -> None:
         """Prepare the bolt."""

@@ -41,6 +41,8 @@ class RecordOutlet:
         self._origins: dict[str, list[int]] = {s: [] for s in component.outputs}
         self._given = 0
         self.row: int | None = None
+        self.resets = 0
+        """How often the time-out was reset."""
 
     @property
     def emitted(self) -> int:
@@ -78,6 +80,10 @@ class RecordOutlet:
                 " collector.emit_arrow(batch, rows=indexes)",
                 option=self._name,
             )
+
+    def reset_timeout(self, row: Row) -> None:  # noqa: ARG002 - the one at hand
+        """See ``Collector``."""
+        self.resets += 1
 
     def _checked(self, rows: Sequence[int], count: int) -> list[int]:
         indexes = np.asarray(rows, np.int64)
@@ -142,6 +148,8 @@ class RichOutlet:
         self._anchors: dict[str, list[Roots]] = {s: [] for s in component.outputs}
         self._roots_of = roots_of
         self._end = end
+        self.resets = 0
+        """How often the time-out was reset."""
 
     @property
     def emitted(self) -> int:
@@ -167,6 +175,10 @@ class RichOutlet:
     def fail(self, row: Row, reason: str = "failed by the bolt") -> None:
         """See ``RichCollector``."""
         self._end(row, False, reason)
+
+    def reset_timeout(self, row: Row) -> None:  # noqa: ARG002 - the one at hand
+        """See ``RichCollector``."""
+        self.resets += 1
 
     def _anchor(self, row: Row) -> Roots:
         roots = self._roots_of(row)

@@ -152,10 +152,13 @@ class RecordTask:
         return self._running
 
     @property
-    def place(self) -> tuple[int, int | None] | None:
-        """How far the bolt at work is; changes with each row. Any thread may ask."""
+    def place(self) -> tuple[int, int | None, int] | None:
+        """How far the bolt at work is, by row and reset. Any thread may ask."""
         given = self._given
-        return None if given is None else (self._feeds, given[0].row)
+        if given is None:
+            return None
+        cell, _ = given
+        return self._feeds, cell.row, cell.resets
 
     def in_hands(self) -> Roots:
         """The records of the row that a bolt is at work on. Any thread may ask."""

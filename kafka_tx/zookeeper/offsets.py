@@ -6,7 +6,8 @@ several topics share an id. Each node is a JSON object::
     {"topology": {"id": …, "name": …}, "offset": <next offset>, "partition": <n>,
      "broker": {"host": …, "port": …}, "topic": …}
 
-Its tools can read what is written here, and what it wrote is continued here. Beside
+and, where there is something to keep that it does not know, ``"kafka_tx": {…}``. Its
+tools can read what is written here, and what it wrote is continued here. Beside
 them, and unknown to storm-kafka, ``<root>/<id>/~owners`` says who may write.
 Source: Storm, ZkState and PartitionManager.commit (deviates: a record that cannot be
 read is an error, where storm-kafka went on from somewhere else).
@@ -21,6 +22,7 @@ from typing import Any, NoReturn
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
+from kafka_tx.offsets.offset_extras import extras_of, with_extras
 from kafka_tx.offsets.owners import Claim, Owners
 from kafka_tx.transactions import records
 from kafka_tx.transactions.patience import Patience
@@ -223,6 +225,7 @@ class ZooKeeperOffsetStore:
                 topology_name=str(topology.get("name") or ""),
                 broker=_broker(record.get("broker")),
             )
+            committed = with_extras(committed, record.get("kafka_tx") or {})
             stored = TopicPartition(
                 record.get("topic", partition.topic),
                 record.get("partition", partition.partition),
@@ -250,13 +253,16 @@ class ZooKeeperOffsetStore:
 
 def _record(partition: TopicPartition, committed: CommittedOffset) -> bytes:
     broker = committed.broker or Broker("", 0)
-    record = {
+    record: dict[str, Any] = {
         "topology": {"id": committed.topology_id, "name": committed.topology_name},
         "offset": committed.offset,
         "partition": partition.partition,
         "broker": {"host": broker.host, "port": broker.port},
         "topic": partition.topic,
     }
+    extras = extras_of(committed)
+    if extras:
+        record["kafka_tx"] = extras
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -49,6 +49,8 @@ class OffsetStoreSuite:
             topology_id=committed.topology_id if self.keeps_deployment else "",
             topology_name=committed.topology_name if self.keeps_deployment else "",
             broker=committed.broker if self.keeps_broker else None,
+            topic_id=committed.topic_id,
+            failures=committed.failures,
         )
 
     def test_partitions_without_a_record_are_left_out(self, offsets, topic):
@@ -65,6 +67,8 @@ class OffsetStoreSuite:
             topology_id="deployment-7",
             topology_name="zählen",
             broker=Broker("broker-1", 9093),
+            topic_id="bG9uZyBlbm91Z2ggdG8gYmUgYW4gaWQ",
+            failures=((100, 101, 3), (130, 140, 1)),
         )
 
         offsets.store({one: committed})

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,7 +81,7 @@ def test_another_programs_text_says_nothing(metadata):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda text: text.replace("tx:1:", "tx:2:"), "version is '2'"),
+        (lambda text: text.replace("tx:1:", "tx:3:"), "version is '3'"),
         (lambda text: text[:-1], "checksum"),
         (lambda text: "kafka_tx:1:ab", "cut short"),
         (lambda text: text[:25] + "0" + text[26:], "checksum"),
@@ -95,3 +97,15 @@ def test_our_own_text_is_read_whole_or_not_at_all(change, reason):
 def test_runs_are_not_taken_to_another_offset():
     with pytest.raises(ValueError, match="checksum"):
         decode(1, encode(scattered(5)))
+
+
+def test_failures_are_kept_where_there_is_room():
+    failures = tuple((3 * n, 3 * n + 1, 2) for n in range(100))
+    some = CommittedOffset(0, ((1, 2),), "d", "n", topic_id="id", failures=failures)
+    assert decode(0, encode(some)) == some
+
+    crowded = replace(scattered(100_000), topic_id="id", failures=failures)
+    text = encode(crowded)
+    assert len(text) <= LIMIT
+    assert decode(crowded.offset, text).failures == ()
+    assert decode(crowded.offset, text).topic_id == "id"

@@ -40,7 +40,7 @@ class Managers:
         if self.preparing:
             raise self.preparing
 
-    def open(self, partition, leader, *, is_new):
+    def open(self, partition, leader, *, is_new, topic_id=None):
         if partition in self.opening:
             raise self.opening[partition]
         self.events.append(f"open {partition}{' new' if is_new else ''}")

@@ -9,6 +9,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.rules import PartitionRules
 from tests.offsets.managing import ORDERS, emit, emitting, manager, span
 
@@ -83,20 +84,25 @@ def test_a_log_that_was_cut_stops_when_the_policy_is_to_fail():
     assert (made.emitted_to, made.pending, made.generation) == (10, 10, 1)
 
 
-def test_a_cut_log_begins_anew_at_its_start():
-    made = emitting(10, out_of_range=OutOfRange.EARLIEST)
-    made.ack(span(0, 6))
+@pytest.mark.parametrize("policy", [OutOfRange.EARLIEST, OutOfRange.NEAREST])
+def test_what_was_completed_of_a_cut_log_is_not_read_again(policy, caplog):
+    made = emitting(10, out_of_range=policy)
+    made.ack(span(0, 10))
+    made.committed(CommittedOffset(10))
 
     plan = emit(made, bounds=LogBounds(0, 7))
 
-    assert plan.ranges == (span(0, 7),)
+    assert plan.ranges == ()
     assert plan.generation == 2
-    assert made.counts.lost[LossReason.CUT] == 3  # 7..9
-    assert made.next_to_commit() == CommittedOffset(0)
+    assert made.counts.cut == 3
+    assert made.next_to_commit() == CommittedOffset(7)
+    assert "ends at 7 now and was read to 10: its end was lost" in caplog.text
+    assert emit(made, bounds=LogBounds(0, 9)).ranges == (span(7, 9),)
 
 
-def test_a_cut_log_goes_on_at_its_end_and_emits_what_was_in_flight_again():
-    made = emitting(10, out_of_range=OutOfRange.NEAREST)
+@pytest.mark.parametrize("policy", [OutOfRange.EARLIEST, OutOfRange.NEAREST])
+def test_a_cut_log_goes_on_at_its_end_and_emits_what_was_in_flight_again(policy):
+    made = emitting(10, out_of_range=policy)
     made.ack(span(0, 4))
 
     plan = emit(made, bounds=LogBounds(0, 7))
@@ -186,3 +192,42 @@ def test_a_hole_in_flight_below_the_log_start_is_no_more_in_doubt():
     made.passed(span(0, 10), [(7, 8)])
 
     assert (made.in_doubt, made.counts.holes) == (0, 9)
+
+
+def test_attempts_survive_a_restart():
+    rules = PartitionRules(back_off=BackOff(limit=2))
+    made = emitting(10, back_off=rules.back_off)
+    made.ack(span(0, 3))
+    made.ack(span(4, 10))
+    assert made.fail(3, now_ms=0) == []
+    kept = made.next_to_commit()
+    assert kept is not None
+    assert kept.failures == ((3, 4, 1),)
+    made.committed(kept)
+    assert made.next_to_commit() is None
+
+    again = PartitionManager(ORDERS, rules, kept, stored=kept)
+    emit(again, bounds=LogBounds(0, 10))
+    assert again.fail(3, now_ms=0) == []
+    (gone,) = restarted(again, rules).fail(3, now_ms=0)
+
+    assert gone.attempts == 3
+
+
+def restarted(former, rules):
+    kept = former.next_to_commit()
+    again = PartitionManager(ORDERS, rules, kept, stored=kept)
+    emit(again, bounds=LogBounds(0, 10))
+    return again
+
+
+def test_only_so_many_attempts_are_kept_and_none_of_what_is_done():
+    made = emitting(1_000, back_off=BackOff())
+    for offset in range(1, 1_000, 2):
+        made.fail(offset, now_ms=0)
+    made.ack(1)
+    kept = made.next_to_commit()
+
+    assert kept is not None
+    assert len(kept.failures) == 100
+    assert kept.failures[0] == (3, 4, 1)

@@ -17,13 +17,14 @@ ORDERS = TopicPartition("orders", 3)
 LOG = LogBounds(log_start=100, end=1_000)
 
 
-def start(rules=None, *, stored=None, resolved=100, bounds=LOG):
+def start(rules=None, *, stored=None, resolved=100, bounds=LOG, topic_id=None):
     return choose_start(
         ORDERS,
         rules or StartRules(topology_id="wc-7"),
         stored=stored,
         resolved=resolved,
         bounds=bounds,
+        topic_id=topic_id,
     )
 
 
@@ -110,16 +111,14 @@ def test_a_trimmed_start_moves_to_the_log_start_and_counts_what_was_not_done():
     assert "40 was trimmed, the log starts at 100" in decision.reason
 
 
-@pytest.mark.parametrize(
-    ("policy", "begins_at"), [(OutOfRange.EARLIEST, 100), (OutOfRange.NEAREST, 1_000)]
-)
-def test_a_stored_offset_above_the_log_end_is_resolved_by_the_policy(policy, begins_at):
+@pytest.mark.parametrize("policy", [OutOfRange.EARLIEST, OutOfRange.NEAREST])
+def test_a_stored_offset_above_the_log_end_repeats_nothing(policy):
     rules = StartRules(out_of_range=policy)
     stored = CommittedOffset(5_000, completed=((5_010, 5_020),))
 
     decision = start(rules, stored=stored)
 
-    assert decision.committed == CommittedOffset(begins_at)
+    assert decision.committed == CommittedOffset(1_000)
     assert "5000 is above the log end 1000" in decision.reason
     assert decision.lost == {}
 
@@ -159,3 +158,20 @@ def test_skipping_below_an_offset_within_a_completed_run_goes_on_after_it():
     assert skip_below(committed, 0) == committed
     assert skip_below(committed, 15) == CommittedOffset(20, ((30, 40),), "wc-7")
     assert skip_below(committed, 40) == CommittedOffset(40, (), "wc-7")
+
+
+@pytest.mark.parametrize("offset", [50, 500, 5_000])
+def test_a_topic_that_was_made_anew_is_read_whole(offset):
+    stored = CommittedOffset(offset, topic_id="former")
+
+    same = start(StartRules(), stored=stored, topic_id="former")
+    unknown = start(StartRules(), stored=stored, topic_id=None)
+    other = start(StartRules(), stored=stored, topic_id="latter")
+
+    assert same.committed.offset == unknown.committed.offset
+    assert other.committed == CommittedOffset(100)
+    assert "created again" in other.reason
+    with pytest.raises(OffsetOutOfRangeError, match="deleted topic"):
+        start(
+            StartRules(out_of_range=OutOfRange.FAIL), stored=stored, topic_id="latter"
+        )

@@ -71,6 +71,24 @@ class World:
         self.unfinished[partition] -= gone
         self.seen["trimmed unfinished"] += len(gone)
 
+    def cut(self, partition: TopicPartition, offsets: int) -> int:
+        """Lose the end; returns how many offsets."""
+        bounds = self.true_bounds(partition)
+        end = max(bounds.log_start, bounds.end - offsets)
+        self.log.cut(partition, end)
+        gone = {offset for offset in self.unfinished[partition] if offset >= end}
+        self.unfinished[partition] -= gone
+        self.seen["cut"] += bounds.end - end
+        return bounds.end - end
+
+    def forget(self, which: int) -> set[TopicPartition]:
+        """A group's offsets expire, but for one partition's."""
+        kept = self.partitions[which % len(self.partitions)]
+        gone = set(self.store) - {kept}
+        for partition in gone:
+            del self.store[partition]
+        return gone
+
     def true_bounds(self, partition: TopicPartition) -> LogBounds:
         bounds = self.log.bounds([partition])[partition]
         if isinstance(bounds, LogBounds):

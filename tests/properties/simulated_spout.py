@@ -96,6 +96,45 @@ class Spout:
         for offset, _ in present:
             self.process(job.manager, partition, offset, outcome)
 
+    def time_out(self, job: Job, outcome: int) -> None:
+        """A task's time is over: some records are done, the rest no bolt was given."""
+        half = job.wanted.start + outcome % (len(job.wanted) + 1)
+        done = replace(job.wanted, end=half)
+        if len(done):
+            self.run_job(Job(job.manager, done), outcome)
+        rest = replace(job.wanted, start=half)
+        if len(rest):
+            self.world.seen["never given"] += 1
+            self.answers.append(Answer(job.manager, "release", rest))
+
+    def cut(self, manager: PartitionManager, offsets: int) -> None:
+        """The log loses its end, and the topology notices before anything is written.
+
+        What is on its way is of an older generation: nobody hears of it.
+        """
+        partition, world = manager.topic_partition, self.world
+        try:
+            world.bounds(partition)
+        except BrokerUnavailableError:
+            return
+        if world.true_bounds(partition).end > manager.emitted_to:
+            return  # it has not seen the end that is lost
+        if not world.cut(partition, offsets):
+            return
+        self.jobs = [j for j in self.jobs if j.manager.topic_partition != partition]
+        self.answers = [
+            a for a in self.answers if a.records.topic_partition != partition
+        ]
+        self.offers = [o for o in self.offers if o.manager.topic_partition != partition]
+        former = manager.generation
+        self.emit(manager, 1)
+        assert manager.generation == former + (manager.counts.cut > 0)
+        world.store_fails = ""
+        offset = manager.next_to_commit(max_runs=3)
+        if offset is not None:
+            world.write(partition, offset)
+            manager.committed(offset)
+
     def process(
         self,
         manager: PartitionManager,
@@ -239,7 +278,12 @@ class Task:
         """Nothing is asked beforehand: each question may fail on its own."""
 
     def open(
-        self, partition: TopicPartition, leader: Broker | None, *, is_new: bool
+        self,
+        partition: TopicPartition,
+        leader: Broker | None,
+        *,
+        is_new: bool,
+        topic_id: str | None = None,
     ) -> PartitionManager:
         world = self.spout.world
         stored, bounds = world.load(partition), world.bounds(partition)
@@ -251,6 +295,7 @@ class Task:
             stored=stored,
             resolved=bounds.end if is_latest else bounds.log_start,
             bounds=bounds,
+            topic_id=topic_id,
         )
         if stored is None:
             world.excused[partition] = start.committed.offset

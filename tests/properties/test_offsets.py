@@ -89,6 +89,9 @@ WHAT_MUST_HAPPEN = (
     "trimmed unfinished",
     "lost",
     "crashes",
+    "never given",
+    "cut",
+    "expired",
 )
 
 

@@ -254,7 +254,9 @@ class SpoutDesk:
             if bounds is None or self._held_until.get(partition, 0) > now_ms:
                 continue
             believed = self._settled.check(manager, bounds, now_ms)
-            if believed is not None:
+            if believed is None:
+                self._refresh()  # it may be another topic of the same name
+            else:
                 is_fresh = manager not in self._crowded
                 found.append(Candidate(manager, believed, is_fresh))
         return found

@@ -19,6 +19,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.managed import names_of
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.standing import Settling, stand
 from kafka_tx.offsets.start import StartRules, choose_start, vanished
 from kafka_tx.protocols import ClusterView, Meter
 from kafka_tx.spark.records.metrics import LOSSES
@@ -57,6 +58,7 @@ class SpoutManagers:
         self._keeper = keeper
         self._meter = meter
         self._found: dict[TopicPartition, _Found] = {}
+        self._settling = Settling()
         self._has_stored: dict[str, bool] = {}
 
     def prepare(self, partitions: Iterable[TopicPartition]) -> None:
@@ -70,14 +72,20 @@ class SpoutManagers:
         self._found = self._look_up(set(partitions))
 
     def open(
-        self, partition: TopicPartition, leader: Broker | None, *, is_new: bool
+        self,
+        partition: TopicPartition,
+        leader: Broker | None,
+        *,
+        is_new: bool,
+        topic_id: str | None = None,
     ) -> PartitionManager:
         """See ``ManagerSource``.
 
         Raises:
             OffsetOutOfRangeError: The start is not in the log, and the policy is to
                 fail.
-            BrokerUnavailableError: The log could not be looked at.
+            BrokerUnavailableError: The log could not be looked at, or its end lies
+                below what is stored and may be an old answer.
         """
         found = self._found.pop(partition, None)
         if found is None:
@@ -87,6 +95,7 @@ class SpoutManagers:
                 raise BrokerUnavailableError(f"{partition}: {answer.reason}")
         assert isinstance(found.bounds, LogBounds)
         assert not isinstance(found.position, Unavailable)
+        self._check_settled(partition, found, topic_id)
         # Also what came while nobody looked was seen by nobody.
         is_new = is_new or self._has_stored.get(partition.topic, False)
         is_unseen = is_new and found.stored is None
@@ -96,6 +105,7 @@ class SpoutManagers:
             stored=found.stored,
             resolved=found.bounds.log_start if is_unseen else found.position,
             bounds=found.bounds,
+            topic_id=topic_id,
         )
         logger.info("%s", decision.reason)
         for reason, count in decision.lost.items():
@@ -107,12 +117,29 @@ class SpoutManagers:
                 partition=str(partition.partition),
                 reason=LOSSES[reason],
             )
-        return PartitionManager(
+        manager = PartitionManager(
             partition,
             self._rules,
             decision.committed,
             stored=found.stored,
             leader=leader,
+        )
+        manager.topic_id = topic_id or manager.topic_id
+        return manager
+
+    def _check_settled(
+        self, partition: TopicPartition, found: _Found, topic_id: str | None
+    ) -> None:
+        if found.stored is None:
+            return
+        former_id, offset = found.stored.topic_id or None, found.stored.offset
+        standing = stand(offset, found.bounds, former_id=former_id, topic_id=topic_id)
+        if self._settling.believes(partition, standing, self._keeper.now_ms()):
+            self._settling.forget(partition)
+            return
+        raise BrokerUnavailableError(
+            f"{partition} is said to be {standing.finding.value} at the stored offset"
+            f" {offset}: looking again before that is believed"
         )
 
     def _look_up(self, partitions: set[TopicPartition]) -> dict[TopicPartition, _Found]:

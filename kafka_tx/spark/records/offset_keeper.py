@@ -70,6 +70,10 @@ class OffsetKeeper:
             return False
         return self._clock.monotonic_ms() - self._renewed_ms >= self._renew_ms
 
+    def now_ms(self) -> int:
+        """The clock's, monotonic."""
+        return self._clock.monotonic_ms()
+
     def renewed(self, began_ms: int) -> None:
         """All offsets were written again, at that time (monotonic)."""
         self._renewed_ms = began_ms
