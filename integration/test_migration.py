@@ -77,9 +77,15 @@ def job(spark, kafka, topic, tmp_path):
     job.close()
 
 
-@pytest.mark.parametrize("mode", ["transactional", "opaque"])
-@pytest.mark.parametrize("before", ["kafka", "kafka_tx"])
-@pytest.mark.parametrize("finished", [0, 1], ids=["none finished", "one finished"])
+@pytest.mark.parametrize(
+    ("before", "mode", "finished"),
+    [
+        ("kafka", "transactional", 0),
+        ("kafka", "opaque", 1),
+        ("kafka_tx", "opaque", 0),
+        ("kafka_tx", "transactional", 1),
+    ],
+)
 def test_a_checkpoint_goes_on_with_transactions(job, produce, before, finished, mode):
     """Its last batch is unfinished, and dies once more just after the sink."""
     for n in range(finished):

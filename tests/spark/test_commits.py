@@ -233,7 +233,9 @@ def test_a_batch_without_records_is_committed_under_its_own_txid(
 ):
     planner.plan(1, 0, 10)
     feed.finished(finished(1, 0, 10))
-    empty = BatchMetadata(2, (OffsetRange(P0, 10, 10),), {}, "q/7")
+    gone = TopicPartition("unsubscribed", 0)
+    ranges = (OffsetRange(P0, 10, 10), OffsetRange(gone, 3, 3))
+    empty = BatchMetadata(2, ranges, {}, "q/7")
     planner.ledger.plan(planner.epoch, empty)
 
     feed.finished(without_records(6, start=start))

@@ -11,7 +11,7 @@ from typing import Any
 from kafka_tx.errors import FencedError, KafkaTxError
 from kafka_tx.metrics.events import BatchCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.model import BatchMetadata, LogBounds, TopicPartition
 from kafka_tx.protocols import Clock
 from kafka_tx.spark.source.asking import moves
 from kafka_tx.spark.source.offset_json import MARK, SourceOffset, flat
@@ -154,7 +154,7 @@ class CommitFeed:
         done = state.committed is not None and state.committed.txid >= txid
         mine = False
         if not done:
-            if stored is None or stored.ends() != dict(end.positions):
+            if stored is None or not (stored.spark_batch or _ends_at(stored, end)):
                 return False
             try:
                 mine = query.ledger.commit(
@@ -212,6 +212,10 @@ class CommitFeed:
                 id=end.mark.id,
             )
         query.mirror_failures = failures
+
+
+def _ends_at(stored: BatchMetadata, end: SourceOffset) -> bool:
+    return stored.logged_ends() == dict(end.positions)
 
 
 def _extra(latest: Mapping[str, Any] | None) -> Mapping[str, Any]:
