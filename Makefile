@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 IN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: setup servers engine demo test test-fast integration check format bench dashboard wheel sanitize \
+.PHONY: setup servers engine demo test test-fast simulate integration check format bench dashboard wheel sanitize \
     clean
 
 setup: $(INSTALLED)
@@ -50,6 +50,10 @@ test: servers
 # What needs no server and no Spark, on two cores: for the moment between two edits.
 test-fast: setup
 	$(IN)/python -m pytest tests -n 2 --dist loadfile
+
+# The source's planner for a million steps; `make test` takes some ten thousand.
+simulate: setup
+	KAFKA_TX_SIMULATED_STEPS=1000000 $(IN)/python -m pytest -s tests/properties/test_source.py
 
 integration: engine
 	KAFKA_TX_CLUSTER=containers $(IN)/python -m pytest integration

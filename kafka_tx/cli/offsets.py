@@ -20,7 +20,8 @@ from kafka_tx.cli.stores import (
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import AtOffset, TopicPartition
 from kafka_tx.protocols import Store
-from kafka_tx.spark.source.offset_json import nested, parse_positions
+from kafka_tx.spark.source.offset_json import MARK, nested, parse_positions
+from kafka_tx.transactions.by_hand import forgotten, moved
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.ledger_repair import Examination, Repair, examine
 
@@ -68,18 +69,47 @@ def set_(
     batch for one it has seen. Start the job with a new checkpoint afterwards, or with
     tx.onDisagreement=store.
     """
-    given = _given(to)
+    given, ids = _given(to), json.loads(to).get(MARK, {}).get("topic_ids", {})
     with opened(store, id_) as state:
         ledger = Ledger(state)
         before = ledger.load()
-        wanted = _moved(before, given)
+        wanted = moved(before, given, ids, _now_ms())
         _tell_move(before, wanted)
         if not yes:
             typer.echo(_NOTHING_WRITTEN)
             return
         epoch = ledger.acquire()
-        ledger.adopt(epoch, _moved(ledger.load(), given))
+        ledger.adopt(epoch, moved(ledger.load(), given, ids, _now_ms()))
     typer.echo("Done. Start the job with a new checkpoint or tx.onDisagreement=store.")
+
+
+@offsets.command()
+def forget(
+    id_: IdOption,
+    topic: Annotated[str, typer.Option("--topic", help="Topic to forget.")],
+    store: StoreOption = STORE,
+    yes: YesOption = False,
+) -> None:
+    """Forget what is committed of a topic: it is new when it is read again.
+
+    The offsets of a topic that is not read any more stay in the store, so that it goes
+    on where it was when it comes back. Open txids are given up and never used again.
+    Start the job with a new checkpoint afterwards.
+    """
+    with opened(store, id_) as state:
+        ledger = Ledger(state)
+        before = ledger.load()
+        known = before.committed.offsets if before.committed else {}
+        if all(partition.topic != topic for partition in known):
+            names = ", ".join(sorted({p.topic for p in known})) or "none"
+            raise ConfigError.illegal("--topic", topic, f"a topic of '{id_}': {names}")
+        _tell_move(before, forgotten(before, topic, _now_ms()))
+        if not yes:
+            typer.echo(_NOTHING_WRITTEN)
+            return
+        epoch = ledger.acquire()
+        ledger.adopt(epoch, forgotten(ledger.load(), topic, _now_ms()))
+    typer.echo("Done. Start the job with a new checkpoint.")
 
 
 @offsets.command()
@@ -138,14 +168,8 @@ def _given(text: str) -> dict[TopicPartition, int]:
     return numbers
 
 
-def _moved(state: LedgerState, given: dict[TopicPartition, int]) -> Committed:
-    former = state.committed
-    return Committed(
-        txid=max([state.txid, *state.planned]),
-        offsets={**(former.offsets if former else {}), **given},
-        topic_ids=former.topic_ids if former else {},
-        completed_ms=int(time.time() * 1000),
-    )
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _tell_move(before: LedgerState, wanted: Committed) -> None:
@@ -153,6 +177,8 @@ def _tell_move(before: LedgerState, wanted: Committed) -> None:
     for partition, offset in sorted(wanted.offsets.items()):
         if former.get(partition) != offset:
             typer.echo(f"{partition}: {former.get(partition, 'none')} -> {offset}")
+    for partition in sorted(former.keys() - wanted.offsets.keys()):
+        typer.echo(f"{partition}: {former[partition]} -> forgotten")
     for txid in before.unfinished:
         typer.echo(f"txid {txid} is given up")
     typer.echo(f"next txid: {wanted.txid + 1}")

@@ -154,3 +154,41 @@ def test_the_json_of_show_is_one_object(run, store, url):
     result = run("offsets", "show", "--store", url, "--id", "orders", "--json")
 
     assert json.loads(result.stdout) == {"orders": {"0": 250}}
+
+
+def test_set_takes_the_ids_of_the_topics_that_are_meant(run, store, url):
+    given = '{"orders": {"0": 7}, "_kafka_tx": {"topic_ids": {"orders": "new"}}}'
+    run(
+        *("offsets", "set", "--store", url, "--id", "orders"),
+        "--yes",
+        "--offsets",
+        given,
+    )
+
+    committed = Ledger(store).load().committed
+    assert committed is not None
+    assert committed.topic_ids == {"orders": "new"}
+
+
+def test_forget_takes_a_topic_out(run, store, url):
+    told = run(
+        "offsets", "forget", "--store", url, "--id", "orders", "--topic", "orders"
+    )
+    done = run(
+        *("offsets", "forget", "--store", url, "--id", "orders", "--yes"),
+        *("--topic", "orders"),
+    )
+
+    state = Ledger(store).load()
+    assert (told.exit_code, done.exit_code) == (0, 0)
+    assert "-> forgotten" in told.stdout
+    assert state.committed is not None
+    assert not [p for p in state.committed.offsets if p.topic == "orders"]
+    assert (state.txid, dict(state.unfinished)) == (COMMITTED_TXID + 1, {})
+
+
+def test_forget_names_the_topics_there_are(run, store, url):
+    result = run("offsets", "forget", "--store", url, "--id", "orders", "--topic", "no")
+
+    assert result.exit_code != 0
+    assert "orders" in result.output

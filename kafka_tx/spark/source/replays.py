@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kafka_tx.config import TransactionsConfig
@@ -11,7 +12,7 @@ from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.offsets.standing import Finding
 from kafka_tx.spark.source.looks import Look
 from kafka_tx.spark.source.losses import Losses
-from kafka_tx.spark.source.offset_json import nested
+from kafka_tx.spark.source.offset_json import MARK, nested
 
 
 def readable_batch(
@@ -89,9 +90,8 @@ def _impossible(
 
 
 def _advice(transactions: TransactionsConfig, batch: BatchMetadata, look: Look) -> str:
-    left = [_left(r, look, batch) for r in batch.ranges if len(r)]
-    begins = json.dumps(nested({r.topic_partition: r.start for r in left}))
-    ends = json.dumps(nested(_read(batch, look)))
+    begins = _positions(batch.starts(), batch, look)
+    ends = _positions(batch.ends(), batch, look)
     command = f"kafka-tx offsets set --id {transactions.id} --store <tx.store> --yes"
     return (
         "Make sure that no other run of this query lives, and look whether the sink"
@@ -111,11 +111,21 @@ def _now(wanted: OffsetRange, look: Look, batch: BatchMetadata) -> str:
     return f"now holds [{standing.bounds.log_start}, {standing.bounds.end})"
 
 
-def _read(batch: BatchMetadata, look: Look) -> dict[TopicPartition, int]:
-    """Where to go on if the batch was read; not beyond a log that lost its end."""
-    ends = {r.topic_partition: r.end for r in batch.ranges if len(r)}
-    standings = look.standings(ends, batch.topic_ids)
-    return {
-        p: s.next_offset if s.finding is Finding.CUT else ends[p]
-        for p, s in standings.items()
+def _positions(
+    positions: Mapping[TopicPartition, int], batch: BatchMetadata, look: Look
+) -> str:
+    """Where to go on, as JSON: no further than a log goes, from the start of another.
+
+    With the ids of the topics that are meant; unknown ones stay what they were.
+    """
+    standings = look.standings(positions, batch.topic_ids)
+    anew = look.found.recreated(batch.topic_ids)
+    there = {
+        p: standing.next_offset
+        for p, standing in standings.items()
+        if look.found.exists(p) or p.topic not in anew
     }
+    given: dict[str, object] = dict(nested(there))
+    ids = {**batch.topic_ids, **look.found.topic_ids()}
+    given[MARK] = {"topic_ids": {t: ids[t] for t in sorted(given) if t in ids}}
+    return json.dumps(given)

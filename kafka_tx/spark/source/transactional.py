@@ -9,6 +9,7 @@ from dataclasses import replace
 from kafka_tx.config import SourceConfig, TransactionsConfig
 from kafka_tx.kafka.topics import is_subscribed
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.offsets.discovery import is_another
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.spark.source import agreement
 from kafka_tx.spark.source.agreement import Case
@@ -302,8 +303,19 @@ class TransactionalMicroBatches(MicroBatches):
     def _take(
         self, txid: int, positions: Positions, end: SourceOffset
     ) -> BatchMetadata:
-        """Plan a transaction as Spark's log has it."""
-        return self._kept(txid, self.ranges_from_log(positions, end), end)
+        """Plan a transaction as Spark's log has it.
+
+        It began at the start of topics that are others since, and nowhere where a log
+        lost its end.
+        """
+        former, ids = self._ids(), _ids_of(end)
+        begins = {}
+        for partition, position in positions.items():
+            topic = partition.topic
+            is_anew = is_another(former.get(topic), ids.get(topic))
+            ended = end.positions.get(partition, position)
+            begins[partition] = 0 if is_anew else min(position, ended)
+        return self._kept(txid, self.ranges_from_log(begins, end), end)
 
     def _kept(
         self, txid: int, ranges: list[OffsetRange], end: SourceOffset

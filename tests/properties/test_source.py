@@ -1,0 +1,136 @@
+"""The source's planner under everything that topics, checkpoints and stores can do."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from kafka_tx.config import Mode
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.offsets.standing import Finding, Standing
+from kafka_tx.spark.source import agreement, asking
+from kafka_tx.spark.source.transactional import TransactionalMicroBatches
+from tests.properties.rounds import play_round
+from tests.properties.simulated_source import World, run
+
+STEPS_WANTED = int(os.environ.get("KAFKA_TX_SIMULATED_STEPS", "30000"))
+SECONDS_AT_MOST = max(60, STEPS_WANTED // 400)
+
+seen: Counter[str] = Counter()
+
+
+class SimulatedSource(RuleBasedStateMachine):
+    """Each rule is a stretch of events and steps; the world asserts after each."""
+
+    world: World
+
+    @initialize(mode=st.sampled_from(["transactional", "opaque"]), fails=st.booleans())
+    def start(self, mode, fails):
+        self.world = World(mode, fails=fails)
+
+    @rule(data=st.binary(min_size=10, max_size=60))
+    def run_a_while(self, data):
+        run(self.world, data)
+
+    @rule(data=st.binary(min_size=10, max_size=60))
+    def freeze_and_run_on(self, data):
+        self.world.freeze()
+        run(self.world, data)
+
+    def teardown(self):
+        if hasattr(self, "world"):
+            self.world.settle()
+            seen.update(self.world.seen)
+
+
+@pytest.mark.timeout(SECONDS_AT_MOST + 60)
+def test_every_record_counts_once_or_a_documented_error_says_what_to_do():
+    """A failure prints the steps and a blob that replays them (reproduce_failure)."""
+    began, rounds = time.monotonic(), itertools.count()
+    seen.clear()
+
+    while seen["steps"] < STEPS_WANTED:
+        play_round(next(rounds), SimulatedSource, steps=8)
+        if time.monotonic() - began > SECONDS_AT_MOST:
+            break
+
+    print(f"\n{time.monotonic() - began:.0f} s", dict(seen.most_common()))
+    assert seen["steps"] >= STEPS_WANTED // 10
+    never = {what for what in WHAT_MUST_HAPPEN if not seen[what]}
+    assert not never, f"the simulation is blind: {never} in {seen}"
+
+
+WHAT_MUST_HAPPEN = (
+    "CheckpointDisagreesError",
+    "DataLossError",
+    "ReplayImpossibleError",
+    "disagreed: behind",
+    "ends lost",
+    "frozen: FencedError",
+    "listener: FencedError",
+    "steps of the frozen",
+    "topics made anew",
+)
+
+
+# --- a simulation that finds nothing proves nothing ---
+
+
+def walk(seed: int) -> None:
+    """The life of one world, decided by the seed."""
+    chance = random.Random(seed)
+    mode: Mode = chance.choice(["transactional", "opaque"])
+    world = World(mode, fails=chance.random() < 0.5)
+    run(world, chance.randbytes(250))
+    world.settle()
+
+
+def positions_decide(start, end):
+    return start is None or dict(start.positions) != dict(end.positions)
+
+
+def any_plan_of_these_ends(transactions, batch, end):
+    return not batch.spark_batch and batch.logged_ends() == dict(end.positions)
+
+
+def positions_agree(transactions, start, state, last):
+    return all(state.offsets.get(p) == at for p, at in start.positions.items())
+
+
+def begins_again(standing: Standing) -> int:
+    bounds = standing.bounds
+    is_outside = standing.finding is not Finding.WITHIN and bounds is not None
+    return bounds.log_start if is_outside and bounds else standing.position
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "broken"),
+    [
+        (asking, "moves", positions_decide),
+        (agreement, "fits", any_plan_of_these_ends),
+        (agreement, "agrees", positions_agree),
+        (Standing, "next_offset", property(begins_again)),
+        (TransactionalMicroBatches, "_remembered", lambda self, partition: None),
+        (TransactionalMicroBatches, "_ids", lambda self: {}),
+    ],
+)
+def test_the_simulation_notices(monkeypatch, where, name, broken):
+    monkeypatch.setattr(where, name, broken)
+    if where is asking:
+        module = "kafka_tx.spark.source.transactional"
+        monkeypatch.setattr(f"{module}.{name}", broken)
+
+    with pytest.raises((AssertionError, KafkaTxError)):
+        any(map(walk, range(300)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_walks_find_nothing_wrong_with_ours(seed):
+    walk(seed)
