@@ -214,7 +214,7 @@ class World:
         self.store.restore(self.store_copy)
         for _ in range(60):  # "do not start with a new checkpointLocation"
             self.step()
-            if self.query is not None and self.query.is_idle:
+            if self._is_idle():
                 break
 
     def commit_from_the_listener(self) -> None:
@@ -284,6 +284,9 @@ class World:
         known = self.brokers.partitions()
         return known[which % len(known)]
 
+    def _is_idle(self) -> bool:
+        return self.query is not None and self.query.is_idle
+
     def _is_at_rest(self) -> bool:
         """A log that becomes another one under a task cannot be told by its offsets."""
         self.frozen.clear()
@@ -298,7 +301,7 @@ class World:
         self.kill()
         for _ in range(SETTLED_AFTER):
             self.step()
-            if self.query is not None and self.query.is_idle:
+            if self._is_idle():
                 break
         else:
             raise AssertionError(f"never settled: {self.seen}")

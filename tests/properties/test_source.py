@@ -100,10 +100,6 @@ def any_plan_of_these_ends(transactions, batch, end):
     return not batch.spark_batch and batch.logged_ends() == dict(end.positions)
 
 
-def positions_agree(transactions, start, state, last):
-    return all(state.offsets.get(p) == at for p, at in start.positions.items())
-
-
 def begins_again(standing: Standing) -> int:
     bounds = standing.bounds
     is_outside = standing.finding is not Finding.WITHIN and bounds is not None
@@ -115,7 +111,6 @@ def begins_again(standing: Standing) -> int:
     [
         (asking, "moves", positions_decide),
         (agreement, "fits", any_plan_of_these_ends),
-        (agreement, "agrees", positions_agree),
         (Standing, "next_offset", property(begins_again)),
         (TransactionalMicroBatches, "_remembered", lambda self, partition: None),
         (TransactionalMicroBatches, "_ids", lambda self: {}),
