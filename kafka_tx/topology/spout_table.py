@@ -70,7 +70,11 @@ ABOUT: dict[str, About] = {
         "False: stop when the log was trimmed or cut, whatever out_of_range says.",
     ),
     "out_of_range": About(
-        "", "", "Where to go on when the next offset is not in the log."
+        "",
+        "",
+        "earliest or nearest: go on at the log start where that has passed the next"
+        " offset, at the log end where that lies below it; fail: stop. What was"
+        " committed is not read again, unless the topic is made anew.",
     ),
     "metrics_time_bucket_size_in_secs": About(
         "s",

@@ -30,6 +30,9 @@ class Runner:
         self.calls: list[Any] = []
         self._hangs = hangs
 
+    def end_within(self, timeout_s):
+        self.within_s = timeout_s
+
     def stop(self, *, finish):
         self.calls.append(("stop", finish))
         if not self._hangs:

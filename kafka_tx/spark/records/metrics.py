@@ -118,6 +118,7 @@ class SpoutMetrics:
             "failed": counts.failed,
             "retried": counts.retried,
             "given_up": counts.given_up,
+            "cut": counts.cut,
             **{f"lost {LOSSES[reason]}": n for reason, n in counts.lost.items()},
         }
         before = self._former.get(manager, {})
@@ -137,6 +138,8 @@ class SpoutMetrics:
         self._tell(at, catalogue.INELIGIBLE_RECORDS, total["given_up"])
         self._tell(at, catalogue.DEAD_LETTERS, self.written[at])
         self._tell(at, catalogue.CUT_LETTERS, self.cut[at])
+        cut = total["cut"]
+        self._tell(at, catalogue.SKIPPED_OFFSETS, cut, LOSSES[LossReason.CUT])
         for reason in LOSSES.values():
             lost = total[f"lost {reason}"]
             self._tell(at, catalogue.LOST_RECORDS, lost, reason)
