@@ -14,7 +14,8 @@ def fenced(store: Store, *, held: int, stored: int) -> FencedError:
         reason = (
             f"another owner of id '{store.id}' took over (its epoch is {stored}, ours"
             f" {held}). Only one live query or topology may use an id: stop one of"
-            " them, or give it an id of its own"
+            " them, or give it an id of its own. A query that joins a source with"
+            " itself opens it twice: load each side with a tx.id of its own"
         )
     else:
         reason = (

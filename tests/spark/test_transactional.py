@@ -382,3 +382,79 @@ def test_a_mark_that_is_next_but_ends_elsewhere_commits_nothing(job):
     run.finished(marked(1, 7))
 
     assert job.state().txid == 0
+
+
+def test_a_new_checkpoint_asks_only_for_what_is_subscribed(job):
+    job.cluster.set(0, 0, 4, topic="other")
+    run = job.start(subscribe="t,other")
+    run.finished(run.latest(run.initial(), everything=True))
+    del job.cluster.logs[TopicPartition("other", 0)]
+
+    again = job.start()
+    start = again.initial()
+
+    assert start == marked(1, 10, epoch=2, start=True)
+    assert again.latest(start, everything=True) is start
+
+
+def test_a_topic_that_was_not_subscribed_for_a_run_goes_on_where_it_was(job):
+    other = TopicPartition("other", 0)
+    job.cluster.set(0, 0, 4, topic="other")
+    run = job.start(subscribe="t,other")
+    run.finished(run.latest(run.initial(), everything=True))
+    without = job.start(failOnDataLoss="false")
+    job.cluster.set(0, 0, 12)
+    without.finished(without.latest(without.initial(), everything=True))
+    job.cluster.set(0, 0, 6, topic="other")
+
+    again = job.start(subscribe="t,other")
+    start = again.initial()
+    end = again.latest(start, everything=True)
+
+    assert again.ranges(start, end) == [OffsetRange(other, 4, 6)]
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+@pytest.mark.parametrize("length", [3, 10, 25])
+def test_a_topic_made_anew_is_read_once_also_over_a_crash(job, mode, length):
+    job.cluster.ids = {"t": "first"}
+    options = {"tx__mode": mode, "failOnDataLoss": "false"}
+    run = job.start(**options)
+    start = run.latest(run.initial(), everything=True)
+    run.finished(start)
+    job.cluster.ids = {"t": "second"}
+    job.cluster.set(0, 0, length)
+    end = job.start(**options).latest(start, everything=True)
+
+    again = job.start(**options)  # it crashed in the batch
+
+    assert again.ranges(start, end) == [OffsetRange(P0, 0, length)]
+    assert again.latest(end, everything=True) is end
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_the_first_batch_is_replayed_whole_also_when_it_is_committed(job, mode):
+    run = job.start(tx__mode=mode)
+    end = run.latest(run.initial(), everything=True)
+    run.finished(end)
+
+    again = job.start(tx__mode=mode)
+
+    assert again.ranges(again.initial(), end) == [OffsetRange(P0, 0, 10)]
+
+
+def test_an_older_store_may_not_decide(job):
+    kept = MemoryStore(job.name, "job")
+    run = job.start()
+    end = run.latest(run.initial(), everything=True)
+    copy = kept.snapshot()
+    for length in (20, 30):
+        job.cluster.set(0, 0, length)
+        end = run.latest(end, everything=True)
+    kept.restore(copy)
+
+    with pytest.raises(CheckpointDisagreesError, match="Do not start with a new"):
+        job.start(tx__onDisagreement="store").latest(end, everything=True)
+    job.cluster.set(0, 0, 40)
+    after = job.start(tx__onDisagreement="checkpoint").latest(end, everything=True)
+    assert (after.mark.txid, after.positions) == (4, {P0: 40})

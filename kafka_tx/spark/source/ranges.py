@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -17,10 +18,14 @@ from kafka_tx.errors import (
     ReplayImpossibleError,
 )
 from kafka_tx.model import OffsetRange
+from kafka_tx.offsets.standing import BELIEVED_AFTER_MS, Finding
 from kafka_tx.spark.source.receipts import send_receipt
 from kafka_tx.spark.worker_heap import task_done
 
 logger = logging.getLogger(__name__)
+
+_BELIEVED_AFTER_S = BELIEVED_AFTER_MS[Finding.CUT] / 1_000
+_PAUSE_S = 1.0
 
 
 class RangePartition(InputPartition):
@@ -47,21 +52,51 @@ def read_range(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordB
 
 def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     reader = assembly.range_reader(config)
-    asked, read_bytes = wanted, 0
+    asked, read_bytes, skipped = wanted, 0, 0
+    believed_s = 0.0
     while len(wanted):
         try:
             for batch in reader.read(wanted):
                 read_bytes += _data_bytes(batch)
+                wanted = _after(wanted, batch)
                 yield batch
             break
         except OffsetOutOfRangeError as error:
-            log_start = int(error.fields["log_start"])  # type: ignore[call-overload]
-            if config.fails_on_data_loss or log_start <= wanted.start:
+            left = _left(wanted, error)
+            if _must_fail(config) or left == wanted:
                 raise _lost(config, wanted, error) from error
-            logger.warning("%s: reading on from %d", error, log_start)
-            end = wanted.end
-            wanted = OffsetRange(wanted.topic_partition, min(log_start, end), end)
-    send_receipt(asked, read_bytes, wanted.start - asked.start)
+            believed_s = believed_s or time.monotonic() + _BELIEVED_AFTER_S
+            if left.end < wanted.end and time.monotonic() < believed_s:
+                time.sleep(_PAUSE_S)  # it may be the answer of a former leader
+                continue
+            logger.warning("%s: reading %s", error, left)
+            skipped += len(wanted) - len(left)
+            wanted = left
+    send_receipt(asked, read_bytes, skipped)
+
+
+def _must_fail(config: SourceConfig) -> bool:
+    transactions = config.transactions
+    is_fixed = transactions is not None and transactions.mode == "transactional"
+    return config.fails_on_data_loss or is_fixed
+
+
+def _after(wanted: OffsetRange, batch: pa.RecordBatch) -> OffsetRange:
+    """What is left of a range once a batch of it is out."""
+    if not batch.num_rows:
+        return wanted
+    last = int(batch.column("offset")[batch.num_rows - 1].as_py())
+    return OffsetRange(wanted.topic_partition, min(last + 1, wanted.end), wanted.end)
+
+
+def _left(wanted: OffsetRange, error: OffsetOutOfRangeError) -> OffsetRange:
+    """The part of a range that the log holds."""
+    log_start = int(error.fields["log_start"])  # type: ignore[call-overload]
+    log_end = int(error.fields["log_end"])  # type: ignore[call-overload]
+    end = min(wanted.end, max(log_end, wanted.start))
+    return OffsetRange(
+        wanted.topic_partition, min(max(log_start, wanted.start), end), end
+    )
 
 
 def _data_bytes(batch: pa.RecordBatch) -> int:

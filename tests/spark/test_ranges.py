@@ -1,0 +1,75 @@
+"""Reading a range whose log is not what it was when the range was planned."""
+
+import pyarrow as pa
+import pytest
+
+from kafka_tx import assembly
+from kafka_tx.errors import DataLossError, OffsetOutOfRangeError, ReplayImpossibleError
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.spark.source import ranges
+from kafka_tx.spark.source.options import parse_source
+
+P0 = TopicPartition("t", 0)
+
+
+class ShortLog:
+    """Holds ``[start, end)``, and says so once a read gets there."""
+
+    def __init__(self, start, end):
+        self.start, self.end = start, end
+
+    def read(self, wanted):
+        if wanted.start >= self.start:
+            found = list(range(wanted.start, min(wanted.end, self.end)))
+            if found:
+                yield batch(found)
+        if wanted.start < self.start or wanted.end > self.end:
+            raise OffsetOutOfRangeError(
+                "not there", log_start=self.start, log_end=self.end
+            )
+
+
+def batch(offsets):
+    count = len(offsets)
+    return pa.record_batch(
+        {
+            "key": pa.array([None] * count, pa.binary()),
+            "value": pa.array([b"v"] * count, pa.binary()),
+            "offset": pa.array(offsets, pa.int64()),
+        }
+    )
+
+
+@pytest.fixture
+def read(monkeypatch):
+    monkeypatch.setattr(ranges, "_BELIEVED_AFTER_S", 0.02)
+    monkeypatch.setattr(ranges, "_PAUSE_S", 0.01)
+    receipts = []
+    monkeypatch.setattr(ranges, "send_receipt", lambda *given: receipts.append(given))
+
+    def read(log, start, end, **options):
+        monkeypatch.setattr(assembly, "range_reader", lambda config: log)
+        named = {name.replace("__", "."): value for name, value in options.items()}
+        given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
+        config = parse_source(given | named, streaming=True)
+        found = ranges.read_range(config, OffsetRange(P0, start, end))
+        return [n for b in found for n in b.column("offset").to_pylist()], receipts
+
+    return read
+
+
+def test_what_is_there_is_read_and_the_rest_is_counted(read):
+    offsets, receipts = read(ShortLog(2, 5), 0, 9, failOnDataLoss="false")
+
+    assert offsets == [2, 3, 4]
+    assert receipts == [(OffsetRange(P0, 0, 9), 3, 6)]
+
+
+def test_a_log_that_ends_too_early_stops_the_query_by_default(read):
+    with pytest.raises(DataLossError):
+        read(ShortLog(0, 5), 0, 9)
+
+
+def test_a_transactional_batch_is_never_read_in_part(read):
+    with pytest.raises(ReplayImpossibleError):
+        read(ShortLog(0, 5), 0, 9, failOnDataLoss="false", tx__id="t")
