@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.errors import ErrorWatch, without_secrets
 from kafka_tx.kafka.settings import is_secret
+from kafka_tx.kafka.tokens import PROVIDER, token_of
 
 _Client = TypeVar("_Client")
 
@@ -63,6 +64,11 @@ def _made(
     settings: Mapping[str, Any],
     watch: ErrorWatch,
 ) -> _Client:
+    settings = dict(settings)
+    provider = settings.pop(PROVIDER, None)
+    if provider:
+        token_of(provider)  # what is wrong with it is told here, not in a callback
+        settings["oauth_cb"] = lambda _: token_of(provider)
     try:
         return make({**settings, "error_cb": watch})
     except (KafkaException, ValueError, TypeError) as error:

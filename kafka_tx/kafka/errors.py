@@ -8,6 +8,7 @@ its log. ``ErrorWatch`` is both: whoever waits for a client asks it in between.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 
 from confluent_kafka import KafkaError as ClientError
@@ -51,6 +52,7 @@ _UNREACHABLE = {
     ClientError.NETWORK_EXCEPTION,
     ClientError.BROKER_NOT_AVAILABLE,
 }
+_ADDRESS = re.compile(r"\S+:\d\S*")
 _DOUBTFUL_BEFORE_GIVING_UP = 3
 """A broker that goes down can break one handshake; a wrong set-up breaks them all."""
 
@@ -102,7 +104,7 @@ class ErrorWatch:
 
     def answered(self) -> None:
         """A broker answered: what was reported before is over."""
-        self._last = self._last_log = ""
+        self._last = self._last_log = self._refusal = ""
         self._doubtful = 0
 
     def reason(self) -> str:
@@ -112,11 +114,13 @@ class ErrorWatch:
 
 
 def _is_certain_refusal(code: int, text: str) -> bool:
-    lowered = text.lower()
+    lowered = _ADDRESS.sub("", text.lower())  # a host may be called what it likes
     if "certificate" in lowered or "ssl/tls alert" in lowered:
         return True
-    # a connection that ended during the handshake is reported with the same code
-    return code == ClientError._AUTHENTICATION and "local: " not in lowered
+    # A connection that ended during the handshake is reported with the same code; so is
+    # a new token that comes within a second of the one before.
+    is_passing = "local: " in lowered or "current sasl state" in lowered
+    return code == ClientError._AUTHENTICATION and not is_passing
 
 
 def refused(detail: str, addresses: str) -> AuthenticationError:

@@ -50,7 +50,8 @@ REFUSED = {
     "sasl.login.class": f"{_JAVA_CLASS} Use 'kafka.sasl.jaas.config'.",
     "sasl.client.callback.handler.class": (
         f"{_JAVA_CLASS} Use 'kafka.sasl.jaas.config' with PLAIN, SCRAM, OAUTHBEARER or"
-        " Kerberos."
+        " Kerberos, or 'kafka.sasl.oauthbearer.token.provider' with a function in"
+        " Python."
     ),
     "sasl.oauthbearer.jwt.retriever.class": (
         f"{_JAVA_CLASS} Use 'kafka.sasl.oauthbearer.token.endpoint.url'."

@@ -18,6 +18,7 @@ from kafka_tx.kafka.jaas import jaas_settings
 from kafka_tx.kafka.librdkafka_names import COMMON, CONSUMER_ONLY, PRODUCER_ONLY
 from kafka_tx.kafka.refusals import Purpose, refusals
 from kafka_tx.kafka.tls import tls_settings
+from kafka_tx.kafka.tokens import PROVIDER
 
 _log = logging.getLogger(__name__)
 _said: set[str] = set()
@@ -102,7 +103,9 @@ def client_settings(
             brokers are missing.
     """
     given = {name.strip().lower(): str(v).strip() for name, v in options.items()}
+    provider = given.pop(PROVIDER, "")
     _refuse(given, purpose)
+    _refuse_foreign_mechanism(given)
     if not (given.get("bootstrap.servers") or given.get("metadata.broker.list")):
         raise ConfigError(
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka"
@@ -119,6 +122,8 @@ def client_settings(
     if purpose == "consumer":
         settings |= room_for_fetches(settings)
     settings = {**_ALWAYS, **_DEFAULTS[purpose], **settings, **_fixed(purpose)}
+    if provider:
+        settings |= {"sasl.mechanisms": "OAUTHBEARER", PROVIDER: provider}
     return ClientSettings(settings | steady_reconnects(settings))
 
 
@@ -140,6 +145,18 @@ def _refuse(given: Mapping[str, str], purpose: Purpose) -> None:
                 f"Kafka option '{name}' is not supported{stop} {advice}",
                 option=f"kafka.{name}",
             )
+
+
+def _refuse_foreign_mechanism(given: Mapping[str, str]) -> None:
+    mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms") or ""
+    if mechanism.upper() == "AWS_MSK_IAM":
+        raise ConfigError.illegal(
+            "kafka.sasl.mechanism",
+            mechanism,
+            "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI",
+            "Amazon's brokers take tokens, too: set it to OAUTHBEARER and"
+            f" 'kafka.{PROVIDER}' to a function that signs them (see the README).",
+        )
 
 
 def _translate(

@@ -123,6 +123,8 @@ def refusal(settings: Mapping[str, object]) -> str | None:
         return "setting 'debug' asks for the client's log, which Python passes on"
     if settings.get("sasl.oauthbearer.metadata.authentication.type") == "aws_iam":
         return "confluent-kafka gets AWS tokens in Python"
+    if settings.get("sasl.oauthbearer.token.provider"):
+        return "tokens come from a function in Python"
     return None
 
 

@@ -152,3 +152,29 @@ def test_secrets_are_blotted_out() -> None:
     text = without_secrets("value sesame is bad", {"sasl.password": "sesame", "x": ""})
 
     assert text == "value *** is bad"
+
+
+@pytest.mark.parametrize(
+    "host", ["certificate.example:9093", "my-certificate-broker:9093/bootstrap"]
+)
+def test_a_host_may_be_called_certificate(host: str) -> None:
+    text = f"ssl://{host}: Connect to ipv4#10.0.0.1:9093 failed: Connection refused"
+    watch = watch_after(ClientError(ClientError._TRANSPORT, text))
+    watch.raise_refusal()
+
+    refusal = f"ssl://{host}: error:0A000086:SSL routines::certificate verify failed"
+    watch = watch_after(ClientError(ClientError._SSL, refusal))
+    with pytest.raises(AuthenticationError):
+        watch.raise_refusal()
+
+
+def test_a_client_that_was_answered_forgets_a_refusal() -> None:
+    watch = watch_after(ClientError(ClientError._AUTHENTICATION, "wrong password"))
+    watch.answered()
+
+    watch.raise_refusal()
+
+
+def test_a_token_that_comes_too_soon_is_no_refusal_yet() -> None:
+    text = "handshake failed: Broker: Request not valid in current SASL state"
+    watch_after(ClientError(ClientError._AUTHENTICATION, text)).raise_refusal()

@@ -9,10 +9,34 @@
 /* A broker that goes down can break one handshake; a wrong set-up breaks them all. */
 enum { DOUBTFUL_BEFORE_GIVING_UP = 3 };
 
-static int is_certain_refusal(int code, const char *text) {
+/* Whether the word, up to a blank, has a colon and a digit: host:port and the like. */
+static int is_address(const char *word) {
+    for (; *word && *word != ' '; word++)
+        if (word[0] == ':' && word[1] >= '0' && word[1] <= '9') return 1;
+    return 0;
+}
+
+/* The text without addresses: a host may be called what it likes. */
+static void without_addresses(const char *text, char *out, size_t size) {
+    size_t length = 0;
+    while (*text && length + 1 < size) {
+        size_t word = strcspn(text, " ") + 1;
+        int is_last = !text[word - 1];
+        for (size_t i = 0; !is_address(text) && i < word - is_last; i++)
+            if (length + 1 < size) out[length++] = text[i];
+        text += word - is_last;
+    }
+    out[length] = 0;
+}
+
+static int is_certain_refusal(int code, const char *said) {
+    char text[512];
+    without_addresses(said, text, sizeof text);
     if (strcasestr(text, "certificate") || strcasestr(text, "ssl/tls alert")) return 1;
-    /* A connection that ended during the handshake is reported with the same code. */
-    return code == RDK_ERR_AUTHENTICATION && !strcasestr(text, "local: ");
+    /* A connection that ended during the handshake is reported with the same code; so
+     * is a new token that comes within a second of the one before. */
+    if (strcasestr(text, "local: ") || strcasestr(text, "current sasl state")) return 0;
+    return code == RDK_ERR_AUTHENTICATION;
 }
 
 void watch_error(rdk_client *client, int code, const char *text, void *opaque) {

@@ -1,0 +1,99 @@
+"""OAUTHBEARER with tokens of a function in Python: planned, read and written with."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from integration.cluster.records import Produce
+from integration.cluster.running import running
+from integration.reading import Run, reader
+from kafka_tx import assembly
+from kafka_tx.config import SourceConfig
+from kafka_tx.model import Assigned, Earliest, LogBounds, OffsetRange, TopicPartition
+
+MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+LOGIN = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    "kafka.sasl.oauthbearer.token.provider": "integration.tokens:short_lived",
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(servers):
+    """A broker with a second listener that takes unsigned tokens."""
+    cluster = servers.kafka(
+        login={
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "oauthbearer.sasl.jaas.config": (
+                f'{MODULE} required unsecuredLoginStringClaim_sub="broker";'
+            ),
+        }
+    )
+    with running(cluster):
+        cluster.create_topic("tokens", 2)
+        Produce(cluster.bootstrap_servers)("tokens", [f"v{n}" for n in range(50)])
+        yield cluster
+
+
+def test_a_query_reads_and_writes_with_tokens_of_a_function(spark, guarded, tmp_path):
+    options = {name.replace(".", "__"): value for name, value in LOGIN.items()}
+
+    values = Run(
+        spark, guarded.login_servers, subscribe="tokens", **options
+    ).until_done(tmp_path / "checkpoint")
+    df = reader(
+        spark, guarded.login_servers, streaming=False, subscribe="tokens", **options
+    ).load()
+    writer = df.select("value").write.format("kafka_tx").mode("append")
+    writer = writer.option("topic", "tokens").options(**LOGIN)
+    writer.option("kafka.bootstrap.servers", guarded.login_servers).save()
+
+    assert len(values) == 50
+    assert df.count() == 100
+
+
+def write_slowly(cluster, count):
+    """Over several lives of a token."""
+    produce = Produce(cluster.bootstrap_servers)
+    for _ in range(count):
+        time.sleep(0.5)
+        produce("tokens", ["late"], partition=0)
+
+
+def test_a_long_read_gets_new_tokens_and_clients_share_them(
+    guarded, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("KAFKA_TX_TEST_TOKENS", str(tmp_path))
+    monkeypatch.setenv("KAFKA_TX_TEST_TOKEN_S", "10")
+    partition = TopicPartition("tokens", 0)
+    kafka = {name.removeprefix("kafka."): value for name, value in LOGIN.items()}
+    config = SourceConfig(
+        subscription=Assigned((partition,)),
+        kafka=kafka | {"bootstrap.servers": guarded.login_servers},
+        start=Earliest(),
+        poll_timeout_ms=60_000,
+    )
+    view = assembly.cluster_view(config)
+    (bounds,) = view.bounds([partition]).values()
+    assert isinstance(bounds, LogBounds)
+    beyond = OffsetRange(partition, 0, bounds.end)
+    clients = [assembly.range_reader(config) for _ in range(3)]
+    assert all(sum(b.num_rows for b in c.read(beyond)) == len(beyond) for c in clients)
+    first = Counter(path.name.split("-")[0] for path in tmp_path.iterdir())
+
+    late = 24
+    writer = threading.Thread(target=write_slowly, args=(guarded, late))
+    writer.start()
+    wanted = OffsetRange(partition, bounds.end, bounds.end + late)
+    rest = sum(batch.num_rows for batch in assembly.range_reader(config).read(wanted))
+    writer.join()
+
+    assert max(first.values()) == 1
+    assert rest == late
+    assert len(list(tmp_path.iterdir())) > sum(first.values())
