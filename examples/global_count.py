@@ -2,14 +2,15 @@
 
 Run it: python examples/global_count.py
 
-The committer stores txid and epoch with the count. When a batch is committed a second
-time, after a failure, the stored txid says that its words are counted already; a driver
-that was overtaken by another has an older epoch, and changes nothing.
+The committer stores the txid with the count. When a batch is committed a second time,
+after a failure, the stored txid says that its words are counted already.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sqlite3
 import sys
 import tempfile
@@ -25,6 +26,8 @@ from kafka_tx import (
     MemoryTransactionalSpout,
     TransactionalTopologyBuilder,
 )
+from kafka_tx.errors import FencedError
+from kafka_tx.spark.quiet_stop import stop_quietly
 
 LINES = {
     0: ["the cow jumped over the moon", "an apple a day", "the end"],
@@ -32,6 +35,7 @@ LINES = {
     2: ["four score and seven years ago", "the man went to the store"],
 }
 WORK = Path(tempfile.mkdtemp())
+atexit.register(shutil.rmtree, WORK)
 DATABASE = WORK / "count.db"
 
 
@@ -55,7 +59,7 @@ class UpdateGlobalCount(Committer, BatchBolt):
     """Adds the batch to the stored count, unless that has been done."""
 
     def prepare(self, context, collector):
-        self.attempt = context.attempt
+        self.txid, self.epoch = context.attempt.txid, context.attempt.epoch
         self.sum = 0
 
     def execute(self, row):
@@ -63,19 +67,22 @@ class UpdateGlobalCount(Committer, BatchBolt):
 
     def finish_batch(self):
         with closing(sqlite3.connect(DATABASE)) as db, db:
+            fence = "UPDATE total SET epoch = ? WHERE epoch <= ?"
+            if not db.execute(fence, (self.epoch, self.epoch)).rowcount:
+                raise FencedError(f"a newer owner than {self.epoch} keeps the count")
             db.execute(
-                "UPDATE total SET count = count + ?1, txid = ?2, epoch = ?3"
-                " WHERE txid < ?2 AND epoch <= ?3",
-                (self.sum, self.attempt.txid, self.attempt.epoch),
+                "UPDATE total SET count = count + ?, txid = ? WHERE txid < ?",
+                (self.sum, self.txid, self.txid),
             )
-        if self.attempt.txid == 2 and not (WORK / "failed").exists():
+        if self.txid == 2 and not (WORK / "failed").exists():
             (WORK / "failed").touch()
             raise FailedException("fails once, just after its commit")
 
 
 def main():
+    print("starting Spark …", flush=True)
     with closing(sqlite3.connect(DATABASE)) as db, db:
-        db.execute("CREATE TABLE total (count INTEGER, txid INTEGER, epoch INTEGER)")
+        db.execute("CREATE TABLE total (count INTEGER, txid INTEGER, epoch)")
         db.execute("INSERT INTO total VALUES (0, 0, 0)")
 
     rows = {number: [(line,) for line in lines] for number, lines in LINES.items()}
@@ -102,7 +109,7 @@ def main():
     )
     handle.process_all_available()
     handle.stop()
-    spark.stop()
+    stop_quietly(spark)
 
     with closing(sqlite3.connect(DATABASE)) as db:
         count, txid = db.execute("SELECT count, txid FROM total").fetchone()

@@ -8,7 +8,9 @@ Kill it and start it again with the same files, and it would go on where it comm
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sqlite3
 import sys
 import tempfile
@@ -25,10 +27,13 @@ from kafka_tx import (
     TransactionalKafkaSpout,
     TransactionalTopologyBuilder,
 )
+from kafka_tx.errors import FencedError
 from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.spark.quiet_stop import stop_quietly
 
 RECORDS, PARTITIONS, KEYS = 20_000, 4, 10
 WORK = Path(tempfile.mkdtemp())
+atexit.register(shutil.rmtree, WORK)
 DATABASE = WORK / "counts.db"
 
 
@@ -53,23 +58,30 @@ class UpdateCounts(Committer, BatchBolt):
     """Adds all keys of a batch in one database transaction, with the txid."""
 
     def prepare(self, context, collector):
-        self.txid, self.counts = context.attempt.txid, Counter()
+        self.attempt, self.counts = context.attempt, Counter()
 
     def execute(self, row):
         self.counts[row.key] += row.count
 
     def finish_batch(self):
+        txid, epoch = self.attempt.txid, self.attempt.epoch
         with closing(sqlite3.connect(DATABASE)) as db, db:
+            fence = "UPDATE owner SET epoch = ? WHERE epoch <= ?"
+            if not db.execute(fence, (epoch, epoch)).rowcount:
+                raise FencedError(f"a newer owner than {epoch} keeps the counts")
             db.executemany(
                 "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE"
                 " SET count = count + excluded.count, txid = excluded.txid"
                 " WHERE txid < excluded.txid",
-                [(key, count, self.txid) for key, count in self.counts.items()],
+                [(key, count, txid) for key, count in self.counts.items()],
             )
 
 
 def main():
+    print("starting Spark …", flush=True)
     with closing(sqlite3.connect(DATABASE)) as db, db:
+        db.execute("CREATE TABLE owner (epoch)")
+        db.execute("INSERT INTO owner VALUES (0)")
         db.execute("CREATE TABLE counts (key PRIMARY KEY, count, txid)")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
@@ -107,7 +119,7 @@ def main():
         )
         handle.process_all_available()
         handle.stop()
-    spark.stop()
+    stop_quietly(spark)
 
     with closing(sqlite3.connect(DATABASE)) as db:
         counts = dict(db.execute("SELECT key, count FROM counts"))

@@ -27,6 +27,7 @@ from kafka_tx import (
     TopologyBuilder,
 )
 from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.spark.quiet_stop import stop_quietly
 
 MESSAGES = 5_000
 PARTITIONS = 3
@@ -61,13 +62,14 @@ class Count(BasicBolt):
 
 
 def main() -> None:
+    print("starting Spark …", flush=True)
     with ExitStack() as stack:
         servers, topic = sys.argv[1:] or embedded(stack)
         work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         with closing(sqlite3.connect(work / "count.db")) as database:
             database.execute("CREATE TABLE seen (at, number, PRIMARY KEY (at, number))")
         spark = session()
-        stack.callback(spark.stop)
+        stack.callback(stop_quietly, spark)
         run(spark, servers, topic, work)
         show(work / "count.db")
 

@@ -9,7 +9,9 @@ the count, so the replay starts from there. The lost rows come back in a later b
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sqlite3
 import sys
 import tempfile
@@ -25,9 +27,12 @@ from kafka_tx import (
     OpaqueMemoryTransactionalSpout,
     TransactionalTopologyBuilder,
 )
+from kafka_tx.errors import FencedError
+from kafka_tx.spark.quiet_stop import stop_quietly
 
 ROWS = 30
 WORK = Path(tempfile.mkdtemp())
+atexit.register(shutil.rmtree, WORK)
 DATABASE = WORK / "count.db"
 
 rows = [(number,) for number in range(ROWS)]
@@ -48,26 +53,28 @@ class Count(BatchBolt):
 
 
 class Update(Committer, BatchBolt):
-    """Stores (count, previous, txid, attempt); on the driver, where the spout lives."""
+    """Stores (count, previous, txid, attempt); runs on the driver, as the spout.
+
+    A greater attempt id is newer, also of another owner: an older one adds nothing.
+    """
 
     def prepare(self, context, collector):
-        self.txid, self.sum = context.attempt.txid, 0
-        self.attempt_id = context.attempt.attempt_id
+        self.attempt, self.sum = context.attempt, 0
+        self.txid = self.attempt.txid
 
     def execute(self, row):
         self.sum += row.count
 
     def finish_batch(self):
         with closing(sqlite3.connect(DATABASE)) as db, db:
-            db.execute("BEGIN IMMEDIATE")
             select = "SELECT count, previous, txid, attempt FROM total"
             count, previous, txid, newest = db.execute(select).fetchone()
-            if self.attempt_id < newest:
-                raise RuntimeError("another driver has taken over")
-            base = count if txid < self.txid else previous
+            if self.attempt.attempt_id < newest:
+                raise FencedError(f"attempt {newest} is newer than {self.attempt}")
+            base = previous if txid == self.txid else count
             db.execute(
                 "UPDATE total SET count = ?, previous = ?, txid = ?, attempt = ?",
-                (base + self.sum, base, self.txid, self.attempt_id),
+                (base + self.sum, base, self.txid, self.attempt.attempt_id),
             )
         print(f"txid {self.txid}: {self.sum} rows, {base} + {self.sum}")
         if self.txid == 2 and not (WORK / "failed").exists():
@@ -77,6 +84,7 @@ class Update(Committer, BatchBolt):
 
 
 def main():
+    print("starting Spark …", flush=True)
     with closing(sqlite3.connect(DATABASE)) as db, db:
         db.execute("CREATE TABLE total (count, previous, txid, attempt)")
         db.execute("INSERT INTO total VALUES (0, 0, 0, 0)")
@@ -102,7 +110,7 @@ def main():
     spout.set_lost(1, lost=False)
     handle.process_all_available()
     handle.stop()
-    spark.stop()
+    stop_quietly(spark)
 
     with closing(sqlite3.connect(DATABASE)) as db:
         (count,) = db.execute("SELECT count FROM total").fetchone()

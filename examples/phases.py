@@ -11,7 +11,9 @@ come one at a time, lowest txid first.
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -24,6 +26,7 @@ from kafka_tx import (
     MemoryTransactionalSpout,
     TransactionalTopologyBuilder,
 )
+from kafka_tx.spark.quiet_stop import stop_quietly
 
 began = time.monotonic()
 
@@ -58,6 +61,7 @@ class ToldCommitter(Committer, Told):
 
 
 def main():
+    print("starting Spark …", flush=True)
     rows = [(number,) for number in range(3)]
     spout = MemoryTransactionalSpout([rows], "n bigint", take_per_partition=1)
     builder = TransactionalTopologyBuilder("phases", "spout", spout)
@@ -77,11 +81,13 @@ def main():
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
-    store = f"sqlite:///{tempfile.mkdtemp()}/state.db"
+    work = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, work)
+    store = f"sqlite:///{work}/state.db"
     handle = topology.start(spark, {"tx.store": store, "topology.max.spout.pending": 2})
     handle.process_all_available()
     handle.stop()
-    spark.stop()
+    stop_quietly(spark)
     print(f"committed up to txid {handle.status.committed_txid}")
 
 

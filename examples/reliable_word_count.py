@@ -35,6 +35,7 @@ from kafka_tx import (
     TopologyBuilder,
 )
 from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.spark.quiet_stop import stop_quietly
 
 TEXT = ["the cow jumped over the moon", "the man went to the store", "cow and moon"]
 LINES = [TEXT[n % len(TEXT)] for n in range(600)]
@@ -85,6 +86,7 @@ class Count(BasicBolt):
 
 
 def main() -> None:
+    print("starting Spark …", flush=True)
     with ExitStack() as stack:
         servers, topic, dead = sys.argv[1:] or embedded(stack)
         produce(servers, topic)
@@ -96,7 +98,7 @@ def main() -> None:
                 " (part, line, place, word, PRIMARY KEY (part, line, place))"
             )
         spark = session()
-        stack.callback(spark.stop)
+        stack.callback(stop_quietly, spark)
         run(spark, servers, topic, dead, work)
         show(work / "words.db")
         for letter in dead_letters(servers, dead):
@@ -128,7 +130,6 @@ def run(spark: SparkSession, servers: str, topic: str, dead: str, work: Path) ->
         retry_limit=6,
         dead_letter_topic=dead,
     )
-    print(config, end="\n\n")
     builder = TopologyBuilder("reliable-word-count")
     builder.set_spout("lines", KafkaSpout(config), 2)
     builder.set_bolt("split", Split, 2).shuffle_grouping("lines")

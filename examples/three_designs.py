@@ -6,8 +6,9 @@ Run it: python examples/three_designs.py
 2. A batch for each transaction, one at a time: all tasks wait while it commits.
 3. Batches, some of them processed side by side: only the commits are one at a time.
 
-The state is the same in all of them, a count beside the txid that was added last; only
-two numbers differ: the rows in a batch, and how many batches may be pending.
+The state is the same in all of them, a count beside the txid that was added last and
+the epoch of its owner; only two numbers differ: the rows in a batch, and how many
+batches may be pending.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from kafka_tx import (
     MemoryTransactionalSpout,
     TransactionalTopologyBuilder,
 )
+from kafka_tx.errors import FencedError
+from kafka_tx.spark.quiet_stop import stop_quietly
 
 ROWS = [(number,) for number in range(20)]
 DESIGNS = {
@@ -54,34 +57,42 @@ class PartialCount(BatchBolt):
 
 
 class Total(Committer, BatchBolt):
-    """Keeps the count and the txid; a txid that is there is counted already."""
+    """Keeps count, txid and epoch; only a later txid counts, and no former owner's."""
 
     def __init__(self, path):
         self.path = path
 
     def prepare(self, context, collector):
-        self.txid, self.rows = context.attempt.txid, 0
+        self.attempt, self.rows = context.attempt, 0
 
     def execute(self, row):
         self.rows += row.rows
 
     def finish_batch(self):
         with closing(sqlite3.connect(self.path)) as db, db:
-            db.execute("CREATE TABLE IF NOT EXISTS total (rows, txid)")
-            rows, txid = read(db)
-            if txid < self.txid:
-                db.execute("DELETE FROM total")
-                new = (rows + self.rows, self.txid)
-                db.execute("INSERT INTO total VALUES (?, ?)", new)
+            db.execute("CREATE TABLE IF NOT EXISTS total (rows, txid, epoch)")
+            rows, txid, epoch = read(db)
+            if self.attempt.epoch < epoch:
+                raise FencedError(f"epoch {epoch} owns the count, not {self.attempt}")
+            if txid < self.attempt.txid:
+                rows, txid = rows + self.rows, self.attempt.txid
+            new = (rows, txid, self.attempt.epoch)
+            db.execute("DELETE FROM total")
+            db.execute("INSERT INTO total VALUES (?, ?, ?)", new)
 
 
 def read(db):
-    return db.execute("SELECT rows, txid FROM total").fetchone() or (0, 0)
+    row = db.execute("SELECT rows, txid, epoch FROM total").fetchone()
+    return row or (0, 0, 0)
 
 
 def count(spark, rows_in_a_batch, pending):
     """Count all rows; how many there were, in how many batches."""
-    work = tempfile.mkdtemp()
+    with tempfile.TemporaryDirectory() as work:
+        return count_in(work, spark, rows_in_a_batch, pending)
+
+
+def count_in(work, spark, rows_in_a_batch, pending):
     spout = MemoryTransactionalSpout([ROWS], "n bigint", rows_in_a_batch)
     builder = TransactionalTopologyBuilder("count", "spout", spout)
     builder.set_bolt("partial", PartialCount).shuffle_grouping("spout")
@@ -96,10 +107,11 @@ def count(spark, rows_in_a_batch, pending):
     handle.process_all_available()
     handle.stop()
     with closing(sqlite3.connect(f"{work}/total.db")) as db:
-        return read(db)
+        return read(db)[:2]
 
 
 def main():
+    print("starting Spark …", flush=True)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
         SparkSession.builder.master("local[4]")
@@ -113,7 +125,7 @@ def main():
         rows, txid = count(spark, rows_in_a_batch, pending)
         took_s = time.monotonic() - began
         print(f"{name}: {rows} of {len(ROWS)} rows in {txid} batches, {took_s:.1f} s")
-    spark.stop()
+    stop_quietly(spark)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ batch is committed again it finds its txid there, and sends the very same moves 
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sqlite3
 import sys
 import tempfile
@@ -27,10 +29,13 @@ from kafka_tx import (
     MemoryTransactionalSpout,
     TransactionalTopologyBuilder,
 )
+from kafka_tx.errors import FencedError
+from kafka_tx.spark.quiet_stop import stop_quietly
 
 BUCKET = 10
 LINES = ["the cow jumped over the moon", "the man went to the store", "cow and moon"]
 WORK = Path(tempfile.mkdtemp())
+atexit.register(shutil.rmtree, WORK)
 DATABASE = str(WORK / "words.db")
 
 
@@ -51,7 +56,7 @@ class KeyedCount(Committer, BatchBolt):
         self.database = database
 
     def prepare(self, context, collector):
-        self.txid, self.collector = context.attempt.txid, collector
+        self.attempt, self.collector = context.attempt, collector
         self.counts = Counter()
 
     def execute(self, row):
@@ -60,6 +65,7 @@ class KeyedCount(Committer, BatchBolt):
     def finish_batch(self):
         with closing(sqlite3.connect(self.database, timeout=30)) as db, db:
             db.execute("BEGIN IMMEDIATE")
+            fence(db, self.attempt)
             for word, added in sorted(self.counts.items()):
                 count, previous = self.update(db, word, added)
                 self.collector.emit((word, count, previous))
@@ -69,13 +75,20 @@ class KeyedCount(Committer, BatchBolt):
             "SELECT count, previous, txid FROM word_count WHERE word = ?", (word,)
         ).fetchone()
         count, previous, txid = found or (0, 0, 0)
-        if txid >= self.txid:
+        if txid >= self.attempt.txid:
             return count, previous
         db.execute(
             "INSERT OR REPLACE INTO word_count VALUES (?, ?, ?, ?)",
-            (word, count + added, count, self.txid),
+            (word, count + added, count, self.attempt.txid),
         )
         return count + added, count
+
+
+def fence(db, attempt):
+    """Let no former owner write, whatever its txid; remember the newest one."""
+    newest = "UPDATE owner SET epoch = ? WHERE epoch <= ?"
+    if not db.execute(newest, (attempt.epoch, attempt.epoch)).rowcount:
+        raise FencedError(f"another owner than that of {attempt} writes here")
 
 
 class Bucketize(BasicBolt):
@@ -99,17 +112,19 @@ class BucketCount(BatchBolt):
         self.database, self.marker = database, Path(marker)
 
     def prepare(self, context, collector):
-        self.txid = context.attempt.txid
+        self.attempt = context.attempt
         self.deltas = Counter()
 
     def execute(self, row):
         self.deltas[row.bucket] += row.delta
 
     def finish_batch(self):
-        if self.txid == 3 and not self.marker.exists():
+        if self.attempt.txid == 3 and not self.marker.exists():
             self.marker.touch()
             raise FailedException("fails once, when the words are stored already")
         with closing(sqlite3.connect(self.database, timeout=30)) as db, db:
+            db.execute("BEGIN IMMEDIATE")
+            fence(db, self.attempt)
             for bucket, delta in self.deltas.items():
                 db.execute(
                     "INSERT OR IGNORE INTO bucket_count VALUES (?, 0, 0)", (bucket,)
@@ -117,15 +132,21 @@ class BucketCount(BatchBolt):
                 db.execute(
                     "UPDATE bucket_count SET words = words + ?, txid = ?"
                     " WHERE bucket = ? AND txid < ?",
-                    (delta, self.txid, bucket, self.txid),
+                    (delta, self.attempt.txid, bucket, self.attempt.txid),
                 )
 
 
-def main():
+def create_tables():
     with closing(sqlite3.connect(DATABASE)) as db, db:
         db.execute("CREATE TABLE word_count (word PRIMARY KEY, count, previous, txid)")
+        db.execute("CREATE TABLE owner (epoch)")
+        db.execute("INSERT INTO owner VALUES (0)")
         db.execute("CREATE TABLE bucket_count (bucket PRIMARY KEY, words, txid)")
 
+
+def main():
+    print("starting Spark …", flush=True)
+    create_tables()
     rows = [(LINES[number % len(LINES)],) for number in range(60)]
     spout = MemoryTransactionalSpout([rows[::2], rows[1::2]], "line string", 6)
     builder = TransactionalTopologyBuilder("words", "spout", spout, 2)
@@ -152,7 +173,7 @@ def main():
     )
     handle.process_all_available()
     handle.stop()
-    spark.stop()
+    stop_quietly(spark)
 
     with closing(sqlite3.connect(DATABASE)) as db:
         counts = dict(db.execute("SELECT word, count FROM word_count"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,15 +18,26 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 def run(name, *arguments):
     java()
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / f"{name}.py", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as place:
+        done = subprocess.run(
+            [sys.executable, EXAMPLES / f"{name}.py", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=170,
+            check=False,
+            env=os.environ | {"TMPDIR": place},
+        )
+        left = [path for path in Path(place).iterdir() if is_ours(path)]
     assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.startswith("starting Spark"), "it says nothing at once"
+    assert "Traceback" not in done.stderr, done.stderr[-4000:]
+    assert not left, "folders are left behind"
     return done.stdout
+
+
+def is_ours(path):
+    """Spark leaves folders of its own behind while its JVM ends."""
+    return path.is_dir() and path.name.startswith("tmp")
 
 
 def replays(shown):
