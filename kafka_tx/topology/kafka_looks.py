@@ -68,6 +68,10 @@ class Looks:
         is_old = self._clock.monotonic_ms() >= self._bounds_until_ms
         return {} if is_old else self._bounds
 
+    def last_bounds(self) -> Bounds:
+        """What was seen last, however long ago."""
+        return self._bounds
+
     def fresh_bounds(self, partitions: Collection[TopicPartition]) -> Bounds:
         """What these logs hold now.
 

@@ -96,9 +96,9 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
         """While partitions hold enough that no batch holds yet, or new ones appeared.
 
         May take as long as a request to the brokers; asks them every ``poll_ms`` at
-        most, and less and less often the longer there is nothing, down to once in a
-        millisecond for each partition (5,000: every 5 s). While they do not answer, or
-        there is no partition yet, the spout is not ready.
+        most, and less and less often the longer there is nothing, down to once in 4 ms
+        for each partition (100: every 400 ms; 5,000: every 20 s). While they do not
+        answer, or there is no partition yet, the spout is not ready.
         """
         return self._progress.is_ready()
 

@@ -164,6 +164,7 @@ def test_what_planned_logs_hold_can_be_asked_for_lag(logs, kind):
     assert spout.bounds() == {}
     spout.initialize_transaction(1, None)
     logs.set(1, 0, 25)
+    spout._looks.fresh_bounds(spout._progress.to)  # as the runner does before
 
     assert spout.bounds() == {
         A: LogBounds(2, 10),

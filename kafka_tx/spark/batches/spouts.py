@@ -109,16 +109,19 @@ class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
         return committed_or(config, self._cluster, partitions, rule, known)
 
     def bounds(self) -> Mapping[TopicPartition, LogBounds | Unavailable]:
-        """What the logs of planned partitions hold, as a second ago at most.
+        """What the logs of planned partitions held when they were looked at last.
 
+        While nothing is to be read the spout looks more and more rarely.
         Called on the driver, by the thread that plans.
 
         Raises:
             BrokerUnavailableError: No broker answers.
             AuthenticationError: Credentials, permission or TLS.
         """
-        seen = self._looks.bounds(self._progress.to)
-        return {p: seen[p] for p in self._progress.to}
+        planned, seen = self._progress.to, self._looks.last_bounds()
+        if any(partition not in seen for partition in planned):
+            seen = self._looks.bounds(planned)
+        return {partition: seen[partition] for partition in planned}
 
 
 class TransactionalKafkaSpout(KafkaSpoutFromOptions):
