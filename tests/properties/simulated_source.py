@@ -338,7 +338,6 @@ ACTIONS: tuple[tuple[Callable[..., None], tuple[int, ...]], ...] = (
     (World.copy_checkpoint, ()),
     (World.restore_checkpoint, ()),
     (World.copy_store, ()),
-    # restore_store
     (World.commit_from_the_listener, ()),
     (World.commit_from_the_listener, ()),
     (World.trim, (8, 6)),

@@ -458,3 +458,22 @@ def test_an_older_store_may_not_decide(job):
     job.cluster.set(0, 0, 40)
     after = job.start(tx__onDisagreement="checkpoint").latest(end, everything=True)
     assert (after.mark.txid, after.positions) == (4, {P0: 40})
+
+
+def test_a_first_batch_says_where_it_began_for_a_store_that_is_put_back(job):
+    kept = MemoryStore(job.name, "job")
+    run = job.start()
+    run.finished(run.latest(run.initial(), everything=True))
+    copy = kept.snapshot()
+    job.cluster.set(0, 0, 20)
+    second = job.start()
+    first = second.latest(second.initial(), everything=True)
+    second.finished(first)
+    job.cluster.set(0, 0, 30)
+    third = job.start()
+    end = third.latest(third.initial(), everything=True)
+    kept.restore(copy)
+
+    again = job.start(tx__onDisagreement="checkpoint")
+
+    assert again.ranges(again.initial(), end) == [OffsetRange(P0, 20, 30)]

@@ -100,13 +100,13 @@ class TransactionalMicroBatches(MicroBatches):
         if stored is not None and (
             self._tx.mode == "transactional" or txid in self._own
         ):
-            return self._offset(self._named(stored))
+            return self._offset(self._named(stored), start)
         plan = self.plan(positions, everything=everything)
         if plan is None or not (plan.moves(positions) or not self._agrees(start)):
             self._renew_in_group()
             return start
         batch = BatchMetadata(txid, plan.ranges, plan.topic_ids)
-        return self._offset(self._named(batch))
+        return self._offset(self._named(batch), start)
 
     def ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """The stored ranges of the transaction that ends at ``end``.
@@ -437,9 +437,12 @@ class TransactionalMicroBatches(MicroBatches):
         self._own = set()
         logger.warning("%s starts at txid %d %s", self._tx.id, txid, nested(positions))
 
-    def _offset(self, batch: BatchMetadata) -> SourceOffset:
+    def _offset(self, batch: BatchMetadata, start: SourceOffset) -> SourceOffset:
+        """Its end; with its beginning where Spark's log has none, before the first."""
         ends = batch.logged_ends()
-        return SourceOffset(ends, self._mark(batch.txid, ends, batch.topic_ids))
+        is_first = start.mark is not None and start.mark.start
+        begins = batch.starts() if is_first else {}
+        return SourceOffset(ends, self._mark(batch.txid, ends, batch.topic_ids), begins)
 
     def _mark(
         self,
