@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -54,8 +55,7 @@ def fresh_driver(monkeypatch):
     from kafka_tx.spark.sinks import transaction
 
     def forget():
-        for known in ("_plans", "_written"):
-            monkeypatch.setattr(transaction, known, {})
+        monkeypatch.setattr(transaction, "_plans", {})
 
     forget()
     return forget
@@ -294,3 +294,22 @@ def test_a_query_that_another_took_over_from_is_refused(
     copy(source, sink, "two")
 
     assert values(sink["topic"]) == ["a", "a", "b"]
+
+
+def test_what_a_dead_writer_left_open_is_ended_by_the_next_run(
+    spark, sink, values, fresh_driver
+):
+    write(spark, sink, 1, parts=2)
+    begun = config(sink, txid=2, parts=2, epoch=1, run="1")
+    dead = assembly.part_transaction(begun, 1)
+    dead._commit = lambda transaction: open_ones.append(transaction)
+    open_ones: list[object] = []
+    dead.write(spread(spark, sink["topic"], 2, 2)[1])
+    fresh_driver()
+    began = time.monotonic()
+
+    write(spark, sink, 2, epoch=2, parts=2)
+
+    assert time.monotonic() - began < 60  # it times out after 120 s
+    assert open_ones
+    assert values(sink["topic"]) == expected(1, 2)

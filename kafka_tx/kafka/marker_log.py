@@ -8,9 +8,9 @@ deleted. So it is a record here too, in the same transaction as the part's recor
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import KafkaError as ClientError
@@ -43,11 +43,17 @@ _TOPIC = {
 _TIMEOUT_MS = 30_000
 _OPEN_MS = 150_000
 """Longer than a transaction that nobody ends is kept open (two minutes)."""
+_PATIENCE_MS = 2_000
+"""Longer than one that gets on needs to commit its marker."""
 _PAUSE_MS = 50
 _AT_ONCE = 1000
 _GROUP = ClientError.GROUP_AUTHORIZATION_FAILED
 """The client asks for a group's coordinator, which nobody here needs."""
 _SLICE_S = 0.2
+
+
+Fence: TypeAlias = Callable[[str, str], None]
+"""Takes a transactional id, and of which run its writer is."""
 
 
 class Memory:
@@ -116,10 +122,14 @@ class MarkerLog:
         """The record that keeps a plan."""
         return self._record(["plan", sink], {"v": 1, **plan.as_fields()})
 
-    def recall(self, sink: str) -> Memory:
+    def recall(self, sink: str, fence: Fence | None = None) -> Memory:
         """All that was committed for the sink when the call began.
 
-        What another sink has begun to commit is waited for.
+        What others have begun to commit is waited for.
+
+        Args:
+            sink: The id of the sink.
+            fence: Called for what writers of this sink seem to have left open.
 
         Raises:
             AuthenticationError: Credentials, permission or TLS; or the topic is absent
@@ -128,7 +138,7 @@ class MarkerLog:
             KafkaError: A broker answered with another error.
         """
         memory = Memory()
-        bounds = self._bounds()
+        bounds = self._bounds(lambda start, end: self._fence(sink, start, end, fence))
         for key, value in self._read(bounds) if bounds.end > bounds.log_start else ():
             try:
                 name = json.loads(key)
@@ -145,7 +155,7 @@ class MarkerLog:
 
     # --- where it ends --------------------------------------------------------------
 
-    def _bounds(self) -> LogBounds:
+    def _bounds(self, unlock: Callable[[int, int], None]) -> LogBounds:
         """What to read: the log as it is now, once its transactions are settled."""
         everything = self._view("read_uncommitted")
         settled = self._view("read_committed")
@@ -153,11 +163,26 @@ class MarkerLog:
             if not self._exists(everything):
                 self._make()
             bounds = self._ask(everything, Deadline(_TIMEOUT_MS))
-            deadline = Deadline(_OPEN_MS)
-            while self._ask(settled, deadline).end < bounds.end:
+            deadline, patience = Deadline(_OPEN_MS), Deadline(_PATIENCE_MS)
+            while (stable := self._ask(settled, deadline).end) < bounds.end:
+                if patience.is_over():
+                    unlock(stable, bounds.end)
+                    patience = Deadline(_OPEN_MS)
                 if not deadline.pause(_PAUSE_MS):
                     raise self._silent("a transaction in it stays open")
         return bounds
+
+    def _fence(self, sink: str, start: int, end: int, fence: Fence | None) -> None:
+        """Tell of each writer of the sink that has not settled what it began."""
+        if fence is None:
+            return
+        for key, value in self._read(LogBounds(start, end), "read_uncommitted"):
+            name = json.loads(key)
+            if name[1] == sink:
+                run = json.loads(value).get("run", "")
+                fence(
+                    f"kafka_tx.{sink}.{name[-1] if name[0] == 'part' else 'plan'}", run
+                )
 
     def _exists(self, view: KafkaClusterView) -> bool:
         try:
@@ -182,10 +207,13 @@ class MarkerLog:
 
     # --- reading --------------------------------------------------------------------
 
-    def _read(self, bounds: LogBounds) -> Iterator[tuple[bytes, bytes]]:
+    def _read(
+        self, bounds: LogBounds, level: str = "read_committed"
+    ) -> Iterator[tuple[bytes, bytes]]:
         watch = ErrorWatch(addresses(self._settings))
         settings = {
             **self._settings,
+            "isolation.level": level,
             "enable.partition.eof": "true",
             "auto.offset.reset": "earliest",  # compaction moves the start
             "check.crcs": "false",  # the mock cluster's ends of transactions have none

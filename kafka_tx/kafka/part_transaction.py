@@ -133,13 +133,21 @@ class PartTransaction:
             kept = Marker.of_metadata(part.index, at.offset, at.metadata, part.life)
         if kept is not None and kept.run and not needs_a_look(part, kept):
             return kept
-        self._memory = self._log.recall(part.id)
+        self._memory = self._log.recall(part.id, self._fence)
         logged = self._memory.own(part.life, part.index)
         if kept is None or (logged is not None and logged.txid >= kept.txid):
             return logged
         if kept.run:
             raise self._lost_markers(kept)
         return kept
+
+    def _fence(self, name: str, run: str) -> None:
+        """End what a dead writer of another part has left open."""
+        part = self._part
+        if run != part.run and name != part.name:
+            what = f"what sink '{part.id}' left open"
+            with Transaction(self._settings, name, what, self._reading, name):
+                pass
 
     def _is_begun(self) -> bool:
         """Whether an earlier run has begun the batch, and only tasks together can tell.

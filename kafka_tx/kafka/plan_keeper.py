@@ -43,7 +43,7 @@ class PlanKeeper:
             AuthenticationError, KafkaError: The brokers refuse, or do not answer.
         """
         with self._begun(wish) as transaction:
-            memory = self._log.recall(wish.id)
+            memory = self._log.recall(wish.id, lambda n, r: self._fence(wish, n, r))
             if memory.plan is None and not memory.markers:
                 self._check_new(wish, topic)
             plan = planned(memory.plan, wish)
@@ -63,6 +63,13 @@ class PlanKeeper:
         name = f"kafka_tx.{wish.id}.plan"
         what = f"the plan of sink '{wish.id}'"
         return Transaction(self._settings, name, what, self._reading, name)
+
+    def _fence(self, wish: Wish, name: str, run: str) -> None:
+        """End what an earlier run has left open."""
+        if run != str(wish.epoch) and name != f"kafka_tx.{wish.id}.plan":
+            what = f"what sink '{wish.id}' left open"
+            with Transaction(self._settings, name, what, self._reading, name):
+                pass
 
     def _check_new(self, wish: Wish, topic: str) -> None:
         """A sink without any record must not have a group that knows of some."""

@@ -159,11 +159,11 @@ class SimulatedLog(marker_log.MarkerLog):
     def __init__(self) -> None:
         super().__init__(MARKERS, {})
 
-    def _bounds(self) -> Any:
+    def _bounds(self, unlock: object) -> Any:
         ask()
         return mock.Mock(log_start=0, end=1)
 
-    def _read(self, _: object) -> Iterator[tuple[bytes, bytes]]:
+    def _read(self, *_: object) -> Iterator[tuple[bytes, bytes]]:
         for record in self.brokers.markers:
             yield record.key or b"", record.value or b""
 
