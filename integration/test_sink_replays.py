@@ -297,13 +297,13 @@ def test_a_query_that_another_took_over_from_is_refused(
 
 
 def test_what_a_dead_writer_left_open_is_ended_by_the_next_run(
-    spark, sink, values, fresh_driver
+    spark, sink, values, fresh_driver, monkeypatch
 ):
     write(spark, sink, 1, parts=2)
     begun = config(sink, txid=2, parts=2, epoch=1, run="1")
     dead = assembly.part_transaction(begun, 1)
-    dead._commit = lambda transaction: open_ones.append(transaction)
     open_ones: list[object] = []
+    monkeypatch.setattr(dead, "_commit", open_ones.append)
     dead.write(spread(spark, sink["topic"], 2, 2)[1])
     fresh_driver()
     began = time.monotonic()
