@@ -170,7 +170,9 @@ def test_a_healthy_job_sets_off_no_alarm(observed: Observed) -> None:
 def test_an_alarm_goes_off_when_the_job_is_fenced(
     observed: Observed, registry: MetricsRegistry
 ) -> None:
-    registry.record_stop(TX_ID, FencedError("a newer owner"))
+    registry.record_stop(
+        TX_ID, FencedError("a newer owner"), time.time_ns() // 1_000_000
+    )
 
     wait_until("the alert", lambda: "KafkaTxFenced" in observed.firing())
 

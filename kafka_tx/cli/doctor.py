@@ -20,8 +20,13 @@ from rich.console import Console
 
 from kafka_tx import assembly, native
 from kafka_tx.cli.java import find_java
-from kafka_tx.cli.lag import TIMEOUT_MS, KafkaOption, kafka_options
-from kafka_tx.cli.stores import JsonOption
+from kafka_tx.cli.lag import (
+    TIMEOUT_MS,
+    KafkaConfigOption,
+    KafkaOption,
+    kafka_options,
+)
+from kafka_tx.cli.stores import JsonOption, text_or_file
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import Earliest, Topics
@@ -57,6 +62,7 @@ def doctor(
         typer.Option(help="Also write to this store (tx.store) and clean up again."),
     ] = None,
     kafka: KafkaOption = None,
+    kafka_config: KafkaConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check Python, Java, Spark, the reader, and on request brokers and a store.
@@ -73,10 +79,10 @@ def doctor(
         _checked("sockets", _sockets),
     ]
     if bootstrap_servers is not None:
-        options = kafka_options(bootstrap_servers, kafka)
+        options = kafka_options(bootstrap_servers, kafka, kafka_config)
         found.append(_checked("brokers", lambda: _brokers(options)))
     if store is not None:
-        found.append(_checked("store", lambda: _store(store)))
+        found.append(_checked("store", lambda: _store(text_or_file(store))))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in found]))
     else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +14,14 @@ from rich.table import Table
 
 from kafka_tx import assembly
 from kafka_tx.cli.status import no_ledger
-from kafka_tx.cli.stores import STORE, IdOption, JsonOption, StoreOption, opened
+from kafka_tx.cli.stores import (
+    STORE,
+    IdOption,
+    JsonOption,
+    StoreOption,
+    opened,
+    text_or_file,
+)
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import (
@@ -25,32 +34,60 @@ from kafka_tx.model import (
 from kafka_tx.transactions.ledger import Ledger
 
 TIMEOUT_MS = 10_000
+_FIGURES = ("committed", "log_start", "end", "lag", "headroom")
 
 KafkaOption = Annotated[
     list[str] | None,
     typer.Option(
         "--kafka",
         metavar="NAME=VALUE",
-        help="More kafka.* options, without the prefix; may be given several times.",
+        help="More kafka.* options, without the prefix; may be given several times."
+        " NAME=@FILE reads the value from a file.",
+    ),
+]
+KafkaConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--kafka-config",
+        envvar="KAFKA_TX_KAFKA_CONFIG",
+        help="A file of such options, NAME=VALUE on each line, as Kafka's own tools"
+        " take it with --command-config. --kafka wins.",
     ),
 ]
 
 
-def kafka_options(bootstrap_servers: str, more: list[str] | None) -> dict[str, str]:
-    """The clients' options from the command line.
+def kafka_options(
+    bootstrap_servers: str, more: list[str] | None, file: Path | None = None
+) -> dict[str, str]:
+    """The clients' options from the command line and from a file.
 
     Raises:
-        ConfigError: One has no ``=``.
+        ConfigError: One has no ``=``, or a file cannot be read.
     """
-    options = {"bootstrap.servers": bootstrap_servers}
+    options = {}
+    for text in _lines(file) if file is not None else ():
+        name, value = _pair("--kafka-config", text)
+        options[name] = value
+    options["bootstrap.servers"] = bootstrap_servers
     for text in more or []:
-        name, sign, value = text.partition("=")
-        if not sign or not name:
-            raise ConfigError.illegal(
-                "--kafka", text, "NAME=VALUE, as in --kafka security.protocol=SSL"
-            )
-        options[name.removeprefix("kafka.")] = value
+        name, value = _pair("--kafka", text)
+        options[name] = text_or_file(value)
     return options
+
+
+def _lines(file: Path) -> list[str]:
+    found = [line.strip() for line in text_or_file(f"@{file}").splitlines()]
+    return [line for line in found if line and not line.startswith(("#", "!"))]
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    """Name and value; the value may be a secret and is never told."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise ConfigError.illegal(
+            option, name, f"NAME=VALUE, as in {option} security.protocol=SSL"
+        )
+    return name.strip().removeprefix("kafka."), value.strip()
 
 
 def look(
@@ -82,6 +119,7 @@ def lag(
     bootstrap_servers: Annotated[str, typer.Option(help="host:port,host:port")],
     store: StoreOption = STORE,
     kafka: KafkaOption = None,
+    kafka_config: KafkaConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show committed offset, log start, end, lag and headroom of each partition.
@@ -95,7 +133,7 @@ def lag(
         if committed is None:
             raise no_ledger(id_, state)
     offsets = dict(sorted(committed.offsets.items()))
-    bounds = look(kafka_options(bootstrap_servers, kafka), tuple(offsets))
+    bounds = look(kafka_options(bootstrap_servers, kafka, kafka_config), tuple(offsets))
     rows = [_row(p, offset, bounds.get(p)) for p, offset in offsets.items()]
     if as_json:
         typer.echo(json.dumps(rows))
@@ -122,20 +160,28 @@ def _row(
 
 
 def _print(rows: list[dict[str, object]]) -> None:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("partition")
-    figures = ("committed", "log_start", "end", "lag", "headroom")
-    for name in figures:
-        table.add_column(name.replace("_", " "), justify="right")
-    errors = []
-    for row in rows:
-        where = f"{row['topic']}-{row['partition']}"
-        table.add_row(where, *[str(row.get(name, "?")) for name in figures])
-        if "error" in row:
-            errors.append(f"{where}: {row['error']}")
     console = Console(highlight=False, markup=False)
-    console.print(table)
+    errors = []
+    for topic, of_topic in groupby(rows, key=lambda row: str(row["topic"])):
+        console.print(topic, style="bold", soft_wrap=True)
+        table = _table()
+        for row in of_topic:
+            names = ("partition", *_FIGURES)
+            table.add_row(*[str(row.get(name, "?")) for name in names])
+            if "error" in row:
+                errors.append(f"{topic}-{row['partition']}: {row['error']}")
+        console.print(table)
     total = sum(int(str(row.get("lag", 0))) for row in rows)
     console.print(f"lag in total: {total}{' at least' if errors else ''}")
     for error in errors:
         console.print(error, soft_wrap=True)
+
+
+def _table() -> Table:
+    """Columns as wide for every topic; offsets of 11 digits fit 80 columns."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("partition", *_FIGURES):
+        width = 0 if name == "partition" else 11
+        label = name.replace("_", " ")
+        table.add_column(label, justify="right", min_width=width, no_wrap=True)
+    return table

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
-from kafka_tx.cli.status import no_ledger
+from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, kafka_options, look
+from kafka_tx.cli.status import is_topology, no_ledger, topology_refused
 from kafka_tx.cli.stores import (
     STORE,
     IdOption,
@@ -18,7 +20,7 @@ from kafka_tx.cli.stores import (
     opened,
 )
 from kafka_tx.errors import ConfigError, StateError
-from kafka_tx.model import AtOffset, TopicPartition
+from kafka_tx.model import AtOffset, LogBounds, TopicPartition, Unavailable
 from kafka_tx.protocols import Store
 from kafka_tx.spark.source.offset_json import MARK, nested, parse_positions
 from kafka_tx.transactions.by_hand import forgotten, moved
@@ -61,9 +63,19 @@ def set_(
     id_: IdOption,
     to: Annotated[str, typer.Option("--offsets", help=f"JSON, such as {EXAMPLE}")],
     store: StoreOption = STORE,
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(help="Ask these brokers whether the logs reach there.")
+    ] = None,
+    kafka: KafkaOption = None,
+    kafka_config: KafkaConfigOption = None,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Write without asking any broker.")
+    ] = False,
     yes: YesOption = False,
 ) -> None:
     """Go on from other offsets. Partitions that are not named keep theirs.
+
+    Refused for topics that the brokers do not know and for offsets outside of the log.
 
     Open txids are given up and never used again, so that a sink does not take the next
     batch for one it has seen. Start the job with a new checkpoint afterwards, or with
@@ -71,6 +83,17 @@ def set_(
     """
     given, ids = _given(to), json.loads(to).get(MARK, {}).get("topic_ids", {})
     with opened(store, id_) as state:
+        if is_topology(state):
+            raise topology_refused(state, "cannot be set to other offsets")
+        if bootstrap_servers is not None:
+            options = kafka_options(bootstrap_servers, kafka, kafka_config)
+            _check(given, look(options, tuple(given)))
+        elif yes and not unchecked:
+            raise ConfigError(
+                "whether the logs reach to these offsets is not known: give"
+                " --bootstrap-servers, or --unchecked to write them all the same",
+                option="--bootstrap-servers",
+            )
         ledger = Ledger(state)
         before = ledger.load()
         wanted = moved(before, given, ids, _now_ms())
@@ -170,6 +193,28 @@ def _given(text: str) -> dict[TopicPartition, int]:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
+
+
+def _check(
+    given: dict[TopicPartition, int],
+    found: Mapping[TopicPartition, LogBounds | Unavailable],
+) -> None:
+    wrong = []
+    for partition, offset in sorted(given.items()):
+        bounds = found.get(partition)
+        if not isinstance(bounds, LogBounds):
+            reason = bounds.reason if bounds else "the brokers do not know it"
+            wrong.append(f"{partition}: {reason}")
+        elif not bounds.log_start <= offset <= bounds.end:
+            wrong.append(
+                f"{partition}: {offset} is outside of the log, which holds"
+                f" {bounds.log_start} to {bounds.end}"
+            )
+    if wrong:
+        raise ConfigError(
+            f"these offsets cannot be set. {'; '.join(wrong)}. Nothing was changed",
+            option="--offsets",
+        )
 
 
 def _tell_move(before: LedgerState, wanted: Committed) -> None:

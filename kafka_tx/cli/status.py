@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from kafka_tx.cli.stores import STORE, JsonOption, StoreOption, known_ids, opened
+from kafka_tx.cli.stores import (
+    STORE,
+    JsonOption,
+    StoreOption,
+    known_ids,
+    opened,
+    opened_unasked,
+)
 from kafka_tx.errors import StateCorruptedError, StateError
 from kafka_tx.model import BatchMetadata
 from kafka_tx.protocols import Store
 from kafka_tx.spark.source.offset_json import nested
 from kafka_tx.transactions.ledger import Ledger, LedgerState
-from kafka_tx.transactions.ledger_records import COMMITTED, CURRENT
+from kafka_tx.transactions.ledger_records import COMMITTED, CURRENT, METADATA
+from kafka_tx.transactions.stops import STOP, Stop, last_stop
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -30,6 +38,7 @@ class _Found:
     state: LedgerState | None = None
     paths: tuple[str, ...] = ()
     error: StateCorruptedError | None = None
+    stop: Stop | None = None
 
 
 def status(
@@ -39,31 +48,37 @@ def status(
 ) -> None:
     """Show ids, owner's epoch, committed txid and offsets, and unfinished txids."""
     found = []
-    for name in [id_] if id_ is not None else known_ids(store):
-        with opened(store, name) as one:
+    if id_ is not None:
+        with opened(store, id_) as one:
+            found.append(_look(one))
+    for name in known_ids(store) if id_ is None else ():
+        with opened_unasked(store, name) as one:
             found.append(_look(one))
     if as_json:
         typer.echo(json.dumps([_as_json(one) for one in found]))
     else:
-        _print(found, store)
+        _print(found)
     unreadable = [one.error for one in found if one.error is not None]
     if unreadable:
         raise unreadable[0]
 
 
 def _look(store: Store) -> _Found:
-    paths = tuple(store.read())
-    if not {COMMITTED, CURRENT} & set(paths):
-        return _Found(store.id, store.epoch(), paths=paths)
+    paths = tuple(path for path in store.read() if path != STOP)
+    found = _Found(store.id, store.epoch(), paths=paths)
     try:
-        state = Ledger(store).load()
+        found = replace(found, stop=last_stop(store))
+        if not {COMMITTED, CURRENT} & set(paths):
+            return found
+        return replace(found, state=Ledger(store).load())
     except StateCorruptedError as error:
-        return _Found(store.id, store.epoch(), error=error)
-    return _Found(store.id, state.epoch, state)
+        return replace(found, error=error)
 
 
 def _as_json(found: _Found) -> dict[str, Any]:
     told: dict[str, Any] = {"id": found.id, "epoch": found.epoch}
+    if found.stop is not None:
+        told["last_stop"] = asdict(found.stop)
     if found.error is not None:
         return told | {"error": str(found.error)}
     if found.state is None:
@@ -90,32 +105,45 @@ def ranges(batch: BatchMetadata) -> dict[str, dict[str, list[int]]]:
     return data
 
 
-def _print(found: list[_Found], store: str) -> None:
+def _print(found: list[_Found]) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     if not found:
-        console.print(f"{store} holds no ids")
+        console.print("the store holds no ids")
     for one in found:
         console.print(one.id, style="bold")
         for label, text in _rows(one):
-            console.print(f"  {label:<13}{text}")
+            console.print(f"  {label:<13}{text}".rstrip())
 
 
 def _rows(found: _Found) -> list[tuple[str, str]]:
     rows = [("epoch", str(found.epoch))]
+    if found.stop is not None:
+        stop = found.stop
+        rows.append(("last stop", f"{stop.reason}, {_ago(stop.at_ms)}: {stop.error}"))
     if found.error is not None:
         return [*rows, ("unreadable", str(found.error.fields["path"]))]
     if found.state is None:
-        return [*rows, ("records", ", ".join(found.paths))]
+        return [*rows, ("records", ", ".join(found.paths) or "none")]
     committed = found.state.committed
     if committed is None:
         return [*rows, ("committed", "nothing yet")]
-    rows += [
-        ("committed", f"txid {committed.txid}, {_ago(committed.completed_ms)}"),
-        ("offsets", json.dumps(nested(committed.offsets))),
-    ]
+    rows.append(("committed", f"txid {committed.txid}, {_ago(committed.completed_ms)}"))
+    offsets = sorted(committed.offsets.items())
+    rows += _aligned([(str(partition), str(offset)) for partition, offset in offsets])
     for txid, batch in found.state.unfinished.items():
-        rows.append(("unfinished", f"txid {txid} {json.dumps(ranges(batch))}"))
+        rows.append(("unfinished", f"txid {txid}"))
+        spans = sorted(wanted for wanted in batch.ranges if len(wanted))
+        rows += _aligned(
+            [(str(w.topic_partition), f"[{w.start}, {w.end})") for w in spans]
+        )
     return rows
+
+
+def _aligned(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """One line for each partition, its figures below each other."""
+    wide = max((len(name) for name, _ in pairs), default=0)
+    far = max((len(value) for _, value in pairs), default=0)
+    return [("", f"{name:<{wide}}  {value:>{far}}") for name, value in pairs]
 
 
 def _ago(when_ms: int) -> str:
@@ -130,9 +158,30 @@ def _ago(when_ms: int) -> str:
 
 def no_ledger(id: str, store: Store) -> StateError:  # noqa: A002 - the word users know
     """The error for an id whose records are not those of a source."""
+    if is_topology(store):
+        return topology_refused(store, "have their positions in other records")
     return StateError(
         f"id '{id}' in {store.url} has no committed offsets of a source yet; `kafka-tx"
         " status` shows what it has",
         store=store.url,
         id=id,
+    )
+
+
+def is_topology(store: Store) -> bool:
+    """Whether the id is that of a topology of numbered batches, not of a source."""
+    paths = store.read().keys() - {STOP}
+    return bool(paths) and not any(
+        path in {COMMITTED, CURRENT} or path.startswith(METADATA) for path in paths
+    )
+
+
+def topology_refused(store: Store, why: str) -> StateError:
+    """The error for what is only possible with the id of a source."""
+    return StateError(
+        f"id '{store.id}' in {store.url} is a transactional topology, and these {why}."
+        " Nothing was changed. To let it begin anew: `kafka-tx offsets reset`, with"
+        " startingOffsets of its spout where it shall begin",
+        store=store.url,
+        id=store.id,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,9 +14,29 @@ from kafka_tx.config import DEFAULT_STORE, check_id
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.protocols import Store
 
+
+def text_or_file(value: str) -> str:
+    """The value itself, or what stands in the file that ``@path`` names.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    if not value.startswith("@"):
+        return value
+    try:
+        return Path(value[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"'{value}' cannot be read: {error}") from None
+
+
 StoreOption = Annotated[
     str,
-    typer.Option("--store", help="URL of the store: the job's option tx.store."),
+    typer.Option(
+        "--store",
+        envvar="KAFKA_TX_STORE",
+        help="URL of the store: the job's option tx.store. @FILE reads it from a file,"
+        " so that no password stands in the list of processes.",
+    ),
 ]
 IdOption = Annotated[str, typer.Option("--id", help="The job's option tx.id.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -32,9 +53,10 @@ def known_ids(url: str) -> list[str]:
         ConfigError: The URL cannot be used, or its password was left out.
         StateError: The store does not exist, cannot be reached, or refuses.
     """
-    if ":***@" in url:
+    url = text_or_file(url)
+    if "***" in url:
         raise ConfigError(
-            f"the URL {url} has *** for its password, as messages show it; put the"
+            f"the URL {url} has *** for a password, as messages show it; put the"
             " password back in",
             option="--store",
         )
@@ -51,8 +73,7 @@ def opened(url: str, id: str) -> Iterator[Store]:  # noqa: A002 - the word users
     """
     check_id(id, "--id")
     ids = known_ids(url)
-    store = assembly.open_store(url, id)
-    try:
+    with opened_unasked(url, id) as store:
         if id not in ids:
             listed = ", ".join(ids) or "none"
             raise StateError(
@@ -61,6 +82,14 @@ def opened(url: str, id: str) -> Iterator[Store]:  # noqa: A002 - the word users
                 store=store.url,
                 id=id,
             )
+        yield store
+
+
+@contextmanager
+def opened_unasked(url: str, id: str) -> Iterator[Store]:  # noqa: A002 - as above
+    """The same for an id that ``known_ids`` has just named."""
+    store = assembly.open_store(text_or_file(url), id)
+    try:
         yield store
     finally:
         store.close()

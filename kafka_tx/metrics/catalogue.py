@@ -104,6 +104,14 @@ STOPS = _id.counter(
     STOP_REASON,
 )
 
+LAST_STOP = _id.gauge(
+    "last_stop_timestamp_seconds",
+    "Unix time when one last ended with such an error, also in an earlier process, as"
+    " the store has it; 0: never.",
+    STOP_REASON,
+    begins_at_zero=True,
+)
+
 # --- numbered batches ---------------------------------------------------------------
 
 _partition = Rows(Fed.BATCH, PER_PARTITION)

@@ -52,7 +52,7 @@ class Metric:
         fed: Which part of the software moves it.
         storm: The name Storm's Kafka spouts give to it; empty where they have none.
         buckets: Upper bounds of a histogram in its unit, ascending, without +Inf.
-        begins_at_zero: A counter shows 0 as soon as its id or partition is known, so
+        begins_at_zero: It shows 0 as soon as its id or partition is known, so
             that ``increase()`` sees its first step: for an id with all values of its
             closed label, for a partition with the first one.
     """
@@ -110,10 +110,24 @@ class Rows:
             begins_at_zero=begins_at_zero,
         )
 
-    def gauge(self, name: str, text: str, *more: Label, storm: str = "") -> Metric:
+    def gauge(
+        self,
+        name: str,
+        text: str,
+        *more: Label,
+        storm: str = "",
+        begins_at_zero: bool = False,
+    ) -> Metric:
         """A number that moves both ways."""
-        labels = (*self.labels, *more)
-        return Metric(PREFIX + name, Kind.GAUGE, labels, text, self.fed, storm)
+        return Metric(
+            name=PREFIX + name,
+            kind=Kind.GAUGE,
+            labels=(*self.labels, *more),
+            help=text,
+            fed=self.fed,
+            storm=storm,
+            begins_at_zero=begins_at_zero,
+        )
 
     def histogram(
         self,

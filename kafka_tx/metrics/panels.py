@@ -109,6 +109,16 @@ PROGRESS = Row(
             "short",
             increase("kafka_tx_stops_total<id>", "id, reason"),
         ),
+        graph(
+            "Ended within 15 minutes",
+            "1 where a query or topology of the id ended with an error less than 15"
+            " minutes ago, also in an earlier process.",
+            "short",
+            query(
+                "time() - max by (id, reason)"
+                " (kafka_tx_last_stop_timestamp_seconds<id>) < bool 900"
+            ),
+        ),
     ),
 )
 

@@ -102,8 +102,13 @@ class MetricsRegistry:
         with self._measuring("record_log"):
             self._standing.looked(tx_id, bounds, self._monotonic_ms())
 
-    def record_stop(self, tx_id: str, error: BaseException) -> None:
-        """A query or topology ended with this error.
+    def record_start(self, tx_id: str) -> None:
+        """A query or topology was started: show that it is there, and never failed."""
+        with self._measuring("record_start"):
+            self._begin((Fed.COMMIT,), (tx_id,))
+
+    def record_stop(self, tx_id: str, error: BaseException, at_ms: int) -> None:
+        """A query or topology ended with this error, now.
 
         One that was fenced leaves its id to the newer owner: what it last knew of it
         is forgotten here (see ``forget``), or both would be shown side by side.
@@ -114,6 +119,13 @@ class MetricsRegistry:
             self._of(catalogue.STOPS).add((tx_id, reason), 1)
             if reason == "fenced":
                 self.forget(tx_id)
+            self.record_last_stop(tx_id, reason, at_ms)
+
+    def record_last_stop(self, tx_id: str, reason: str, at_ms: int) -> None:
+        """A store says that the last error of this kind was then."""
+        with self._measuring("record_last_stop"):
+            name = catalogue.LAST_STOP.name
+            self.set(name, at_ms / 1000, id=tx_id, reason=reason)
 
     def forget(
         self, tx_id: str, partitions: Iterable[TopicPartition] | None = None
@@ -190,14 +202,14 @@ class MetricsRegistry:
             passed.add(key, max(0, batch.committed.get(partition, start) - start))
 
     def _begin(self, fed: tuple[Fed, ...], key: Key) -> None:
-        """Show the counters of an id or a partition at 0, the first time it is seen."""
+        """Show at 0 what begins there, the first time an id or a partition is seen."""
         for group in fed:
             if (group, key) in self._begun:
                 continue
             self._begun.add((group, key))
             for metric, endings in _ZEROS[group, len(key)]:
                 for ending in endings:
-                    self._of(metric).add((*key, *ending), 0)
+                    self._of(metric).begin((*key, *ending))
 
     def _drop(self, is_gone: Callable[[Key], bool]) -> None:
         for series in self._series.values():

@@ -82,6 +82,10 @@ class Series:
         self._must_be(Kind.GAUGE)
         self._rows[key] = (float(value),)
 
+    def begin(self, key: Key) -> None:
+        """Show 0 where nothing is shown yet."""
+        self._rows.setdefault(key, (0.0,))
+
     def observe(self, key: Key, value: float) -> None:
         """Count one value in a histogram.
 

@@ -19,6 +19,7 @@ from sqlalchemy.engine import URL, make_url
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError, StateUnavailableError
 from kafka_tx.sql import postgresql
+from kafka_tx.sql.address import address
 from kafka_tx.sql.failures import translate
 from kafka_tx.sql.upgrade import AddColumn, missing_columns
 from kafka_tx.sql.waits import Waits
@@ -65,7 +66,7 @@ class Database:
     @property
     def url(self) -> str:
         """The address without the password; a SQLite file with its whole path."""
-        return self._url.render_as_string(hide_password=True)
+        return address(self._url)
 
     @property
     def dialect(self) -> str:
@@ -182,7 +183,8 @@ class Database:
             translated = translate(error, self._url)
             if isinstance(translated, StateUnavailableError):
                 self._leave_connections()
-            raise translated from error
+            # The driver's own words are in the text; its traceback would bury them.
+            raise translated from None
 
     def _leave_connections(self) -> None:
         """Try again on new ones: old ones may be read-only or of a former primary."""
@@ -219,7 +221,7 @@ def _sqlite_file(url: URL, option: str) -> URL:
     if not file or file == ":memory:" or url.query.get("mode") == "memory":
         raise ConfigError.illegal(
             option,
-            url.render_as_string(),
+            address(url),
             "sqlite:///file",
             "A SQLite database in memory is gone with its connection; use memory:",
         )
@@ -241,7 +243,7 @@ def _open(url: URL, option: str, waits: Waits) -> sa.Engine:
         )
     except (exc.ArgumentError, ImportError) as error:
         raise ConfigError(
-            f"option '{option}' is {url.render_as_string()!r} and cannot be used"
+            f"option '{option}' is {address(url)!r} and cannot be used"
             f" ({error}). Install the driver that the URL names; for PostgreSQL:"
             " pip install 'kafka-tx[postgresql]'",
             option=option,

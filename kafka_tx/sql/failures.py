@@ -9,6 +9,7 @@ from sqlalchemy import exc
 from sqlalchemy.engine import URL
 
 from kafka_tx.errors import StateCorruptedError, StateError, StateUnavailableError
+from kafka_tx.sql.address import address, without_secrets
 
 _SQLITE_LATER = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL")
 _SQLITE_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
@@ -26,7 +27,7 @@ _REFUSED_TEXTS = ("authentication failed", "no pg_hba.conf", '" does not exist')
 
 def translate(error: exc.SQLAlchemyError, url: URL) -> StateError:
     """Our error for one of SQLAlchemy's; the text names the address and what to do."""
-    store = url.render_as_string(hide_password=True)
+    store = address(url)
     reason = _reason(error, url)
     orig = getattr(error, "orig", None)
     if url.get_backend_name() == "sqlite":
@@ -138,5 +139,4 @@ def _number(orig: BaseException | None) -> int | None:
 def _reason(error: exc.SQLAlchemyError, url: URL) -> str:
     """The driver's own sentence, without SQL, parameters or the password."""
     text = str(getattr(error, "orig", None) or error).strip().replace("\n", " ")
-    password = url.password
-    return text.replace(str(password), "***") if password else text
+    return without_secrets(text, url)

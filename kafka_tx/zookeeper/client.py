@@ -134,7 +134,7 @@ class ZooKeeperClient:
         except (*_LOST, KazooTimeoutError) as error:
             raise OutcomeUnknownError(repr(error)) from error
         except kazoo.KazooException as error:
-            raise self._refused(error) from error
+            raise self._refused(error) from None
         failures = [r for r in results if isinstance(r, Exception)]
         for failure in failures:
             if isinstance(failure, _MOVED):
@@ -198,12 +198,12 @@ class ZooKeeperClient:
             try:
                 return self._ask(paths, start)
             except KazooTimeoutError as error:
-                raise self.silent(error) from error
+                raise self.silent(error) from None
             except _LOST as error:
                 if not tries_left:
-                    raise self.silent(error) from error
+                    raise self.silent(error) from None
             except kazoo.KazooException as error:
-                raise self._refused(error) from error
+                raise self._refused(error) from None
             time.sleep(min(pause_ms, settings.retry_interval_ceiling_ms) / 1000)
             pause_ms, tries_left = pause_ms * 2, tries_left - 1
 

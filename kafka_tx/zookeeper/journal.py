@@ -53,7 +53,7 @@ class Journals:
             except MovedError:
                 continue  # kept by an earlier try
             except OutcomeUnknownError as error:
-                raise self._client.silent(error) from error
+                raise self._client.silent(error) from None
         return tuple(names)
 
     def load(self, names: Sequence[str]) -> tuple[dict[str, str], set[str]]:

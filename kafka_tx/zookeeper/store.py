@@ -210,7 +210,7 @@ class ZooKeeperStore:
                 return True
             if found.version == now.version:
                 return False
-            raise self._client.silent(error) from error
+            raise self._client.silent(error) from None
         layout.follow(operations, now.version + 1)
         self._layout = layout
         return True

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from kafka_tx.cli.lag import kafka_options
+from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.model import TopicPartition
 from kafka_tx.sql.store import SqlStore
@@ -74,3 +76,48 @@ def test_an_option_without_a_value_is_refused(run, behind, url):
 
 def test_usage_errors_have_a_code_of_their_own(run):
     assert run("lag", "--id", "x").exit_code == 2
+
+
+def test_long_topics_keep_their_partitions_apart_at_80_columns(run, url, servers):
+    topic = "a-topic-with-a-name-that-fills-most-of-a-terminal-of-eighty-columns"
+    state = SqlStore(url, "wide")
+    offsets = {TopicPartition(topic, n): 12345678901 for n in range(64)}
+    Ledger(state).adopt(state.acquire(), Committed(txid=1, offsets=offsets))
+    state.close()
+
+    shown = run(
+        "lag", "--store", url, "--id", "wide", "--bootstrap-servers", servers
+    ).stdout
+
+    name, header, *rows = shown.splitlines()
+    assert name == topic
+    assert header.split() == [
+        *("partition", "committed", "log", "start", "end", "lag", "headroom")
+    ]
+    assert [row.split()[:2] for row in rows[:64]] == [
+        [str(n), "12345678901"] for n in range(64)
+    ]
+
+
+def test_clients_options_come_from_files_too(tmp_path):
+    (tmp_path / "password").write_text("s3cret\n")
+    file = tmp_path / "client.properties"
+    file.write_text("# ours\nsecurity.protocol = SASL_SSL\nclient.id=x\n")
+
+    found = kafka_options(
+        "b:9092", ["client.id=y", f"kafka.sasl.password=@{tmp_path}/password"], file
+    )
+
+    assert found == {
+        "bootstrap.servers": "b:9092",
+        "security.protocol": "SASL_SSL",
+        "client.id": "y",
+        "sasl.password": "s3cret",
+    }
+
+
+def test_a_value_without_a_name_is_not_repeated():
+    with pytest.raises(ConfigError) as refusal:
+        kafka_options("b:9092", ["=s3cret"])
+
+    assert "s3cret" not in str(refusal.value)

@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from kafka_tx.errors import FencedError, StateCorruptedError
+from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.transactions.ledger import Ledger
 from tests.cli.conftest import COMMITTED_TXID, OPEN_END, ORDERS
 
@@ -44,7 +45,7 @@ def test_set_without_yes_writes_nothing(run, store, url):
 
 def test_set_moves_the_position_and_never_reuses_an_open_txid(run, store, url):
     result = run(
-        *("offsets", "set", "--store", url, "--id", "orders", "--yes"),
+        *("offsets", "set", "--store", url, "--id", "orders", "--yes", "--unchecked"),
         *("--offsets", '{"orders": {"0": 7}, "other": {"3": 9}}'),
     )
 
@@ -62,7 +63,7 @@ def test_set_moves_the_position_and_never_reuses_an_open_txid(run, store, url):
 
 def test_a_job_that_still_runs_is_fenced(run, store, url):
     run(
-        *("offsets", "set", "--store", url, "--id", "orders", "--yes"),
+        *("offsets", "set", "--store", url, "--id", "orders", "--yes", "--unchecked"),
         *("--offsets", '{"orders": {"0": 7}}'),
     )
 
@@ -160,9 +161,7 @@ def test_set_takes_the_ids_of_the_topics_that_are_meant(run, store, url):
     given = '{"orders": {"0": 7}, "_kafka_tx": {"topic_ids": {"orders": "new"}}}'
     run(
         *("offsets", "set", "--store", url, "--id", "orders"),
-        "--yes",
-        "--offsets",
-        given,
+        *("--yes", "--unchecked", "--offsets", given),
     )
 
     committed = Ledger(store).load().committed
@@ -192,3 +191,66 @@ def test_forget_names_the_topics_there_are(run, store, url):
 
     assert result.exit_code != 0
     assert "orders" in result.output
+
+
+def test_set_refuses_a_transactional_topology_by_name(run, store, url):
+    store.write(1, {"coordinator/currtx": "x"}, list(store.read()))
+    before = store.read()
+
+    result = run(
+        *("offsets", "set", "--store", url, "--id", "orders", "--yes", "--unchecked"),
+        *("--offsets", '{"orders": {"0": 7}}'),
+    )
+
+    assert result.exit_code == 1
+    assert "'orders'" in result.stderr
+    assert "is a transactional topology" in result.stderr
+    assert (store.read(), store.epoch()) == (before, 1)
+
+
+def test_set_asks_the_brokers_before_it_writes(run, store, url):
+    before = store.read()
+
+    result = run(
+        *("offsets", "set", "--store", url, "--id", "orders", "--yes"),
+        *("--offsets", '{"orders": {"0": 7}}'),
+    )
+
+    assert result.exit_code == 1
+    assert "--bootstrap-servers, or --unchecked" in result.stderr
+    assert store.read() == before
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        ('{"unknown": {"0": 1}}', "unknown-0: "),
+        ('{"orders": {"7": 1}}', "orders-7: "),
+        (
+            '{"orders": {"0": 4}}',
+            "0: 4 is outside of the log, which holds 0 to 3",
+        ),
+    ],
+)
+def test_set_refuses_what_the_logs_do_not_hold(run, store, url, wanted, reason):
+    before = store.read()
+
+    with MockCluster() as cluster:
+        cluster.create_topic("orders", 1)
+        for _ in range(3):
+            cluster.produce("orders", b"x")
+        cluster.flush()
+        result = run(
+            *("offsets", "set", "--store", url, "--id", "orders", "--yes"),
+            *("--offsets", wanted, "--bootstrap-servers", cluster.bootstrap_servers),
+        )
+        fits = run(
+            *("offsets", "set", "--store", url, "--id", "orders"),
+            *("--offsets", '{"orders": {"0": 3}}'),
+            *("--bootstrap-servers", cluster.bootstrap_servers),
+        )
+
+    assert result.exit_code == 1
+    assert reason in result.stderr
+    assert store.read() == before
+    assert fits.exit_code == 0

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+
+from kafka_tx import assembly
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.transactions.stops import Stop, keep_stop
 
 
 def test_status_shows_owner_committed_offsets_and_open_ranges(run, store, url):
@@ -10,8 +15,12 @@ def test_status_shows_owner_committed_offsets_and_open_ranges(run, store, url):
     assert "orders" in result.stdout
     assert "epoch        1" in result.stdout
     assert "txid 41" in result.stdout
-    assert '{"orders": {"0": 250}}' in result.stdout
-    assert 'unfinished   txid 42 {"orders": {"0": [250, 300]}}' in result.stdout
+    lines = result.stdout.splitlines()
+    assert "               orders-0  250" in lines
+    assert lines[-2:] == [
+        "  unfinished   txid 42",
+        "               orders-0  [250, 300)",
+    ]
 
 
 def test_status_as_json_has_every_id(run, store, url):
@@ -90,3 +99,62 @@ def test_a_file_that_is_no_database_is_one_line(run, tmp_path):
     assert result.exit_code == 1
     assert "KAFKA_TX_STATE" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_what_ended_it_last_is_shown(run, store, url):
+    keep_stop(store, Stop("user", "ValueError: bad\n  record", 1_700_000_000_000))
+
+    shown = run("status", "--store", url).stdout
+    (told,) = json.loads(run("status", "--store", url, "--json").stdout)
+
+    (line,) = [line for line in shown.splitlines() if "last stop" in line]
+    assert line.startswith("  last stop    user, ")
+    assert line.endswith(" d ago: ValueError: bad record")
+    assert told["last_stop"]["at_ms"] == 1_700_000_000_000
+    assert told["committed_txid"] == 41
+
+
+def test_the_store_is_asked_for_its_ids_once(run, store, url, monkeypatch):
+    for name in ("a", "b", "c"):
+        other = SqlStore(url, name)
+        other.write(other.acquire(), {"x": "y"})
+        other.close()
+    asked = Counter()
+    ids_of = assembly.stored_ids
+    monkeypatch.setattr(
+        assembly, "stored_ids", lambda url: asked.update([url]) or ids_of(url)
+    )
+
+    result = run("status", "--store", url, "--json")
+
+    assert len(json.loads(result.stdout)) == 4
+    assert asked == {url: 1}
+
+
+def test_the_store_can_come_from_the_environment_or_a_file(
+    run, store, url, tmp_path, monkeypatch
+):
+    (tmp_path / "url").write_text(f"{url}\n")
+
+    from_file = run("status", "--store", f"@{tmp_path}/url", "--json")
+    monkeypatch.setenv("KAFKA_TX_STORE", url)
+    from_environment = run("status", "--json")
+
+    assert from_file.stdout == from_environment.stdout
+    assert json.loads(from_file.stdout)[0]["id"] == "orders"
+
+
+def test_a_file_that_is_missing_is_named(run, tmp_path):
+    result = run("status", "--store", f"@{tmp_path}/none")
+
+    assert result.exit_code == 1
+    assert f"'@{tmp_path}/none' cannot be read" in result.stderr
+
+
+def test_the_store_of_no_ids_is_not_repeated_with_its_password(run, monkeypatch):
+    monkeypatch.setattr(assembly, "stored_ids", lambda url: [])
+
+    result = run("status", "--store", "postgresql://me:s3cret@db/state")
+
+    assert result.exit_code == 0
+    assert result.stdout == "the store holds no ids\n"

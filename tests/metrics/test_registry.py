@@ -227,7 +227,7 @@ def test_one_bad_part_of_a_commit_leaves_the_others_measured(
 def test_a_stop_is_counted_by_its_kind(registry: MetricsRegistry) -> None:
     registry.record_commit(batch())
 
-    registry.record_stop("job", ValueError("a bolt of the user's"))
+    registry.record_stop("job", ValueError("a bolt of the user's"), at_ms=5_000)
 
     assert value(registry, "stops_total", id="job", reason="user") == 1
     assert value(registry, "stops_total", id="job", reason="fenced") == 0
@@ -239,7 +239,7 @@ def test_a_fenced_owner_leaves_the_gauges_to_the_newer_one(
 ) -> None:
     registry.record_commit(batch())
 
-    registry.record_stop("job", FencedError("a newer owner"))
+    registry.record_stop("job", FencedError("a newer owner"), at_ms=5_000)
 
     assert value(registry, "stops_total", id="job", reason="fenced") == 1
     assert value(registry, "records_total", id="job") == 38
@@ -297,3 +297,30 @@ def test_an_id_that_left_keeps_its_counters_and_loses_its_gauges(
         assert label_sets(registry, gauge) == {("other",)}
     assert not label_sets(registry, "in_flight_batches")
     assert {key[0] for key in label_sets(registry, "lag_records")} == {"other"}
+
+
+def test_an_id_shows_that_it_never_failed_before_its_first_commit(
+    registry: MetricsRegistry,
+) -> None:
+    registry.record_start("job")
+
+    assert value(registry, "stops_total", id="job", reason="user") == 0
+    assert value(registry, "last_stop_timestamp_seconds", id="job", reason="user") == 0
+
+
+def test_a_stop_is_counted_and_dated(registry: MetricsRegistry) -> None:
+    registry.record_start("job")
+
+    registry.record_stop("job", ValueError("x"), at_ms=5_000)
+    registry.record_start("job")
+
+    stopped = {"id": "job", "reason": "user"}
+    assert value(registry, "stops_total", **stopped) == 1
+    assert value(registry, "last_stop_timestamp_seconds", **stopped) == 5
+
+
+def test_one_that_was_fenced_still_says_so(registry: MetricsRegistry) -> None:
+    registry.record_stop("job", FencedError("x"), at_ms=5_000)
+
+    fenced = {"id": "job", "reason": "fenced"}
+    assert value(registry, "last_stop_timestamp_seconds", **fenced) == 5

@@ -17,6 +17,7 @@ from kafka_tx.spark.batches.attempts import Attempts
 from kafka_tx.spark.batches.progress import TerminalProgress
 from kafka_tx.spark.batches.runner_parts import IdleLooks, RunnerParts, View
 from kafka_tx.spark.batches.spout_thread import SpoutThread, log_failure
+from kafka_tx.spark.stops import note_stop
 from kafka_tx.spark.topologies.attempt import Answers, AttemptRunner
 from kafka_tx.spark.topologies.failures import SparkStoppedError
 from kafka_tx.spark.topologies.serial_worker import SerialWorker
@@ -290,10 +291,8 @@ class Runner:
         self.error = self._over.error if self._over else None
         try:
             self._end_work()
+            self._note_stop()
             self._parts.store.close()
-            if self.error is not None:
-                registry = self._parts.journal.registry
-                registry.record_stop(self._parts.journal.id, self.error)
             self._parts.journal.in_flight({}, is_planning=False)
         except Exception:
             logger.exception("%s did not end properly", self._parts.journal.id)
@@ -301,6 +300,11 @@ class Runner:
             self.view = View(self._machine.committed_txid, {})
             self.has_ended.set()
             self._idle.end()
+
+    def _note_stop(self) -> None:
+        journal, store = self._parts.journal, self._parts.store
+        if self.error is not None:
+            note_stop(journal.registry, store, journal.id, self.error, journal.clock)
 
     def _end_work(self) -> None:
         is_gone = isinstance(self.error, SparkStoppedError)

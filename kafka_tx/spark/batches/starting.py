@@ -24,6 +24,7 @@ from kafka_tx.spark.batches.progress import (
 from kafka_tx.spark.batches.runner import Runner
 from kafka_tx.spark.batches.runner_parts import RunnerParts
 from kafka_tx.spark.batches.spouts import KafkaSpoutFromOptions
+from kafka_tx.spark.stops import show_last_stop
 from kafka_tx.spark.topologies.attempt import Answers, AttemptRunner
 from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.spark.topologies.running import end_with_session, serve_metrics
@@ -69,6 +70,8 @@ def start_topology(
     store = assembly.patient_store(settings.store, topology.id)
     try:
         parts = open_parts(topology, settings, store, registry, listeners)
+        registry.record_start(topology.id)
+        show_last_stop(registry, store)
         endpoint = serve_metrics(registry, settings)
     except BaseException:
         store.close()

@@ -25,13 +25,23 @@ _FAILURES = (Py4JError, AttributeError, TypeError)
 
 
 def source_options(spark: SparkSession, query_id: str) -> dict[str, dict[str, str]]:
-    """The options of each ``kafka_tx`` source of a running query, by its ``tx.id``."""
+    """The options of each ``kafka_tx`` source of a running query, by its ``tx.id``.
+
+    From the plan that the query was made of: it is there before the query's first step,
+    also when that step fails.
+    """
+    found: dict[str, dict[str, str]] = {}
     try:
-        relations = _relations(_query(spark, query_id))
-        return {tx_id: given for tx_id, given, _ in relations}
+        for leaf in _leaves(_query(spark, query_id).analyzedPlan()):
+            if not leaf.getClass().getName().endswith(".StreamingRelationV2"):
+                continue
+            options = dict(leaf.extraOptions().asCaseSensitiveMap())
+            given = {name.lower(): value for name, value in options.items()}
+            if "tx.id" in given:
+                found[given["tx.id"].strip()] = given
     except _FAILURES as error:
         logger.debug("options of query %s cannot be read: %s", query_id, error)
-        return {}
+    return found
 
 
 class RunningQuery:
@@ -117,15 +127,33 @@ def _unasked(query_id: str, error: Exception) -> KafkaTxError:
     )
 
 
+def let_listeners_finish(spark: SparkSession, timeout_ms: int) -> None:
+    """Wait until listeners have heard everything that happened until now."""
+    try:
+        context = spark._jsparkSession.sparkContext()
+        context.listenerBus().waitUntilEmpty(timeout_ms)
+    except _FAILURES as error:
+        logger.debug("listeners may not have heard everything: %s", error)
+
+
 def error_of(text: str) -> KafkaTxError:
     """An error of ours as good as it can be told from a query's exception text."""
     for kind in _kinds(KafkaTxError):
-        if f"[{kind.error_class}" in text:
+        place = text.find(f"[{kind.error_class}")
+        if place >= 0:
+            told = text[place:].partition("] ")[2].partition("\n")[0] or text
             error = kind.__new__(kind)
-            KafkaTxError.__init__(error, text)
+            KafkaTxError.__init__(error, told.strip())
             return error
-    name = re.search(r"\[([A-Z_]+)\]", text)
-    return KafkaTxError(name.group(1) if name else "the query failed")
+    return KafkaTxError(_last_words(text))
+
+
+def _last_words(text: str) -> str:
+    """What a foreign error says: the end of a Python traceback, else its first line."""
+    said = re.search(
+        r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", text
+    )
+    return said.group(1) if said else text.strip().partition("\n")[0]
 
 
 def _kinds(kind: type[errors.KafkaTxError]) -> list[type[errors.KafkaTxError]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkContext
@@ -22,22 +24,25 @@ from pyspark.sql.streaming.listener import (
 
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.metrics.endpoint import LOOPBACK, Endpoint, serve
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.protocols import ClusterView
+from kafka_tx.protocols import ClusterView, Store
 from kafka_tx.spark.queries import jvm
 from kafka_tx.spark.queries.commits import CommitFeed, Finished, Mirror
 from kafka_tx.spark.queries.lag_watch import LagWatch
 from kafka_tx.spark.source.offset_json import MARK
 from kafka_tx.spark.source.options import parse_source
 from kafka_tx.spark.source.receipts import ReceiptDesk
+from kafka_tx.spark.stops import note_stop, show_last_stop
 from kafka_tx.transactions.ledger import Ledger
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror_thread import MirrorThread
 
 logger = logging.getLogger(__name__)
+
+_LAST_WORDS_MS = 10_000
 
 
 class Attachment:
@@ -57,6 +62,7 @@ class Attachment:
         self._listener = listener
         self._endpoint = endpoint
         self.registry = registry
+        atexit.register(self._let_finish)
 
     @property
     def port(self) -> int | None:
@@ -65,12 +71,18 @@ class Attachment:
 
     def close(self) -> None:
         """Remove the listener and stop the endpoint; queries go on."""
+        atexit.unregister(self._let_finish)
+        self._let_finish()
         self._spark.streams.removeListener(self._listener)
         self._lag.close()
         self._listener.close()
         self._desk.close()
         if self._endpoint is not None:
             self._endpoint.close()
+
+    def _let_finish(self) -> None:
+        """What ended a query is told a moment later; a process must not end before."""
+        jvm.let_listeners_finish(self._spark, _LAST_WORDS_MS)
 
 
 def attach(
@@ -145,11 +157,14 @@ class CommitListener(StreamingQueryListener):
         self._options: dict[str, Mapping[str, str]] = dict(options)
         self._ids: dict[str, set[str]] = {}
         self._runs: dict[str, str] = {}
+        self._given: dict[str, dict[str, dict[str, str]]] = {}
         self._mirrors: dict[str, MirrorThread] = {}
-        self.feed = CommitFeed(self._open_parts, registry, assembly.SystemClock())
+        self._clock = assembly.SystemClock()
+        self.feed = CommitFeed(self._open_parts, registry, self._clock)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known yet."""
+        """Learn its ids before anything can fail; nobody could be asked afterwards."""
+        self._learn(str(event.id), str(event.runId))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """A batch is in Spark's commit log, or nothing happened for a while."""
@@ -176,16 +191,19 @@ class CommitListener(StreamingQueryListener):
         self._ids.setdefault(query_id, set()).add(tx_id)
         if self._runs.get(tx_id) == run_id:
             return
-        options = jvm.source_options(self._spark, query_id).get(tx_id)
+        if run_id not in self._given:  # it was running before we listened
+            self._learn(query_id, run_id)
+        options = self._given[run_id].get(tx_id)
         if options is None:
             return
         self._runs[tx_id] = run_id
-        if options != self._options.get(tx_id):
-            self._options[tx_id] = options
-            self._forget(tx_id)
+        self._use(tx_id, options)
 
-    def _forget(self, tx_id: str) -> None:
+    def _use(self, tx_id: str, options: Mapping[str, str]) -> None:
         """Let the next batch open what the query uses now."""
+        if options == self._options.get(tx_id):
+            return
+        self._options[tx_id] = options
         self.feed.forget(tx_id)
         mirror = self._mirrors.pop(tx_id, None)
         if mirror is not None:
@@ -197,6 +215,24 @@ class CommitListener(StreamingQueryListener):
         for mirror in self._mirrors.values():
             mirror.close()
 
+    def _learn(self, query_id: str, run_id: str) -> None:
+        """Ask a run for what its sources were given, while it can be asked."""
+        found = self._given[run_id] = jvm.source_options(self._spark, query_id)
+        self._ids.setdefault(query_id, set()).update(found)
+        for id_, options in found.items():
+            self._options.setdefault(id_, options)
+            self._registry.record_start(id_)
+        if found:  # a store that does not answer must not hold the query up
+            Thread(
+                target=self._show_last_stops, args=(sorted(found),), daemon=True
+            ).start()
+
+    def _show_last_stops(self, ids: list[str]) -> None:
+        for id_ in ids:
+            with self._store(id_) as store:
+                if store is not None:
+                    show_last_stop(self._registry, store)
+
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002 - fixed
         """Nothing to do for a while: a good time to look again."""
         self.feed.flush()
@@ -204,9 +240,29 @@ class CommitListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Count what ended it; the endpoint goes on answering."""
         self.feed.flush()
+        for id_, options in self._given.pop(str(event.runId), {}).items():
+            self._use(id_, options)
         for id_ in self._ids.pop(str(event.id), set()):
             if event.exception is not None:
-                self._registry.record_stop(id_, jvm.error_of(event.exception))
+                error = jvm.error_of(event.exception)
+                with self._store(id_) as store:
+                    note_stop(self._registry, store, id_, error, self._clock)
+
+    @contextmanager
+    def _store(self, id_: str) -> Iterator[Store | None]:
+        """The store of an id; None where it cannot be opened."""
+        store = None
+        try:
+            transactions = self._config(id_).transactions
+            assert transactions is not None
+            store = assembly.open_store(transactions.store, id_)
+        except KafkaTxError as error:
+            logger.info("the store of '%s' cannot be opened here: %s", id_, error)
+        try:
+            yield store
+        finally:
+            if store is not None:
+                store.close()
 
     def open_view(self, id_: str) -> ClusterView:
         """A look at the cluster that an id reads from."""

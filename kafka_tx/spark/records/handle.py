@@ -179,6 +179,7 @@ def start_record_topology(
             clock=clock,
         )
     )
+    registry.record_start(topology.id)
     endpoint = serve_metrics(registry, settings.topology)
     runner.start()
     end_with_session(runner, spark.sparkContext)

@@ -19,6 +19,7 @@ from kafka_tx.spark.records.desk import SpoutDesk
 from kafka_tx.spark.records.jobs import CANCEL_AGAIN_S, ChunkJob, SpoutRunnerParts
 from kafka_tx.spark.records.metrics import SpoutMetrics
 from kafka_tx.spark.records.reads import ChunkRecords, reads_of
+from kafka_tx.spark.stops import note_stop
 from kafka_tx.topology.chunks import Chunk, run_chunk
 from kafka_tx.topology.messages import BatchStopped
 from kafka_tx.topology.pace import ChunkSize, Pace
@@ -353,7 +354,8 @@ class SpoutRunner:
                 hanging,
             )
         if self.error is not None:
-            self._parts.registry.record_stop(self._parts.id, self.error)
+            parts = self._parts
+            note_stop(parts.registry, None, parts.id, self.error, parts.clock)
         self.has_ended.set()
         with self._idle:
             self._idle.notify_all()

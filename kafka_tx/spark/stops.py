@@ -1,0 +1,46 @@
+"""What ended a query or topology: counted, and kept where others find it later."""
+
+from __future__ import annotations
+
+import logging
+
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.metrics.events import stop_reason
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.protocols import Clock, Store
+from kafka_tx.transactions.stops import Stop, keep_stop, last_stop
+
+logger = logging.getLogger(__name__)
+
+
+def note_stop(
+    registry: MetricsRegistry,
+    store: Store | None,
+    id: str,  # noqa: A002 - the word users know
+    error: BaseException,
+    clock: Clock,
+) -> None:
+    """Count a stop and write it into the store. Never raises an error of ours.
+
+    One that was fenced is not written: its id goes on elsewhere.
+    """
+    now_ms = clock.now_ms()
+    registry.record_stop(id, error, now_ms)
+    reason = stop_reason(error)
+    if store is None or reason == "fenced":
+        return
+    try:
+        keep_stop(store, Stop(reason, str(error), now_ms))
+    except KafkaTxError as refusal:
+        logger.warning("the store does not know why '%s' ended: %s", id, refusal)
+
+
+def show_last_stop(registry: MetricsRegistry, store: Store) -> None:
+    """Show what ended an earlier process of the store's id. Never raises as above."""
+    try:
+        found = last_stop(store)
+    except KafkaTxError as error:
+        logger.info("the last stop of '%s' cannot be read: %s", store.id, error)
+        return
+    if found is not None:
+        registry.record_last_stop(store.id, found.reason, found.at_ms)

@@ -1,0 +1,71 @@
+"""What ended an id last is kept beside its other records."""
+
+import uuid
+
+import pytest
+
+from kafka_tx.errors import StateCorruptedError
+from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger_repair import examine
+from kafka_tx.transactions.memory import MemoryStore
+from kafka_tx.transactions.stops import STOP, Stop, keep_stop, last_stop
+
+
+@pytest.fixture
+def store():
+    return MemoryStore(uuid.uuid4().hex, "job")
+
+
+def test_the_last_one_is_found_again(store):
+    store.acquire()
+
+    assert last_stop(store) is None
+    assert keep_stop(store, Stop("state", "first", 1))
+    assert keep_stop(store, Stop("user", "second", 2))
+    assert last_stop(store) == Stop("user", "second", 2)
+
+
+def test_nobody_is_made_the_owner_for_it(store):
+    assert not keep_stop(store, Stop("kafka", "no broker", 1))
+    assert (store.epoch(), store.read()) == (0, {})
+
+
+def test_a_newer_owner_is_left_alone(store, monkeypatch):
+    store.acquire()
+    store.acquire()
+    monkeypatch.setattr(store, "epoch", lambda: 1)
+
+    assert not keep_stop(store, Stop("user", "late", 1))
+    assert last_stop(store) is None
+
+
+def test_a_long_text_is_cut_and_lies_on_one_line(store):
+    store.acquire()
+
+    keep_stop(store, Stop("user", "many\n words" * 200, 1))
+
+    found = last_stop(store)
+    assert found is not None
+    assert len(found.error) == 500
+    assert "\n" not in found.error
+
+
+def test_one_that_cannot_be_read_says_so(store):
+    store.write(store.acquire(), {STOP: "garbage"})
+
+    with pytest.raises(StateCorruptedError):
+        last_stop(store)
+
+
+def test_the_ledger_does_not_mind_it(store):
+    ledger = Ledger(store)
+    epoch = ledger.acquire()
+    ledger.plan(epoch, BatchMetadata(1, (OffsetRange(TopicPartition("t", 0), 0, 5),)))
+
+    keep_stop(store, Stop("user", "x", 1))
+    ledger.commit(epoch, 1, completed_ms=2)
+
+    assert ledger.load().txid == 1
+    assert last_stop(store) == Stop("user", "x", 1)
+    assert not examine(store).problems
