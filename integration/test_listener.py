@@ -1,4 +1,4 @@
-"""What ``attach`` shows of short, failing and many queries, and what it leaves behind."""
+"""What ``attach`` shows of short, failing and many queries."""
 
 from __future__ import annotations
 
@@ -44,16 +44,14 @@ def job(spark, kafka, topic, produce, tmp_path):
 
 
 def scraped(attached):
-    """Every sample as ``{(name, labels…): value}``."""
+    """Every sample by its name, id and reason."""
     text = requests.get(f"http://127.0.0.1:{attached.port}/metrics", timeout=10).text
-    return {
-        (
-            sample.name,
-            *(sample.labels[n] for n in ("id", "reason") if n in sample.labels),
-        ): (sample.value)
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = [sample.labels[n] for n in ("id", "reason") if n in sample.labels]
+            found[(sample.name, *labels)] = sample.value
+    return found
 
 
 def test_bounded_runs_beside_others_all_appear(attached, job, tmp_path, caplog):

@@ -123,6 +123,11 @@ BYTES = _id.counter(
     "Key and value bytes of committed batches; absent where they are not counted.",
     begins_at_zero=False,
 )
+UNMEASURED = _id.counter(
+    "unmeasured_batches",
+    "Committed batches without bytes and newest timestamp, since reports of their tasks"
+    " are missing.",
+)
 OFFSETS = _partition.counter(
     "offsets",
     "Offsets in the ranges of committed batches; holes count, skipped offsets do not.",

@@ -144,6 +144,12 @@ BATCHES = Row(
             rate("kafka_tx_bytes_total<id>", "id"),
         ),
         graph(
+            "Batches without bytes",
+            "Reports of their tasks are missing; the records are all there.",
+            "short",
+            increase("kafka_tx_unmeasured_batches_total<id>", "id"),
+        ),
+        graph(
             "Batches by outcome",
             "Attempts per second by how they ended.",
             "short",

@@ -1,31 +1,43 @@
-"""A socket on the driver that tasks send short words to: one line each, no reply."""
+"""A socket on the driver that tasks send short words to; each is answered by a nod."""
 
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import socket
-import socketserver
 import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from kafka_tx.spark.word_server import WordServer
+
+NOD = b"+"
+"""What the desk answers when it has taken a word."""
+
+_EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - the last resort; senders need the token
 _SEND_TIMEOUT_S = 1.0
-_LONGEST = 1 << 20
+_TRIES = 3
+_PAUSE_S = 0.05
+
+logger = logging.getLogger(__name__)
 
 
 class WordDesk:
-    """Takes words in the driver's process; those without its token are ignored.
+    """Takes words in the driver's process; those without its token are not even read.
 
     Args:
         host: Where executors find the driver.
         take: Called with each word, on a thread of the desk. What a stranger made up
             may be anything: ``ValueError``, ``KeyError`` and ``TypeError`` are ignored.
         name: Of the threads.
-        bind: The address to listen on, where it is another one.
+        bind: The address to listen on, where it is another one. If neither is this
+            machine's (behind NAT), it listens on all of them.
 
     Raises:
-        OSError: It cannot listen there.
+        OSError: It cannot listen at all.
     """
 
     def __init__(
@@ -38,16 +50,7 @@ class WordDesk:
     ) -> None:
         self._token = secrets.token_hex(16)
         self._take = take
-        desk = self
-
-        class Handler(socketserver.StreamRequestHandler):
-            timeout = 5
-
-            def handle(self) -> None:
-                desk._read(self.rfile.readline(_LONGEST))
-
-        self._server = socketserver.ThreadingTCPServer((bind or host, 0), Handler)
-        self._server.daemon_threads = True
+        self._server = self._listen([bind or host, host, _EVERY_ADDRESS])
         port = self._server.server_address[1]
         self.address = f"{host}:{port}:{self._token}"
         """For ``send_word``."""
@@ -60,21 +63,46 @@ class WordDesk:
         self._server.shutdown()
         self._server.server_close()
 
-    def _read(self, line: bytes) -> None:
+    def _listen(self, addresses: list[str]) -> WordServer:
+        from kafka_tx.spark.word_server import WordServer
+
+        refusal = OSError("no address")
+        for address in addresses:
+            try:
+                return WordServer(address, self._token, self._read)
+            except OSError as error:
+                refusal = error
+        raise refusal
+
+    def _read(self, line: bytes) -> bool:
         try:
-            word = json.loads(line)
-            if secrets.compare_digest(str(word["token"]), self._token):
-                self._take(word)
-        except (ValueError, KeyError, TypeError):
-            return
+            self._take(json.loads(line))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return False
+        return True
 
 
 def send_word(address: str, word: Mapping[str, object]) -> None:
-    """Send a word (executor).
+    """Send a word and wait until it was taken; tries again a few times (executor).
 
     Raises:
-        OSError: Nobody listens there, or the way is blocked.
+        OSError: Nobody listens there, the way is blocked, or it was not taken.
     """
     host, port, token = address.rsplit(":", 2)
-    with socket.create_connection((host, int(port)), _SEND_TIMEOUT_S) as sender:
-        sender.sendall(json.dumps({"token": token, **word}).encode() + b"\n")
+    line = f"{token}\n{json.dumps(word)}\n".encode()
+    for number in range(1, _TRIES + 1):
+        try:
+            return _send((host, int(port)), line)
+        except OSError as error:
+            if number == _TRIES:
+                raise
+            logger.debug("a word did not arrive, trying again: %s", error)
+            time.sleep(number * _PAUSE_S)
+    return None
+
+
+def _send(where: tuple[str, int], line: bytes) -> None:
+    with socket.create_connection(where, _SEND_TIMEOUT_S) as sender:
+        sender.sendall(line)
+        if sender.recv(1) != NOD:
+            raise ConnectionError("the driver did not take what it was told")

@@ -1,6 +1,7 @@
 """From progress reports to commits and metrics."""
 
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from kafka_tx.errors import StateUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.spark.queries.commits import CommitFeed, Finished
+from kafka_tx.spark.source.receipts import Receipt, Receipts
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 
@@ -277,3 +279,20 @@ def test_an_id_that_was_forgotten_is_opened_anew(planner, registry, mirrored, cl
 
     assert [store.txid() for store in stores] == [1, 1]
     feed.close()
+
+
+@pytest.mark.parametrize(("end", "counted", "unmeasured"), [(10, 70, 0), (9, None, 1)])
+def test_bytes_are_only_counted_when_every_task_has_reported(
+    feed, planner, registry, end, counted, unmeasured
+):
+    planner.plan(1, 0, 10)
+    receipts = Receipts()
+    receipts.add(Receipt(OffsetRange(P0, 0, end), 70, newest_ms=9_000))
+
+    feed.finished(replace(finished(1, 0, 10), receipts=receipts))
+
+    assert value(registry, "kafka_tx_bytes_total", id="job") == counted
+    newest = value(registry, "kafka_tx_newest_record_timestamp_seconds", id="job")
+    assert newest == (9 if counted else None)
+    missing = value(registry, "kafka_tx_unmeasured_batches_total", id="job")
+    assert missing == unmeasured

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_tx.errors import FencedError, KafkaTxError
+from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.events import BatchCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, LogBounds, TopicPartition
@@ -169,8 +170,7 @@ class CommitFeed:
             query.seen_txid = txid
             self._forget_gone(end, query)
             commit_ms = self._clock.monotonic_ms() - began_ms
-            starts = stored.starts() if stored else {}
-            self._record(query, batch, txid, starts, commit_ms)
+            self._record(query, batch, txid, stored, commit_ms)
         return True
 
     def _forget_gone(self, end: SourceOffset, query: _Query) -> None:
@@ -184,21 +184,25 @@ class CommitFeed:
         query: _Query,
         batch: Finished,
         txid: int,
-        starts: Mapping[TopicPartition, int],
+        stored: BatchMetadata | None,
         commit_ms: int,
     ) -> None:
         end = SourceOffset.from_json(batch.end)
         assert end.mark is not None
+        measured = _measured(batch, stored)
+        if measured is None:
+            self._registry.add(catalogue.UNMEASURED.name, id=end.mark.id)
         self._registry.record_commit(
             BatchCommitted(
                 id=end.mark.id,
                 txid=txid,
-                starts=starts,
+                starts=stored.starts() if stored else {},
                 committed=dict(end.positions),
                 committed_at_ms=self._clock.now_ms(),
                 commit_ms=commit_ms,
                 records=batch.records,
-                bytes=batch.receipts.total_bytes() if batch.receipts else None,
+                bytes=None if measured is None else measured.total_bytes(),
+                newest_timestamp_ms=None if measured is None else measured.newest_ms(),
                 duration_ms=batch.duration_ms,
                 bounds=_bounds(batch.latest),
                 skipped=_newly_skipped(query, batch),
@@ -229,6 +233,14 @@ def _bounds(latest: Mapping[str, Any] | None) -> dict[TopicPartition, LogBounds]
     starts = flat(_extra(latest).get("logStart", {}))
     ends = flat({t: v for t, v in latest.items() if t != MARK})
     return {p: LogBounds(starts[p], end) for p, end in ends.items() if p in starts}
+
+
+def _measured(batch: Finished, stored: BatchMetadata | None) -> Receipts | None:
+    """The reports of its tasks; None where some are missing: half a sum is no sum."""
+    receipts = batch.receipts or Receipts()
+    if stored is not None:
+        return receipts if receipts.cover(stored.ranges) else None
+    return batch.receipts
 
 
 def _newly_skipped(

@@ -31,9 +31,10 @@ from kafka_tx.protocols import ClusterView, Store
 from kafka_tx.spark.queries import jvm
 from kafka_tx.spark.queries.commits import CommitFeed, Finished, Mirror
 from kafka_tx.spark.queries.lag_watch import LagWatch
+from kafka_tx.spark.queries.receipt_desk import ReceiptDesk
 from kafka_tx.spark.source.offset_json import MARK
 from kafka_tx.spark.source.options import parse_source
-from kafka_tx.spark.source.receipts import ReceiptDesk
+from kafka_tx.spark.source.receipts import Receipts
 from kafka_tx.spark.stops import note_stop, show_last_stop
 from kafka_tx.transactions.ledger import Ledger
 
@@ -53,7 +54,7 @@ class Attachment:
         spark: SparkSession,
         listener: CommitListener,
         registry: MetricsRegistry,
-        desk: ReceiptDesk,
+        desk: ReceiptDesk | None,
         endpoint: Endpoint | None,
     ) -> None:
         self._spark = spark
@@ -76,7 +77,8 @@ class Attachment:
         self._spark.streams.removeListener(self._listener)
         self._lag.close()
         self._listener.close()
-        self._desk.close()
+        if self._desk is not None:
+            self._desk.close()
         if self._endpoint is not None:
             self._endpoint.close()
 
@@ -115,13 +117,25 @@ def attach(
         if metrics_port is not None:
             endpoint = serve(registry, port=metrics_port, address=metrics_address)
             undo.callback(endpoint.close)
-        desk = ReceiptDesk(spark.conf.get("spark.driver.host", "127.0.0.1"))
-        undo.callback(desk.close)
-        desk.announce(context)
+        desk = _open_desk(context)
+        if desk is not None:
+            undo.callback(desk.close)
+            desk.announce(context)
         listener = CommitListener(spark, registry, options or {}, desk)
         spark.streams.addListener(listener)
         undo.pop_all()
     return Attachment(spark, listener, registry, desk, endpoint)
+
+
+def _open_desk(context: SparkContext) -> ReceiptDesk | None:
+    """Where tasks report to; None where they cannot, and the metrics do without."""
+    config = context.getConf()
+    host = config.get("spark.driver.host", LOOPBACK)
+    try:
+        return ReceiptDesk(host, config.get("spark.driver.bindAddress", host))
+    except OSError as error:
+        logger.warning("bytes and newest timestamps are not measured: %s", error)
+        return None
 
 
 def _classic(spark: SparkSession) -> SparkContext:
@@ -149,7 +163,7 @@ class CommitListener(StreamingQueryListener):
         spark: SparkSession,
         registry: MetricsRegistry,
         options: Mapping[str, Mapping[str, str]],
-        desk: ReceiptDesk,
+        desk: ReceiptDesk | None,
     ) -> None:
         self._desk = desk
         self._spark = spark
@@ -181,10 +195,13 @@ class CommitListener(StreamingQueryListener):
                     latest=_json(source.latestOffset),
                     records=source.numInputRows,
                     duration_ms=progress.durationMs.get("triggerExecution", 0),
-                    receipts=self._desk.collect(str(progress.id), progress.batchId),
+                    receipts=self._receipts(str(progress.id), progress.batchId),
                     spark_batch=_ran(progress),
                 )
             )
+
+    def _receipts(self, query_id: str, batch_id: int) -> Receipts | None:
+        return self._desk.collect(query_id, batch_id) if self._desk else None
 
     def _know(self, query_id: str, run_id: str, tx_id: str) -> None:
         """Know what the id's query was given; a new run may have another store."""

@@ -19,13 +19,14 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import OffsetRange
 from kafka_tx.offsets.standing import BELIEVED_AFTER_MS, Finding
-from kafka_tx.spark.source.receipts import send_receipt
+from kafka_tx.spark.source.receipts import Receipt, send_receipt
 from kafka_tx.spark.worker_heap import task_done
 
 logger = logging.getLogger(__name__)
 
 _BELIEVED_AFTER_S = BELIEVED_AFTER_MS[Finding.CUT] / 1_000
 _PAUSE_S = 1.0
+_WORTH_AN_IMPORT = 10_000
 
 
 class RangePartition(InputPartition):
@@ -52,12 +53,13 @@ def read_range(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordB
 
 def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     reader = assembly.range_reader(config)
-    asked, read_bytes, skipped = wanted, 0, 0
+    asked, read_bytes, skipped, newest = wanted, 0, 0, None
     believed_s = 0.0
     while len(wanted):
         try:
             for batch in reader.read(wanted):
                 read_bytes += _data_bytes(batch)
+                newest = _newest_ms(batch, newest)
                 wanted = _after(wanted, batch)
                 yield batch
             break
@@ -72,7 +74,7 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
             logger.warning("%s: reading %s", error, left)
             skipped += len(wanted) - len(left)
             wanted = left
-    send_receipt(asked, read_bytes, skipped)
+    send_receipt(Receipt(asked, read_bytes, skipped, newest))
 
 
 def _must_fail(config: SourceConfig) -> bool:
@@ -110,6 +112,25 @@ def _length(column: pa.Array) -> int:
         return 0
     ends = memoryview(column.buffers()[1]).cast("i")
     return int(ends[column.offset + len(column)] - ends[column.offset])
+
+
+def _newest_ms(batch: pa.RecordBatch, before: int | None) -> int | None:
+    """The newest record timestamp; None as long as no record has one."""
+    found = _greatest(batch.column("timestamp"))
+    if found is None or found <= 0:  # -1: written without a timestamp
+        return before
+    return max(found // 1000, before or 0)
+
+
+def _greatest(column: pa.Array) -> int | None:
+    """Of 64-bit values; with pyarrow's functions only where they are worth an import."""
+    if len(column) > _WORTH_AN_IMPORT or column.null_count:
+        from pyarrow import compute
+
+        greatest: int | None = compute.max(column.cast(pa.int64())).as_py()
+        return greatest
+    values = memoryview(column.buffers()[1]).cast("q")
+    return max(values[column.offset : column.offset + len(column)], default=None)
 
 
 def _lost(

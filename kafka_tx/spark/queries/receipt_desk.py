@@ -1,0 +1,61 @@
+"""Takes what tasks report, in the user's process."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from pyspark import SparkContext
+
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.spark.source.receipts import PROPERTY, Receipt, Receipts
+from kafka_tx.spark.word_desk import WordDesk
+
+_KEPT_BATCHES = 64
+
+
+class ReceiptDesk:
+    """Sorts the reports of tasks by batch.
+
+    Args:
+        host: Where executors find this process.
+        bind: The address to listen on, where it is another one.
+
+    Raises:
+        OSError: It cannot listen.
+    """
+
+    def __init__(self, host: str, bind: str | None = None) -> None:
+        self._batches: OrderedDict[tuple[str, int], Receipts] = OrderedDict()
+        self._lock = threading.Lock()
+        self._words = WordDesk(host, self._take, "kafka_tx-receipts", bind=bind)
+        self.address = self._words.address
+
+    def announce(self, context: SparkContext) -> None:
+        """Let queries that this thread starts from now on know the address."""
+        context.setLocalProperty(PROPERTY, self.address)
+
+    def collect(self, query_id: str, batch_id: int) -> Receipts | None:
+        """Take out the reports of a finished batch; None when there were none."""
+        with self._lock:
+            return self._batches.pop((query_id, batch_id), None)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._words.close()
+
+    def _take(self, report: dict[str, Any]) -> None:
+        key = (str(report["query"]), int(report["batch"]))
+        partition = TopicPartition(str(report["topic"]), int(report["partition"]))
+        newest = report["newest_ms"]
+        receipt = Receipt(
+            OffsetRange(partition, int(report["start"]), int(report["end"])),
+            int(report["bytes"]),
+            int(report["skipped"]),
+            None if newest is None else int(newest),
+        )
+        with self._lock:
+            self._batches.setdefault(key, Receipts()).add(receipt)
+            while len(self._batches) > _KEPT_BATCHES:
+                self._batches.popitem(last=False)

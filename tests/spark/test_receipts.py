@@ -1,0 +1,180 @@
+"""What tasks report arrives, is believed only from tasks, and is known to be whole."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.spark.queries.receipt_desk import ReceiptDesk
+from kafka_tx.spark.source import receipts
+from kafka_tx.spark.source.receipts import Receipt, Receipts, send_receipt
+from kafka_tx.spark.word_desk import send_word
+
+P0 = TopicPartition("t", 0)
+LOOPBACK = "127.0.0.1"
+
+
+@pytest.fixture
+def desk():
+    desk = ReceiptDesk(LOOPBACK)
+    yield desk
+    desk.close()
+
+
+class Task:
+    """A task's context, as far as a report needs it."""
+
+    def __init__(self, address, batch=3):
+        self._properties = {
+            receipts.PROPERTY: address,
+            receipts.QUERY_ID: "q",
+            receipts.BATCH_ID: str(batch),
+        }
+
+    def getLocalProperty(self, name):  # noqa: N802 - Spark's name
+        return self._properties.get(name)
+
+
+@pytest.fixture
+def in_task(monkeypatch, desk):
+    monkeypatch.setattr(receipts, "_given_up_until", {})
+
+    def enter(address=None):
+        task = Task(address or desk.address)
+        monkeypatch.setattr(receipts.TaskContext, "get", lambda: task)
+
+    enter()
+    return enter
+
+
+def span(start, end, partition=P0):
+    return OffsetRange(partition, start, end)
+
+
+def test_a_report_arrives_whole(desk, in_task):
+    send_receipt(Receipt(span(0, 10), 100, skipped=2, newest_ms=5))
+    send_receipt(Receipt(span(10, 20), 50, newest_ms=9))
+    send_receipt(Receipt(span(10, 20), 50, newest_ms=9))  # the task ran twice
+
+    found = desk.collect("q", 3)
+    assert found.total_bytes() == 150
+    assert found.newest_ms() == 9
+    assert found.skipped_offsets() == {(P0, "retention"): 2}
+    assert desk.collect("q", 3) is None
+
+
+def test_none_is_lost_when_many_tasks_end_at_once(desk, in_task):
+    def report(number):
+        send_receipt(Receipt(span(number, number + 1), 1_000))
+
+    with ThreadPoolExecutor(48) as pool:
+        list(pool.map(report, range(1_152)))
+
+    found = desk.collect("q", 3)
+    assert found.total_bytes() == 1_152_000
+    assert found.cover([span(0, 1_152)])
+
+
+def test_a_worker_that_failed_reports_again_later(desk, in_task, monkeypatch):
+    monkeypatch.setattr(receipts, "_GIVEN_UP_S", 0.0)
+    with socket.create_server((LOOPBACK, 0)) as nobody:
+        port = nobody.getsockname()[1]
+    in_task(f"{LOOPBACK}:{port}:x")
+    send_receipt(Receipt(span(0, 1), 1))  # does not raise
+    in_task()
+
+    send_receipt(Receipt(span(0, 1), 1))
+
+    assert desk.collect("q", 3).total_bytes() == 1
+
+
+def test_a_desk_that_was_given_up_costs_the_next_task_nothing(desk, in_task):
+    with socket.create_server((LOOPBACK, 0)) as nobody:
+        port = nobody.getsockname()[1]
+    in_task(f"{LOOPBACK}:{port}:x")
+    send_receipt(Receipt(span(0, 1), 1))
+
+    began = time.monotonic()
+    for _ in range(1_000):
+        send_receipt(Receipt(span(0, 1), 1))
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"bytes": "many"}, {"start": None}, {"newest_ms": []}, {"topic": "x" * 2_000_000}],
+    ids=lambda change: next(iter(change)),
+)
+def test_nonsense_is_not_taken_and_not_told_on_stderr(desk, change, capfd):
+    good = {
+        "query": "q",
+        "batch": 3,
+        "topic": "t",
+        "partition": 0,
+        "start": 0,
+        "end": 1,
+        "bytes": 1,
+        "skipped": 0,
+        "newest_ms": None,
+    }
+
+    send_word(desk.address, good)
+    with pytest.raises(ConnectionError):
+        send_word(desk.address, good | change)
+    with pytest.raises(ConnectionError):
+        send_word(desk.address.rpartition(":")[0] + ":guessed", good | {"bytes": 9})
+
+    assert desk.collect("q", 3).total_bytes() == 1
+    assert capfd.readouterr().err == ""
+
+
+def test_strangers_cost_no_threads(desk, in_task):
+    host, port, _ = desk.address.rsplit(":", 2)
+    before = threading.active_count()
+    strangers = [socket.create_connection((host, int(port))) for _ in range(300)]
+
+    send_receipt(Receipt(span(0, 1), 7))
+
+    assert threading.active_count() - before < 100
+    assert desk.collect("q", 3).total_bytes() == 7
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_an_address_of_another_machine_is_announced_and_not_listened_on():
+    desk = ReceiptDesk("192.0.2.77", "192.0.2.78")
+    try:
+        host, port, _ = desk.address.rsplit(":", 2)
+        assert host == "192.0.2.77"
+        with socket.create_connection((LOOPBACK, int(port)), 5):
+            pass
+    finally:
+        desk.close()
+
+
+def test_the_property_has_a_name_that_spark_hides():
+    assert "token" in receipts.PROPERTY  # spark.redaction.regex
+
+
+@pytest.mark.parametrize(
+    ("reported", "is_whole"),
+    [
+        ([(0, 10)], True),
+        ([(0, 4), (4, 10)], True),
+        ([(0, 4), (5, 10)], False),
+        ([(0, 9)], False),
+        ([(1, 10)], False),
+        ([], False),
+    ],
+)
+def test_a_batch_is_whole_when_every_offset_was_reported(reported, is_whole):
+    found = Receipts()
+    for start, end in reported:
+        found.add(Receipt(span(start, end), 1))
+
+    assert found.cover([span(0, 10), span(7, 7, TopicPartition("t", 1))]) is is_whole
