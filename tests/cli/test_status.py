@@ -119,7 +119,7 @@ def test_the_store_is_asked_for_its_ids_once(run, store, url, monkeypatch):
         other = SqlStore(url, name)
         other.write(other.acquire(), {"x": "y"})
         other.close()
-    asked = Counter()
+    asked: Counter[str] = Counter()
     ids_of = assembly.stored_ids
     monkeypatch.setattr(
         assembly, "stored_ids", lambda url: asked.update([url]) or ids_of(url)

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pyspark import TaskContext
 
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.spark.queries.receipt_desk import ReceiptDesk
@@ -46,7 +47,7 @@ def in_task(monkeypatch, desk):
 
     def enter(address=None):
         task = Task(address or desk.address)
-        monkeypatch.setattr(receipts.TaskContext, "get", lambda: task)
+        monkeypatch.setattr(TaskContext, "get", lambda: task)
 
     enter()
     return enter
