@@ -123,7 +123,7 @@ def _newest_ms(batch: pa.RecordBatch, before: int | None) -> int | None:
 
 
 def _greatest(column: pa.Array) -> int | None:
-    """Of 64-bit values; with pyarrow's functions only where they are worth an import."""
+    """Of 64-bit values; pyarrow's functions only where they are worth an import."""
     if len(column) > _WORTH_AN_IMPORT or column.null_count:
         from pyarrow import compute
 
