@@ -17,8 +17,14 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.metrics import LOOPBACK, Endpoint, Guest, MetricsRegistry, serve
+from kafka_tx.metrics import endpoint as endpoint_module
 from kafka_tx.metrics.connections import MOST_CONNECTIONS
 from kafka_tx.metrics.endpoint import EVERY_ADDRESS
+
+
+@pytest.fixture(autouse=True)
+def _no_guests_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "_guests", [])
 
 
 @pytest.fixture
