@@ -1,0 +1,73 @@
+"""The exactly-once sink on a network that swallows everything without a word."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from integration.cluster.proxied import ProxiedKafka
+from integration.cluster.running import running
+from integration.cluster.waiting import wait_until
+from kafka_tx import assembly
+from kafka_tx.config import SinkConfig
+from kafka_tx.errors import KafkaError
+from kafka_tx.kafka import part_transaction
+from kafka_tx.kafka.producer import OutRecord
+
+GIVES_UP_WITHIN_S = 75
+"""Two requests of 30 s each: the commit, and the look whether it was made."""
+
+
+@pytest.fixture(scope="module")
+def network():
+    proxied = ProxiedKafka()
+    with running(proxied):
+        proxied.cluster.create_topic("out", 1)
+        yield proxied
+
+
+def part(network, sink, txid=1):
+    options = {"bootstrap.servers": network.bootstrap_servers}
+    config = SinkConfig(kafka=options, topic="out", id=sink, txid=txid, run="1")
+    return assembly.part_transaction(config, 0)
+
+
+RECORDS = [OutRecord("out", b"k", b"v")]
+
+
+def test_a_writer_gives_up_on_silent_brokers_and_the_next_one_writes(network):
+    assert part(network, "opening").write(RECORDS).now
+    network.half_open()
+    began = time.monotonic()
+
+    with pytest.raises(KafkaError) as caught:
+        part(network, "opening", 2).write(RECORDS)
+
+    assert time.monotonic() - began < GIVES_UP_WITHIN_S
+    assert caught.value.retryable
+    network.heal()
+    # the request that was given up may still arrive, and fence who comes first
+    wait_until("it is written", lambda: part(network, "opening", 2).write(RECORDS))
+    assert not part(network, "opening", 2).write(RECORDS).now
+
+
+def test_a_commit_whose_answer_is_lost_is_looked_up(network, monkeypatch):
+    real = part_transaction.Transaction.commit
+
+    def silenced(transaction):
+        network.half_open()
+        threading.Timer(3, network.heal).start()
+        real(transaction)
+
+    writing = part(network, "committing")
+    with monkeypatch.context() as patch:
+        patch.setattr(part_transaction.Transaction, "commit", silenced)
+        try:
+            writing.write(RECORDS)
+        except KafkaError as error:
+            assert error.retryable  # noqa: PT017 - either way is legal
+
+    part(network, "committing").write(RECORDS)
+    assert not part(network, "committing").write(RECORDS).now
