@@ -13,7 +13,7 @@ from integration.cluster.waiting import wait_until
 from kafka_tx import assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import KafkaError
-from kafka_tx.kafka import part_transaction
+from kafka_tx.kafka import transaction
 from kafka_tx.kafka.producer import OutRecord
 
 GIVES_UP_WITHIN_S = 75
@@ -54,16 +54,16 @@ def test_a_writer_gives_up_on_silent_brokers_and_the_next_one_writes(network):
 
 
 def test_a_commit_whose_answer_is_lost_is_looked_up(network, monkeypatch):
-    real = part_transaction.Transaction.commit
+    real = transaction.Transaction.commit
 
-    def silenced(transaction):
+    def silenced(begun):
         network.half_open()
         threading.Timer(3, network.heal).start()
-        real(transaction)
+        real(begun)
 
     writing = part(network, "committing")
     with monkeypatch.context() as patch:
-        patch.setattr(part_transaction.Transaction, "commit", silenced)
+        patch.setattr(transaction.Transaction, "commit", silenced)
         try:
             writing.write(RECORDS)
         except KafkaError as error:
