@@ -155,9 +155,8 @@ def _copied(
 
 def copy_rows(connection: sa.Connection, table: str, rows: pa.Table) -> None:
     """COPY into a table of PostgreSQL with psycopg."""
-    quoted = connection.dialect.identifier_preparer.quote_identifier
-    names = ", ".join(map(quoted, rows.column_names))
-    statement = f"COPY {quoted(table)} ({names}) FROM STDIN (FORMAT csv)"
+    names = ", ".join(map(_quoted, rows.column_names))
+    statement = f"COPY {_quoted(table)} ({names}) FROM STDIN (FORMAT csv)"
     text = io.BytesIO()
     options = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")
     pa.csv.write_csv(_as_text(rows), text, options)
@@ -169,6 +168,11 @@ def copy_rows(connection: sa.Connection, table: str, rows: pa.Table) -> None:
         raise exc.DBAPIError.instance(
             statement, None, error, dbapi_error, dialect=connection.dialect
         ) from error
+
+
+def _quoted(name: str) -> str:
+    """A name for a statement without parameters: SQLAlchemy doubles % in its own."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _psycopg(connection: sa.Connection) -> Any:  # noqa: ANN401 - the driver's own
