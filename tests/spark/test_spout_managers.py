@@ -19,7 +19,7 @@ from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.offsets.start import StartRules
 from kafka_tx.spark.records.managers import SpoutManagers
 from kafka_tx.spark.records.offset_keeper import OffsetKeeper
-from kafka_tx.testing import MEMORY_BROKER, MemoryLog
+from kafka_tx.testing import MEMORY_BROKER, ManualClock, MemoryLog
 from kafka_tx.transactions.memory import MemoryOffsetStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -213,3 +213,57 @@ def test_closing_stores_what_is_completed(managers, store):
     assert (stored.offset, stored.completed) == (1, ((3, 4),))
     assert (stored.topology_id, stored.broker) == ("release-1", MEMORY_BROKER)
     assert manager.committed_to == 1
+
+
+@pytest.fixture
+def looked_at(log, registry):
+    """Managers that go by a clock that is moved by hand, and that clock."""
+    clock, store = ManualClock(), Offsets()
+    store.store({P0: CommittedOffset(10, topic_id="former")})
+    keeper = OffsetKeeper("job", store, registry, clock)
+    yield SpoutManagers(PartitionRules(), StartRules(), log, keeper, registry), clock
+    assert keeper.close(5)
+
+
+def test_an_end_below_the_stored_offset_is_looked_at_again_before_it_counts(
+    looked_at, log
+):
+    made, clock = looked_at
+    log.cut(P0, 7)
+    for _ in range(2):
+        made.prepare([P0])
+        with pytest.raises(BrokerUnavailableError, match="looking again"):
+            made.open(P0, None, is_new=False, topic_id="former")
+        clock.advance(5_000)
+
+    made.prepare([P0])
+    opened = made.open(P0, None, is_new=False, topic_id="former")
+
+    assert (opened.emitted_to, opened.topic_id) == (7, "former")
+    assert opened.next_to_commit() is not None
+
+
+def test_an_end_that_was_an_old_answer_costs_nothing(looked_at, log):
+    made, _ = looked_at
+    log.cut(P0, 7)
+    made.prepare([P0])
+    with pytest.raises(BrokerUnavailableError):
+        made.open(P0, None, is_new=False, topic_id="former")
+
+    log.append(P0, b"v", b"v", b"v")
+    made.prepare([P0])
+
+    assert made.open(P0, None, is_new=False, topic_id="former").emitted_to == 10
+
+
+def test_a_topic_made_anew_while_nobody_looked_is_read_whole(looked_at, log):
+    made, clock = looked_at
+    made.prepare([P0])
+    with pytest.raises(BrokerUnavailableError, match="anew"):
+        made.open(P0, None, is_new=False, topic_id="latter")
+    clock.advance(1_000)
+
+    made.prepare([P0])
+    opened = made.open(P0, None, is_new=False, topic_id="latter")
+
+    assert (opened.emitted_to, opened.topic_id) == (0, "latter")
