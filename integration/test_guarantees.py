@@ -145,3 +145,69 @@ def test_each_batch_is_counted_as_the_table_says(
     job.run()
 
     assert sink.total == COUNTED[TABLE[fault][column]]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import kafka_tx
+
+servers, topic, work = sys.argv[1:]
+spark = SparkSession.builder.appName("killed").getOrCreate()
+spark.dataSource.register(kafka_tx.KafkaTxDataSource)
+
+
+def killed_once(name):
+    def rows(batches):
+        for batch in batches:
+            yield batch
+            try:
+                (Path(work) / f"killed-{name}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return rows
+
+
+def run(name, options, handler):
+    def write(df, attempt):
+        rows = df.select("value").mapInArrow(killed_once(name), "value binary")
+        with Path(work, name).open("a") as file:
+            file.write("v" * rows.count())
+
+    stream = spark.readStream.format("kafka_tx").options(**options)
+    (
+        stream.option("kafka.bootstrap.servers", servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+        .writeStream.foreachBatch(handler(write))
+        .option("checkpointLocation", f"{work}/checkpoint-{name}")
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
+
+
+run("plain", {}, lambda write: write)
+told = {"tx.id": "told", "tx.store": f"sqlite:///{work}/store.db"}
+run("told", told, kafka_tx.for_each_transaction)
+spark.stop()
+"""
+
+
+def test_a_worker_that_dies_takes_nothing_with_it(
+    spark_standalone, kafka, topic, produce, tmp_path
+):
+    name = topic(2)
+    produce(name, ["v"] * 20)
+    script = tmp_path / "job.py"
+    script.write_text(KILLED)
+
+    spark_standalone.run_driver(script, kafka.bootstrap_servers, name, str(tmp_path))
+
+    for run in ("plain", "told"):
+        assert (tmp_path / f"killed-{run}").exists()
+        assert (tmp_path / run).read_text() == "v" * 20
