@@ -10,9 +10,9 @@ from pyspark.errors import StreamingQueryException
 import kafka_tx
 from integration.reading import reader
 from kafka_tx import OpaqueMap, TransactionalMap
-from tests.readme_tables import table
+from tests.readme_tables import tables
 
-TABLE = table("fault")
+TABLE = tables("fault")[0]
 BATCH = 3
 COUNTED = {
     "once": 2 * BATCH,
@@ -36,10 +36,9 @@ driver leaves them that dies there (``test_crashes`` kills real ones)."""
 class Plain:
     """A sink that ignores the txid."""
 
-    options: dict[str, str] = {}
-
     def __init__(self, work):
         self.total = 0
+        self.options = {}
 
     def handler(self, function):
         return function

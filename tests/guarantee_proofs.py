@@ -8,7 +8,8 @@ from __future__ import annotations
 
 Proofs = dict[str, tuple[str, ...]]
 
-_MATRIX = "integration/test_guarantees.py::test_each_batch_is_counted_as_the_table_says"
+_GUARANTEES = "integration/test_guarantees.py::"
+_MATRIX = _GUARANTEES + "test_each_batch_is_counted_as_the_table_says"
 _KILLS = (
     "integration/test_crashes.py::test_a_kill_at_every_point_loses_and_repeats_nothing"
 )
@@ -28,12 +29,12 @@ _COMMITS = "integration/test_topology_commits.py::"
 
 DRIVER: Proofs = {
     "task or executor dies": (
-        _FAULTS + "test_a_task_that_dies_takes_nothing_with_it",
+        _GUARANTEES + "test_a_worker_that_dies_takes_nothing_with_it",
         "integration/test_exactly_once.py"
         "::test_each_record_is_written_once_whatever_dies",
         "integration/test_state_topology.py"
         "::test_killed_drivers_and_workers_leave_state_that_equals_a_recount",
-        _FAULTS + "test_a_task_that_dies_takes_nothing_with_it",
+        _GUARANTEES + "test_a_worker_that_dies_takes_nothing_with_it",
     ),
     "driver dies before the sink's commit": (_MATRIX, _KILLS, _KILLS, _MATRIX),
     "driver dies after the sink's commit, before Spark's commit log": (
@@ -42,4 +43,159 @@ DRIVER: Proofs = {
     "driver dies after Spark's commit log": (_MATRIX, _KILLS, _MATRIX, _MATRIX),
     "checkpoint deleted": (_MATRIX, _KILLS, _KILLS, _MATRIX),
     "newest entry of the commit log lost": (_MATRIX, _MATRIX, _MATRIX, _MATRIX),
+    "second query with the same `tx.id`": (
+        "",
+        _FAULTS + "test_a_second_query_with_the_same_id_takes_over",
+        "integration/test_overtaken.py"
+        "::test_a_driver_that_wakes_does_not_revert_its_successor",
+        _FAULTS + "test_a_second_query_with_the_same_id_takes_over",
+    ),
+    "driver frozen in a batch, overtaken, wakes": (
+        "",
+        _SIMULATED,
+        "integration/test_overtaken.py"
+        "::test_a_driver_that_wakes_does_not_revert_its_successor",
+        "",
+    ),
+    "batch without new records (late state, or another source's)": (
+        "",
+        _NUMBERS + "test_windows_come_with_a_transaction_of_their_own",
+        _NUMBERS + "test_windows_come_with_a_transaction_of_their_own",
+        "",
+    ),
+    "a partition without leader": (
+        _BATCHES + "test_a_partition_without_leader_contributes_nothing",
+        _TRANSACTIONS + "test_a_replay_waits_for_a_partition_without_leader",
+        _BATCHES + "test_a_partition_without_leader_contributes_nothing",
+        "",
+    ),
+    "retention removed records not yet planned": (
+        _FAULTS + "test_trimmed_records_are_skipped_if_losses_are_allowed",
+        _FAULTS + "test_records_trimmed_before_they_were_read_stop_the_query",
+        _SIMULATED,
+        "",
+    ),
+    "retention removed records of an unfinished batch": (
+        _BATCHES
+        + "test_records_removed_by_retention_are_counted_if_losses_are_allowed",
+        _FAULTS + "test_a_replay_whose_records_are_gone_stops_in_transactional_mode",
+        _FAULTS + "test_a_replay_in_opaque_mode_reads_what_is_left",
+        "",
+    ),
+    "topic deleted": (
+        _FAULTS + "test_a_deleted_topic_stops_the_query_by_name",
+        _SIMULATED,
+        _SIMULATED,
+        "",
+    ),
+    "topic made anew, with fewer, as many or more records": (
+        _FAULTS + "test_a_topic_made_anew_stops_the_query_even_if_it_is_longer",
+        _TRANSACTIONS + "test_a_topic_made_anew_is_read_once_also_over_a_crash",
+        _TRANSACTIONS + "test_a_topic_made_anew_is_read_once_also_over_a_crash",
+        "",
+    ),
+    "topic out of sight for a while": (
+        _BATCHES + "test_a_topic_out_of_sight_goes_on_where_it_was",
+        _TRANSACTIONS
+        + "test_a_topic_that_was_not_subscribed_for_a_run_goes_on_where_it_was",
+        _SIMULATED,
+        "",
+    ),
+    "end of a log lost": (
+        _BATCHES + "test_a_log_that_lost_its_end_is_not_read_again",
+        _SIMULATED,
+        _SIMULATED,
+        "",
+    ),
+    "copy of the checkpoint put back": (
+        "",
+        _FAULTS + "test_an_older_checkpoint_is_refused_and_the_store_may_decide",
+        _SIMULATED,
+        "",
+    ),
+    "copy of the store put back, newest checkpoint kept": (
+        "",
+        _TRANSACTIONS + "test_an_older_store_may_not_decide",
+        _TRANSACTIONS + "test_an_older_store_may_not_decide",
+        "",
+    ),
 }
+"""The first table: no tx.id, transactional, opaque, a sink that ignores the txid."""
+
+TOPOLOGY: Proofs = {
+    "time-out, lost task or executor, cancelled job in a commit phase": (
+        *(
+            "integration/test_topology_kinds.py"
+            "::test_committers_on_executors_count_nothing_twice",
+        )
+        * 2,
+        _COMMITS
+        + "test_what_outlives_its_time_out_writes_nothing_after_the_replay_began",
+    ),
+    "driver frozen or cut off before a commit phase, overtaken, wakes": (
+        *(_COMMITS + "test_a_former_owner_runs_no_commit_phase",) * 3,
+    ),
+    "frozen inside `finish_batch`, overtaken, wakes": (
+        "tests/sql/test_owners_of_progress.py"
+        "::test_an_older_owner_is_refused_whatever_txid_it_brings",
+        "tests/properties/test_maps.py"
+        "::test_a_map_is_the_dict_whatever_is_replayed_refused_or_lost",
+        "",
+    ),
+}
+"""Topologies: a sink that keeps txid and epoch, the txid, nothing."""
+
+_COPIED = _SINK + "test_a_stream_is_written_at_least_once"
+_STREAM = _SINK + "test_a_stream_with_an_id_repeats_no_batch_that_spark_forgot"
+_WRITTEN = _SINK + "test_a_transaction_that_spark_forgot_is_written_once"
+_CUT_ANEW = (
+    _REPLAYS
+    + "test_a_half_written_batch_cut_in_another_way_is_refused"
+    + "_and_the_old_cut_finishes_it"
+)
+_DIFFERS = _SINK + "test_a_replay_with_other_rows_is_refused"
+_ONCE = _BOLT + "test_batches_that_are_replayed_are_written_once"
+
+INTO_KAFKA: Proofs = {
+    "`df.write`, `writeStream`": ("", _COPIED, _COPIED, _COPIED),
+    "`writeStream` with `tx.id`": (_CUT_ANEW, _STREAM, "", _CUT_ANEW),
+    "`write_transaction`, one part": (
+        "",
+        _WRITTEN,
+        _WRITTEN,
+        _SINK + "test_one_part_may_be_replayed_by_a_plan_that_is_not_deterministic",
+    ),
+    "`write_transaction`, several parts": (_DIFFERS, _WRITTEN, _WRITTEN, _DIFFERS),
+    "`KafkaBolt`": (
+        "",
+        _BOLT + "test_batches_are_written_at_least_once_without_an_id",
+        "",
+        _BOLT + "test_batches_are_written_at_least_once_without_an_id",
+    ),
+    "`KafkaBolt` with `tx.id`": (_ONCE, _ONCE, "", _DIFFERS),
+}
+"""Into Kafka: what it needs, a batch again, checkpoint deleted, other rows."""
+
+MARKERS: Proofs = {
+    "brokers forgot the groups' offsets (`offsets.retention.minutes`)": (
+        _REPLAYS + "test_a_batch_is_not_repeated_after_the_brokers_forgot_the_offsets",
+    ),
+    "the marker topic was deleted": (
+        _REPLAYS + "test_a_marker_topic_that_lost_the_sink_is_refused",
+    ),
+    "the number of parts or tasks was changed": (
+        _REPLAYS
+        + "test_a_half_written_batch_is_finished_in_its_old_parts"
+        + "_and_the_next_in_new_ones",
+    ),
+    "a frozen driver wakes after another took over": (
+        _REPLAYS + "test_an_overtaken_owner_is_refused_with_any_txid",
+    ),
+    "two sources, topologies or queries with one `tx.id` of the sink": (
+        _REPLAYS + "test_a_sink_belongs_to_one_source",
+    ),
+    "two writes of one batch": (
+        _REPLAYS + "test_two_writes_of_one_batch_are_refused_by_name",
+    ),
+}
+"""Into Kafka with ``tx.id``: what happens."""

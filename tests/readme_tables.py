@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from pathlib import Path
 
 README = Path(__file__).parents[1] / "README.md"
@@ -12,17 +13,21 @@ Row = dict[str, str]
 """The cells of a row by the names of their columns; marks of footnotes left out."""
 
 
-def table(first_column: str) -> dict[str, Row]:
-    """The rows of the table whose first column has this name, by their first cell."""
+def tables(first_column: str) -> list[dict[str, Row]]:
+    """The tables whose first column has this name: their rows by their first cell."""
     lines = README.read_text(encoding="utf-8").splitlines()
-    begin = next(
-        n for n, line in enumerate(lines) if line.startswith(f"| {first_column} |")
-    )
-    columns = _cells(lines[begin])[1:]
+    return [
+        _table(lines[n:])
+        for n, line in enumerate(lines)
+        if line.startswith(f"| {first_column} |")
+    ]
+
+
+def _table(lines: list[str]) -> dict[str, Row]:
+    head, _, *body = takewhile(lambda line: line.startswith("|"), lines)
+    columns = _cells(head)[1:]
     rows = {}
-    for line in lines[begin + 2 :]:
-        if not line.startswith("|"):
-            break
+    for line in body:
         name, *cells = _cells(line)
         rows[name] = dict(zip(columns, cells, strict=True))
     return rows
