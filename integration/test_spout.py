@@ -217,6 +217,41 @@ def test_a_record_out_of_tries_becomes_a_dead_letter(
     ]
 
 
+def test_a_record_reaches_its_limit_though_the_job_is_started_anew(
+    kafka, topic, produce, spark, tmp_path
+):
+    name, dead = topic(1), topic(1)
+    produce(name, [f"v{n}" for n in range(20)])
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(kafka.bootstrap_servers),
+        topic=name,
+        scheme=kafka_tx.MetadataScheme(),
+        store="kafka:",
+        id=f"{name}-group",
+        state_update_interval_ms=100,
+        retry_limit=2,
+        retry_initial_delay_ms=60_000,
+        dead_letter_topic=dead,
+    )
+    built = topology(config, Work(str(tmp_path), poison=((0, 7),)))
+    for start in range(1, 4):
+        handle = built.start(spark)
+        try:
+            wait_until_it_failed(handle, tmp_path, start)
+        finally:
+            handle.stop()
+
+    assert failures(tmp_path) == {(0, 7): 3}
+    wait_until("the letter", lambda: log_ends(kafka.bootstrap_servers, dead, 1)[0] == 1)
+    ((value, about),) = letters(kafka.bootstrap_servers, dead)
+    assert (value, about["attempts"]) == ("v7", "3")
+
+
+def wait_until_it_failed(handle, place: Path, times: int) -> None:
+    wait_until("one more try", lambda: failures(place)[0, 7] >= times)
+    wait_until("its answer", lambda: handle.status.failed == 1)
+
+
 def letters(servers: str, topic: str):
     config = replace(source(servers, topic), include_headers=True)
     end = log_ends(servers, topic)[0]
