@@ -18,7 +18,7 @@ from kafka_tx.errors import (
     KafkaTxError,
 )
 from kafka_tx.kafka.admin import AdminConnection, Deadline
-from kafka_tx.kafka.errors import is_unreachable
+from kafka_tx.kafka.errors import is_refused, is_unreachable
 from kafka_tx.kafka.group_reader import read_group
 from kafka_tx.model import TopicPartition
 
@@ -99,6 +99,9 @@ class GroupMirror:
                 f"group '{self._group}' did not take the offsets of {len(bad)} of"
                 f" {len(positions)} partitions: {detail}."
             )
+            if is_refused(bad[0].error):
+                what = f"READ on group '{self._group}' and its topics"
+                raise self._admin.failed(bad[0].error, what)
             if all(tp.error.code() in _OCCUPIED for tp in bad):
                 raise GroupOccupiedError(
                     f"{text} A consumer is a member of the group: nothing can be"

@@ -1,0 +1,145 @@
+"""Which rights the source needs, and what it says when one is missing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+
+from integration.cluster.records import Produce
+from integration.cluster.running import running
+from integration.cluster.topics import ask
+from kafka_tx import assembly
+from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
+from kafka_tx.errors import AuthenticationError
+from kafka_tx.kafka.mirror import GroupMirror
+from kafka_tx.kafka.settings import client_settings
+from kafka_tx.model import LogBounds, OffsetRange, TopicPartition, Topics
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+PARTITION = TopicPartition("in", 0)
+READ, DESCRIBE = AclOperation.READ, AclOperation.DESCRIBE
+RIGHTS = {
+    "none": [],
+    "reader": [(ResourceType.TOPIC, "in", READ)],
+    "looker": [(ResourceType.TOPIC, "in", READ), (ResourceType.GROUP, "g", DESCRIBE)],
+    "keeper": [(ResourceType.TOPIC, "in", READ), (ResourceType.GROUP, "g", READ)],
+}
+"""By user: what README's table says, one more line of it each."""
+WELL_BELOW_A_TIMEOUT_S = 20.0
+"""Requests give up after 30 s."""
+
+
+@pytest.fixture(scope="module")
+def guarded(servers):
+    """A broker whose second listener knows users by name and what each may."""
+    users = " ".join(f'user_{name}="sesame"' for name in RIGHTS)
+    cluster = servers.kafka(
+        settings={
+            "authorizer.class.name": (
+                "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+            ),
+            "super.users": "User:ANONYMOUS",
+        },
+        login={
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "plain.sasl.jaas.config": f"{MODULE} {users};",
+        },
+    )
+    with running(cluster):
+        cluster.create_topic("in", 1)
+        Produce(cluster.bootstrap_servers)("in", ["a", "b", "c"])
+        admin = ask([cluster.bootstrap_servers])
+        bindings = [
+            AclBinding(
+                *(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*"),
+                *(operation, AclPermissionType.ALLOW),
+            )
+            for user, rights in RIGHTS.items()
+            for kind, name, operation in rights
+        ]
+        for done in admin.create_acls(bindings).values():
+            done.result(30)
+        yield cluster
+
+
+def config(cluster, user, password="sesame"):
+    return SourceConfig(
+        subscription=Topics(("in",)),
+        kafka={
+            "bootstrap.servers": cluster.login_servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": f'{MODULE} username="{user}" password="{password}";',
+        },
+        start=FromCommitted(),
+        transactions=TransactionsConfig(id="rights", commit_group_id="g"),
+        poll_timeout_ms=30_000,
+    )
+
+
+def refused(call):
+    begun = time.monotonic()
+    with pytest.raises(AuthenticationError) as caught:
+        call()
+    assert time.monotonic() - begun < WELL_BELOW_A_TIMEOUT_S
+    return str(caught.value)
+
+
+def read(given):
+    reader = assembly.range_reader(given)
+    return sum(batch.num_rows for batch in reader.read(OffsetRange(PARTITION, 0, 3)))
+
+
+@pytest.mark.parametrize("kind", ["native", "python"])
+def test_read_on_the_topic_is_all_that_reading_needs(guarded, kind, monkeypatch):
+    monkeypatch.setenv("KAFKA_TX_READER", kind)
+    given = config(guarded, "reader")
+    view = assembly.cluster_view(given)
+
+    assert view.topics(Topics(("in",))).keys() == {"in"}
+    assert view.bounds([PARTITION]) == {PARTITION: LogBounds(0, 3)}
+    assert read(given) == 3
+    assert "in-0" in refused(lambda: read(config(guarded, "none")))
+
+
+@pytest.mark.parametrize("kind", ["native", "python"])
+def test_a_wrong_password_is_named_by_planner_and_readers(guarded, kind, monkeypatch):
+    monkeypatch.setenv("KAFKA_TX_READER", kind)
+    given = config(guarded, "reader", "open sesame")
+
+    for text in (
+        refused(lambda: assembly.cluster_view(given).topics(Topics(("in",)))),
+        refused(lambda: read(given)),
+        refused(lambda: load(given)),
+    ):
+        assert "kafka.sasl" in text
+        assert "open sesame" not in text
+
+
+def load(given):
+    committed = assembly.group_offsets(given)
+    assert committed is not None
+    return committed([PARTITION])
+
+
+def test_a_committed_start_needs_describe_on_the_group(guarded):
+    assert load(config(guarded, "looker")) == {}
+    text = refused(lambda: load(config(guarded, "reader")))
+
+    assert "DESCRIBE on group 'g'" in text
+
+
+def test_the_mirror_needs_read_on_the_group(guarded):
+    def store(user):
+        kafka = config(guarded, user).kafka
+        GroupMirror(client_settings(kafka, purpose="admin"), "g").store({PARTITION: 2})
+
+    store("keeper")
+    text = refused(lambda: store("looker"))
+
+    assert load(config(guarded, "keeper")) == {PARTITION: 2}
+    assert "READ on group 'g'" in text
