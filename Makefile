@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 IN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: setup servers engine demo test test-fast simulate integration check format bench dashboard wheel sanitize \
+.PHONY: setup servers engine demo test test-fast simulate chaos integration check format bench dashboard wheel sanitize \
     clean
 
 setup: $(INSTALLED)
@@ -54,6 +54,12 @@ test-fast: setup
 # The source's planner for a million steps; `make test` takes some ten thousand.
 simulate: setup
 	KAFKA_TX_SIMULATED_STEPS=1000000 $(IN)/python -m pytest -s tests/properties/test_source.py
+
+# Two runs of four minutes that break everything around all doors, and count.
+chaos: servers
+	for seed in 1 2; do \
+	    $(IN)/python -m integration.chaos --seed $$seed --minutes 4 || exit 1; \
+	done
 
 integration: engine
 	KAFKA_TX_CLUSTER=containers $(IN)/python -m pytest integration

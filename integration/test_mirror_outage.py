@@ -29,6 +29,8 @@ class Planner:
             "startingOffsets": "earliest",
             "tx.id": f"mirror-{uuid.uuid4().hex}",
             "tx.store": store,
+            "kafkaConsumer.pollTimeoutMs": "3000",
+            "fetchOffset.numRetries": "1",
             **options,
         }
         self.reader = KafkaTxStreamReader(self.options)

@@ -122,7 +122,7 @@ class Update(kafka_tx.Committer, kafka_tx.BatchBolt):
         self.keys: Counter[str] = Counter()
 
     def execute(self, row):
-        self.keys[row[0].decode()] += 1
+        self.keys[row.str] += 1
 
     def finish_batch(self):
         keys = sorted(self.keys)

@@ -64,7 +64,7 @@ class KafkaOfNodes(TopicCalls):
         clean_up: Callable[[], None],
         login_ports: Mapping[int, int] | None = None,
     ) -> None:
-        self._nodes = nodes
+        self.nodes = nodes
         self._ports = ports
         self._clean_up = clean_up
         self._login_ports = login_ports or {}
@@ -88,37 +88,37 @@ class KafkaOfNodes(TopicCalls):
         return {
             broker: self.address(broker)
             for broker in self.brokers
-            if self._nodes[broker].is_running and not self._nodes[broker].is_paused
+            if self.nodes[broker].is_running and not self.nodes[broker].is_paused
         }
 
     def start(self) -> None:
-        self._start(self._nodes)
+        self._start(self.nodes)
 
     def stop(self) -> None:
-        for node in self._nodes.values():
+        for node in self.nodes.values():
             node.delete()
         self._clean_up()
 
     def kill(self, broker: int) -> None:
-        self._nodes[broker].kill()
+        self.nodes[broker].kill()
 
     def shut_down(self, broker: int) -> None:
-        self._nodes[broker].terminate()
+        self.nodes[broker].terminate()
 
     def restart(self, broker: int | None = None) -> None:
-        numbers = tuple(self._nodes) if broker is None else (broker,)
+        numbers = tuple(self.nodes) if broker is None else (broker,)
         for number in numbers:
-            self._nodes[number].terminate()
+            self.nodes[number].terminate()
         self._start(numbers)
 
     def pause(self, broker: int) -> None:
-        self._nodes[broker].pause()
+        self.nodes[broker].pause()
 
     def unpause(self, broker: int) -> None:
-        self._nodes[broker].unpause()
+        self.nodes[broker].unpause()
 
     def _start(self, numbers: Iterable[int]) -> None:
-        nodes = [self._nodes[number] for number in numbers]
+        nodes = [self.nodes[number] for number in numbers]
         for node in nodes:
             node.prepare()
         for node in nodes:
@@ -126,5 +126,5 @@ class KafkaOfNodes(TopicCalls):
         wait_until_joined(self.answering(), self._complaint)
 
     def _complaint(self) -> str | None:
-        complaints = (node.complaint() for node in self._nodes.values())
+        complaints = (node.complaint() for node in self.nodes.values())
         return next(filter(None, complaints), None)

@@ -47,6 +47,12 @@ class PostgresServer:
         """The same for ever."""
         return self._port
 
+    @property
+    def pid(self) -> int:
+        """Of the server that runs now."""
+        assert self._child is not None
+        return self._child.pid
+
     def url(self, database: str = "postgres", proxy: Proxy | None = None) -> str:
         """The address of a database for SQLAlchemy, through a proxy if given."""
         port = self._port if proxy is None else proxy.port

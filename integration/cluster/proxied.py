@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import cast
 
 from integration.cluster.nodes import KafkaOfNodes
+from integration.cluster.processes.java_server import JavaServer
 from integration.cluster.processes.kafka import kraft_cluster
 from integration.cluster.proxy import Proxy
 from integration.cluster.running import running
@@ -29,6 +31,11 @@ class ProxiedKafka:
         self.cluster: KafkaOfNodes = kraft_cluster(
             brokers, settings or {}, {}, self.proxies
         )
+
+    @property
+    def nodes(self) -> Mapping[int, JavaServer]:
+        """The servers of the cluster by number."""
+        return cast("Mapping[int, JavaServer]", self.cluster.nodes)
 
     @property
     def bootstrap_servers(self) -> str:

@@ -98,11 +98,15 @@ class _Lookout:
 
         connection = new()
         connection.silence_s = self._silence_s
-        session: _Session = connection.execute(_SELF).fetchone()
-        abandoned, self._abandoned = self._abandoned, []
-        for one in abandoned:
-            connection.execute(_END, one)
-        connection.commit()
+        try:
+            session: _Session = connection.execute(_SELF).fetchone()
+            while self._abandoned:
+                connection.execute(_END, self._abandoned[-1])
+                self._abandoned.pop()
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
         connection.is_over = lambda: self._is_over(session, new)
         return connection
 

@@ -55,6 +55,12 @@ class JavaServer:
         place.mkdir()
 
     @property
+    def pid(self) -> int:
+        """Of the process that runs now."""
+        assert self._child is not None
+        return self._child.pid
+
+    @property
     def is_running(self) -> bool:
         return self._child is not None and self._child.is_running
 

@@ -1,0 +1,1 @@
+"""A run of all doors side by side while everything around them breaks, seeded."""

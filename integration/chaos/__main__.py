@@ -1,0 +1,37 @@
+"""``python -m integration.chaos --seed N --minutes 4``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from integration.chaos.run import run
+from integration.chaos.schedule import ALL_JOBS, KINDS
+
+
+def main() -> int:
+    """Run once, print what was seen; 0 where nothing was lost, doubled or stuck."""
+    parser = argparse.ArgumentParser(prog="python -m integration.chaos")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=4.0)
+    parser.add_argument("--within", type=float, default=60.0, help="seconds")
+    parser.add_argument("--jobs", nargs="+", choices=ALL_JOBS, default=ALL_JOBS)
+    parser.add_argument("--faults", nargs="+", choices=[kind.name for kind in KINDS])
+    parser.add_argument("--logs", type=Path, help="keep what the jobs printed here")
+    given = parser.parse_args()
+    report = run(
+        given.seed,
+        given.minutes,
+        jobs=tuple(given.jobs),
+        kinds=[k for k in KINDS if not given.faults or k.name in given.faults],
+        within_s=given.within,
+        logs=given.logs,
+        say=lambda line: print(line, flush=True),
+    )
+    print(report, flush=True)
+    return 0 if report.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

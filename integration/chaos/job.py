@@ -1,0 +1,188 @@
+"""One of the jobs that run while everything breaks: a driver process of its own.
+
+It does what a user's program would: run until it is killed, or end with an error and be
+started again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import kafka_tx
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.sql.maps import NonTransactionalMap, TransactionalMap
+
+TOPIC, COPY = "numbers", "copied"
+MAP = "counts_{}"
+QUICKLY = {
+    "spark.driver.memory": "512m",
+    "spark.python.task.killTimeout": "200ms",
+    "spark.task.maxFailures": "1",
+}
+
+Given = Mapping[str, str]
+
+
+def source(spark: SparkSession, given: Given, kind: str) -> DataFrame:
+    """The numbers as they come, in transactions."""
+    return (
+        spark.readStream.format("kafka_tx")
+        .option("kafka.bootstrap.servers", given["servers"])
+        .option("subscribe", TOPIC)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "2000")
+        .option("tx.id", f"chaos-{kind}")
+        .option("tx.store", given["database"])
+        .option("tx.commitGroupId", f"chaos-{kind}")
+        .load()
+    )
+
+
+def follow(
+    spark: SparkSession,
+    given: Given,
+    kind: str,
+    write: Callable[[DataFrame, TransactionAttempt], None],
+) -> None:
+    """Run the query until it ends with an error."""
+    kafka_tx.attach(spark, metrics_port=None)
+    query = (
+        source(spark, given, kind)
+        .writeStream.foreachBatch(kafka_tx.for_each_transaction(write))
+        .option("checkpointLocation", f"{given['work']}/checkpoint")
+        .start()
+    )
+    query.awaitTermination()
+
+
+def sql(spark: SparkSession, given: Given) -> None:
+    """Source to a map in PostgreSQL."""
+    state = TransactionalMap(given["database"], MAP.format("sql"))
+
+    def count(df: DataFrame, attempt: TransactionAttempt) -> None:
+        keys = df.selectExpr("cast(value as string) as key")
+        kafka_tx.update_map(keys, attempt, state, reducer="count")
+
+    follow(spark, given, "sql", count)
+
+
+def kafka(spark: SparkSession, given: Given) -> None:
+    """Source to another topic."""
+    options = {
+        "kafka.bootstrap.servers": given["servers"],
+        "topic": COPY,
+        "tx.id": "chaos-copy",
+    }
+
+    def copy(df: DataFrame, attempt: TransactionAttempt) -> None:
+        kafka_tx.write_transaction(df.select("key", "value"), attempt, options, parts=2)
+
+    follow(spark, given, "kafka", copy)
+
+
+class Update(kafka_tx.Committer, kafka_tx.BatchBolt):
+    """Counts a batch's numbers into a map."""
+
+    def __init__(self, database: str) -> None:
+        self.database = database
+
+    def prepare(self, context: Any, _collector: Any) -> None:
+        self.attempt = context.attempt
+        self.seen: Counter[str] = Counter()
+
+    def execute(self, row: Any) -> None:
+        self.seen[row.str] += 1
+
+    def finish_batch(self) -> None:
+        keys = sorted(self.seen)
+        rows = pa.table(
+            {
+                "key": pa.array(keys, pa.string()),
+                "value": pa.array([self.seen[key] for key in keys], pa.int64()),
+            }
+        )
+        state = TransactionalMap(self.database, MAP.format("topology"))
+        try:
+            state.update(self.attempt, rows)
+        finally:
+            state.close()
+
+
+def topology(spark: SparkSession, given: Given) -> None:
+    """A transactional topology to a map in PostgreSQL, its state in ZooKeeper."""
+    spout = kafka_tx.TransactionalKafkaSpout(
+        {"kafka.bootstrap.servers": given["servers"], "subscribe": TOPIC}
+    )
+    builder = kafka_tx.TransactionalTopologyBuilder("chaos", "spout", spout, 2)
+    update = Update(given["database"])
+    builder.set_committer_bolt("update", update).global_grouping("spout")
+    builder.build().start(
+        spark,
+        {
+            "tx.store": f"zookeeper://{given['zookeeper']}/chaos",
+            "tx.timeoutMs": 20_000,
+            "tx.emitIntervalMs": 200,
+        },
+    ).await_termination()
+
+
+class Note(kafka_tx.BasicBolt):
+    """Notes each number; a second time changes nothing."""
+
+    def __init__(self, database: str) -> None:
+        self.database = database
+
+    def prepare(self, _context: Any) -> None:
+        self.state = NonTransactionalMap(self.database, MAP.format("records"))
+
+    def execute(self, row: Any, _collector: Any) -> None:
+        rows = pa.table({"key": [row.str], "value": [1]})
+        self.state.update(TransactionAttempt(1, 1), rows, "max")
+
+    def cleanup(self) -> None:
+        self.state.close()
+
+
+def records(spark: SparkSession, given: Given) -> None:
+    """An at-least-once topology to a table in PostgreSQL."""
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(given["servers"], refresh_freq_secs=5),
+        topic=TOPIC,
+        scheme=kafka_tx.StringScheme(),
+        store=given["database"],
+        state_update_interval_ms=500,
+        retry_initial_delay_ms=200,
+        retry_delay_max_ms=2_000,
+    )
+    builder = kafka_tx.TopologyBuilder("chaos-records")
+    builder.set_spout("spout", kafka_tx.KafkaSpout(config), 2)
+    builder.set_bolt("note", Note(given["database"]), 2).shuffle_grouping("spout")
+    builder.build().start(
+        spark, {"tx.store": given["database"], "tx.timeoutMs": 20_000}
+    ).await_termination()
+
+
+JOBS = {"sql": sql, "kafka": kafka, "topology": topology, "records": records}
+
+
+def main() -> None:
+    """Run the job that the command line names."""
+    parser = argparse.ArgumentParser()
+    for name in ("kind", "work", "servers", "database", "zookeeper"):
+        parser.add_argument(f"--{name}", required=True)
+    given = vars(parser.parse_args())
+
+    from integration.cluster.spark_local import local_session
+
+    JOBS[given["kind"]](local_session(Path(given["work"]), QUICKLY), given)
+
+
+if __name__ == "__main__":
+    main()

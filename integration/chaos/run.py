@@ -1,0 +1,115 @@
+"""One run: start everything, break it again and again, count."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from integration.chaos.counting import Numbers, Sinks, wait_for_all
+from integration.chaos.drivers import Driver
+from integration.chaos.faults import FAULTS, NotHitError, Scene
+from integration.chaos.report import Happened, Report
+from integration.chaos.schedule import ALL_JOBS, KINDS, Kind, Planned, schedule
+from integration.chaos.world import servers
+from integration.cluster.waiting import NotReadyError
+
+STARTS_WITHIN_S = 240.0
+DRAINS_WITHIN_S = 120.0
+_LOOK_EVERY_S = 0.3
+
+
+def run(
+    seed: int,
+    minutes: float,
+    *,
+    jobs: tuple[str, ...] = ALL_JOBS,
+    kinds: Sequence[Kind] = KINDS,
+    within_s: float = 60.0,
+    logs: Path | None = None,
+    say: Callable[[str], None] = print,
+) -> Report:
+    """Break things for so long; what was seen.
+
+    Args:
+        seed: Of the schedule.
+        minutes: How long faults are begun.
+        jobs: Which run.
+        kinds: Which faults are drawn.
+        within_s: How long after a fault a job may stand still.
+        logs: A directory that takes what the jobs printed.
+        say: Told each fault as it is over.
+    """
+    report = Report(seed)
+    with ExitStack() as stack:
+        world = stack.enter_context(servers())
+        numbers, sinks = Numbers(world), Sinks(world)
+        stack.callback(sinks.close)
+        drivers = {kind: Driver(kind, world.addresses()) for kind in jobs}
+        for driver in drivers.values():
+            stack.callback(driver.stop)
+            driver.start()
+        if logs is not None:
+            stack.callback(_keep_logs, drivers, logs)
+        numbers.start()
+        stack.callback(numbers.stop)
+        scene = Scene(world, drivers, numbers, sinks)
+        began = _recovered(scene, 0, STARTS_WITHIN_S)
+        say(f"all run: {began}")
+        until = time.monotonic() + 60 * minutes
+        for planned in schedule(seed, kinds):
+            if time.monotonic() > until:
+                break
+            happened = _happened(scene, planned, within_s)
+            report.happened.append(happened)
+            say(str(happened))
+        numbers.stop()
+        report.acknowledged = len(numbers.acknowledged)
+        acknowledged = numbers.acknowledged
+        report.counts = wait_for_all(jobs, acknowledged, sinks, DRAINS_WITHIN_S)
+        report.starts = {kind: driver.starts for kind, driver in drivers.items()}
+    return report
+
+
+def _happened(scene: Scene, planned: Planned, within_s: float) -> Happened:
+    time.sleep(planned.pause_s)
+    try:
+        happened = Happened(planned, _proof(scene, planned), has_hit=True)
+    except (NotHitError, NotReadyError) as error:
+        happened = Happened(planned, str(error), has_hit=False)
+    happened.recovered_s = _recovered(scene, scene.numbers.newest, within_s)
+    return happened
+
+
+def _proof(scene: Scene, planned: Planned) -> str:
+    """Carry the fault out; what proves that it hit."""
+    fault = FAULTS[planned.name](scene, planned.target)
+    try:
+        next(fault)
+        time.sleep(planned.lasts_s)
+        next(fault)
+    except StopIteration as end:
+        return str(end.value)
+    finally:
+        fault.close()
+    raise AssertionError(f"{planned} did not end")
+
+
+def _recovered(scene: Scene, mark: int, within_s: float) -> dict[str, float | None]:
+    """Seconds until each job has counted what was written after now."""
+    began = time.monotonic()
+    took: dict[str, float | None] = dict.fromkeys(scene.drivers)
+    while None in took.values() and time.monotonic() < began + within_s:
+        for kind in scene.drivers:
+            if took[kind] is None and max(scene.sinks.read(kind), default=-1) > mark:
+                took[kind] = time.monotonic() - began
+        time.sleep(_LOOK_EVERY_S)
+    return took
+
+
+def _keep_logs(drivers: Mapping[str, Driver], place: Path) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    for kind, driver in drivers.items():
+        shutil.copyfile(driver.log, place / f"{kind}.log")

@@ -1,0 +1,74 @@
+"""Which faults come one after the other: pure, and the same for the same seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A fault that may be drawn.
+
+    Attributes:
+        name: Which one.
+        targets: What it may hit; one is drawn.
+        lasts_s: The shortest and the longest it lasts.
+    """
+
+    name: str
+    targets: tuple[str, ...]
+    lasts_s: tuple[float, float] = (2.0, 6.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One fault of a run."""
+
+    name: str
+    target: str
+    lasts_s: float
+    pause_s: float
+    """How long all is well before it."""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.target} for {self.lasts_s:.0f} s"
+
+
+BROKERS = ("1", "2", "3")
+ONCE = ("sql", "kafka", "topology")
+ALL_JOBS = (*ONCE, "records")
+QUERIES = ("sql", "kafka")
+
+KINDS = (
+    Kind("broker-kill", BROKERS),
+    Kind("broker-pause", BROKERS, (3, 8)),
+    Kind("leader-move", BROKERS),
+    Kind("controller-kill", ("active",)),
+    Kind("cut", ("brokers", "postgresql", "zookeeper")),
+    Kind("half-open", ("brokers", "postgresql", "zookeeper"), (4, 10)),
+    Kind("postgresql-kill", ("server",)),
+    Kind("postgresql-pause", ("server",), (4, 10)),
+    Kind("postgresql-away", ("server",), (20, 20)),
+    Kind("worker-kill", ALL_JOBS, (0, 0)),
+    Kind("daemon-kill", ALL_JOBS, (0, 0)),
+    Kind("planner-kill", QUERIES, (0, 0)),
+    Kind("driver-kill", ALL_JOBS, (0, 1)),
+    Kind("driver-freeze", ONCE, (0, 0)),
+    Kind("commit-entry-lost", QUERIES, (0, 0)),
+)
+"""Every fault there is."""
+
+
+def schedule(seed: int, kinds: Sequence[Kind] = KINDS) -> Iterator[Planned]:
+    """Faults without end; each kind once in every round, in another order."""
+    chance = random.Random(seed)
+    while True:
+        for kind in chance.sample(kinds, len(kinds)):
+            yield Planned(
+                kind.name,
+                chance.choice(kind.targets),
+                round(chance.uniform(*kind.lasts_s), 1),
+                round(chance.uniform(1, 4), 1),
+            )
