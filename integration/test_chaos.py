@@ -16,7 +16,7 @@ from integration.chaos.report import Happened, Report
 from integration.chaos.run import run
 from integration.chaos.schedule import KINDS, Planned, schedule
 
-SHORT = ("half-open", "postgresql-kill", "driver-kill", "broker-kill")
+SHORT = ("leader-move", "worker-kill", "broker-pause")
 
 
 def test_the_same_seed_gives_the_same_faults():
