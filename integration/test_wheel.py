@@ -78,6 +78,7 @@ def test_a_wheel_brings_the_native_reader(source, tmp_path):
     assert wheel.name.endswith(f"-cp311-abi3-{platform}.whl")
     held = zipfile.ZipFile(wheel).namelist()
     assert EXTENSION in held
+    assert "kafka_tx/metrics/alerts.yml" in held
     assert not [name for name in held if name.endswith((".c", ".h"))]
     python = fresh_environment(tmp_path / "fresh")
     install(python, wheel)

@@ -161,8 +161,24 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__, "__version__"])
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    if name == "__version__":
+        return _version()
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'kafka_tx' has no attribute {name!r}")
     return getattr(import_module(home), name)
+
+
+def _version() -> str:
+    """Of the installed package; empty where only its source is on the path."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("kafka-tx")
+    except PackageNotFoundError:
+        return ""

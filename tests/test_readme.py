@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,8 @@ def test_its_blocks_name_nothing_that_is_not_there():
         [*command, "-"], input=whole, capture_output=True, text=True, check=False
     )
     assert found.returncode == 0, found.stdout
+
+
+def test_what_there_is_can_be_listed():
+    assert set(kafka_tx.__all__) <= set(dir(kafka_tx))
+    assert kafka_tx.__version__ == version("kafka-tx")

@@ -6,8 +6,6 @@ import importlib
 import importlib.metadata
 import json
 import os
-import shutil
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -30,13 +28,12 @@ from kafka_tx.cli.stores import JsonOption, text_or_file
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import Earliest, Topics
+from kafka_tx.spark.worker_python import look_at
 
 Verdict = Literal["good", "advice", "bad"]
 
 SOCKETS = "spark.python.unix.domain.socket.enabled"
-_SOURCE_MODULE = "pyspark_kafka_tx"
 _PROBE = "kafka-tx-doctor"
-_ANSWER_S = 60
 _STYLES: dict[Verdict, tuple[str, str]] = {
     "good": ("✓", "green"),
     "advice": ("!", "yellow"),
@@ -118,31 +115,31 @@ def _spark() -> tuple[Verdict, str]:
 
 
 def _source() -> tuple[Verdict, str]:
-    found = importlib.import_module(_SOURCE_MODULE).DefaultSource
+    """Spark looks for formats in its workers' Python, not in this one."""
     version = importlib.metadata.version("kafka-tx")
-    return "good", f'Spark finds format("{found.name()}") by name, version {version}'
+    found = look_at()
+    if found.finds_format:
+        return "good", f'Spark finds format("kafka_tx") by name, version {version}'
+    register = "spark.dataSource.register(kafka_tx.KafkaTxDataSource)"
+    if found.has_package:
+        return (
+            "advice",
+            f'Spark does not find format("kafka_tx") by name in {found.command} (an'
+            f" editable installation is not seen): call {register}",
+        )
+    return "bad", f'Spark does not find format("kafka_tx"): {found.advice}'
 
 
 def _workers() -> tuple[Verdict, str]:
     """Tasks run in this Python, which need not be the one of the driver."""
-    chosen = os.environ.get("PYSPARK_PYTHON", "python3")
-    command = shutil.which(chosen)
-    advice = f"set PYSPARK_PYTHON={sys.executable}"
-    if command is None:
-        return "bad", f"Spark's tasks would run '{chosen}', which is missing; {advice}"
-    if Path(command) != Path(sys.executable):
-        answer = subprocess.run(  # noqa: S603 - what Spark starts too
-            [command, "-c", f"import {_SOURCE_MODULE}"],
-            capture_output=True,
-            check=False,
-            timeout=_ANSWER_S,
-        )
-        if answer.returncode:
-            return (
-                "advice",
-                f"Spark's tasks would run {command}, which has no kafka_tx; {advice}",
-            )
-    return "good", f"Spark's tasks run {command}"
+    found = look_at()
+    if not found.exists:
+        missing = f"Spark's tasks would run '{found.command}', which is missing"
+        return "bad", f"{missing}; {found.advice}"
+    if not found.has_package:
+        missing = f"Spark's tasks would run {found.command}, which has no kafka_tx"
+        return "bad", f"{missing}; {found.advice}"
+    return "good", f"Spark's tasks run {found.command}"
 
 
 def _reader() -> tuple[Verdict, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from kafka_tx.cli.lag import lag
 from kafka_tx.cli.offsets import offsets
 from kafka_tx.cli.status import status
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.metrics import catalogue
+from kafka_tx.metrics import catalogue, dashboard
 from kafka_tx.spark.tables import Table
 
 
@@ -56,3 +57,16 @@ def options(
 def metrics() -> None:
     """Print the table of metrics."""
     typer.echo(catalogue.markdown().rstrip())
+
+
+@app.command("dashboard")
+def print_dashboard() -> None:
+    """Print the Grafana dashboard, to be imported as JSON."""
+    typer.echo(dashboard.text(), nl=False)
+
+
+@app.command("rules")
+def print_rules() -> None:
+    """Print the Prometheus alert rules, a file for rule_files."""
+    rules = files("kafka_tx.metrics").joinpath("alerts.yml")
+    typer.echo(rules.read_text(encoding="utf-8"), nl=False)

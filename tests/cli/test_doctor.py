@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
+from kafka_tx.cli import doctor
 from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.spark.worker_python import WorkerPython
 from kafka_tx.sql.listing import stored_ids
 
 
@@ -31,10 +34,31 @@ def test_a_worker_python_without_the_package_gets_advice(run, monkeypatch, tmp_p
     other.chmod(0o755)
     monkeypatch.setenv("PYSPARK_PYTHON", str(other))
 
-    found = findings(run("doctor", "--json"))["workers"]
+    found = findings(run("doctor", "--json"))
 
-    assert found["verdict"] == "advice"
-    assert f"PYSPARK_PYTHON={sys.executable}" in found["text"]
+    assert found["workers"]["verdict"] == "bad"
+    assert f"PYSPARK_PYTHON={sys.executable}" in found["workers"]["text"]
+    assert found["source"]["verdict"] == "bad"
+    assert "Spark does not find" in found["source"]["text"]
+
+
+def test_an_installation_that_spark_cannot_see_is_told_apart(monkeypatch, run):
+    found = WorkerPython("/a/python", has_package=True, finds_format=False)
+    monkeypatch.setattr(doctor, "look_at", lambda: found)
+
+    source = findings(run("doctor", "--json"))["source"]
+
+    assert source["verdict"] == "advice"
+    assert "spark.dataSource.register(kafka_tx.KafkaTxDataSource)" in source["text"]
+
+
+def test_a_python_that_does_not_exist_is_no_worker(monkeypatch, run):
+    monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
+
+    found = findings(run("doctor", "--json"))
+
+    assert found["workers"]["verdict"] == "bad"
+    assert "'no-such-python', which is missing" in found["workers"]["text"]
 
 
 def test_missing_java_names_the_package_to_install(run, monkeypatch, tmp_path):
@@ -86,3 +110,10 @@ def test_tables_are_printed(run, table):
 
     assert result.exit_code == 0
     assert ("tx.id" if table == "options" else "kafka_tx_lag_records") in result.stdout
+
+
+def test_dashboard_and_rules_are_those_of_the_repository(run):
+    grafana = Path(__file__).parents[2] / "grafana"
+
+    assert run("dashboard").stdout == (grafana / "dashboard.json").read_text()
+    assert run("rules").stdout == (grafana / "alerts.yml").read_text()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from threading import Thread
@@ -36,6 +38,7 @@ from kafka_tx.spark.source.offset_json import MARK
 from kafka_tx.spark.source.options import parse_source
 from kafka_tx.spark.source.receipts import Receipts
 from kafka_tx.spark.stops import note_stop, show_last_stop
+from kafka_tx.spark.worker_python import look_at
 from kafka_tx.transactions.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -111,6 +114,7 @@ def attach(
         ConfigError: The port is taken, or it is a session of Spark Connect.
     """
     context = _classic(spark)
+    _warn_without_package(context)
     registry = MetricsRegistry(spark_version=spark.version)
     with ExitStack() as undo:
         endpoint = None
@@ -125,6 +129,26 @@ def attach(
         spark.streams.addListener(listener)
         undo.pop_all()
     return Attachment(spark, listener, registry, desk, endpoint)
+
+
+def _warn_without_package(context: SparkContext) -> None:
+    """Say at once what would end the first query with many lines of Java.
+
+    Only where workers run on this machine; those elsewhere cannot be asked.
+    """
+    python = str(context.pythonExec)
+    is_ours = shutil.which(python) == sys.executable
+    ships = bool(context._python_includes)
+    if is_ours or ships or not str(context.master).startswith("local"):
+        return
+    found = look_at(python)
+    if not found.has_package:
+        logger.warning(
+            "Spark's workers run %s, which has no kafka_tx: format('kafka_tx') will not"
+            " be found. To mend it, %s",
+            found.command,
+            found.advice,
+        )
 
 
 def _open_desk(context: SparkContext) -> ReceiptDesk | None:

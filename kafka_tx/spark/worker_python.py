@@ -1,0 +1,73 @@
+"""Which Python Spark's workers run, and whether it has this package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+
+_ANSWER_S = 60
+_ASK = """
+import pkgutil
+from importlib.util import find_spec
+print(find_spec("kafka_tx") is not None, end=" ")
+print(any(m.name == "pyspark_kafka_tx" for m in pkgutil.iter_modules()))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPython:
+    """What was found.
+
+    Attributes:
+        command: Its path, or the word that is no command.
+        exists: Whether it can be started.
+        has_package: Whether it can import ``kafka_tx``.
+        finds_format: Whether Spark, which looks through it in its own way, finds
+            ``format("kafka_tx")`` without a register call. It does not in an editable
+            installation.
+    """
+
+    command: str
+    exists: bool = True
+    has_package: bool = False
+    finds_format: bool = False
+
+    @property
+    def advice(self) -> str:
+        """What to do where the package is missing."""
+        return (
+            f"set PYSPARK_PYTHON={sys.executable} before the session is made, install"
+            " kafka-tx there too, or ship it with --py-files"
+        )
+
+
+def look_at(chosen: str | None = None) -> WorkerPython:
+    """Ask the Python of workers on this machine.
+
+    Args:
+        chosen: The command; by default what Spark takes: ``PYSPARK_PYTHON``, else
+            ``python3`` from the path.
+    """
+    word = chosen or os.environ.get("PYSPARK_PYTHON") or "python3"
+    command = shutil.which(word)
+    if command is None:
+        return WorkerPython(word, exists=False)
+    try:
+        answer = subprocess.run(  # noqa: S603 - what Spark starts too
+            [command, "-c", _ASK],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_ANSWER_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return WorkerPython(command, exists=False)
+    has_package, _, finds_format = answer.stdout.strip().partition(" ")
+    return WorkerPython(
+        command,
+        has_package=has_package == "True",
+        finds_format=finds_format == "True",
+    )
