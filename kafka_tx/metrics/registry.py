@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from operator import or_
 from threading import RLock
@@ -15,7 +16,6 @@ from threading import RLock
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric as Family
 
-import kafka_tx
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.events import BatchCommitted, OffsetsCommitted, stop_reason
 from kafka_tx.metrics.metric import PER_ID, Fed, Kind, Metric
@@ -55,7 +55,7 @@ class MetricsRegistry:
         self._begun: set[tuple[Fed, Key]] = set()
         self._complained: set[str] = set()
         self._of(catalogue.METRIC_FAILURES).add((), 0)
-        build = (kafka_tx.__version__, platform.python_version(), spark_version)
+        build = (_version(), platform.python_version(), spark_version)
         self._of(catalogue.BUILD_INFO).show(build)
         self.prometheus = CollectorRegistry()
         self.prometheus.register(self)
@@ -273,6 +273,13 @@ def merged(
         found = [samples[metric.name] for samples in taken if samples[metric.name]]
         if found:
             yield metric, reduce(or_, found)
+
+
+def _version() -> str:
+    try:
+        return version("kafka-tx")
+    except PackageNotFoundError:  # the source tree itself is on the path
+        return ""
 
 
 _PARTITION_WIDTH = 3

@@ -23,6 +23,7 @@ from kafka_tx.offsets.start import StartRules
 from kafka_tx.topology.schemes import RawScheme, Scheme
 from kafka_tx.topology.spout_hosts import Hosts, StaticHosts
 from kafka_tx.topology.spout_table import ABOUT
+from kafka_tx.topology.spout_types import check_types
 
 _FOR_EVER = -1
 _FARTHEST = 2**63 - 1
@@ -75,6 +76,7 @@ class SpoutConfig:
     total_tasks: int = 1
 
     def __post_init__(self) -> None:
+        check_types(self)
         self._set("start_offset_time", _start(self.start_offset_time))
         self._set("out_of_range", _policy(self.out_of_range))
         if self.retry_limit == _FOR_EVER:

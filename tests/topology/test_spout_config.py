@@ -129,3 +129,23 @@ def test_it_prints_itself_as_a_table_without_secrets():
     assert lines["kafka"] == ["sasl.password"]
     assert "hush" not in text
     assert "hush" not in repr(config(kafka={"sasl.password": "hush"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "legal"),
+    [
+        ("hosts", "broker:9092", r'BrokerHosts\("host:9092"\)'),
+        ("topic", 3, "text"),
+        ("retry_limit", "five", "a whole number or None"),
+        ("fetch_size_bytes", True, "a whole number"),
+        ("retry_delay_multiplier", "2", "a number"),
+        ("ignore_stored_offsets", "false", "True or False"),
+        ("scheme", "raw", "a Scheme"),
+        ("kafka", "security.protocol=SSL", "a dictionary"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_name(name, value, legal):
+    given = {"hosts": BrokerHosts("broker:9092"), "topic": "orders", name: value}
+
+    with pytest.raises(ConfigError, match=rf"option '{name}' is .*legal: {legal}"):
+        SpoutConfig(**given)
