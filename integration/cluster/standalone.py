@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import sysconfig
 import zipfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -27,8 +25,7 @@ class StandaloneSpark:
     """A master and some workers of one core each, as processes of their own.
 
     A driver is a process too, started as a user starts one: by ``spark-submit``, with
-    the package as a zip file that Spark takes to the executors. No Python there has the
-    package otherwise.
+    the package as a zip file that Spark takes to the executors.
     """
 
     def __init__(self, workers: int = 2) -> None:
@@ -133,7 +130,7 @@ class StandaloneSpark:
             "SPARK_HOME": str(self._home),
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
-            "PYSPARK_PYTHON": str(bare_python(self._work.path / "bare")),
+            "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": "",
         }
 
@@ -150,18 +147,6 @@ class StandaloneSpark:
     def _complaint(self) -> str | None:
         ended = [child for child in self._children if not child.is_running]
         return ended[0].tail() if ended else None
-
-
-def bare_python(place: Path) -> Path:
-    """A Python with the dependencies of this one and without this project."""
-    if not place.exists():
-        subprocess.run(
-            [sys.executable, "-m", "venv", "--without-pip", place], check=True
-        )
-        (packages,) = place.glob("lib/python*/site-packages")
-        # .pth files there are not read, so the editable installation stays unseen
-        (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return place / "bin" / "python"
 
 
 def shipped_package(place: Path) -> Path:

@@ -1,9 +1,9 @@
 """Objects that bring along where the package is, for Python processes that lack it.
 
-Files given to ``--py-files`` reach every task, but not the processes in which Spark
-plans a Python stream and commits to a Python sink: these look for them in a folder that
-has none. They run on the driver's machine, as does the process that hands them the
-object, so they find the package where that one has found it.
+Files given to ``--py-files`` reach every task, but not the process in which Spark plans
+a Python stream: it looks for them in a folder that has none. It runs on the driver's
+machine, as does the process that hands it the object, so it can find the package where
+that one has found it.
 """
 
 from __future__ import annotations

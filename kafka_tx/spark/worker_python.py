@@ -39,8 +39,8 @@ class WorkerPython:
     def advice(self) -> str:
         """What to do where the package is missing."""
         return (
-            f"set PYSPARK_PYTHON={sys.executable} before the session is made, install"
-            " kafka-tx there too, or ship it with --py-files"
+            f"set PYSPARK_PYTHON={sys.executable} before the session is made, or"
+            " install kafka-tx there too"
         )
 
 

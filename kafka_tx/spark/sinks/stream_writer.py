@@ -17,7 +17,6 @@ from kafka_tx import assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError
 from kafka_tx.spark.queries.foreach import QUERY_ID
-from kafka_tx.spark.shipping import Rebuilt, travelling
 from kafka_tx.spark.sinks.rows import check_columns
 from kafka_tx.spark.sinks.writer import PartMessage, write_part
 from kafka_tx.transactions.sink_parts import begun_elsewhere, check_cut
@@ -50,9 +49,6 @@ class KafkaTxStreamWriter(DataSourceStreamArrowWriter):
             )
         check_columns(schema, config)
         self._config = config
-
-    def __reduce__(self) -> Rebuilt:
-        return travelling(self)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows; returns when every one is delivered (executor)."""
