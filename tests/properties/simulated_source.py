@@ -62,6 +62,7 @@ class World:
         self.once: dict[str, str] = {}
         self.checkpoint_copy: Checkpoint | None = None
         self.store_copy: Any = None
+        self.must_keep_checkpoint = False
         self.exempt: set[int] = set()
         self.cut_from: dict[TopicPartition, int] = {}
         self.seen: Counter[str] = Counter()
@@ -97,6 +98,7 @@ class World:
             self.recover(query.error)
         elif query.is_idle:
             self.once.clear()
+            self.must_keep_checkpoint = False
 
     def recover(self, error: KafkaTxError | TaskFailedError) -> None:
         """Do what the text says."""
@@ -159,8 +161,12 @@ class World:
 
     def freeze(self) -> None:
         """The driver stops for a while; another query takes over."""
-        if self.query is not None:
+        if self.query is not None and not self.must_keep_checkpoint:
             self.frozen.append(self.query)
+            self.new_checkpoint()
+
+    def leave_checkpoint(self) -> None:
+        if not self.must_keep_checkpoint:
             self.new_checkpoint()
 
     def wake(self, which: int) -> None:
@@ -199,11 +205,18 @@ class World:
         self.store_copy = self.store.snapshot()
 
     def restore_store(self) -> None:
-        """Only where the newest checkpoint is there: without it nobody can tell."""
+        """Only where the newest checkpoint is there: without it nobody can tell.
+
+        Nor can it where the newest batch was replayed in part (opaque): how much was
+        read of it is told by the store alone.
+        """
         carried = max(
             (_mark(end) for end in self.checkpoint.offsets.values()), default=0
         )
-        if self.store_copy is None or carried < self.sink.newest.txid:
+        planned = Ledger(self.store).load().planned.values()
+        is_in_part = any(batch.logged for batch in planned)
+        is_behind = carried < self.sink.newest.txid
+        if self.store_copy is None or is_behind or is_in_part:
             return
         self.query = None
         self.once.clear()
@@ -212,7 +225,8 @@ class World:
         self.checkpoint_copy = None
         self.seen["stores put back"] += 1
         self.store.restore(self.store_copy)
-        for _ in range(60):  # "do not start with a new checkpointLocation"
+        self.must_keep_checkpoint = True  # "do not start with a new checkpointLocation"
+        for _ in range(60):
             self.step()
             if self._is_idle():
                 break
@@ -334,7 +348,7 @@ ACTIONS: tuple[tuple[Callable[..., None], tuple[int, ...]], ...] = (
     (World.wake, (4,)),
     (World.use_another_checkpoint, (4,)),
     (World.lose_commit_entry, ()),
-    (World.new_checkpoint, ()),
+    (World.leave_checkpoint, ()),
     (World.copy_checkpoint, ()),
     (World.restore_checkpoint, ()),
     (World.copy_store, ()),

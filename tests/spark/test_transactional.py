@@ -477,3 +477,64 @@ def test_a_first_batch_says_where_it_began_for_a_store_that_is_put_back(job):
     again = job.start(tx__onDisagreement="checkpoint")
 
     assert again.ranges(again.initial(), end) == [OffsetRange(P0, 20, 30)]
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_a_store_put_back_learns_again_what_was_out_of_sight(job, mode):
+    kept, other = MemoryStore(job.name, "job"), TopicPartition("other", 0)
+    copy = kept.snapshot()
+    job.cluster.set(0, 0, 4, topic="other")
+    run = job.start(subscribe="t,other", tx__mode=mode)
+    start = end = run.latest(run.initial(), everything=True)
+    options = {"tx__mode": mode, "failOnDataLoss": "false"}
+    for length in (12, 14):
+        start, without = end, job.start(**options)
+        job.cluster.set(0, 0, length)
+        end = without.latest(start, everything=True)
+    kept.restore(copy)
+    once = job.start(tx__onDisagreement="checkpoint", **options)
+    assert once.ranges(start, end) == [OffsetRange(P0, 12, 14)]
+    job.cluster.set(0, 0, 6, topic="other")
+
+    again = job.start(subscribe="t,other", **options)
+    after = again.latest(end, everything=True)
+
+    assert again.ranges(end, after) == [OffsetRange(other, 4, 6)]
+
+
+def test_a_batch_says_where_it_began_if_not_at_the_end_before_it(job):
+    kept = MemoryStore(job.name, "job")
+    run = job.start()
+    old = run.latest(run.initial(), everything=True)
+    copy = kept.snapshot()
+    job.cluster.set(0, 0, 20)
+    run.finished(run.latest(old, everything=True))
+    job.cluster.set(0, 0, 30)
+    by_store = job.start(tx__onDisagreement="store")
+    end = by_store.latest(old, everything=True)  # its checkpoint was put back, too
+    assert by_store.ranges(old, end) == [OffsetRange(P0, 20, 30)]
+    kept.restore(copy)
+
+    again = job.start(tx__onDisagreement="checkpoint")
+
+    assert again.ranges(old, end) == [OffsetRange(P0, 20, 30)]
+
+
+def test_a_store_put_back_keeps_a_batch_that_is_out_of_sight(job):
+    kept, other = MemoryStore(job.name, "job"), TopicPartition("other", 0)
+    job.cluster.set(0, 0, 4, topic="other")
+    options = {"subscribe": "t,other", "failOnDataLoss": "false"}
+    run = job.start(**options)
+    start = run.latest(run.initial(), everything=True)
+    run.finished(start)
+    copy = kept.snapshot()
+    job.cluster.set(0, 0, 6, topic="other")
+    end = job.start(**options).latest(start, everything=True)
+    kept.restore(copy)
+    del job.cluster.logs[other]
+    with pytest.raises(ReplayImpossibleError, match=r"other-0 \[4, 6\)"):
+        job.start(**options).ranges(start, end)
+    job.cluster.set(0, 0, 6, topic="other")
+
+    again = job.start(**options)
+    assert again.ranges(start, end) == [OffsetRange(other, 4, 6)]

@@ -45,6 +45,8 @@ class TransactionMark:
         epoch: The owner's epoch when it was planned.
         start: Where a query began: ``txid`` ended there, and in no batch of this one.
         topic_ids: Of the topics that the positions belong to, as far as known.
+        unseen: Positions of what was read before and is out of sight now. Nobody but
+            the store knows them otherwise.
     """
 
     id: str
@@ -52,6 +54,20 @@ class TransactionMark:
     epoch: int
     start: bool = False
     topic_ids: Mapping[str, str] = field(default_factory=dict, compare=False)
+    unseen: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what ``to_json`` wrote, also in an earlier release."""
+        return cls(**{**data, "unseen": flat(data.get("unseen", {}))})
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict; without what is empty."""
+        data = {**asdict(self), "unseen": nested(self.unseen)}
+        for optional in ("start", "topic_ids", "unseen"):
+            if not data[optional]:
+                del data[optional]
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +90,13 @@ class SourceOffset:
         mark = data.get(MARK)
         positions = flat({t: v for t, v in data.items() if t not in OURS})
         begins = flat(data.get(BEGINS, {}))
-        return cls(positions, TransactionMark(**mark) if mark else None, begins)
+        return cls(positions, TransactionMark.from_json(mark) if mark else None, begins)
 
     def to_json(self) -> dict[str, Any]:
         """The dict Spark stores; topics and partitions ascending, as Spark's source."""
         data: dict[str, Any] = nested(self.positions)
         if self.mark is not None:
-            data[MARK] = asdict(self.mark)
-            for optional in ("start", "topic_ids"):
-                if not data[MARK][optional]:
-                    del data[MARK][optional]
+            data[MARK] = self.mark.to_json()
         if self.begins:
             data[BEGINS] = nested(self.begins)
         return data

@@ -243,7 +243,7 @@ class TransactionalMicroBatches(MicroBatches):
             self._tx, batch, look, self.losses, is_committed=is_committed
         )
         self.skipped.update(self.losses.take())
-        if left.logged != batch.logged and left.txid > self._txid:
+        if left != batch and left.txid > self._txid:
             self._store(left)
         self._own.add(left.txid)
         self._batches[left.txid] = left
@@ -264,7 +264,9 @@ class TransactionalMicroBatches(MicroBatches):
         if end.mark is None and not self._txid and not self._batches:
             return self._first_of_checkpoint(start, end)
         if self._is_next(start, end):
-            return self._take(self._txid + 1, self._settled(start), end)
+            assert self._committed_state is not None
+            known = {**self._committed_state.offsets, **self._settled(start)}
+            return self._take(self._txid + 1, known, end)
         decides = self._tx.on_disagreement
         if decides == "store" and self._committed_state is not None:
             unread = self._batches.get(self._txid + 1)
@@ -272,8 +274,9 @@ class TransactionalMicroBatches(MicroBatches):
         if decides == "checkpoint":
             logged = end.mark.txid if end.mark else 0
             txid = max(self._txid + 1, logged, *(n + 1 for n in self._batches))
-            self._adopt(txid - 1, start.positions, _ids_of(start))
-            return self._take(txid, start.positions, end)
+            begins, ids = _begun(start, end)
+            self._adopt(txid - 1, begins, ids)
+            return self._take(txid, begins, end)
         raise agreement.contradiction(self._tx, end, self._committed_state)
 
     def _is_next(self, start: SourceOffset, end: SourceOffset) -> bool:
@@ -306,7 +309,7 @@ class TransactionalMicroBatches(MicroBatches):
         """Plan a transaction as Spark's log has it.
 
         It began at the start of topics that are others since, and nowhere where a log
-        lost its end.
+        lost its end. What is out of sight keeps its range: that is not read, not lost.
         """
         former, ids = self._ids(), _ids_of(end)
         begins = {}
@@ -315,7 +318,14 @@ class TransactionalMicroBatches(MicroBatches):
             is_anew = is_another(former.get(topic), ids.get(topic))
             ended = end.positions.get(partition, position)
             begins[partition] = 0 if is_anew else min(position, ended)
-        return self._kept(txid, self.ranges_from_log(begins, end), end)
+        ranges = self.ranges_from_log(begins, end)
+        found = {r.topic_partition for r in ranges}
+        ranges += [
+            OffsetRange(p, begins[p], at)
+            for p, at in sorted(end.positions.items())
+            if p in begins and p not in found
+        ]
+        return self._kept(txid, ranges, end)
 
     def _kept(
         self, txid: int, ranges: list[OffsetRange], end: SourceOffset
@@ -414,7 +424,7 @@ class TransactionalMicroBatches(MicroBatches):
         if decides == "checkpoint":
             logged = start.mark.txid if start.mark else 0
             txid = max(self._txid, logged, *self._batches)
-            self._adopt(txid, start.positions, _ids_of(start))
+            self._adopt(txid, _all_of(start), _ids_of(start))
             return start.positions
         raise agreement.contradiction(self._tx, start, state)
 
@@ -425,10 +435,16 @@ class TransactionalMicroBatches(MicroBatches):
         former = self._committed_state or Committed(0, {})
         topics = {p.topic for p in positions}
         kept = {t: known for t, known in former.topic_ids.items() if t not in topics}
+        given = ids or {}
+        same = {
+            p: at
+            for p, at in former.offsets.items()
+            if not is_another(former.topic_ids.get(p.topic), given.get(p.topic))
+        }
         taken = Committed(
             txid=txid,
-            offsets={**former.offsets, **positions},
-            topic_ids={**kept, **(ids or {})},
+            offsets={**same, **positions},
+            topic_ids={**kept, **given},
             completed_ms=self._clock.now_ms(),
         )
         self._ledger.adopt(self._epoch, taken)
@@ -438,10 +454,11 @@ class TransactionalMicroBatches(MicroBatches):
         logger.warning("%s starts at txid %d %s", self._tx.id, txid, nested(positions))
 
     def _offset(self, batch: BatchMetadata, start: SourceOffset) -> SourceOffset:
-        """Its end; with its beginning where Spark's log has none, before the first."""
+        """Its end; with its beginning where Spark's log has none, or another."""
         ends = batch.logged_ends()
         is_first = start.mark is not None and start.mark.start
-        begins = batch.starts() if is_first else {}
+        before = {} if is_first else start.positions
+        begins = {p: at for p, at in batch.starts().items() if before.get(p) != at}
         return SourceOffset(ends, self._mark(batch.txid, ends, batch.topic_ids), begins)
 
     def _mark(
@@ -452,9 +469,41 @@ class TransactionalMicroBatches(MicroBatches):
         *,
         start: bool = False,
     ) -> TransactionMark:
-        topics = {partition.topic for partition in positions}
-        known = {topic: known for topic, known in ids.items() if topic in topics}
-        return TransactionMark(self._tx.id, txid, self._epoch, start, known)
+        state = self._committed_state or Committed(0, {})
+        unseen = {
+            p: at
+            for p, at in state.offsets.items()
+            if p not in positions
+            and not is_another(state.topic_ids.get(p.topic), ids.get(p.topic))
+        }
+        topics = {partition.topic for partition in (*positions, *unseen)}
+        every = {**state.topic_ids, **ids}
+        known = {topic: known for topic, known in every.items() if topic in topics}
+        return TransactionMark(self._tx.id, txid, self._epoch, start, known, unseen)
+
+
+def _all_of(offset: SourceOffset) -> dict[TopicPartition, int]:
+    """Its positions, also of what was out of sight."""
+    return {**_unseen_at(offset), **offset.positions}
+
+
+def _begun(
+    start: SourceOffset, end: SourceOffset
+) -> tuple[Positions, Mapping[str, str]]:
+    """Where a logged batch began, and of which topics.
+
+    One that began elsewhere than the end before it says so itself, as the first of a
+    checkpoint does: no log has its start.
+    """
+    before, ids = _all_of(start), {**_ids_of(end), **_ids_of(start)}
+    if start.mark is not None and start.mark.start:
+        before = {p: at for p, at in before.items() if p in end.positions}
+        ids = {**ids, **_ids_of(end)}
+    return {**before, **_unseen_at(end), **end.begins}, ids
+
+
+def _unseen_at(offset: SourceOffset) -> Positions:
+    return offset.mark.unseen if offset.mark else {}
 
 
 def _ids_of(offset: SourceOffset) -> Mapping[str, str]:
