@@ -352,6 +352,7 @@ ACTIONS: tuple[tuple[Callable[..., None], tuple[int, ...]], ...] = (
     (World.copy_checkpoint, ()),
     (World.restore_checkpoint, ()),
     (World.copy_store, ()),
+    (World.restore_store, ()),
     (World.commit_from_the_listener, ()),
     (World.commit_from_the_listener, ()),
     (World.trim, (8, 6)),

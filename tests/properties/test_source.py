@@ -76,6 +76,7 @@ WHAT_MUST_HAPPEN = (
     "frozen: FencedError",
     "listener: FencedError",
     "steps of the frozen",
+    "stores put back",
     "topics made anew",
 )
 
