@@ -165,6 +165,8 @@ def main() -> None:
         .start()
     )
     query.awaitTermination()
+    if given.attach:
+        attached.close()  # as a process does at its end, which this one may not see
     spark.stop()
     (work / "finished").touch()
 

@@ -39,6 +39,7 @@ class MirrorThread:
         self._on_failure = on_failure
         self._changed = threading.Condition()
         self._next: _Offsets | None = None
+        self._is_sending = False
         self._is_closing = False
         self._thread: threading.Thread | None = None
 
@@ -56,6 +57,16 @@ class MirrorThread:
                 self._thread.start()
                 atexit.register(self.close)
 
+    def flush(self, timeout_s: float = LAST_WITHIN_S) -> bool:
+        """Wait until all is sent, no longer than this; whether it is.
+
+        For the end of a bounded run, after which Spark ends the process.
+        """
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._is_sending and self._next is None, timeout_s
+            )
+
     def close(self, timeout_s: float = LAST_WITHIN_S) -> None:
         """Send what waits, no longer than this. Harmless when repeated."""
         with self._changed:
@@ -68,14 +79,17 @@ class MirrorThread:
     def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S
         while (offsets := self._taken()) is not None:
-            if self._sent(offsets):
-                pause_s = _FIRST_PAUSE_S
-                continue
+            is_sent = self._sent(offsets)
             with self._changed:
+                self._is_sending = False
+                if not is_sent and self._next is None:
+                    self._next = offsets
+                self._changed.notify_all()
+                if is_sent:
+                    pause_s = _FIRST_PAUSE_S
+                    continue
                 if self._is_closing:
                     break
-                if self._next is None:
-                    self._next = offsets
                 self._changed.wait_for(lambda: self._is_closing, pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         self._mirror.close()
@@ -85,6 +99,7 @@ class MirrorThread:
         with self._changed:
             self._changed.wait_for(lambda: self._next is not None or self._is_closing)
             offsets, self._next = self._next, None
+            self._is_sending = offsets is not None
             return offsets
 
     def _sent(self, offsets: _Offsets) -> bool:

@@ -153,3 +153,26 @@ def test_a_client_that_failed_is_replaced(
 
     assert group._admin.client is not first
     group.close()
+
+
+def test_the_end_of_a_run_waits_until_all_is_sent(
+    group: Group, mirror: MirrorThread
+) -> None:
+    group.answers.clear()
+    mirror({P0: 5})
+    assert group.tried.wait(WITHIN_S)
+    assert not mirror.flush(timeout_s=0.05)
+
+    group.answers.set()
+
+    assert mirror.flush(WITHIN_S)
+    assert group.stored == [5]
+
+
+def test_the_end_of_a_run_does_not_wait_for_a_group_that_is_away(
+    group: Group, mirror: MirrorThread
+) -> None:
+    group.is_away = True
+    mirror({P0: 5})
+
+    assert not mirror.flush(timeout_s=0.2)

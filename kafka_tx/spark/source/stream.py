@@ -43,6 +43,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batches: MicroBatches | None = None
         self._mirror: MirrorThread | None = None
         self._mirror_failures = 0
+        self._is_bounded = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -50,6 +51,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "_batches": None,
             "_mirror": None,
             "_mirror_failures": 0,
+            "_is_bounded": False,
         }
 
     @cached_property
@@ -81,10 +83,15 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         everything = isinstance(limit, ReadAllAvailable)
         before = SourceOffset.from_json(start)
         end = self._planner().latest(before, everything=everything)
-        return start if end is before else end.to_json()
+        if end is not before:
+            return end.to_json()
+        if self._is_bounded and self._mirror is not None:
+            self._mirror.flush()  # the run is over: Spark ends this process now
+        return start
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Freeze the end of this run."""
+        self._is_bounded = True
         self._planner().prepare_available_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
