@@ -22,7 +22,6 @@ from pyspark.sql.types import (
 )
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.spark.shipping import Rebuilt, travelling
 from kafka_tx.spark.sinks.options import parse_sink
 from kafka_tx.spark.sinks.stream_writer import KafkaTxStreamWriter
 from kafka_tx.spark.sinks.writer import KafkaTxWriter
@@ -51,9 +50,6 @@ class KafkaTxDataSource(DataSource):
     register(KafkaTxDataSource)`` does the same where packages are shipped by hand.
     Options are those of Spark's Kafka source plus ``tx.*``; see the README.
     """
-
-    def __reduce__(self) -> Rebuilt:
-        return travelling(self)
 
     @classmethod
     def name(cls) -> str:
