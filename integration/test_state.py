@@ -152,7 +152,7 @@ def test_replaying_a_committed_batch_by_hand_changes_nothing(
 
     for attempt, rows in batches:
         df = spark.createDataFrame(rows)
-        for attempt_id in (attempt.attempt_id, attempt.attempt_id + 1):
+        for attempt_id in (attempt.attempt_id + 1, attempt.attempt_id + 2):
             replay = TransactionAttempt(attempt.txid, attempt_id)
             if attempt.txid < newest:
                 with pytest.raises(OutOfOrderError):
