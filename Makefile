@@ -45,7 +45,7 @@ demo: setup
 	$(IN)/kafka-tx demo
 
 test: servers
-	$(IN)/python -m pytest tests integration
+	$(IN)/python -m pytest tests integration -n 2 --dist loadfile
 
 # What needs no server and no Spark, on two cores: for the moment between two edits.
 test-fast: setup

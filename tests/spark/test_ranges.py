@@ -36,6 +36,7 @@ def batch(offsets):
             "key": pa.array([None] * count, pa.binary()),
             "value": pa.array([b"v"] * count, pa.binary()),
             "offset": pa.array(offsets, pa.int64()),
+            "timestamp": pa.array(offsets, pa.timestamp("us", "UTC")),
         }
     )
 
@@ -45,7 +46,7 @@ def read(monkeypatch):
     monkeypatch.setattr(ranges, "_BELIEVED_AFTER_S", 0.02)
     monkeypatch.setattr(ranges, "_PAUSE_S", 0.01)
     receipts = []
-    monkeypatch.setattr(ranges, "send_receipt", lambda *given: receipts.append(given))
+    monkeypatch.setattr(ranges, "send_receipt", receipts.append)
 
     def read(log, start, end, **options):
         monkeypatch.setattr(assembly, "range_reader", lambda config: log)
@@ -62,7 +63,9 @@ def test_what_is_there_is_read_and_the_rest_is_counted(read):
     offsets, receipts = read(ShortLog(2, 5), 0, 9, failOnDataLoss="false")
 
     assert offsets == [2, 3, 4]
-    assert receipts == [(OffsetRange(P0, 0, 9), 3, 6)]
+    (receipt,) = receipts
+    assert receipt.wanted == OffsetRange(P0, 0, 9)
+    assert (receipt.bytes, receipt.skipped) == (3, 6)
 
 
 def test_a_log_that_ends_too_early_stops_the_query_by_default(read):

@@ -81,7 +81,8 @@ def test_a_bolt_that_resets_the_time_out_is_not_told_of(desk):
 
 def test_a_stranger_is_not_heard(desk):
     host, port, _ = desk.address.rsplit(":", 2)
-    send_word(f"{host}:{port}:wrong", {"roots": [1]})
+    with pytest.raises(ConnectionError):
+        send_word(f"{host}:{port}:wrong", {"roots": [1]})
     send_word(desk.address, {"roots": [2]})
 
     assert words.get(timeout=WITHIN_S)["roots"] == [2]
