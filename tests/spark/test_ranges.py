@@ -1,5 +1,7 @@
 """Reading a range whose log is not what it was when the range was planned."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -45,7 +47,7 @@ def batch(offsets):
 def read(monkeypatch):
     monkeypatch.setattr(ranges, "_BELIEVED_AFTER_S", 0.02)
     monkeypatch.setattr(ranges, "_PAUSE_S", 0.01)
-    receipts = []
+    receipts: list[Any] = []
     monkeypatch.setattr(ranges, "send_receipt", receipts.append)
 
     def read(log, start, end, **options):
