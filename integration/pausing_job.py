@@ -134,6 +134,7 @@ def main() -> None:
 
     spark = local_session(work)
     spark.dataSource.register(PausingSource)
+    attached = None
     if given.attach:
         attached = kafka_tx.attach(spark, metrics_port=None)
         opened = attached._listener.feed._open_parts
@@ -165,7 +166,7 @@ def main() -> None:
         .start()
     )
     query.awaitTermination()
-    if given.attach:
+    if attached is not None:
         attached.close()  # as a process does at its end, which this one may not see
     spark.stop()
     (work / "finished").touch()
