@@ -306,7 +306,8 @@ def test_one_record_that_is_too_large_fails_alone_and_is_named(options, topic, r
 def test_a_record_that_is_too_large_stops_a_transactional_topology(
     options, topic, more
 ):
-    # what is visible of its part then, only real brokers tell: integration/test_sink
+    # The mock cluster shows aborted records to readers of committed ones, so what is
+    # visible of the part is looked at on a real broker: integration/test_sink.py.
     rows = [("k", "small", ""), ("big", "x" * 3_000_000, "")]
     bolt = KafkaBolt(options | ({"tx.id": f"{topic}-large"} if more else {}))
 
