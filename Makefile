@@ -6,8 +6,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 IN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: setup servers engine demo test test-fast simulate chaos integration check format bench dashboard wheel sanitize \
-    clean
+.PHONY: setup servers engine demo test test-fast test-all simulate chaos integration \
+    check format bench dashboard wheel sanitize clean
 
 setup: $(INSTALLED)
 	@$(IN)/python -m integration.cluster.java >/dev/null
@@ -50,6 +50,11 @@ test: servers
 # What needs no server and no Spark, on two cores: for the moment between two edits.
 test-fast: setup
 	$(IN)/python -m pytest tests -n 2 --dist loadfile
+
+# Everything: all kills with all stores, long simulations, examples as processes.
+test-all: servers
+	KAFKA_TX_ALL=1 KAFKA_TX_SIMULATED_STEPS=300000 \
+	    $(IN)/python -m pytest tests integration -n 2 --dist loadfile
 
 # The source's planner for a million steps; `make test` takes some ten thousand.
 simulate: setup

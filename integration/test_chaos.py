@@ -1,11 +1,11 @@
 """All doors side by side while everything around them breaks: nothing lost or doubled.
 
-``make chaos`` runs it for longer; ``python -m integration.chaos`` with any seed.
+``make test-all`` has a short run, ``make chaos`` longer ones, and
+``python -m integration.chaos`` one with any seed.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from itertools import islice
 
@@ -65,10 +65,7 @@ def test_a_run_is_good_where_every_fault_hit_and_everything_went_on(happened, is
     assert ("NOT GOOD" in str(report)) is not is_good
 
 
-@pytest.mark.skipif(
-    "KAFKA_TX_CHAOS" not in os.environ,
-    reason="it needs an idle machine; KAFKA_TX_CHAOS=1 runs it, make chaos longer ones",
-)
+@pytest.mark.all
 @pytest.mark.timeout(900)
 def test_a_short_run_loses_and_doubles_nothing():
     lines: list[str] = []

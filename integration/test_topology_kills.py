@@ -27,8 +27,6 @@ from integration.topology_job import OPAQUE_POINTS, POINTS, Trouble, kept, recou
 from kafka_tx import assembly
 
 HERE = Path(__file__).parent
-IN_FULL = "KAFKA_TX_TOPOLOGY_KILLS" in os.environ
-"""Set: every point with every store. Else each point with one of them."""
 
 
 class Job:
@@ -77,11 +75,24 @@ class Job:
         return 0 if text is None else json.loads(text)["data"] - 1
 
 
+def every_point(mode, store):
+    return OPAQUE_POINTS if mode == "opaque" else POINTS
+
+
+def share_of_points(mode, store):
+    """Points for this store; the stores' shares together are all of them."""
+    return every_point(mode, store)[STORES.index(store) :: len(STORES)]
+
+
+KILLS = [share_of_points, pytest.param(every_point, marks=pytest.mark.all)]
+
+
 @pytest.mark.timeout(WITHIN_S)
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("points_of", KILLS)
 def test_a_kill_at_every_point_loses_and_repeats_nothing(
-    request, kafka, topic, produce, tmp_path, mode, store
+    request, kafka, topic, produce, tmp_path, mode, store, points_of
 ):
     name = topic(PARTITIONS)
     points = points_of(mode, store)
@@ -97,11 +108,6 @@ def test_a_kill_at_every_point_loses_and_repeats_nothing(
     assert (tmp_path / "finished").exists()
     assert kept(tmp_path / "sink.db") == recount(ends)
     assert job.committed() >= 4000 // 100
-
-
-def points_of(mode, store):
-    points = OPAQUE_POINTS if mode == "opaque" else POINTS
-    return points if IN_FULL else points[STORES.index(store) :: len(STORES)]
 
 
 # --- brokers ---
