@@ -87,7 +87,7 @@ class Case:
         """End the sessions of store and coordinator, as if they had timed out."""
         desk = self.handle._driver.desks["spout"].parts
         lookup = desk.coordinator._discovery._describe.__self__
-        for owner in (desk.keeper._store, lookup):
+        for owner in (desk.keeper._store._store, lookup):
             thief = KazooClient(
                 self.zookeeper.hosts, client_id=owner._client._client().client_id
             )

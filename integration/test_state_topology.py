@@ -10,7 +10,7 @@ import pytest
 from integration.cluster.records import Record
 from integration.pausing import run_to_pause
 from integration.state_topology_job import POINTS, keep, maps_of
-from kafka_tx.errors import OutOfOrderError
+from kafka_tx.errors import FencedError, OutOfOrderError
 from kafka_tx.model import TransactionAttempt
 
 RECORDS, PARTITIONS, KEYS = 720, 3, 17
@@ -72,14 +72,17 @@ def test_killed_drivers_and_workers_leave_state_that_equals_a_recount(
 
 
 def replay_by_hand(work, urls, mode):
-    """Commit every batch again, with the same attempt and with a later one."""
+    """Commit every batch again: as it was, and as a new attempt of the last owner."""
     batches = [pickle.loads(file.read_bytes()) for file in work.glob("batch-*")]
-    newest = max(attempt.txid for attempt, _ in batches)
-    assert newest >= RECORDS // 60
+    last = max(attempt for attempt, _ in batches)
+    assert last.txid >= RECORDS // 60
     for attempt, rows in batches:
-        for attempt_id in (attempt.attempt_id, attempt.attempt_id + 1):
+        for attempt_id in (attempt.attempt_id, last.attempt_id + attempt.txid):
             replay = TransactionAttempt(attempt.txid, attempt_id)
-            if attempt.txid < newest:
+            if replay.epoch < last.epoch:
+                with pytest.raises(FencedError):
+                    keep(urls, mode, replay, rows)
+            elif replay.txid < last.txid:
                 with pytest.raises(OutOfOrderError):
                     keep(urls, mode, replay, rows)
             else:

@@ -104,6 +104,8 @@ class Ownership:
         self._topics: dict[str, _KnownTopic] = {}
         self._mine: tuple[TopicPartition, ...] = ()
         self._has_looked = False
+        self.leaderless: tuple[TopicPartition, ...] = ()
+        """Of the last answer: not there yet, but they may hold records; of any task."""
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -122,6 +124,9 @@ class Ownership:
         if answer:
             self._age(answer)
         now = self._leaders()
+        self.leaderless = tuple(
+            sorted(p for t in answer.values() for p in t.partitions if p not in now)
+        )
         share = assign(now, *self._task)
         gained = sorted(set(share.partitions) - set(self._mine))
         kept = sorted(set(share.partitions) & set(self._mine))

@@ -70,6 +70,11 @@ class StaticCoordinator:
         """This task's partitions, in assignment order."""
         return self._mine
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of its partitions are open."""
+        return not self._managed.is_missing(self._mine)
+
     def is_due(self) -> bool:
         """Whether to try again to open what could not be opened."""
         waited_ms = self._now_ms() - self._looked_ms
@@ -144,6 +149,7 @@ class RefreshingCoordinator:
         self._managed = Managed(managers)
         self._looked_ms: int | None = None
         self._warned: str | None = None
+        self._is_complete = False
 
     @property
     def partitions(self) -> Sequence[TopicPartition]:
@@ -166,9 +172,16 @@ class RefreshingCoordinator:
             return True
         waited_ms = self._clock.monotonic_ms() - self._looked_ms
         if waited_ms >= min(self._interval_ms, _OPEN_AGAIN_MS):
-            is_missing = self._managed.is_missing(self._ownership.partitions)
-            return is_missing or waited_ms >= self._interval_ms
+            return not self._is_complete or waited_ms >= self._interval_ms
         return False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last look was answered, and all that it named can be read.
+
+        Else there may be records that no manager knows of.
+        """
+        return self._is_complete
 
     def manager(self, partition: TopicPartition) -> PartitionManager | None:
         """Its manager; None when it is not this task's, or cannot be opened yet."""
@@ -207,17 +220,18 @@ class RefreshingCoordinator:
             if self._looked_ms is None or not error.retryable:
                 raise
             _log.warning("partitions stay as they were: %s", error)
-            return self._looked
+            return self._not_answered
         is_led = (p for p in found.partitions if found.leader(p))
         share = assign(is_led, *self._task).partitions
         is_prepared = self._managed.prepare({*share, *self._ownership.partitions})
         return lambda: self._take(found, may_open=is_prepared)
 
-    def _looked(self) -> None:
+    def _not_answered(self) -> None:
         self._looked_ms = self._clock.monotonic_ms()
+        self._is_complete = False
 
     def _take(self, found: Found, *, may_open: bool) -> None:
-        self._looked()
+        self._looked_ms = self._clock.monotonic_ms()
         change = self._ownership.refresh(found.topics)
         ids = found.topic_ids()
         if change.lost or change.gained:
@@ -239,6 +253,8 @@ class RefreshingCoordinator:
         for partition in self._ownership.partitions if may_open else ():
             leader = self._ownership.leader(partition)
             self._managed.open(partition, leader, ids.get(partition.topic))
+        is_missing = self._managed.is_missing(self._ownership.partitions)
+        self._is_complete = not is_missing and not self._ownership.leaderless
 
     def close(self) -> None:
         """Close (= commit) every manager."""

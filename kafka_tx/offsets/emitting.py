@@ -147,29 +147,3 @@ class CommitTimer:
     def wait_ms(self, now_ms: int) -> int:
         """How long until it is due."""
         return max(0, self._interval_ms - max(0, now_ms - self._last_ms))
-
-
-class SettledBounds:
-    """Log bounds that are believed.
-
-    After a leader has moved, a log may for a moment seem to end below what was read of
-    it. Such an answer is not passed on before it was given for ``believe_after_ms``:
-    believed at once, it would look like a log that was cut.
-    """
-
-    def __init__(self, believe_after_ms: int = 10_000) -> None:
-        self._believe_after_ms = believe_after_ms
-        self._short_since: dict[PartitionManager, int] = {}
-
-    def check(
-        self, manager: PartitionManager, bounds: LogBounds, now_ms: int
-    ) -> LogBounds | None:
-        """The bounds, or None while they are not believed."""
-        if bounds.end >= manager.emitted_to:
-            self._short_since.pop(manager, None)
-            return bounds
-        since_ms = self._short_since.setdefault(manager, now_ms)
-        if now_ms - since_ms < self._believe_after_ms:
-            return None
-        del self._short_since[manager]
-        return bounds

@@ -47,10 +47,17 @@ class Looks:
 
         Raises: as ``ClusterView.topics``.
         """
+        is_old = self._clock.monotonic_ms() >= self._found_until_ms
+        return self.fresh_found() if is_old else self._found
+
+    def fresh_found(self) -> Found:
+        """The partitions there are now.
+
+        Raises: as ``ClusterView.topics``.
+        """
         began_ms = self._clock.monotonic_ms()
-        if began_ms >= self._found_until_ms:
-            self._found = self._discovery.look()
-            self._found_until_ms = self._until_ms(began_ms)
+        self._found = self._discovery.look()
+        self._found_until_ms = self._until_ms(began_ms)
         return self._found
 
     def bounds(self, partitions: Collection[TopicPartition]) -> Bounds:

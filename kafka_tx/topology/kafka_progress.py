@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
-from kafka_tx.offsets.discovery import is_another
+from kafka_tx.offsets.discovery import Found, is_another
 from kafka_tx.offsets.split import is_delayed
 from kafka_tx.offsets.standing import Settling, Standing, stand
 from kafka_tx.protocols import Clock
@@ -97,6 +97,25 @@ class PlanProgress:
         self._look_at_ms = 0 if ready else now_ms + self._pause_ms()
         return ready
 
+    def is_drained(self) -> bool:
+        """See ``TransactionalKafkaSpout``."""
+        try:
+            found = self._looks.fresh_found()
+            now_ms = self._clock.monotonic_ms()
+            is_more = bool(self.to) and self._has_enough(now_ms)
+        except KafkaTxError as error:
+            if not error.retryable:
+                raise
+            return False
+        if is_more or self._is_news(found):
+            self._look_at_ms = self._refresh_at_ms = 0
+            return False
+        logs = self._looks.last_bounds()
+        return all(p in self.to for p in found.partitions) and all(
+            isinstance(log := logs.get(p), LogBounds) and log.end >= planned
+            for p, planned in self.to.items()
+        )
+
     def _looks_ready(self, now_ms: int) -> bool:
         try:
             if not self.to:
@@ -147,8 +166,11 @@ class PlanProgress:
             return False
         idle_ms = len(self.to) * _IDLE_MS_EACH
         self._refresh_at_ms = now_ms + max(self._batches.refresh_ms, _REFRESH * idle_ms)
-        found = self._looks.found()
-        if any(partition not in self.to for partition in found.partitions):
+        return self._is_news(self._looks.found())
+
+    def _is_news(self, found: Found) -> bool:
+        """Whether it names a partition to be planned for the first time."""
+        if any(p not in self.to and found.leader(p) for p in found.partitions):
             return True
         ids = found.topic_ids()
         return any(is_another(i, ids.get(t)) for t, i in self._ids.items())

@@ -102,6 +102,14 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
         """
         return self._progress.is_ready()
 
+    def is_drained(self) -> bool:
+        """Whether all there is now is planned, by a look at all topics and logs.
+
+        Not while a broker does not answer or a partition has no leader: nobody knows
+        what is there. Records that ``min_records`` holds back do not count.
+        """
+        return self._progress.is_drained()
+
     def partitions(self) -> Sequence[str]:
         """By topic name, then number.
 

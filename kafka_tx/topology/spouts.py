@@ -13,8 +13,8 @@ committed.
 ===================================  ==================================================
 
 The engine uses only what all of them have: ``mode``, ``open``, ``is_ready``,
-``initialize_transaction``, ``is_empty``, ``batch``, ``observed``, ``committed``,
-``close``.
+``is_drained``, ``initialize_transaction``, ``is_empty``, ``batch``, ``observed``,
+``committed``, ``close``.
 """
 
 from __future__ import annotations
@@ -68,6 +68,14 @@ class Spout:
         Called on the driver, again and again: it must not block.
         """
         return True
+
+    def is_drained(self) -> bool:
+        """Whether nothing that is there now is left to be planned.
+
+        Called on the driver while somebody waits for that, nothing is in flight and
+        the spout is not ready. It is to look anew, however rarely ``is_ready`` does.
+        """
+        return not self.is_ready()
 
     def initialize_transaction(self, txid: int, previous: Json | None) -> Json:
         """The metadata of a new batch, from that of ``txid - 1`` (None for txid 1).

@@ -8,7 +8,6 @@ from kafka_tx.offsets.emitting import (
     CommitTimer,
     EmitState,
     RoundRobin,
-    SettledBounds,
 )
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
@@ -124,26 +123,3 @@ def test_a_commit_is_due_when_the_clock_was_set_backwards():
     timer.committed(9_999)
     assert not timer.is_due(9_999)
     assert timer.wait_ms(9_999) == 2_000
-
-
-# --- logs that seem to be cut ---------------------------------------------------------
-
-
-def test_a_log_that_seems_shorter_is_not_believed_at_once():
-    (one,) = candidates(10)
-    settled, short = SettledBounds(10_000), LogBounds(0, 4)
-    RoundRobin().chunk([one], room=10, now_ms=0)
-
-    assert settled.check(one.manager, short, now_ms=0) is None
-    assert settled.check(one.manager, short, now_ms=9_999) is None
-    assert settled.check(one.manager, short, now_ms=10_000) == short
-
-
-def test_an_answer_in_between_starts_the_doubt_anew():
-    (one,) = candidates(10)
-    settled, short = SettledBounds(10_000), LogBounds(0, 4)
-    RoundRobin().chunk([one], room=10, now_ms=0)
-    settled.check(one.manager, short, now_ms=0)
-
-    assert settled.check(one.manager, LogBounds(0, 10), now_ms=9_000) is not None
-    assert settled.check(one.manager, short, now_ms=10_000) is None

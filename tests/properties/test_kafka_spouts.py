@@ -114,13 +114,46 @@ class SimulatedLog(RuleBasedStateMachine):
 
     @rule(name=names)
     def plan_anew_without(self, name):
-        """A batch fails because a leader is lost, and commits without it."""
+        """A batch fails because a leader is lost, and commits without it.
+
+        What the void plan held is read once the leader is back, without other traffic.
+        """
+        self.heal()
         self.write(name, 2)
         self.time_passes(5_000)
         self.plan()
         self.lose_or_find_a_leader(name, is_lost=True)
         self.plan()
         self.commit()
+        self.lose_or_find_a_leader(name, is_lost=False)
+        self.time_passes(5_000)
+        is_left = self.is_left(name)
+        assert not (is_left and self.spout.is_drained()), "drained with records left"
+        assert self.spout.is_ready() or not is_left, "left until others move"
+
+    @rule(name=names, cut=st.integers(1, 4))
+    def read_on_after_a_lost_end(self, name, cut):
+        """The end of a log is lost for good; what comes then is read, nothing else."""
+        self.heal()
+        self.write(name, 3)
+        for _ in range(3):
+            self.time_passes(5_000)
+            self.plan()
+            self.commit()
+        end = self.cluster.bounds([partition_of(name)])[partition_of(name)].end
+        self.lose_the_end(name, max(end - cut, 0))
+        for _ in range(4):
+            self.time_passes(12_000)
+            self.plan()
+            self.commit()
+
+    def is_left(self, name):
+        """Whether the partition holds what no batch does, and nothing is in its way."""
+        if self.planned is not None or self.previous is None or not self.is_up():
+            return False
+        bounds = self.cluster.bounds([partition_of(name)])[partition_of(name)]
+        known = self.previous.get(name)
+        return known is not None and getattr(bounds, "end", 0) > known["end"]
 
     def read(self, planned):
         """What the batch holds; None if it cannot be read as it was planned."""
@@ -144,18 +177,23 @@ class SimulatedLog(RuleBasedStateMachine):
         self.spout.open()
         self.planned = None
 
-    def teardown(self):
-        """Heal everything; then all that is in the log must get committed."""
+    def heal(self):
+        """There is a topic, brokers answer, partitions have leaders."""
         self.cluster.is_down = False
         self.create()
         for number in range(PARTITIONS):
             self.cluster.lose(f"t-{number}", lost=False)
+
+    def teardown(self):
+        """Heal everything; then all that is in the log must get committed."""
+        self.heal()
         for _ in range(200):
             self.cluster.clock.advance(5_000)
             self.plan()
             self.commit()
         assert self.planned is None
         assert not self.spout.is_ready()
+        assert self.spout.is_drained()
         assert {name: part["end"] for name, part in (self.previous or {}).items()} == {
             str(p): bounds.end
             for p, bounds in self.cluster.bounds(

@@ -192,6 +192,7 @@ class Case:
         self.reader, self.store = Reader(self.log), Offsets()
         self.engine, self.letters = Engine(), None
         self.rules, self.bolt = {}, Work
+        self.refresh_ms = 50
         self.scheme = MetadataScheme()
         self.limits = RunnerLimits(metrics_ms=10)
         self.registry = MetricsRegistry()
@@ -224,7 +225,7 @@ class Case:
             Discovery(lambda wanted: self.log.topics(wanted), Topics(("t",))),
             0,
             1,
-            refresh_interval_ms=50,
+            refresh_interval_ms=self.refresh_ms,
             clock=clock,
             managers=managers,
         )

@@ -424,6 +424,28 @@ def test_a_spout_that_is_always_ready_and_has_nothing_is_idle_and_gets_slower(wo
     assert handle.status.committed_txid <= 12  # pauses of 10, 20, 40, … ms
 
 
+def test_a_spout_that_is_not_ready_may_have_something_left(world):
+    class Shy(MemoryTransactionalSpout):
+        is_bold = False
+
+        def is_ready(self):
+            return self.is_bold and super().is_ready()
+
+        def is_drained(self):
+            self.is_bold = self.is_bold or may_look.is_set()
+            return self.is_exhausted
+
+    may_look = threading.Event()
+    jobs = world()
+    jobs.spout = Shy({0: [("a",)] * 7}, ("key",), 5)
+    handle = jobs.start()
+
+    assert not handle.process_all_available(0.2)
+    may_look.set()
+    assert handle.process_all_available(WITHIN_S)
+    assert jobs.table.total() == 7
+
+
 def test_a_spout_that_cannot_plan_is_named(world):
     class Broken(TransactionalSpout):
         fields = ("key",)

@@ -76,6 +76,10 @@ class Coordinator:
     def manager(self, partition):
         return self.managers.get(partition)
 
+    @property
+    def is_complete(self):
+        return all(p in self.managers for p in self.partitions)
+
     def is_due(self):
         return self.due
 
@@ -348,6 +352,25 @@ def test_it_is_idle_when_all_is_read_completed_and_stored(case):
     case.take()
 
     assert case.desk.is_idle
+
+
+def test_a_log_that_seems_shorter_is_not_believed_at_once(case):
+    case.look()
+    for emission in case.desk.chunk(100):
+        emission.manager.ack(emission.range)
+    case.cluster.logs[P0] = LogBounds(0, 4)
+
+    for _ in range(2):
+        case.clock.advance(5_000)
+        case.look()
+        case.desk.chunk(100)
+        assert case.coordinator.manager(P0).counts.cut == 0
+    case.clock.advance(5_000)
+    case.look()
+    case.desk.chunk(100)
+
+    assert case.coordinator.manager(P0).counts.cut == 6
+    assert not case.desk.is_idle
 
 
 def test_it_is_not_idle_while_a_partition_is_not_open(case):

@@ -163,6 +163,71 @@ def test_a_new_partition_makes_a_spout_ready(cluster):
     assert spout.is_ready()
 
 
+@BOTH
+def test_a_spout_is_drained_when_every_partition_says_so_now(cluster, kind):
+    cluster.fill("t", *[1] * 500)
+    spout = spout_on(cluster, kind, poll_ms=10, refresh_ms=60_000)
+    first = spout.initialize_transaction(1, None)
+    for _ in range(8):
+        spout.is_ready()
+        cluster.clock.advance(2_000)
+    spout.is_ready()
+    assert spout.is_drained()
+
+    cluster.more("t-7", 1)
+    assert not spout.is_ready()  # it looks every two seconds only
+    assert not spout.is_drained()
+    assert spout.is_ready()
+    second = spout.initialize_transaction(2, first)
+    cluster.add_partitions("t", 501)
+    assert not spout.is_drained()
+    assert spout.is_ready()
+    spout.initialize_transaction(3, second)
+    assert spout.is_drained()
+
+
+@BOTH
+def test_a_spout_is_not_drained_while_nobody_knows(cluster, kind):
+    cluster.fill("t", 2, 2)
+    spout = spout_on(cluster, kind)
+    spout.initialize_transaction(1, None)
+
+    cluster.is_down = True
+    assert not spout.is_drained()
+    cluster.is_down = False
+    cluster.lose("t-1")
+    assert not spout.is_drained()
+    cluster.lose("t-1", lost=False)
+    assert spout.is_drained()
+
+
+@BOTH
+def test_a_new_partition_without_a_leader_is_no_reason_for_empty_batches(cluster, kind):
+    cluster.fill("t", 2)
+    spout = spout_on(cluster, kind)
+    first = spout.initialize_transaction(1, None)
+    cluster.add_partitions("t", 2)
+    cluster.lose("t-1")
+
+    for _ in range(3):
+        cluster.clock.advance(5_000)
+        assert not spout.is_ready()
+        assert not spout.is_drained()
+    cluster.lose("t-1", lost=False)
+    cluster.clock.advance(5_000)
+    assert spout.is_ready()
+    assert ranges(spout.initialize_transaction(2, first))["t-1"] == (0, 0)
+    assert spout.is_drained()
+
+
+def test_a_topic_that_is_not_there_has_nothing_to_be_waited_for(cluster):
+    spout = spout_on(cluster)
+
+    assert spout.is_drained()
+    cluster.fill("t", 0)
+    assert not spout.is_drained()
+
+
 def test_too_few_records_wait_until_the_delay_is_over(cluster):
     cluster.fill("t", 2)
     limits = BatchLimits(min_records=5, max_delay_ms=1_000)

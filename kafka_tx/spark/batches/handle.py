@@ -85,7 +85,8 @@ class TopologyHandle(RunningTopology):
     def process_all_available(self, timeout_s: float | None = None) -> bool:
         """Wait until everything there is now is committed.
 
-        A spout whose brokers do not answer has nothing available.
+        New partitions are looked for. While brokers do not answer, or a partition has
+        no leader, nobody knows what there is: it waits.
 
         Returns:
             Whether it is; without a time-out always true.

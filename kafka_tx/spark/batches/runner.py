@@ -168,13 +168,15 @@ class Runner:
         return min(waits, default=None)
 
     def _is_ready(self) -> bool:
+        txid = (self._machine.committed_txid or 0) + 1
         try:
-            ready = self._spout.is_ready((self._machine.committed_txid or 0) + 1)
+            ready = self._spout.is_ready(txid)
+            is_idle = ready is False and not self._machine.phases
+            if is_idle and self._idle.is_awaited and self._spout.is_drained(txid):
+                self._idle.saw()
         except KafkaTxError as error:
             self._perform(lambda error=error: self._machine.abort(error))  # type: ignore[misc]
             return False
-        if ready is False and not self._machine.phases:
-            self._idle.saw()
         return bool(ready)
 
     # --- actions ---

@@ -69,6 +69,12 @@ class IdleLooks:
         self._changed = threading.Condition()
         self._looks = 0
         self._is_over = False
+        self._waiters = 0
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits."""
+        return self._waiters > 0
 
     def saw(self) -> None:
         """Once more."""
@@ -87,6 +93,10 @@ class IdleLooks:
         with self._changed:
             # The look under way may have begun before the caller's rows were there.
             wanted = self._looks + 2
-            return self._changed.wait_for(
-                lambda: self._looks >= wanted or self._is_over, timeout_s
-            )
+            self._waiters += 1
+            try:
+                return self._changed.wait_for(
+                    lambda: self._looks >= wanted or self._is_over, timeout_s
+                )
+            finally:
+                self._waiters -= 1

@@ -42,6 +42,7 @@ class SpoutThread:
         self._after_look = after_look
         self._worker = SerialWorker(f"kafka-tx {name} spout")
         self._readiness: Future[bool] | None = None
+        self._drained: Future[bool] | None = None
 
     def open(self) -> None:
         """Open the spout, and wait for that.
@@ -61,17 +62,35 @@ class SpoutThread:
         """
         if self._readiness is None:
             self._readiness = self._worker.submit(self._look)
+        ready = self._answer(self._readiness, txid)
+        if ready is not None:
+            self._readiness = None
+        return ready
+
+    def is_drained(self, txid: int) -> bool | None:
+        """Whether nothing is left to be planned; None: it does not say so quickly.
+
+        An answer that took long is given at the next call.
+
+        Raises:
+            KafkaTxError: The spout failed beyond repair.
+        """
+        if self._drained is None:
+            self._drained = self._worker.submit(self._spout.is_drained)
+        drained = self._answer(self._drained, txid)
+        if drained is not None:
+            self._drained = None
+        return drained
+
+    def _answer(self, told: Future[bool], txid: int) -> bool | None:
+        """What the spout says; None: nothing yet. An error that will pass: no."""
         try:
-            ready = self._readiness.result(_READY_WITHIN_S)
+            return told.result(_READY_WITHIN_S)
         except TimeoutError:
-            if not self._readiness.done():
-                return None
-            ready = False
+            return False if told.done() else None
         except BaseException as error:  # noqa: BLE001 - told by its kind
             self._check(error, TransactionAttempt(txid, 0))
-            ready = False
-        self._readiness = None
-        return ready
+            return False
 
     def _look(self) -> bool:
         ready = self._spout.is_ready()

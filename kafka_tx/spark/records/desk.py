@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition, Unavailable
@@ -12,9 +13,9 @@ from kafka_tx.offsets.emitting import (
     CommitTimer,
     Emission,
     RoundRobin,
-    SettledBounds,
 )
 from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.offsets.standing import Settling, stand
 from kafka_tx.spark.records.offset_keeper import Offers
 from kafka_tx.spark.records.parts import DeskParts
 from kafka_tx.spark.topologies.serial_worker import SerialWorker
@@ -45,6 +46,17 @@ Post = Callable[[Callable[[], None]], None]
 """Has a call made on the topology's thread."""
 
 
+class Looks(NamedTuple):
+    """Numbers of looks at logs, and of those for partitions."""
+
+    logs: int
+    partitions: int
+
+    def include(self, other: Looks) -> bool:
+        """Whether these are as new."""
+        return self.logs >= other.logs and self.partitions >= other.partitions
+
+
 class SpoutDesk:
     """Knows one spout's partitions and talks to brokers and store for it.
 
@@ -58,7 +70,7 @@ class SpoutDesk:
         self._looker = SerialWorker(f"kafka-tx {parts.name} looks")
         self._refresher = SerialWorker(f"kafka-tx {parts.name} partitions")
         self._turns = RoundRobin()
-        self._settled = SettledBounds()
+        self._settling = Settling()
         self._timer = CommitTimer(parts.commit_interval_ms, parts.clock.now_ms())
         self._bounds: dict[TopicPartition, LogBounds] = {}
         self._held_until: dict[TopicPartition, int] = {}
@@ -70,12 +82,17 @@ class SpoutDesk:
         self._looked_ms: int | None = None
         self._refreshed_ms: int | None = None
         self._is_looking = self._is_refreshing = False
+        self._is_refresh_wanted = self._has_seen_all = False
         self._is_storing = False
         self._had_nothing = True
         self.looks = 0
         """Looks begun."""
         self.seen_looks = 0
         """The look whose answer is the newest."""
+        self.refreshes = 0
+        """Looks for partitions begun."""
+        self.seen_refreshes = 0
+        """Those that ended."""
         self._wake_all()
 
     # --- partitions ---
@@ -138,9 +155,16 @@ class SpoutDesk:
         self._held_until[partition] = now_ms + HOLD_MS
         self._refresh()
 
+    def want_refresh(self) -> None:
+        """Look for partitions and leaders as soon as no such look is under way."""
+        self._is_refresh_wanted = True
+
     def refresh_if_due(self) -> None:
         """Look for partitions and leaders again, if it is time."""
-        if self.parts.coordinator.is_due():
+        if self._is_refresh_wanted and not self._is_refreshing:
+            self._is_refresh_wanted = False
+            self._begin_refresh()
+        elif self.parts.coordinator.is_due():
             self._refresh()
 
     def _refresh(self) -> None:
@@ -151,7 +175,11 @@ class SpoutDesk:
             last_ms is not None and now_ms - last_ms < REFRESH_MS
         ):
             return
+        self._begin_refresh()
+
+    def _begin_refresh(self) -> None:
         self._is_refreshing = True
+        self.refreshes += 1
         coordinator = self.parts.coordinator
 
         def look() -> None:
@@ -167,6 +195,7 @@ class SpoutDesk:
     def _refreshed(self, answer: Callable[[], None] | BaseException) -> None:
         self._is_refreshing = False
         self._refreshed_ms = self.parts.clock.monotonic_ms()
+        self.seen_refreshes += 1
         if isinstance(answer, BaseException):
             raise answer
         answer()
@@ -228,7 +257,8 @@ class SpoutDesk:
         told = {p: b for p, b in bounds.items() if p in awake}
         self.parts.registry.record_log(self.parts.keeper.id, told)
         self._look_ms += self.parts.clock.monotonic_ms() - (self._looked_ms or 0)
-        if len(self._bounds) < len(bounds):
+        self._has_seen_all = len(self._bounds) == len(bounds)
+        if not self._has_seen_all:
             self._refresh()
 
     # --- chunks ---
@@ -253,12 +283,13 @@ class SpoutDesk:
             bounds = self._bounds.get(partition)
             if bounds is None or self._held_until.get(partition, 0) > now_ms:
                 continue
-            believed = self._settled.check(manager, bounds, now_ms)
-            if believed is None:
-                self._refresh()  # it may be another topic of the same name
-            else:
+            standing = stand(manager.emitted_to, bounds)
+            if self._settling.believes(partition, standing, now_ms):
+                self._settling.forget(partition)
                 is_fresh = manager not in self._crowded
-                found.append(Candidate(manager, believed, is_fresh))
+                found.append(Candidate(manager, bounds, is_fresh))
+            else:
+                self._refresh()  # it may be another topic of the same name
         return found
 
     # --- commits ---
@@ -319,11 +350,22 @@ class SpoutDesk:
 
     @property
     def is_idle(self) -> bool:
-        """Everything seen is completed, and the store has it."""
-        known = len(self._managers)
-        if self._is_storing or known < len(self.parts.coordinator.partitions):
+        """Everything seen is completed, the store has it, and nothing is out of sight.
+
+        Neither a partition that cannot be opened, nor one that does not answer.
+        """
+        is_all_known = self._has_seen_all and self.parts.coordinator.is_complete
+        if self._is_storing or not is_all_known:
             return False
         return all(map(self._is_done, self._awake))
+
+    def next_looks(self) -> Looks:
+        """The first ones that begin after this call (any thread)."""
+        return Looks(self.looks + 1, self.refreshes + 1)
+
+    def ended_looks(self) -> Looks:
+        """The newest that were answered."""
+        return Looks(self.seen_looks, self.seen_refreshes)
 
     @property
     def is_completed(self) -> bool:

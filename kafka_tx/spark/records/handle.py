@@ -105,6 +105,9 @@ class RecordTopologyHandle(RunningTopology):
     def process_all_available(self, timeout_s: float | None = None) -> bool:
         """Wait until every record there is now is completed and its offset stored.
 
+        New partitions are looked for. While brokers do not answer, or a partition has
+        no leader, nobody knows what there is: it waits.
+
         Returns:
             Whether that is so; without a time-out always true.
 

@@ -27,6 +27,11 @@ class ManagingCoordinator(PartitionCoordinator, Protocol):
         """Its task's, as last seen, in assignment order."""
         ...
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last look was answered, and all that it named can be read."""
+        ...
+
     def is_due(self) -> bool:
         """Whether to look again."""
         ...

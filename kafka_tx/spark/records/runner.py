@@ -15,7 +15,7 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.spark.records.answers import Answers
-from kafka_tx.spark.records.desk import SpoutDesk
+from kafka_tx.spark.records.desk import Looks, SpoutDesk
 from kafka_tx.spark.records.jobs import CANCEL_AGAIN_S, ChunkJob, SpoutRunnerParts
 from kafka_tx.spark.records.metrics import SpoutMetrics
 from kafka_tx.spark.records.reads import ChunkRecords, reads_of
@@ -65,7 +65,7 @@ class SpoutRunner:
         self._rotated_ms = self._measured_ms = parts.clock.monotonic_ms()
         self._is_paused = self._is_stopping = self._is_over = False
         self._idle = threading.Condition()
-        self._idle_marks: dict[str, int] = {}
+        self._idle_since: dict[str, Looks] = {}
         self._waiters = 0
         self.view: Mapping[str, int] = {"chunks": 0, "pending": 0, "waiting": 0}
         """What is in flight; replaced whole."""
@@ -116,14 +116,16 @@ class SpoutRunner:
         """Wait until everything that is there now is completed and stored."""
         with self._idle:
             # The look under way may have begun before the caller's records were there.
-            wanted = {name: desk.looks + 1 for name, desk in self.desks.items()}
+            wanted = {name: desk.next_looks() for name, desk in self.desks.items()}
             self._waiters += 1
+            self._post(self._want_refresh)
             try:
                 return self._idle.wait_for(
                     lambda: (
                         self.has_ended.is_set()
                         or all(
-                            self._idle_marks.get(n, 0) >= w for n, w in wanted.items()
+                            n in self._idle_since and self._idle_since[n].include(w)
+                            for n, w in wanted.items()
                         )
                     ),
                     timeout_s,
@@ -133,6 +135,10 @@ class SpoutRunner:
 
     def _post(self, event: Callable[[], None]) -> None:
         self._events.put(event)
+
+    def _want_refresh(self) -> None:
+        for desk in self.desks.values():
+            desk.want_refresh()
 
     # --- the loop ---
 
@@ -295,13 +301,13 @@ class SpoutRunner:
     def _publish(self) -> None:
         now_ms = self._parts.clock.monotonic_ms()
         is_time = now_ms - self._measured_ms >= self._parts.limits.metrics_ms
-        idle = {n: d.seen_looks for n, d in self.desks.items() if d.is_idle}
+        idle = {n: d.ended_looks() for n, d in self.desks.items() if d.is_idle}
         if is_time or self._waiters or self._is_stopping:
             self._measured_ms = now_ms
             self._measure(now_ms)
         if idle and not self._jobs:
             with self._idle:
-                self._idle_marks |= idle
+                self._idle_since |= idle
                 self._idle.notify_all()
 
     def _measure(self, now_ms: int) -> None:
