@@ -96,5 +96,17 @@ def test_lag_is_looked_at_now_and_then_and_a_failed_look_changes_nothing(clock):
     assert logs.looks == 2
 
 
+def test_logs_that_did_not_change_are_told_now_and_then(clock):
+    registry, told = MetricsRegistry(), []
+    registry.record_log = lambda *given: told.append(given)
+    watch = LagWatch(Logs(), Journal("count", registry, clock))
+
+    for _ in range(12):
+        watch.look()
+        clock.sleep_ms(LOOK_EVERY_MS)
+
+    assert len(told) == 2  # in a minute
+
+
 def test_a_spout_without_logs_has_no_lag(clock):
     LagWatch(None, Journal("count", MetricsRegistry(), clock)).look()

@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY_MS = 5_000
 """How often the logs are looked at for their lag."""
 
+TELL_AGAIN_MS = 30_000
+"""Until logs that did not change are told again, since lag in time may grow."""
+
 _REASONS = {
     LossReason.TRIMMED.value: "retention or a deletion removed them unread",
     LossReason.CUT.value: "they were read, and the log's end was lost below them;"
@@ -257,7 +260,8 @@ class LagWatch:
     ) -> None:
         self._bounds = bounds
         self._journal = journal
-        self._next_ms = 0
+        self._next_ms = self._again_ms = 0
+        self._seen: Mapping[TopicPartition, LogBounds | Unavailable] = {}
 
     def look(self) -> None:
         """Look, if it is time."""
@@ -270,7 +274,9 @@ class LagWatch:
         except KafkaTxError as error:
             logger.debug("the logs of %s cannot be seen: %s", self._journal.id, error)
             return
-        self._journal.registry.record_log(self._journal.id, found)
+        if found != self._seen or now_ms >= self._again_ms:
+            self._journal.registry.record_log(self._journal.id, found)
+            self._seen, self._again_ms = found, now_ms + TELL_AGAIN_MS
 
 
 class TerminalProgress:
