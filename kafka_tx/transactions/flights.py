@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,6 +23,8 @@ CAN_FAIL = (Phase.PROCESSING, Phase.PROCESSED, Phase.COMMITTING)
 
 _CAN_TIME_OUT = (Phase.PROCESSING, Phase.COMMITTING)
 
+_MOST_DOUBLINGS = 3
+
 
 @dataclass(slots=True)
 class Flight:
@@ -36,6 +39,8 @@ class Flights:
     """One flight for each active txid.
 
     ``timeout_ms`` bounds the phases in which work is done; None: they never end late.
+    A txid that was late has twice as long the next time, up to eight times, until it
+    has landed: a replay ends workers, and new ones take their time to start.
     ``patience_ms`` bounds the wait for the end of a commit phase that was dropped.
     """
 
@@ -43,6 +48,7 @@ class Flights:
         self._timeout_ms = timeout_ms
         self._patience_ms = patience_ms
         self._flights: dict[int, Flight] = {}
+        self._late: Counter[int] = Counter()  # how often, by txid
         self._ending: dict[TransactionAttempt, int] = {}  # until when we wait for it
 
     def __contains__(self, txid: object) -> bool:
@@ -77,6 +83,15 @@ class Flights:
     def land(self, txid: int) -> None:
         """Its commit is recorded."""
         del self._flights[txid]
+        del self._late[txid]
+
+    def was_late(self, txid: int) -> None:
+        """It is dropped because of that, and has longer the next time."""
+        self._late[txid] += 1
+
+    def limit_ms(self, txid: int) -> int:
+        """How long each of its phases may take."""
+        return (self._timeout_ms or 0) << min(self._late[txid], _MOST_DOUBLINGS)
 
     def drop_from(self, txid: int, now_ms: int) -> tuple[TransactionAttempt, ...]:
         """Forget this txid and every later one; return their attempts, ascending.
@@ -122,4 +137,4 @@ class Flights:
         return [f for f in self._flights.values() if f.phase in _CAN_TIME_OUT]
 
     def _deadline_ms(self, flight: Flight) -> int:
-        return flight.since_ms + (self._timeout_ms or 0)
+        return flight.since_ms + self.limit_ms(flight.attempt.txid)

@@ -27,6 +27,7 @@ class Pacing:
         max_pending: Batches in flight (``topology.max.spout.pending``).
         timeout_ms: Longest processing phase, and longest commit phase, before the
             attempt fails (``topology.message.timeout.secs``); None: wait for ever.
+            After each time-out of a txid twice as long, up to eight times.
         emit_interval_ms: Least time between two new txids
             (``topology.trident.batch.emit.interval.millis``).
         idle_pause_ms: Least time between an empty batch, or a spout that was not ready,

@@ -78,8 +78,10 @@ class Window(Generic[M]):
         late = self._flights.late(self._now_ms)
         if late is None:
             return []
-        reason = f"{late.phase} took longer than {self._pacing.timeout_ms} ms"
-        return self._fail_from(late.attempt.txid, reason, Outcome.TIMED_OUT)
+        txid = late.attempt.txid
+        reason = f"{late.phase} took longer than {self._flights.limit_ms(txid)} ms"
+        self._flights.was_late(txid)
+        return self._fail_from(txid, reason, Outcome.TIMED_OUT)
 
     def _ask_who_owns(self) -> list[Action[M]]:
         """Before the commit phase that is due: a write that only the owner can make."""

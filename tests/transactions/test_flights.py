@@ -80,3 +80,19 @@ def test_without_a_timeout_no_flight_is_late():
 
     assert flights.late(10**9) is None
     assert flights.next_deadline_ms() is None
+
+
+def test_a_txid_that_was_late_has_longer_until_it_has_landed():
+    flights, limits = in_flight(Phase.PROCESSING, Phase.PROCESSING), []
+    for _ in range(5):
+        limits.append(flights.limit_ms(1))
+        flights.was_late(1)
+
+    assert limits == [100, 200, 400, 800, 800]
+    assert flights.limit_ms(2) == 100
+    assert flights.late(799) is flights.find(TWO, Phase.PROCESSING)
+    flights.drop_from(2, 799)
+    assert flights.late(799) is None
+    assert flights.late(800) is flights.find(ONE, Phase.PROCESSING)
+    flights.land(1)
+    assert flights.limit_ms(1) == 100

@@ -157,7 +157,11 @@ _OURS = (
     ),
     Setting("tx.maxPending", "max_pending", _whole(1), "Batches in flight."),
     Setting(
-        "tx.timeoutMs", "timeout_ms", _whole(1), "Longest processing or commit phase."
+        "tx.timeoutMs",
+        "timeout_ms",
+        _whole(1),
+        "Longest processing or commit phase; twice as long after each time-out of the"
+        " batch, up to eight times.",
     ),
     Setting(
         "tx.emitIntervalMs",
