@@ -14,6 +14,7 @@ from integration.cluster import provider
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.running import running
 from integration.cluster.spark_local import local_session
+from kafka_tx.spark.quiet_stop import stop_quietly
 
 PARTITIONS = 4
 
@@ -33,7 +34,7 @@ def session(more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
         try:
             yield spark
         finally:
-            spark.stop()
+            stop_quietly(spark)
 
 
 def fill(

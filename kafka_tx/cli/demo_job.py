@@ -25,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import kafka_tx
 from kafka_tx.cli.word_count import WordTable
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.quiet_stop import stop_quietly
 
 READING = "while its tasks read"
 BEFORE_SINK = "before the sink's commit"
@@ -182,7 +183,7 @@ def main(argument: str) -> None:
         query.stop()
     query.awaitTermination()  # raises what ended it
     attachment.close()
-    spark.stop()
+    stop_quietly(spark)
 
 
 def _listen(finish: threading.Event) -> None:

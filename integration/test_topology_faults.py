@@ -1,0 +1,340 @@
+"""Topologies on real parts: user code that raises anything, partitions that come back.
+
+Logs that lose their end are here, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafka_tx
+from integration.cluster.records import Produce
+from integration.cluster.waiting import wait_until
+from integration.log_ends import log_ends
+from kafka_tx import assembly
+from kafka_tx.config import SourceConfig
+from kafka_tx.errors import ComponentError
+from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
+
+WITHIN_S = 120
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class UnpicklableError(Exception):
+    def __init__(self) -> None:
+        super().__init__("cannot travel")
+        self.lock = threading.Lock()
+
+
+class Odd(kafka_tx.BasicBolt):
+    """Does to a record what the record asks for."""
+
+    fields = "n bigint"
+
+    def execute(self, row: Any, collector: Any) -> None:
+        match row.str[:4]:
+            case "exit":
+                sys.exit(7)
+            case "word":
+                raise UnspeakableError
+            case "lock":
+                raise UnpicklableError
+            case "type":
+                collector.emit(("no number",))
+            case "half":
+                raise kafka_tx.FailedException("half a pair: \ud800")
+            case "long":
+                raise kafka_tx.FailedException("x" * 3_000_000)
+            case "huge":
+                raise kafka_tx.FailedException("too large for its grave")
+            case _:
+                pass
+        collector.emit((1,))
+
+
+class Nothing(kafka_tx.BasicBolt):
+    def execute(self, row: Any, collector: Any) -> None:
+        pass
+
+
+def test_whatever_a_record_makes_a_bolt_raise_or_emit_only_that_record_fails(
+    spark, kafka, topic, produce, tmp_path
+):
+    odd = ["exit", "word", "lock", "type", "half", "long", "huge" + "!" * 30_000]
+    name, dead = topic(1), topic(1, config={"max.message.bytes": "10000"})
+    produce(name, [f"v{n}" for n in range(20)] + odd + ["v"] * 5)
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(kafka.bootstrap_servers),
+        topic=name,
+        scheme=kafka_tx.StringScheme(),
+        retry_limit=0,
+        dead_letter_topic=dead,
+    )
+    builder = kafka_tx.TopologyBuilder(f"odd-{name}")
+    builder.set_spout("spout", kafka_tx.KafkaSpout(config))
+    builder.set_bolt("odd", Odd).shuffle_grouping("spout")
+    builder.set_bolt("end", Nothing, 2).shuffle_grouping("odd")
+    handle = builder.build().start(spark, {"tx.store": f"sqlite:///{tmp_path}/o.db"})
+    try:
+        assert handle.process_all_available(WITHIN_S)
+        status = handle.status
+        cut = handle.metrics.samples()["kafka_tx_cut_dead_letter_records_total"]
+    finally:
+        handle.stop()
+
+    assert (status.completed, status.failed, status.dead_letters) == (32, 7, 7)
+    found = letters(kafka.bootstrap_servers, dead)
+    assert set(found) == set(range(20, 27))
+    assert [found[20 + n][0] for n in range(6)] == odd[:6]
+    assert found[26][0] is None
+    assert found[26][1]["bytes"] == "30004"
+    assert sum(v[-1] for v in cut.values()) == 1
+    errors = [found[offset][1]["error"] for offset in sorted(found)]
+    assert all(error.startswith("odd: ") for error in errors), errors
+    assert all(len(error.encode()) <= 4_096 for error in errors)
+    for text, error in zip(
+        ("SystemExit", "Unspeakable", "travel"), errors, strict=False
+    ):
+        assert text in error, error
+
+
+def letters(servers: str, topic: str) -> dict[int, tuple[str | None, dict[str, str]]]:
+    """Value and our headers of every dead letter, by the offset of its record."""
+    partition = TopicPartition(topic, 0)
+    config = SourceConfig(
+        subscription=Assigned((partition,)),
+        kafka={"bootstrap.servers": servers},
+        start=Earliest(),
+    )
+    wanted = OffsetRange(partition, 0, log_ends(servers, topic)[0])
+    found = {}
+    reader = assembly.range_reader(replace(config, include_headers=True))
+    for batch in reader.read(wanted):
+        for row in batch.to_pylist():
+            about = {
+                h["key"].removeprefix("kafka_tx."): h["value"].decode()
+                for h in row["headers"]
+            }
+            value = row["value"]
+            text = None if value is None else value.decode()
+            found[int(about["offset"])] = text, about
+    return found
+
+
+class Raise(kafka_tx.Committer, kafka_tx.BatchBolt):
+    """Ends as it was told to."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+
+    def prepare(self, context: Any, collector: Any) -> None:
+        pass
+
+    def execute(self, row: Any) -> None:
+        pass
+
+    def finish_batch(self) -> None:
+        raise self.kind
+
+
+@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
+def test_a_driver_committer_that_raises_more_than_exceptions_is_named(spark, kind):
+    spout = kafka_tx.MemoryTransactionalSpout([[(1,)]], "n bigint", 1)
+    builder = kafka_tx.TransactionalTopologyBuilder("exits", "spout", spout)
+    builder.set_bolt("sum", Raise(kind)).global_grouping("spout")
+    handle = builder.build().start(spark, {"tx.store": "memory:"})
+
+    with pytest.raises(ComponentError, match="sum") as caught:
+        handle.await_termination(WITHIN_S)
+    assert "attempt 1:" in str(caught.value)
+    assert kind.__name__ in str(caught.value)
+
+
+class Late(kafka_tx.BasicBolt):
+    """Is late with the first try at the first batch."""
+
+    fields = "n bigint"
+
+    def __init__(self, place: str) -> None:
+        self.mark = Path(place) / "was-late"
+
+    def prepare(self, context: Any) -> None:
+        self.is_first = context.attempt.txid == 1
+
+    def execute(self, row: Any, collector: Any) -> None:
+        if self.is_first and not self.mark.exists():
+            self.mark.touch()
+            time.sleep(60)
+        collector.emit((row.n,))
+
+
+def test_batches_that_time_out_and_those_after_them_are_told_apart(spark, tmp_path):
+    spout = kafka_tx.MemoryTransactionalSpout([[(n,) for n in range(4)]], "n bigint", 1)
+    builder = kafka_tx.TransactionalTopologyBuilder("late", "spout", spout)
+    builder.set_bolt("late", Late(str(tmp_path))).shuffle_grouping("spout")
+    settings = {"tx.store": "memory:", "tx.timeoutMs": 4_000, "tx.maxPending": 2}
+    handle = builder.build().start(spark, settings)
+    try:
+        assert handle.process_all_available(WITHIN_S)
+        told = handle.metrics.samples()["kafka_tx_batches_total"]
+    finally:
+        handle.stop()
+
+    counts = {key[-1]: value[-1] for key, value in told.items()}
+    assert counts["timed_out"] >= 1
+    assert counts["cancelled"] >= 1
+    assert counts["committed"] == 4
+
+
+# --- partitions ---
+
+
+class Note(kafka_tx.BasicBolt):
+    """Writes down each record; a file can make it fail the ones named ``wait``."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = str(place)
+
+    def prepare(self, context: Any) -> None:
+        self.txid = context.attempt.txid
+
+    def execute(self, row: Any, collector: Any) -> None:
+        place = Path(self.place)
+        if row.str == "wait" and not (place / "waited").exists():
+            (place / "waits").touch()
+            while not (place / "go").exists():
+                time.sleep(0.05)
+            (place / "waited").touch()
+            raise kafka_tx.FailedException("once more")
+        with (place / "notes").open("a") as notes:
+            notes.write(f"{self.txid} {row.str}\n")
+
+
+def notes(place: Path, since: int = 1) -> list[str]:
+    """The records of batches from a txid on."""
+    lines = (line.split() for line in (place / "notes").read_text().splitlines())
+    return sorted(text for txid, text in lines if int(txid) >= since)
+
+
+def opaque(cluster: Any, name: str, place: Path, **more: Any) -> Any:
+    place.mkdir(exist_ok=True)
+    spout = kafka_tx.OpaqueTransactionalKafkaSpout(
+        {
+            "kafka.bootstrap.servers": cluster.bootstrap_servers,
+            "subscribe": name,
+            "pollTimeoutMs": "3000",
+        },
+        **more,
+    )
+    builder = kafka_tx.TransactionalTopologyBuilder(name, "spout", spout, 2)
+    builder.set_bolt("note", Note(place)).shuffle_grouping("spout")
+    return builder.build()
+
+
+def at_least_once(cluster: Any, name: str, place: Path) -> Any:
+    place.mkdir(exist_ok=True)
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(cluster.bootstrap_servers, refresh_freq_secs=1),
+        topic=name,
+        id=f"{name}-records",
+        scheme=kafka_tx.StringScheme(),
+        state_update_interval_ms=100,
+    )
+    builder = kafka_tx.TopologyBuilder(f"{name}-records")
+    builder.set_spout("spout", kafka_tx.KafkaSpout(config))
+    builder.set_bolt("note", Note(place)).shuffle_grouping("spout")
+    return builder.build()
+
+
+def led_by(cluster: Any, name: str, broker: int) -> int:
+    """A partition that this broker leads."""
+    return next(p for p in range(2) if cluster.leader(name, p) == broker)
+
+
+def test_what_a_replay_left_out_is_read_when_its_leader_is_back(
+    kafka_pair, spark, tmp_path
+):
+    name = f"left-out-{uuid.uuid4().hex[:8]}"
+    kafka_pair.create_topic(name, 2, replication=1)
+    wait_until(
+        "leaders", lambda: kafka_pair.leader(name, 0) and kafka_pair.leader(name, 1)
+    )
+    lost = led_by(kafka_pair, name, 2)
+    send = Produce(kafka_pair.bootstrap_servers)
+    send(name, ["wait"], partition=1 - lost)
+    send(name, [f"v{n}" for n in range(10)], partition=lost)
+    settings = {"tx.store": f"sqlite:///{tmp_path}/s.db", "tx.timeoutMs": 60_000}
+    handle = opaque(kafka_pair, name, tmp_path).start(spark, settings)
+    try:
+        wait_until("the first try", (tmp_path / "waits").exists, timeout_s=WITHIN_S)
+        kafka_pair.kill(2)
+        try:
+            (tmp_path / "go").touch()
+            wait_until(
+                "a batch without the partition",
+                lambda: handle.status.committed_txid == 1,
+                timeout_s=WITHIN_S,
+                complain=lambda: handle.exception,
+            )
+        finally:
+            kafka_pair.restart(2)
+        assert handle.process_all_available(WITHIN_S)
+    finally:
+        handle.stop()
+
+    assert notes(tmp_path, since=2) == [f"v{n}" for n in range(10)]
+
+
+def test_a_log_that_lost_its_end_is_read_on_there_and_nothing_is_read_again(
+    kafka_pair, spark, tmp_path
+):
+    name = f"cut-{uuid.uuid4().hex[:8]}"
+    unclean = {"unclean.leader.election.enable": "true"}
+    kafka_pair.create_topic(name, 1, replication=2, config=unclean)
+    wait_until("a leader", lambda: kafka_pair.leader(name, 0), timeout_s=WITHIN_S)
+    numbered, records = tmp_path / "numbered", tmp_path / "records"
+    send, words = Produce(kafka_pair.bootstrap_servers), list[str]()
+    settings = {"tx.store": f"sqlite:///{tmp_path}/s.db"}
+    handles = [
+        opaque(kafka_pair, name, numbered).start(spark, settings),
+        at_least_once(kafka_pair, name, records).start(spark, settings),
+    ]
+
+    def write_and_process(*more: str) -> None:
+        send(name, more, partition=0)
+        words.extend(more)
+        for handle in handles:
+            assert handle.process_all_available(WITHIN_S), handle.status
+        assert notes(numbered) == notes(records) == sorted(words)
+
+    def cuts() -> list[float]:
+        told = [h.metrics.samples()["kafka_tx_skipped_offsets_total"] for h in handles]
+        return [sum(v[-1] for k, v in each.items() if "cut" in k) for each in told]
+
+    try:
+        write_and_process(*(f"a{n}" for n in range(20)))
+        leader = kafka_pair.leader(name, 0)
+        (follower,) = set(kafka_pair.brokers) - {leader}
+        kafka_pair.kill(follower)
+        write_and_process(*(f"b{n}" for n in range(10)))
+        kafka_pair.kill(leader)
+        kafka_pair.restart(follower)
+        wait_until("the cut", lambda: cuts() == [10, 10], timeout_s=WITHIN_S)
+        write_and_process(*(f"c{n}" for n in range(5)))
+    finally:
+        for handle in handles:
+            handle.stop(finish=False)
+        kafka_pair.restart()
