@@ -58,6 +58,30 @@ def test_bolts_that_need_longer_than_the_time_out_for_a_chunk_do_their_work(
     assert (status.completed, status.failed, status.skipped) == (2 * RECORDS, 0, 0)
 
 
+@pytest.mark.all
+@pytest.mark.timeout(400)
+def test_with_all_defaults_bolts_of_8_ms_a_record_complete_from_the_start(
+    kafka, topic, produce, spark, tmp_path
+):
+    name = topic(2)
+    for partition in range(2):
+        produce(name, [f"v{n}" for n in range(6_000)], partition=partition)
+
+    handle = started(spark, kafka, name, tmp_path, Slow(0.008), {})
+    completed = []
+    try:
+        while not handle.process_all_available(10):
+            completed.append(handle.status.completed)
+            assert len(completed) < 30, completed
+        status = handle.status
+    finally:
+        handle.stop(finish=False)
+
+    assert (status.completed, status.failed, status.skipped) == (12_000, 0, 0)
+    print(f"completed every 10 s: {completed}")
+    assert completed[2] > 0, "nothing counts within the default time-out"
+
+
 @pytest.mark.timeout(240)
 def test_a_record_that_hangs_times_out_alone(kafka, topic, produce, spark, tmp_path):
     name = topic(1)
