@@ -39,6 +39,7 @@ def test_limits_are_read_under_ours_and_storms_names():
 
 def test_time_outs_can_be_switched_off():
     settings = parse_record_settings({"topology.enable.message.timeouts": False})
+    assert settings.limits.patience == RunnerLimits.patience
 
     assert settings.limits.timeout_ms is None
 
@@ -52,3 +53,10 @@ def test_a_limit_that_is_no_number_is_refused(value):
 def test_an_unknown_setting_is_refused_with_the_nearest_one():
     with pytest.raises(ConfigError, match=r"tx\.maxPending"):
         parse_record_settings({"tx.maxPendin": 3})
+
+
+@pytest.mark.parametrize(("timeout_ms", "patience"), [(30_000, 4), (500, 120)])
+def test_jobs_may_say_nothing_for_a_minute_at_least(timeout_ms, patience):
+    limits = parse_record_settings({"tx.timeoutMs": timeout_ms}).limits
+
+    assert limits.patience == patience

@@ -12,6 +12,9 @@ from kafka_tx.spark.topologies.settings import TopologySettings, parse_settings
 
 _CHUNKS = 2
 
+_SILENT_MS = 60_000
+"""How long a job may say nothing at least: its workers may have to start."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordSettings:
@@ -46,11 +49,13 @@ def parse_record_settings(config: Mapping[str, Any] | None) -> RecordSettings:
     settings = parse_settings(given)
     assert chunk_records is not None
     chunks = settings.pacing.max_pending if "tx.maxPending" in given else _CHUNKS
+    timeout_ms = settings.pacing.timeout_ms
     limits = RunnerLimits(
         chunks=chunks,
         chunk_records=chunk_records,
         max_pending=max_pending,
-        timeout_ms=settings.pacing.timeout_ms,
+        timeout_ms=timeout_ms,
+        patience=max(RunnerLimits.patience, _SILENT_MS // (timeout_ms or _SILENT_MS)),
     )
     return RecordSettings(settings, limits, deployment)
 
