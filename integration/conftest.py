@@ -16,6 +16,7 @@ from integration.cluster.records import Produce
 from integration.cluster.running import running
 from integration.cluster.spark_local import local_session
 from integration.cluster.standalone import StandaloneSpark
+from integration.cluster.versions import SPARK_LINE
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 300
@@ -27,6 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let the client of a container engine forget its sockets; it always does."""
     unix_socket = "ignore:unclosed <socket.socket fd=[0-9]+, family=1,:ResourceWarning"
     config.addinivalue_line("filterwarnings", unix_socket)
+    if SPARK_LINE in {"4.0", "4.1"}:  # so do Spark's own gateway and workers there
+        to_spark = "ignore:unclosed <socket.socket fd=[0-9]+, family=2,:ResourceWarning"
+        config.addinivalue_line("filterwarnings", to_spark)
+        unraisable = "ignore:Exception ignored in. <socket.socket"
+        config.addinivalue_line(
+            "filterwarnings", f"{unraisable}:pytest.PytestUnraisableExceptionWarning"
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from integration.cluster.jars import jar_paths
 from integration.cluster.java import java
-from integration.cluster.versions import SPARK_CONNECTOR_JARS
+from integration.cluster.versions import SPARK, SPARK_CONNECTOR_JARS
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -35,11 +35,11 @@ def local_session(
     """
     java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    jars = ",".join(map(str, jar_paths(SPARK_CONNECTOR_JARS)))
+    jars = jar_paths(SPARK_CONNECTOR_JARS) if SPARK else []
     builder = SparkSession.builder.master(f"local[{cores}]").appName("kafka_tx")
     settings = {
         **SETTINGS,
-        "spark.jars": jars,
+        "spark.jars": ",".join(map(str, jars)),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work / "local"),
         **(more or {}),

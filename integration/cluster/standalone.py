@@ -14,7 +14,7 @@ from integration.cluster.child import Child, WorkDirectory
 from integration.cluster.jars import REPOSITORY, jar_paths
 from integration.cluster.java import java
 from integration.cluster.spark_local import SETTINGS
-from integration.cluster.versions import SPARK_CONNECTOR_JARS
+from integration.cluster.versions import SPARK, SPARK_CONNECTOR_JARS
 from integration.cluster.waiting import HOST, free_port, wait_until
 
 DEPLOY = "org.apache.spark.deploy"
@@ -135,9 +135,10 @@ class StandaloneSpark:
         }
 
     def _settings(self) -> dict[str, str]:
+        jars = jar_paths(SPARK_CONNECTOR_JARS) if SPARK else []
         return {
             **SETTINGS,
-            "spark.jars": ",".join(map(str, jar_paths(SPARK_CONNECTOR_JARS))),
+            "spark.jars": ",".join(map(str, jars)),
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
             "spark.cores.max": str(self._workers),

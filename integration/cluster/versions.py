@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import NamedTuple
 
 SCALA = "2.13"
@@ -15,8 +16,14 @@ KAFKA_WITH_ZOOKEEPER = "3.9.2"
 ZOOKEEPER = "3.8.4"
 """Comes with the jars of ``KAFKA_WITH_ZOOKEEPER``."""
 
-SPARK = "4.2.0"
-"""The pyspark release that Spark's own Kafka connector is taken for."""
+SPARK_LINE = ".".join(version("pyspark").split(".")[:2])
+"""The line of releases under test."""
+
+SPARK_CONNECTORS = {"4.0": "4.0.4", "4.1": "4.1.3", "4.2": "4.2.0"}
+"""The newest release of Spark's own Kafka connector of each line that can be had."""
+
+SPARK = SPARK_CONNECTORS.get(SPARK_LINE)
+"""The one that the source is compared with; None: there is none for this line."""
 
 SPARK_TOKEN_PROVIDER = "4.0.0"
 """Later releases of this one jar are not published everywhere; this one fits."""
@@ -80,7 +87,7 @@ KAFKA_WITH_ZOOKEEPER_JARS = JarSet(
 SPARK_CONNECTOR_JARS = JarSet(
     "spark-connector",
     (
-        Coordinate("org.apache.spark", f"spark-sql-kafka-0-10_{SCALA}", SPARK),
+        Coordinate("org.apache.spark", f"spark-sql-kafka-0-10_{SCALA}", SPARK or ""),
         Coordinate(
             "org.apache.spark",
             f"spark-token-provider-kafka-0-10_{SCALA}",
@@ -92,4 +99,8 @@ SPARK_CONNECTOR_JARS = JarSet(
     transitive=False,
 )
 
-JAR_SETS = (KAFKA_JARS, KAFKA_WITH_ZOOKEEPER_JARS, SPARK_CONNECTOR_JARS)
+JAR_SETS = (
+    KAFKA_JARS,
+    KAFKA_WITH_ZOOKEEPER_JARS,
+    *((SPARK_CONNECTOR_JARS,) if SPARK else ()),
+)

@@ -108,8 +108,8 @@ def _java() -> tuple[Verdict, str]:
 
 def _spark() -> tuple[Verdict, str]:
     version = importlib.metadata.version("pyspark")
-    if tuple(map(int, version.split(".")[:2])) < (4, 2):
-        return "bad", f"pyspark {version} is too old: pip install 'pyspark>=4.2,<5'"
+    if tuple(map(int, version.split(".")[:2])) < (4, 0):
+        return "bad", f"pyspark {version} is too old: pip install 'pyspark>=4.0,<5'"
     home = os.environ.get("SPARK_HOME")
     return "good", f"pyspark {version}" + (f", SPARK_HOME={home}" if home else "")
 

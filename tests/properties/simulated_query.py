@@ -10,9 +10,10 @@ from typing import Any
 from kafka_tx.config import Mode, SourceConfig
 from kafka_tx.errors import FencedError, KafkaTxError, OutOfOrderError
 from kafka_tx.model import OffsetRange, TransactionAttempt
-from kafka_tx.spark.source.asking import Question
+from kafka_tx.spark.source.asking import Answer, Question
 from kafka_tx.spark.source.offset_json import SourceOffset
 from kafka_tx.spark.source.transactional import TransactionalMicroBatches
+from kafka_tx.spark.versions.reading import ReadMaxRows, StartlessReader
 from kafka_tx.transactions.ledger import Ledger
 from tests.properties.simulated_log import Brokers
 
@@ -58,8 +59,49 @@ class Sink:
         self.newest = attempt
 
 
+class Reader:
+    """The planner by the names that Spark 4.2 calls."""
+
+    def __init__(self, planner: TransactionalMicroBatches) -> None:
+        self._planner = planner
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._planner.initial().to_json()
+
+    def getDefaultReadLimit(self) -> ReadMaxRows:
+        return ReadMaxRows(1)
+
+    def is_question(self, offset: dict[str, Any]) -> bool:
+        return Question.from_json(offset) is not None
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        question = Question.from_json(start)
+        if question is not None:
+            return self._planner.number(question).to_json()
+        before = SourceOffset.from_json(start)
+        end = self._planner.latest(before, everything=False)
+        return start if end is before else end.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
+        return self._planner.ranges(
+            SourceOffset.from_json(start), SourceOffset.from_json(end)
+        )
+
+    def read(self, partition: Any) -> Any:
+        raise NotImplementedError
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._planner.finished(SourceOffset.from_json(end))
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+
 class Query:
-    """One run of a query: a life that may stop after any of its steps."""
+    """One run of a query: a life that may stop after any of its steps.
+
+    ``startless``: under a Spark that does not say where a batch begins.
+    """
 
     def __init__(
         self,
@@ -69,6 +111,8 @@ class Query:
         checkpoint: Checkpoint,
         sink: Sink,
         clock: Any,
+        *,
+        startless: bool = False,
     ) -> None:
         assert config.transactions is not None
         self.config = config
@@ -83,6 +127,8 @@ class Query:
         self.planner = TransactionalMicroBatches(
             config, config.transactions, brokers, clock, ledger
         )
+        self._reader = Reader(self.planner)
+        self._startless = StartlessReader(self._reader) if startless else None
         self._life = self._live()
 
     def step(self) -> bool:
@@ -99,17 +145,17 @@ class Query:
         """As Spark's MicroBatchExecution does it."""
         log, commits = self.checkpoint.offsets, self.checkpoint.commits
         newest = max(log, default=-1)
+        if newest >= 0 and self._startless is not None:
+            self._startless.partitions(log[newest], log[newest])
         if newest >= 0 and newest not in commits:
             yield from self._run(newest)
         while True:
             newest = max(log, default=-1)
-            start = log.get(newest) or self.planner.initial().to_json()
-            before = SourceOffset.from_json(start)
+            start = log.get(newest)
             self.batch_under_way = True
-            end = self.planner.latest(before, everything=False)
+            logged = self._latest(start)
             yield
-            logged = start if end is before else end.to_json()
-            if logged == start and not (self.wants_empty_batch and newest >= 0):
+            if logged == start and not self.wants_empty_batch:
                 self.is_idle, self.batch_under_way = True, False
                 yield
                 continue
@@ -118,7 +164,21 @@ class Query:
             yield
             yield from self._run(newest + 1)
             if newest in log:
-                self.planner.finished(SourceOffset.from_json(log[newest]))
+                self._reader.commit(log[newest])
+
+    def _latest(self, start: dict[str, Any] | None) -> dict[str, Any]:
+        if self._startless is not None:
+            return self._startless.latestOffset()
+        limit = self._reader.getDefaultReadLimit()
+        return self._reader.latestOffset(start or self._reader.initialOffset(), limit)
+
+    def _answer(self, question: Question) -> Answer:
+        asked = question.to_json()
+        if self._startless is not None:
+            (answer,) = self._startless.partitions(asked, asked)
+            return Answer.from_json(answer.value)
+        limit = self._reader.getDefaultReadLimit()
+        return Answer.from_json(self._reader.latestOffset(asked, limit))
 
     def _run(self, batch: int) -> Iterator[None]:
         self.batch_under_way = True
@@ -127,8 +187,9 @@ class Query:
         end = SourceOffset.from_json(logged[batch])
         start = SourceOffset.from_json(before) if before else None
         asked = Question(self.checkpoint.name, batch, start, end)
-        ranges = self.planner.ranges(start or self.planner.initial(), end)
-        answer = self.planner.number(asked)
+        reader = self._startless or self._reader
+        ranges = reader.partitions(before or reader.initialOffset(), logged[batch])
+        answer = self._answer(asked)
         records = [n for wanted in ranges for n in self._read(wanted)]
         yield
         self._attempts += 1

@@ -48,9 +48,10 @@ class Clock(ManualClock):
 class World:
     """One ``tx.id``: its topics, its store, its sink, checkpoints and runs."""
 
-    def __init__(self, mode: Mode, *, fails: bool) -> None:
+    def __init__(self, mode: Mode, *, fails: bool, startless: bool = False) -> None:
         self.mode: Mode = mode
         self.fails = fails
+        self.startless = startless
         self.clock = Clock()
         self.brokers = Brokers()
         self.store = MemoryStore(f"sim{next(_names)}", "sim")
@@ -84,7 +85,13 @@ class World:
         config = parse_source(options | self.once, streaming=True)
         ledger = Ledger(self.store)
         self.query = Query(
-            config, self.brokers, ledger, self.checkpoint, self.sink, self.clock
+            config,
+            self.brokers,
+            ledger,
+            self.checkpoint,
+            self.sink,
+            self.clock,
+            startless=self.startless,
         )
         return self.query
 

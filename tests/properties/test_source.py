@@ -31,9 +31,13 @@ class SimulatedSource(RuleBasedStateMachine):
 
     world: World
 
-    @initialize(mode=st.sampled_from(["transactional", "opaque"]), fails=st.booleans())
-    def start(self, mode, fails):
-        self.world = World(mode, fails=fails)
+    @initialize(
+        mode=st.sampled_from(["transactional", "opaque"]),
+        fails=st.booleans(),
+        startless=st.booleans(),
+    )
+    def start(self, mode, fails, startless):
+        self.world = World(mode, fails=fails, startless=startless)
 
     @rule(data=st.binary(min_size=10, max_size=60))
     def run_a_while(self, data):
@@ -88,7 +92,8 @@ def walk(seed: int) -> None:
     """The life of one world, decided by the seed."""
     chance = random.Random(seed)
     mode: Mode = chance.choice(["transactional", "opaque"])
-    world = World(mode, fails=chance.random() < 0.5)
+    fails, startless = chance.random() < 0.5, chance.random() < 0.5
+    world = World(mode, fails=fails, startless=startless)
     run(world, chance.randbytes(250))
     world.settle()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import re
 from typing import Any
 
@@ -18,6 +19,7 @@ from kafka_tx import errors
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.spark.source.asking import Answer, Question
 from kafka_tx.spark.source.offset_json import SourceOffset
+from kafka_tx.spark.versions.reading import TAKES_LIMITS, AnswerPartition
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +59,8 @@ class RunningQuery:
         self._query_id = query_id
         try:
             self._query = _query(spark, query_id)
-            limits = spark._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit
-            self._limit = limits.allAvailable()  # a question does not look at it
+            streaming = spark._jvm.org.apache.spark.sql.connector.read.streaming
+            self._limit = streaming.ReadLimit.allAvailable()  # questions ignore it
             self._streams = {
                 tx_id: stream for tx_id, _, stream in _relations(self._query)
             }
@@ -106,12 +108,25 @@ class RunningQuery:
         stream = self._streams[tx_id]
         try:
             asked = stream.deserializeOffset(json.dumps(question.to_json()))
-            told = stream.latestOffset(asked, self._limit).json()
+            told = self._told(stream, asked)
         except Py4JJavaError as error:
             raise error_of(str(error.java_exception.getMessage())) from error
         except _FAILURES as error:
             raise _unasked(self._query_id, error) from error
-        return Answer.from_json(json.loads(told))
+        return Answer.from_json(told)
+
+    def _told(self, stream: Any, asked: Any) -> dict[str, Any]:  # noqa: ANN401 - JVM's
+        """The answer: an end, or where Spark hands no start over, a partition."""
+        if TAKES_LIMITS:
+            told: dict[str, Any] = json.loads(
+                stream.latestOffset(asked, self._limit).json()
+            )
+            return told
+        (partition,) = stream.planInputPartitions(asked, asked)
+        pickled = bytes(partition.pickedPartition())
+        answer = pickle.loads(pickled)  # noqa: S301 - by a process of ours
+        assert isinstance(answer, AnswerPartition)
+        return answer.value
 
 
 def _offset(found: Any) -> SourceOffset | None:  # noqa: ANN401 - an Option of the JVM

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafka_tx import assembly
@@ -19,16 +19,14 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.spark.queries.foreach import QUERY_ID
 from kafka_tx.spark.sinks.rows import check_columns
 from kafka_tx.spark.sinks.writer import PartMessage, write_part
+from kafka_tx.spark.versions.writing import StreamWriter, record_batches
 from kafka_tx.transactions.sink_parts import begun_elsewhere, check_cut
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
 
 
-class KafkaTxStreamWriter(DataSourceStreamArrowWriter):
+class KafkaTxStreamWriter(StreamWriter):
     """A streaming write: at-least-once; with ``tx.id`` exactly once per checkpoint.
 
     With ``tx.id`` each task writes its part of Spark's batch in one Kafka transaction
@@ -50,12 +48,12 @@ class KafkaTxStreamWriter(DataSourceStreamArrowWriter):
         check_columns(schema, config)
         self._config = config
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write one task's rows; returns when every one is delivered (executor)."""
         config = self._config
         if config.id is not None:
             config = _of_this_batch(config)
-        return write_part(config, iterator)
+        return write_part(config, record_batches(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
         """All tasks have delivered, or hold the rest of a half-written batch.

@@ -28,6 +28,7 @@ from kafka_tx.spark.sinks.writer import KafkaTxWriter
 from kafka_tx.spark.source.batch import KafkaTxBatchReader
 from kafka_tx.spark.source.options import check_source, parse_source
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
+from kafka_tx.spark.versions.reading import as_this_spark_calls_it
 
 _HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 _COLUMNS: dict[str, DataType] = {
@@ -84,7 +85,7 @@ class KafkaTxDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read (planning process)."""
-        return KafkaTxStreamReader(self.options)
+        return as_this_spark_calls_it(KafkaTxStreamReader(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write (driver).

@@ -13,13 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
@@ -30,6 +23,13 @@ from kafka_tx.spark.source.offset_json import MARK, SourceOffset, nested
 from kafka_tx.spark.source.options import parse_source
 from kafka_tx.spark.source.ranges import RangePartition, read_range
 from kafka_tx.spark.source.transactional import TransactionalMicroBatches
+from kafka_tx.spark.versions.reading import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror_thread import MirrorThread
@@ -71,6 +71,10 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if limits.min_offsets_per_trigger is not None:
             return ReadMinRows(limits.min_offsets_per_trigger)
         return ReadAllAvailable()
+
+    def is_question(self, offset: dict[str, Any]) -> bool:
+        """Whether it is no offset, but asks something of the planner."""
+        return Question.from_json(offset) is not None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; ``start`` itself, to the letter, for no batch.

@@ -1,0 +1,163 @@
+"""Streaming readers: Spark 4.2 asks for limits and starts, 4.0 and 4.1 do not.
+
+The source is written for the newer interface. Older versions call ``latestOffset()``
+without saying where the batch begins or how much it may hold; ``StartlessReader`` knows
+it all the same, from what Spark has asked and been told before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    TAKES_LIMITS = True
+    """Whether Spark hands start and limit to ``latestOffset``."""
+except ModuleNotFoundError:  # Spark 4.0 and 4.1
+    TAKES_LIMITS = False
+
+    class ReadLimit:  # type: ignore[no-redef]
+        """How much one batch may hold."""
+
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        """Everything."""
+
+    @dataclass(frozen=True)
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        """So many offsets at most."""
+
+        max_rows: int
+
+    @dataclass(frozen=True)
+    class ReadMinRows(ReadLimit):  # type: ignore[no-redef]
+        """So many offsets at least."""
+
+        min_rows: int
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Spark runs one batch where a bounded run is asked for."""
+
+
+__all__ = [
+    "TAKES_LIMITS",
+    "AnswerPartition",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "SupportsTriggerAvailableNow",
+    "as_this_spark_calls_it",
+]
+
+
+class LimitedReader(Protocol):
+    """A reader as Spark 4.2 calls it."""
+
+    def initialOffset(self) -> dict[str, Any]: ...
+
+    def getDefaultReadLimit(self) -> ReadLimit: ...
+
+    def latestOffset(
+        self, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]: ...
+
+    def is_question(self, offset: dict[str, Any]) -> bool: ...
+
+    def partitions(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Sequence[InputPartition]: ...
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]: ...
+
+    def commit(self, end: dict[str, Any]) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class AnswerPartition(InputPartition):
+    """What the planner answers to a question that came as a call of ``partitions``."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__(answer)
+
+
+class StartlessReader(DataSourceStreamReader):
+    """A reader as Spark 4.0 and 4.1 call it (planning process; ``read``: executor).
+
+    Where the next batch begins:
+
+    * Spark asks for an end once for each batch, and runs the batch if the end is
+      another one than it had. So whatever was answered last is where Spark is now.
+    * After a restart Spark first asks for the partitions between the newest offset in
+      its log and the same offset; and, where that batch is unfinished, for those of the
+      batch. The end of what was asked last is where Spark is.
+    * Asked for an end before anything else, Spark has no offset: the start is the
+      initial offset, which Spark asks for afterwards and must be the same then.
+
+    Args:
+        reader: As Spark 4.2 calls it.
+    """
+
+    def __init__(self, reader: LimitedReader) -> None:
+        self._reader = reader
+        self._initial: dict[str, Any] | None = None
+        self._at: dict[str, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_reader": self._reader, "_initial": None, "_at": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without checkpoint begins."""
+        if self._initial is None:
+            self._initial = self._reader.initialOffset()
+        return self._initial
+
+    def latestOffset(self) -> dict[str, Any]:
+        """The end of the next batch, as far as the options let it go."""
+        start = self._at or self.initialOffset()
+        self._at = self._reader.latestOffset(start, self._reader.getDefaultReadLimit())
+        return self._at
+
+    def partitions(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Sequence[InputPartition]:
+        """The tasks between two ends; or the answer to a question."""
+        if self._reader.is_question(start):
+            limit = self._reader.getDefaultReadLimit()
+            return [AnswerPartition(self._reader.latestOffset(start, limit))]
+        self._at = end
+        return self._reader.partitions(start, end) if start != end else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range (executor)."""
+        return self._reader.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with everything below ``end``; comes one batch late."""
+        self._reader.commit(end)
+
+    def stop(self) -> None:
+        """Release connections."""
+        self._reader.stop()
+
+
+def as_this_spark_calls_it(reader: LimitedReader) -> DataSourceStreamReader:
+    """The reader itself, or one that this version of Spark knows how to call."""
+    if TAKES_LIMITS:
+        assert isinstance(reader, DataSourceStreamReader)
+        return reader
+    return StartlessReader(reader)
