@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 IN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: setup servers engine demo test test-fast test-all simulate chaos integration \
+.PHONY: setup servers engine demo test test-fast test-all matrix simulate chaos integration \
     check format bench dashboard wheel sanitize clean
 
 setup: $(INSTALLED)
@@ -55,6 +55,11 @@ test-fast: setup
 test-all: servers
 	KAFKA_TX_ALL=1 KAFKA_TX_SIMULATED_STEPS=300000 \
 	    $(IN)/python -m pytest tests integration -n 2 --dist loadfile
+
+# The tests that matter on every line of Spark, each in an environment of its own.
+# make matrix SPARK=4.0.5 runs one of them; SMOKE=1 only the shortest part of each.
+matrix: servers
+	$(IN)/nox $(if $(SMOKE),-s smoke,$(if $(SPARK),-s "spark($(SPARK))",-s spark))
 
 # The source's planner for a million steps; `make test` takes some ten thousand.
 simulate: setup

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import pickle
 import re
 from typing import Any
 
@@ -19,7 +18,7 @@ from kafka_tx import errors
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.spark.source.asking import Answer, Question
 from kafka_tx.spark.source.offset_json import SourceOffset
-from kafka_tx.spark.versions.reading import TAKES_LIMITS, AnswerPartition
+from kafka_tx.spark.versions.asking import answer_of
 
 logger = logging.getLogger(__name__)
 
@@ -108,25 +107,12 @@ class RunningQuery:
         stream = self._streams[tx_id]
         try:
             asked = stream.deserializeOffset(json.dumps(question.to_json()))
-            told = self._told(stream, asked)
+            told = answer_of(stream, asked, self._limit)
         except Py4JJavaError as error:
             raise error_of(str(error.java_exception.getMessage())) from error
         except _FAILURES as error:
             raise _unasked(self._query_id, error) from error
         return Answer.from_json(told)
-
-    def _told(self, stream: Any, asked: Any) -> dict[str, Any]:  # noqa: ANN401 - JVM's
-        """The answer: an end, or where Spark hands no start over, a partition."""
-        if TAKES_LIMITS:
-            told: dict[str, Any] = json.loads(
-                stream.latestOffset(asked, self._limit).json()
-            )
-            return told
-        (partition,) = stream.planInputPartitions(asked, asked)
-        pickled = bytes(partition.pickedPartition())
-        answer = pickle.loads(pickled)  # noqa: S301 - by a process of ours
-        assert isinstance(answer, AnswerPartition)
-        return answer.value
 
 
 def _offset(found: Any) -> SourceOffset | None:  # noqa: ANN401 - an Option of the JVM

@@ -93,6 +93,7 @@ class AnswerPartition(InputPartition):
 
     def __init__(self, answer: dict[str, Any]) -> None:
         super().__init__(answer)
+        self.answer = answer
 
 
 class StartlessReader(DataSourceStreamReader):

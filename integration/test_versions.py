@@ -1,0 +1,191 @@
+"""What must work on every line of Spark: limits, restarts, txids, both sinks."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from integration.cluster.interface import KafkaCluster
+from integration.cluster.records import Record
+from kafka_tx import attach, for_each_transaction, write_transaction
+from kafka_tx.spark.versions.reading import TAKES_LIMITS
+
+LIMIT = 10
+
+
+@dataclass
+class Job:
+    """A query that can be started again on its checkpoint."""
+
+    spark: SparkSession
+    options: dict[str, str]
+    place: Path
+    batches: list[tuple[int, list[int]]] = field(default_factory=list)
+
+    @property
+    def values(self) -> list[int]:
+        return [value for _, values in self.batches for value in values]
+
+    def see(self, df: DataFrame, number: Any) -> None:
+        values = sorted(int(row.value) for row in df.select("value").collect())
+        self.batches.append((getattr(number, "txid", number), values))
+
+    def run(self, **trigger: Any) -> None:
+        df = self.spark.readStream.format("kafka_tx").options(**self.options).load()
+        counts = "tx.id" in self.options
+        query = (
+            df.writeStream.foreachBatch(
+                for_each_transaction(self.see) if counts else self.see
+            )
+            .option("checkpointLocation", str(self.place / "checkpoint"))
+            .trigger(**(trigger or {"processingTime": "0 seconds"}))
+            .start()
+        )
+        try:
+            if trigger:
+                assert query.awaitTermination(60)
+            else:
+                query.processAllAvailable()
+        finally:
+            query.stop()
+
+
+@pytest.fixture(params=["with tx.id", "without"])
+def job(request, spark, kafka, topic, produce, tmp_path) -> Job:
+    name = topic(2)
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "subscribe": name,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(LIMIT),
+    }
+    if request.param == "with tx.id":
+        options |= {"tx.id": name, "tx.store": f"sqlite:///{tmp_path}/state.db"}
+    return Job(spark, options, tmp_path)
+
+
+def numbers(first: int, last: int) -> list[Record]:
+    return [Record(str(n), key=f"k{n}") for n in range(first, last)]
+
+
+def test_every_batch_obeys_the_limit_also_the_first_after_a_restart(job, produce):
+    name = job.options["subscribe"]
+    produce(name, numbers(0, 35))
+    job.run()
+    produce(name, numbers(35, 60))
+    job.run()
+
+    assert sorted(job.values) == list(range(60))
+    assert max(len(values) for _, values in job.batches) <= LIMIT
+
+
+def test_a_bounded_run_ends_where_the_log_did(job, produce):
+    name = job.options["subscribe"]
+    produce(name, numbers(0, 35))
+    if not TAKES_LIMITS:  # one batch there, and a limit would end it early
+        del job.options["maxOffsetsPerTrigger"]
+    job.run(availableNow=True)
+    assert sorted(job.values) == list(range(35))
+    job.run(availableNow=True)
+    produce(name, numbers(35, 50))
+    job.run(availableNow=True)
+
+    assert sorted(job.values) == list(range(50))
+
+
+def test_a_batch_that_nobody_reads_is_passed_all_the_same(job, produce):
+    produce(job.options["subscribe"], numbers(0, 25))
+    read = job.see
+    unread: list[Any] = []
+
+    def see(df: DataFrame, number: Any) -> None:
+        if not unread:
+            unread.append(number)
+        else:
+            read(df, number)
+
+    job.see = see
+    job.run()
+
+    missing = set(range(25)) - set(job.values)
+    assert 0 < len(missing) <= LIMIT
+    assert len(set(job.values)) == len(job.values)
+
+
+def test_a_failed_batch_comes_again_with_the_same_txid(job, produce):
+    if "tx.id" not in job.options:
+        pytest.skip("txids are with tx.id")
+    produce(job.options["subscribe"], numbers(0, 25))
+    read, failed = job.see, list[list[int]]()
+
+    def see(df: DataFrame, number: Any) -> None:
+        if number.txid == 2 and not failed:
+            failed.append(sorted(int(row.value) for row in df.collect()))
+            raise RuntimeError("not yet")
+        read(df, number)
+
+    job.see = see
+    with pytest.raises(Exception, match="not yet"):
+        job.run()
+    job.run()
+
+    assert [txid for txid, _ in job.batches] == [1, 2, 3]
+    assert job.batches[1][1] == failed[0]
+    assert sorted(job.values) == list(range(25))
+
+
+@pytest.fixture
+def copied(spark, kafka: KafkaCluster, topic, produce, tmp_path):
+    """A stream of a topic, a topic to copy it to, and what that one holds."""
+    name, out = topic(2), topic(1)
+    produce(name, numbers(0, 35))
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    more = {"subscribe": name, "startingOffsets": "earliest", "includeHeaders": "true"}
+    store = {"tx.id": name, "tx.store": f"sqlite:///{tmp_path}/state.db"}
+    stream = spark.readStream.format("kafka_tx").options(**servers, **more, **store)
+
+    def held() -> list[int]:
+        committed = {"kafka.isolation.level": "read_committed", "subscribe": out}
+        found = spark.read.format("kafka_tx").options(**servers, **committed).load()
+        return sorted(int(row.value) for row in found.collect())
+
+    return stream.load().drop("partition"), {**servers, "topic": out}, held
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_the_streaming_sink(copied, tmp_path, exactly_once):
+    stream, options, held = copied
+    more = {"tx.id": "copy"} if exactly_once else {}
+    query = (
+        stream.writeStream.format("kafka_tx")
+        .options(**options, **more)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+    assert query.awaitTermination(60)
+    assert held() == list(range(35))
+
+
+def test_write_transaction_and_the_listener(spark, copied, tmp_path):
+    stream, options, held = copied
+
+    def write(df: DataFrame, attempt: Any) -> None:
+        write_transaction(df, attempt, {**options, "tx.id": "sink"})
+
+    with closing(attach(spark, metrics_port=None)):
+        query = (
+            stream.writeStream.foreachBatch(for_each_transaction(write))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+
+    assert held() == list(range(35))

@@ -1,0 +1,151 @@
+"""What older versions of Spark are given in place of what they do not know."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.datasource import DataSourceStreamWriter
+
+import kafka_tx.spark
+from kafka_tx.spark.versions import writing
+from kafka_tx.spark.versions.reading import ReadMaxRows, StartlessReader
+
+
+class Counting:
+    """A reader of a log that grows; batches hold three records at most."""
+
+    def __init__(self, end: int = 0) -> None:
+        self.end = end
+        self.planned: list[tuple[int, int]] = []
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"at": self.end}
+
+    def getDefaultReadLimit(self) -> ReadMaxRows:
+        return ReadMaxRows(3)
+
+    def is_question(self, offset: dict[str, Any]) -> bool:
+        return "question" in offset
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadMaxRows) -> dict[str, Any]:
+        if self.is_question(start):
+            return {"answer": start["question"]}
+        return {"at": min(self.end, start["at"] + limit.max_rows)}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+        self.planned.append((start["at"], end["at"]))
+        return [range(start["at"], end["at"])]
+
+    def read(self, partition: Any) -> Any:
+        return partition
+
+    def commit(self, end: dict[str, Any]) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@pytest.fixture
+def log() -> Counting:
+    return Counting()
+
+
+def test_a_new_query_begins_at_one_place_however_often_it_is_asked(log):
+    log.end = 5
+    reader = StartlessReader(log)
+
+    assert reader.latestOffset() == {"at": 5}
+    log.end = 9
+    assert reader.initialOffset() == {"at": 5}
+
+
+def test_each_batch_begins_where_the_one_before_ended(log):
+    reader = StartlessReader(log)
+    assert reader.latestOffset() == {"at": 0}
+    log.end = 7
+
+    ends = [reader.latestOffset()["at"] for _ in range(4)]
+
+    assert ends == [3, 6, 7, 7]
+
+
+def test_a_restart_goes_on_at_the_newest_offset_of_the_log(log):
+    log.end = 20
+    reader = StartlessReader(log)
+
+    assert reader.partitions({"at": 8}, {"at": 8}) == []
+    assert reader.latestOffset() == {"at": 11}
+
+
+def test_a_restart_replays_an_unfinished_batch_first(log):
+    log.end = 20
+    reader = StartlessReader(log)
+
+    reader.partitions({"at": 8}, {"at": 8})
+    assert reader.partitions({"at": 5}, {"at": 8}) == [range(5, 8)]
+    assert reader.latestOffset() == {"at": 11}
+
+
+def test_a_question_moves_nothing(log):
+    log.end = 20
+    reader = StartlessReader(log)
+    reader.partitions({"at": 8}, {"at": 8})
+
+    (answer,) = reader.partitions({"question": 1}, {"question": 1})
+
+    assert pickle.loads(pickle.dumps(answer)).answer == {"answer": 1}
+    assert reader.latestOffset() == {"at": 11}
+
+
+def test_tasks_get_a_reader_without_a_position(log):
+    reader = StartlessReader(log)
+    log.end = 5
+    reader.latestOffset()
+
+    assert vars(pickle.loads(pickle.dumps(reader)))["_at"] is None
+
+
+def test_rows_become_record_batches(monkeypatch):
+    monkeypatch.setattr(writing, "StreamWriter", DataSourceStreamWriter)
+    header = Row(key="h", value=bytearray(b"1"))
+    rows = [
+        Row(key=None, value=bytearray(b"a"), headers=[header], timestamp=None),
+        Row(
+            key=bytearray(b"k"),
+            value=bytearray(b"b"),
+            headers=None,
+            timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+        ),
+    ]
+
+    (batch,) = writing.record_batches(iter(rows))
+
+    assert batch.column("key").to_pylist() == [None, b"k"]
+    assert batch.column("value").to_pylist() == [b"a", b"b"]
+    assert batch.column("headers").to_pylist() == [[{"key": "h", "value": b"1"}], None]
+    assert batch.column("timestamp").to_pylist()[1] == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_no_rows_are_no_record_batch(monkeypatch):
+    monkeypatch.setattr(writing, "StreamWriter", DataSourceStreamWriter)
+
+    assert list(writing.record_batches(iter(()))) == []
+
+
+def test_record_batches_stay_what_they_are():
+    batch = pa.RecordBatch.from_pylist([{"value": b"a"}])
+
+    assert list(writing.record_batches(iter([batch]))) == [batch]
+
+
+def test_an_older_spark_is_named_beside_the_oldest_that_will_do(monkeypatch):
+    monkeypatch.setattr(pyspark, "__version__", "3.5.9")
+
+    with pytest.raises(ImportError, match=r"PySpark 4\.0 or newer.* 3\.5\.9 "):
+        importlib.reload(kafka_tx.spark)
