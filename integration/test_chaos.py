@@ -15,7 +15,7 @@ from integration.chaos.counting import Count
 from integration.chaos.faults import FAULTS
 from integration.chaos.report import Happened, Report
 from integration.chaos.run import run
-from integration.chaos.schedule import KINDS, Planned, schedule
+from integration.chaos.schedule import KINDS, Planned, chosen, each_once, schedule
 
 SHORT = ("leader-move", "worker-kill", "broker-pause")
 
@@ -47,22 +47,66 @@ def test_at_least_once_may_double_but_not_lose():
     assert not Count.of("records", {1}, Counter()).is_good
 
 
+@pytest.mark.parametrize(
+    ("words", "targets"),
+    [
+        (["cut"], [("cut", ("brokers", "postgresql", "zookeeper"))]),
+        (["cut:brokers", "cut:zookeeper"], [("cut", ("brokers", "zookeeper"))]),
+    ],
+)
+def test_faults_and_their_targets_are_chosen_by_name(words, targets):
+    assert [(kind.name, kind.targets) for kind in chosen(words)] == targets
+
+
+@pytest.mark.parametrize("word", ["flood", "cut:moon"])
+def test_a_fault_that_there_is_not_is_refused(word):
+    with pytest.raises(ValueError, match=word):
+        chosen([word])
+
+
+def test_each_fault_comes_once_on_each_target():
+    planned = [
+        (one.name, one.target) for one in each_once(chosen(["cut", "broker-kill"]))
+    ]
+
+    assert planned == [
+        *(("cut", target) for target in ("brokers", "postgresql", "zookeeper")),
+        *(("broker-kill", target) for target in ("1", "2", "3")),
+    ]
+
+
 PLANNED = Planned("cut", "brokers", 2.0, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("happened", "is_good"),
+    ("happened", "is_good", "word"),
     [
-        (Happened(PLANNED, "3 reset", has_hit=True, recovered_s={"sql": 1.0}), True),
-        (Happened(PLANNED, "3 reset", has_hit=True, recovered_s={"sql": None}), False),
-        (Happened(PLANNED, "none", has_hit=False, recovered_s={"sql": 1.0}), False),
+        (Happened(PLANNED, "3 reset", has_hit=True, recovered_s={"sql": 1}), True, ""),
+        (
+            Happened(PLANNED, "3 reset", has_hit=True, recovered_s={"sql": None}),
+            False,
+            "sql NEVER",
+        ),
+        (
+            Happened(PLANNED, "3 reset", has_hit=True, recovered_s={"sql": 61.0}),
+            False,
+            "sql 61.0 s LATE",
+        ),
+        (
+            Happened(PLANNED, "none", has_hit=False, recovered_s={"sql": 1}),
+            False,
+            "NOT HIT: none",
+        ),
     ],
 )
-def test_a_run_is_good_where_every_fault_hit_and_everything_went_on(happened, is_good):
-    report = Report(1, 1, [happened], [Count("sql", 1)])
+def test_a_run_is_good_where_every_fault_hit_and_everything_went_on_in_time(
+    happened, is_good, word
+):
+    report = Report("seed 1", 60, happened=[happened], counts=[Count("sql", 1)])
 
     assert report.is_good is is_good
     assert ("NOT GOOD" in str(report)) is not is_good
+    assert word in happened.text(60)
 
 
 @pytest.mark.all
@@ -71,10 +115,10 @@ def test_a_short_run_loses_and_doubles_nothing():
     lines: list[str] = []
 
     report = run(
-        11,
+        "seed 11",
+        schedule(11, chosen(SHORT)),
         0.5,
         jobs=("sql", "topology"),
-        kinds=[kind for kind in KINDS if kind.name in SHORT],
         within_s=240,
         say=lines.append,
     )

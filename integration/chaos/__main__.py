@@ -7,7 +7,13 @@ import sys
 from pathlib import Path
 
 from integration.chaos.run import run
-from integration.chaos.schedule import ALL_JOBS, KINDS
+from integration.chaos.schedule import (
+    ALL_JOBS,
+    KINDS,
+    chosen,
+    each_once,
+    schedule,
+)
 
 
 def main() -> int:
@@ -17,14 +23,18 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=4.0)
     parser.add_argument("--within", type=float, default=60.0, help="seconds")
     parser.add_argument("--jobs", nargs="+", choices=ALL_JOBS, default=ALL_JOBS)
-    parser.add_argument("--faults", nargs="+", choices=[kind.name for kind in KINDS])
+    parser.add_argument("--faults", help="such as cut,half-open:brokers; all if absent")
+    parser.add_argument(
+        "--once", action="store_true", help="each fault on each target, and no more"
+    )
     parser.add_argument("--logs", type=Path, help="keep what the jobs printed here")
     given = parser.parse_args()
+    kinds = chosen(given.faults.split(",")) if given.faults else KINDS
     report = run(
-        given.seed,
-        given.minutes,
+        f"seed {given.seed}" if not given.once else "each fault once",
+        each_once(kinds) if given.once else schedule(given.seed, kinds),
+        None if given.once else given.minutes,
         jobs=tuple(given.jobs),
-        kinds=[k for k in KINDS if not given.faults or k.name in given.faults],
         within_s=given.within,
         logs=given.logs,
         say=lambda line: print(line, flush=True),

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from integration.chaos.job import TRIED
 from integration.cluster.child import Child, WorkDirectory
 from kafka_tx.cli.process_tree import session_members
 
@@ -91,16 +92,36 @@ class Driver:
             self.begin()
             return frozen
 
-    def lose_commit_entry(self) -> str:
-        """Kill the driver, delete the newest entry of Spark's commit log; its name."""
+    def lose_commit_entry(self) -> bool:
+        """Kill the driver between two batches, delete the newest commit-log entry.
+
+        False, and nothing is done, where a batch is on its way: Spark would go on with
+        that one, whatever became of the entry before it.
+        """
         with self._lock:
+            assert self._child is not None
+            signal_all(self._child, signal.SIGSTOP)
+            newest = _newest(self.work.path / "checkpoint" / "commits")
+            if newest < 1 or newest < _newest(
+                self.work.path / "checkpoint" / "offsets"
+            ):
+                signal_all(self._child, signal.SIGCONT)
+                return False
             self.kill()
-            folder = self.work.path / "checkpoint" / "commits"
-            entries = [path for path in folder.glob("*") if path.name.isdigit()]
-            newest = max(entries, key=lambda path: int(path.name))
-            newest.unlink()
-            (folder / f".{newest.name}.crc").unlink(missing_ok=True)
-            return newest.name
+            entry = self.work.path / "checkpoint" / "commits" / str(newest)
+            entry.unlink()
+            entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
+            self.begin()
+            return True
+
+    def tried(self) -> list[tuple[int, int]]:
+        """Txid and attempt id of each batch that its drivers began."""
+        try:
+            lines = (self.work.path / TRIED).read_text().splitlines()
+        except OSError:
+            return []
+        pairs = (line.split() for line in lines)
+        return [(int(txid), int(attempt)) for txid, attempt in pairs]
 
     def _run(self) -> None:
         while not self._over.wait(_LOOK_EVERY_S):
@@ -112,6 +133,12 @@ class Driver:
     def _end(self, child: Child) -> None:
         signal_all(child, signal.SIGKILL)
         child.kill()
+
+
+def _newest(log: Path) -> int:
+    """Of the batches of one of Spark's logs; -1 without any."""
+    names = (path.name for path in log.glob("*"))
+    return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def signal_all(child: Child, number: signal.Signals) -> None:

@@ -79,7 +79,10 @@ def _broker_pause(scene: Scene, target: str) -> Fault:
 
 def _leader_move(scene: Scene, target: str) -> Fault:
     cluster, number = scene.world.kafka.cluster, int(target)
-    led = [n for n in range(PARTITIONS) if cluster.leader(TOPIC, n) == number]
+    leaders = [cluster.leader(TOPIC, n) for n in range(PARTITIONS)]
+    if number not in leaders:  # it led none since it was hurt last
+        number = leaders[0]
+    led = [n for n, leader in enumerate(leaders) if leader == number]
     cluster.shut_down(number)
     yield
     now = [cluster.leader(TOPIC, n) for n in range(PARTITIONS)]
@@ -231,16 +234,22 @@ def _driver_freeze(scene: Scene, target: str) -> Fault:
 
 
 def _commit_entry_lost(scene: Scene, target: str) -> Fault:
+    """The last batch is replayed: its txid is begun again, as a newer attempt."""
     driver = scene.drivers[target]
-    wait_until(f"'{target}' has committed", lambda: _entries(driver))
-    entry = driver.lose_commit_entry()
+    wait_until(f"'{target}' was between two batches", driver.lose_commit_entry)
+    before = driver.tried()
+    txid = before[-1][0]
     yield
-    return f"entry {entry} of the commit log deleted"
-
-
-def _entries(driver: Driver) -> list[str]:
-    folder = driver.work.path / "checkpoint" / "commits"
-    return [path.name for path in folder.glob("*") if path.name.isdigit()]
+    wait_until(
+        f"txid {txid} of '{target}' was begun again",
+        lambda: txid in {again for again, _ in driver.tried()[len(before) :]},
+        timeout_s=120,
+    )
+    attempts = [attempt for again, attempt in driver.tried() if again == txid]
+    return _prove(
+        attempts == sorted(set(attempts)),
+        f"newest entry of the commit log deleted, txid {txid} tried as {attempts}",
+    )
 
 
 FAULTS: Mapping[str, Callable[[Scene, str], Fault]] = {

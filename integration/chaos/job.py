@@ -7,6 +7,7 @@ started again.
 from __future__ import annotations
 
 import argparse
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,10 +22,15 @@ from kafka_tx.sql.maps import NonTransactionalMap, TransactionalMap
 
 TOPIC, COPY = "numbers", "copied"
 MAP = "counts_{}"
+TRIED = "tried"
+"""A file of a job: txid and attempt id of each batch that was begun, a line each."""
+
 QUICKLY = {
     "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.python.task.killTimeout": "200ms",
     "spark.task.maxFailures": "1",
+    "spark.sql.shuffle.partitions": "1",
 }
 
 Given = Mapping[str, str]
@@ -52,11 +58,18 @@ def follow(
     write: Callable[[DataFrame, TransactionAttempt], None],
 ) -> None:
     """Run the query until it ends with an error."""
+
+    def noted(df: DataFrame, attempt: TransactionAttempt) -> None:
+        with (Path(given["work"]) / TRIED).open("a") as tried:
+            tried.write(f"{attempt.txid} {attempt.attempt_id}\n")
+        write(df, attempt)
+
     kafka_tx.attach(spark, metrics_port=None)
     query = (
         source(spark, given, kind)
-        .writeStream.foreachBatch(kafka_tx.for_each_transaction(write))
+        .writeStream.foreachBatch(kafka_tx.for_each_transaction(noted))
         .option("checkpointLocation", f"{given['work']}/checkpoint")
+        .trigger(processingTime="500 milliseconds")
         .start()
     )
     query.awaitTermination()
@@ -181,7 +194,12 @@ def main() -> None:
 
     from integration.cluster.spark_local import local_session
 
-    JOBS[given["kind"]](local_session(Path(given["work"]), QUICKLY), given)
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO
+    )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    session = local_session(Path(given["work"]), QUICKLY, cores=1)
+    JOBS[given["kind"]](session, given)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,21 +13,23 @@ from integration.chaos.counting import Numbers, Sinks, wait_for_all
 from integration.chaos.drivers import Driver
 from integration.chaos.faults import FAULTS, NotHitError, Scene
 from integration.chaos.report import Happened, Report
-from integration.chaos.schedule import ALL_JOBS, KINDS, Kind, Planned, schedule
+from integration.chaos.schedule import ALL_JOBS, Planned
 from integration.chaos.world import servers
 from integration.cluster.waiting import NotReadyError
 
 STARTS_WITHIN_S = 240.0
-DRAINS_WITHIN_S = 120.0
+WATCHED_S = 240.0
+"""How long one that is late is watched, to tell slow from stuck."""
+
 _LOOK_EVERY_S = 0.3
 
 
 def run(
-    seed: int,
-    minutes: float,
+    title: str,
+    faults: Iterable[Planned],
+    minutes: float | None = None,
     *,
     jobs: tuple[str, ...] = ALL_JOBS,
-    kinds: Sequence[Kind] = KINDS,
     within_s: float = 60.0,
     logs: Path | None = None,
     say: Callable[[str], None] = print,
@@ -34,15 +37,15 @@ def run(
     """Break things for so long; what was seen.
 
     Args:
-        seed: Of the schedule.
-        minutes: How long faults are begun.
+        title: What the report is called.
+        faults: One after the other.
+        minutes: How long faults are begun; None: until there are no more.
         jobs: Which run.
-        kinds: Which faults are drawn.
         within_s: How long after a fault a job may stand still.
         logs: A directory that takes what the jobs printed.
         say: Told each fault as it is over.
     """
-    report = Report(seed)
+    report = Report(title, within_s)
     with ExitStack() as stack:
         world = stack.enter_context(servers())
         numbers, sinks = Numbers(world), Sinks(world)
@@ -56,30 +59,38 @@ def run(
         numbers.start()
         stack.callback(numbers.stop)
         scene = Scene(world, drivers, numbers, sinks)
-        began = _recovered(scene, 0, STARTS_WITHIN_S)
-        say(f"all run: {began}")
-        until = time.monotonic() + 60 * minutes
-        for planned in schedule(seed, kinds):
+        report.first_s = _recovered(scene, 0, STARTS_WITHIN_S)
+        say(report.start())
+        until = time.monotonic() + 60 * minutes if minutes else float("inf")
+        for planned in faults:
             if time.monotonic() > until:
                 break
             happened = _happened(scene, planned, within_s)
             report.happened.append(happened)
-            say(str(happened))
+            say(happened.text(within_s))
         numbers.stop()
         report.acknowledged = len(numbers.acknowledged)
-        acknowledged = numbers.acknowledged
-        report.counts = wait_for_all(jobs, acknowledged, sinks, DRAINS_WITHIN_S)
+        report.counts = wait_for_all(jobs, numbers.acknowledged, sinks, WATCHED_S)
         report.starts = {kind: driver.starts for kind, driver in drivers.items()}
     return report
 
 
 def _happened(scene: Scene, planned: Planned, within_s: float) -> Happened:
     time.sleep(planned.pause_s)
+    starts = {kind: driver.starts for kind, driver in scene.drivers.items()}
+    began = time.strftime("%H:%M:%S")
     try:
         happened = Happened(planned, _proof(scene, planned), has_hit=True)
     except (NotHitError, NotReadyError) as error:
         happened = Happened(planned, str(error), has_hit=False)
-    happened.recovered_s = _recovered(scene, scene.numbers.newest, within_s)
+    happened.began = began
+    happened.recovered_s = _recovered(
+        scene, scene.numbers.newest, max(within_s, WATCHED_S)
+    )
+    happened.load = os.getloadavg()[0]
+    happened.restarted = [
+        kind for kind, driver in scene.drivers.items() if driver.starts > starts[kind]
+    ]
     return happened
 
 

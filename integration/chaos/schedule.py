@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,30 @@ KINDS = (
     Kind("commit-entry-lost", QUERIES, (0, 0)),
 )
 """Every fault there is."""
+
+
+def chosen(words: Sequence[str]) -> list[Kind]:
+    """The kinds that words such as ``cut`` or ``half-open:brokers`` name.
+
+    Raises:
+        ValueError: There is no such kind, or it has no such target.
+    """
+    by_name = {kind.name: kind for kind in KINDS}
+    kinds: dict[str, list[str]] = {}
+    for word in words:
+        name, _, target = word.partition(":")
+        if name not in by_name or target not in {"", *by_name[name].targets}:
+            legal = ", ".join(f"{k.name}[:{'|'.join(k.targets)}]" for k in KINDS)
+            raise ValueError(f"{word!r} is no fault. There are: {legal}")
+        kinds.setdefault(name, []).extend([target] if target else by_name[name].targets)
+    return [replace(by_name[name], targets=tuple(t)) for name, t in kinds.items()]
+
+
+def each_once(kinds: Sequence[Kind]) -> Iterator[Planned]:
+    """Each fault on each of its targets, one after the other, as long as it can be."""
+    for kind in kinds:
+        for target in kind.targets:
+            yield Planned(kind.name, target, kind.lasts_s[1], 2.0)
 
 
 def schedule(seed: int, kinds: Sequence[Kind] = KINDS) -> Iterator[Planned]:
