@@ -55,12 +55,14 @@ class Report:
         title: Which one.
         within_s: How long after a fault a job may stand still.
         first_s: Seconds until each job counted its first numbers.
+        calm_s: The same while nothing was wrong: what a wait is made of besides.
         starts: How many drivers each job had.
     """
 
     title: str
     within_s: float = 60.0
     first_s: dict[str, float | None] = field(default_factory=dict)
+    calm_s: dict[str, float | None] = field(default_factory=dict)
     acknowledged: int = 0
     happened: list[Happened] = field(default_factory=list)
     counts: list[Count] = field(default_factory=list)
@@ -77,7 +79,8 @@ class Report:
 
     def start(self) -> str:
         """When all jobs ran."""
-        return f"{self.title}: began after {_times(self.first_s, float('inf'))}"
+        first, calm = (_times(t, float("inf")) for t in (self.first_s, self.calm_s))
+        return f"{self.title}: began after {first}; while all is well {calm}"
 
     def __str__(self) -> str:
         lines = [f"{self.title}: {self.acknowledged} numbers acknowledged"]

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from integration.chaos.counting import Numbers, Sinks, wait_for_all
 from integration.chaos.drivers import Driver
-from integration.chaos.faults import FAULTS, NotHitError, Scene
+from integration.chaos.faults import FAULTS
 from integration.chaos.report import Happened, Report
+from integration.chaos.scene import NotHitError, Scene
 from integration.chaos.schedule import ALL_JOBS, Planned
 from integration.chaos.world import servers
 from integration.cluster.waiting import NotReadyError
@@ -60,6 +61,7 @@ def run(
         stack.callback(numbers.stop)
         scene = Scene(world, drivers, numbers, sinks)
         report.first_s = _recovered(scene, 0, STARTS_WITHIN_S)
+        report.calm_s = _recovered(scene, numbers.newest, STARTS_WITHIN_S)
         say(report.start())
         until = time.monotonic() + 60 * minutes if minutes else float("inf")
         for planned in faults:

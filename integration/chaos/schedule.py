@@ -51,6 +51,8 @@ KINDS = (
     Kind("postgresql-kill", ("server",)),
     Kind("postgresql-pause", ("server",), (4, 10)),
     Kind("postgresql-away", ("server",), (20, 20)),
+    Kind("zookeeper-kill", ("server",)),
+    Kind("zookeeper-pause", ("server",), (4, 10)),
     Kind("worker-kill", ALL_JOBS, (0, 0)),
     Kind("daemon-kill", ALL_JOBS, (0, 0)),
     Kind("planner-kill", QUERIES, (0, 0)),

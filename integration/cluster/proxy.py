@@ -30,12 +30,15 @@ class Proxy:
         target: Where it forwards to.
         swallowed: Bytes that vanished so far, of both directions.
         resets: Connections that were reset or refused so far.
+        victims: Clients' ports of the connections that the last fault has reset, or
+            that lost bytes by it.
     """
 
     def __init__(self, target: int) -> None:
         self.port = free_port()
         self.swallowed = 0
         self.resets = 0
+        self.victims: set[int] = set()
         self.target = target
         self._line = _Line.HEALTHY
         self._pairs: set[_Pair] = set()
@@ -73,6 +76,7 @@ class Proxy:
 
     def cut(self) -> None:
         """Reset every connection, and each new one, until ``heal``."""
+        self.victims = set()
         self._line = _Line.CUT
         self._do(self._reset_all)
 
@@ -82,6 +86,7 @@ class Proxy:
         New ones are accepted and as silent. What lost a byte stays silent after
         ``heal`` too, as behind a firewall that forgot the connection.
         """
+        self.victims = set()
         self._line = _Line.SILENT
         self._do(lambda: None)
 
@@ -135,6 +140,7 @@ class Proxy:
             pair.is_silent |= self._line is _Line.SILENT or writer is None
             if pair.is_silent:
                 self.swallowed += len(piece)
+                self.victims.add(pair.port)
                 if not piece:  # the other side is not told
                     await asyncio.Event().wait()
             elif not piece or writer is None:
@@ -146,6 +152,7 @@ class Proxy:
     def _reset_all(self) -> None:
         for pair in self._pairs:
             self.resets += 1
+            self.victims.add(pair.port)
             pair.reset()
 
     async def _shut(self) -> None:
@@ -172,6 +179,7 @@ class _Pair:
         self.client = client
         self.server: asyncio.StreamWriter | None = None
         self.is_silent = False
+        self.port: int = (client.get_extra_info("peername") or (HOST, 0))[1]
 
     def reset(self) -> None:
         _reset(self.client)

@@ -37,6 +37,11 @@ class ProcessZooKeeper:
     def hosts(self) -> str:
         return f"{HOST}:{self._port}"
 
+    @property
+    def pid(self) -> int:
+        """Of the server that runs now."""
+        return self._server.pid
+
     def start(self) -> None:
         self._server.start()
         wait_until(
