@@ -51,10 +51,11 @@ test: servers
 test-fast: setup
 	$(IN)/python -m pytest tests -n 2 --dist loadfile
 
-# Everything: all kills with all stores, long simulations, examples as processes.
+# Everything: all kills with all stores, long simulations, examples as processes, chaos.
 test-all: servers
 	KAFKA_TX_ALL=1 KAFKA_TX_SIMULATED_STEPS=300000 \
 	    $(IN)/python -m pytest tests integration -n 2 --dist loadfile
+	$(MAKE) --no-print-directory chaos
 
 # The tests that matter on every line of Spark, each in an environment of its own.
 # make matrix SPARK=4.0.5 runs one of them; SMOKE=1 only the shortest part of each.

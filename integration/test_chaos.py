@@ -15,9 +15,21 @@ from integration.chaos.counting import Count
 from integration.chaos.faults import FAULTS
 from integration.chaos.report import Happened, Report
 from integration.chaos.run import run
-from integration.chaos.schedule import KINDS, Planned, chosen, each_once, schedule
+from integration.chaos.schedule import (
+    KINDS,
+    Planned,
+    among,
+    chosen,
+    each_once,
+    schedule,
+)
 
-SHORT = ("leader-move", "worker-kill", "broker-pause")
+SHORT = (
+    "leader-move:2",
+    "half-open:postgresql",
+    "cut:brokers",
+    "commit-entry-lost:sql",
+)
 
 
 def test_the_same_seed_gives_the_same_faults():
@@ -75,6 +87,12 @@ def test_each_fault_comes_once_on_each_target():
     ]
 
 
+def test_a_job_that_does_not_run_is_no_target():
+    kinds = among(["sql", "topology"], chosen(["planner-kill", "worker-kill:records"]))
+
+    assert [(kind.name, kind.targets) for kind in kinds] == [("planner-kill", ("sql",))]
+
+
 PLANNED = Planned("cut", "brokers", 2.0, 1.0)
 
 
@@ -109,18 +127,18 @@ def test_a_run_is_good_where_every_fault_hit_and_everything_went_on_in_time(
     assert word in happened.text(60)
 
 
-@pytest.mark.all
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 def test_a_short_run_loses_and_doubles_nothing():
+    """Wide limits: other tests run beside it, on machines that may be slow."""
     lines: list[str] = []
 
     report = run(
-        "seed 11",
-        schedule(11, chosen(SHORT)),
-        0.5,
+        "short",
+        each_once(chosen(SHORT)),
         jobs=("sql", "topology"),
-        within_s=240,
+        within_s=180,
         say=lines.append,
     )
 
     assert report.is_good, "\n".join([*lines, str(report)])
+    assert len(report.happened) == len(SHORT)

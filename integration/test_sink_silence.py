@@ -1,4 +1,4 @@
-"""The exactly-once sink on a network that swallows everything without a word."""
+"""The exactly-once sink, and looks at logs, on a network that swallows everything."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
 from kafka_tx import assembly
 from kafka_tx.config import SinkConfig
-from kafka_tx.errors import KafkaError
+from kafka_tx.errors import BrokerUnavailableError, KafkaError
 from kafka_tx.kafka import transaction
+from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.settings import client_settings
+from kafka_tx.model import TopicPartition
 
 GIVES_UP_WITHIN_S = 75
 """Two requests of 30 s each: the commit, and the look whether it was made."""
@@ -71,3 +74,20 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(network, monkeypatch):
 
     part(network, "committing").write(RECORDS)
     assert not part(network, "committing").write(RECORDS).now
+
+
+def test_a_look_goes_on_as_soon_as_the_network_does(network):
+    """The connection that was silent stays so; the client would wait 30 s for it."""
+    settings = client_settings(
+        {"bootstrap.servers": network.bootstrap_servers}, purpose="admin"
+    )
+    view = KafkaClusterView(settings, timeout_ms=10_000, num_retries=1)
+    first = [TopicPartition("out", 0)]
+    before = view.bounds(first)
+    network.half_open()
+    with pytest.raises(BrokerUnavailableError):
+        view.bounds(first)
+    network.heal()
+
+    assert view.bounds(first) == before
+    view.close()

@@ -10,6 +10,7 @@ from integration.chaos.run import run
 from integration.chaos.schedule import (
     ALL_JOBS,
     KINDS,
+    among,
     chosen,
     each_once,
     schedule,
@@ -29,7 +30,9 @@ def main() -> int:
     )
     parser.add_argument("--logs", type=Path, help="keep what the jobs printed here")
     given = parser.parse_args()
-    kinds = chosen(given.faults.split(",")) if given.faults else KINDS
+    kinds = among(
+        given.jobs, chosen(given.faults.split(",")) if given.faults else KINDS
+    )
     report = run(
         f"seed {given.seed}" if not given.once else "each fault once",
         each_once(kinds) if given.once else schedule(given.seed, kinds),

@@ -75,14 +75,14 @@ def driver_freeze(scene: Scene, target: str) -> Fault:
         wait_until(
             f"another '{target}' overtook the frozen one",
             lambda: max(scene.sinks.read(target), default=-1) > mark + 1,
-            timeout_s=120,
+            timeout_s=240,
         )
         yield
         signal_all(frozen, signal.SIGCONT)
         wait_until(
             f"the woken '{target}' has ended by itself",
             lambda: not frozen.is_running,
-            timeout_s=90,
+            timeout_s=240,
         )
     finally:
         signal_all(frozen, signal.SIGKILL)
@@ -100,7 +100,7 @@ def commit_entry_lost(scene: Scene, target: str) -> Fault:
     wait_until(
         f"txid {txid} of '{target}' was begun again",
         lambda: txid in {again for again, _ in driver.tried()[len(before) :]},
-        timeout_s=120,
+        timeout_s=240,
     )
     attempts = [attempt for again, attempt in driver.tried() if again == txid]
     return prove(

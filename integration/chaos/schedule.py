@@ -80,6 +80,16 @@ def chosen(words: Sequence[str]) -> list[Kind]:
     return [replace(by_name[name], targets=tuple(t)) for name, t in kinds.items()]
 
 
+def among(jobs: Sequence[str], kinds: Sequence[Kind]) -> list[Kind]:
+    """Without the targets that are jobs which do not run."""
+    absent = set(ALL_JOBS) - set(jobs)
+    left = [
+        replace(kind, targets=tuple(t for t in kind.targets if t not in absent))
+        for kind in kinds
+    ]
+    return [kind for kind in left if kind.targets]
+
+
 def each_once(kinds: Sequence[Kind]) -> Iterator[Planned]:
     """Each fault on each of its targets, one after the other, as long as it can be."""
     for kind in kinds:

@@ -142,9 +142,15 @@ class AdminConnection:
         return translated(error, what, self._watch)
 
     def unreachable(self, what: str, deadline: Deadline) -> KafkaTxError:
-        """The error to raise when no broker answered ``what`` in time."""
+        """The error to raise when no broker answered ``what`` in time.
+
+        The next request goes over new connections: old ones may be silent for ever,
+        and the client would take its whole socket time-out to see it.
+        """
         self.client.poll(0)
-        return unreachable(what, deadline.timeout_ms, self._watch)
+        error = unreachable(what, deadline.timeout_ms, self._watch)
+        self.close()
+        return error
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_settings": self._settings}
