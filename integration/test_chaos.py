@@ -111,6 +111,17 @@ PLANNED = Planned("cut", "brokers", 2.0, 1.0)
             "sql 61.0 s LATE",
         ),
         (
+            Happened(
+                PLANNED,
+                "3 reset",
+                has_hit=True,
+                recovered_s={"sql": 61},
+                spark_s={"sql": 9},
+            ),
+            True,
+            "sql 61.0 s (another driver, Spark after 9.0 s)",
+        ),
+        (
             Happened(PLANNED, "none", has_hit=False, recovered_s={"sql": 1}),
             False,
             "NOT HIT: none",

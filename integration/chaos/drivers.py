@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from integration.chaos.job import TRIED
+from integration.chaos.job import STARTED, TRIED
 from integration.cluster.child import Child, WorkDirectory
 from kafka_tx.cli.process_tree import session_members
 
@@ -116,12 +116,18 @@ class Driver:
 
     def tried(self) -> list[tuple[int, int]]:
         """Txid and attempt id of each batch that its drivers began."""
+        pairs = (line.split() for line in self._lines(TRIED))
+        return [(int(txid), int(attempt)) for txid, attempt in pairs]
+
+    def started(self) -> list[float]:
+        """When each of its drivers had a Spark session, in seconds since 1970."""
+        return [float(line) for line in self._lines(STARTED)]
+
+    def _lines(self, name: str) -> list[str]:
         try:
-            lines = (self.work.path / TRIED).read_text().splitlines()
+            return (self.work.path / name).read_text().splitlines()
         except OSError:
             return []
-        pairs = (line.split() for line in lines)
-        return [(int(txid), int(attempt)) for txid, attempt in pairs]
 
     def _run(self) -> None:
         while not self._over.wait(_LOOK_EVERY_S):

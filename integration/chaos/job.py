@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +23,9 @@ from kafka_tx.sql.maps import NonTransactionalMap, TransactionalMap
 
 TOPIC, COPY = "numbers", "copied"
 MAP = "counts_{}"
+STARTED = "started"
+"""A file of a job: when each of its drivers had a Spark session, a line each."""
+
 TRIED = "tried"
 """A file of a job: txid and attempt id of each batch that was begun, a line each."""
 
@@ -199,7 +203,10 @@ def main() -> None:
         format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    session = local_session(Path(given["work"]), QUICKLY, cores=1)
+    work = Path(given["work"])
+    session = local_session(work, QUICKLY, cores=1)
+    with (work / STARTED).open("a") as started:
+        started.write(f"{time.time()}\n")
     JOBS[given["kind"]](session, given)
 
 

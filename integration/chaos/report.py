@@ -17,7 +17,8 @@ class Happened:
         proof: What was observed of it; why not, where it did not hit.
         recovered_s: Seconds after its end until each job went on; None: it did not
             while it was watched.
-        restarted: Jobs of which another driver was begun.
+        spark_s: Jobs of which another driver was begun, and how many of those seconds
+            it took until that one had a Spark session.
         began: The time of day.
         load: Of the machine, the minute before all had gone on.
     """
@@ -26,25 +27,34 @@ class Happened:
     proof: str
     has_hit: bool
     recovered_s: dict[str, float | None] = field(default_factory=dict)
-    restarted: list[str] = field(default_factory=list)
+    spark_s: dict[str, float] = field(default_factory=dict)
     began: str = ""
     load: float = 0.0
 
     def text(self, within_s: float) -> str:
         """Two lines that tell it."""
         hit = "" if self.has_hit else "NOT HIT: "
-        again = f", begun again: {' '.join(self.restarted)}" if self.restarted else ""
+        times = ", ".join(self._time(kind, within_s) for kind in self.recovered_s)
         return (
             f"{self.began} {self.planned}: {hit}{self.proof}\n"
-            f"    went on after {_times(self.recovered_s, within_s)}{again},"
-            f" load {self.load:.1f}"
+            f"    went on after {times}, load {self.load:.1f}"
         )
 
     def is_good(self, within_s: float) -> bool:
         """It hit, and everything went on in time."""
         return self.has_hit and all(
-            took is not None and took <= within_s for took in self.recovered_s.values()
+            self._in_time(kind, within_s) for kind in self.recovered_s
         )
+
+    def _in_time(self, kind: str, within_s: float) -> bool:
+        took = self.recovered_s[kind]
+        return took is not None and took - self.spark_s.get(kind, 0.0) <= within_s
+
+    def _time(self, kind: str, within_s: float) -> str:
+        took, spark = self.recovered_s[kind], self.spark_s.get(kind)
+        again = "" if spark is None else f" (another driver, Spark after {spark:.1f} s)"
+        late = took is not None and not self._in_time(kind, within_s)
+        return f"{kind} {_seconds(took)}{again}{' LATE' if late else ''}"
 
 
 @dataclass(slots=True)
@@ -79,7 +89,7 @@ class Report:
 
     def start(self) -> str:
         """When all jobs ran."""
-        first, calm = (_times(t, float("inf")) for t in (self.first_s, self.calm_s))
+        first, calm = _times(self.first_s), _times(self.calm_s)
         return f"{self.title}: began after {first}; while all is well {calm}"
 
     def __str__(self) -> str:
@@ -97,14 +107,12 @@ class Report:
         return "\n".join(lines)
 
 
-def _times(took_s: Mapping[str, float | None], within_s: float) -> str:
-    return ", ".join(f"{kind} {_time(took, within_s)}" for kind, took in took_s.items())
+def _times(took_s: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{kind} {_seconds(took)}" for kind, took in took_s.items())
 
 
-def _time(took: float | None, within_s: float) -> str:
-    if took is None:
-        return "NEVER"
-    return f"{took:.1f} s{' LATE' if took > within_s else ''}"
+def _seconds(took: float | None) -> str:
+    return "NEVER" if took is None else f"{took:.1f} s"
 
 
 def _by_kind(happened: list[Happened]) -> list[str]:
@@ -113,7 +121,8 @@ def _by_kind(happened: list[Happened]) -> list[str]:
     for name in sorted({one.planned.name for one in happened}):
         some = [one for one in happened if one.planned.name == name]
         times = [took for one in some for took in one.recovered_s.values()]
-        longest = "NEVER" if None in times else f"{max(filter(None, times)):.1f} s"
+        known = [took for took in times if took is not None]
+        longest = _seconds(max(known, default=0) if len(known) == len(times) else None)
         hits = sum(one.has_hit for one in some)
         lines.append(f"{name}: hit {hits} of {len(some)}, longest wait {longest}")
     return lines

@@ -42,7 +42,8 @@ def run(
         faults: One after the other.
         minutes: How long faults are begun; None: until there are no more.
         jobs: Which run.
-        within_s: How long after a fault a job may stand still.
+        within_s: How long after a fault a job may stand still; where another driver
+            was begun, after Spark had a session again.
         logs: A directory that takes what the jobs printed.
         say: Told each fault as it is over.
     """
@@ -67,7 +68,7 @@ def run(
         for planned in faults:
             if time.monotonic() > until:
                 break
-            happened = _happened(scene, planned, within_s)
+            happened = _happened(scene, planned)
             report.happened.append(happened)
             say(happened.text(within_s))
         numbers.stop()
@@ -77,7 +78,7 @@ def run(
     return report
 
 
-def _happened(scene: Scene, planned: Planned, within_s: float) -> Happened:
+def _happened(scene: Scene, planned: Planned) -> Happened:
     time.sleep(planned.pause_s)
     starts = {kind: driver.starts for kind, driver in scene.drivers.items()}
     began = time.strftime("%H:%M:%S")
@@ -86,13 +87,14 @@ def _happened(scene: Scene, planned: Planned, within_s: float) -> Happened:
     except (NotHitError, NotReadyError) as error:
         happened = Happened(planned, str(error), has_hit=False)
     happened.began = began
-    happened.recovered_s = _recovered(
-        scene, scene.numbers.newest, max(within_s, WATCHED_S)
-    )
+    over = time.time()
+    happened.recovered_s = _recovered(scene, scene.numbers.newest, WATCHED_S)
     happened.load = os.getloadavg()[0]
-    happened.restarted = [
-        kind for kind, driver in scene.drivers.items() if driver.starts > starts[kind]
-    ]
+    happened.spark_s = {
+        kind: max(0.0, max(driver.started(), default=over) - over)
+        for kind, driver in scene.drivers.items()
+        if driver.starts > starts[kind]
+    }
     return happened
 
 
