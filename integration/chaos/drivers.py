@@ -11,6 +11,7 @@ from pathlib import Path
 
 from integration.chaos.job import STARTED, TRIED
 from integration.cluster.child import Child, WorkDirectory
+from integration.cluster.waiting import wait_until
 from kafka_tx.cli.process_tree import session_members
 
 REPOSITORY = Path(__file__).parents[2]
@@ -137,7 +138,11 @@ class Driver:
                     self.begin()
 
     def _end(self, child: Child) -> None:
-        signal_all(child, signal.SIGKILL)
+        def is_gone() -> bool:  # what it forked meanwhile too
+            signal_all(child, signal.SIGKILL)
+            return not session_members(child.pid)
+
+        wait_until(f"all of '{self.kind}' is gone", is_gone)
         child.kill()
 
 
