@@ -1,14 +1,17 @@
 """A real ZooKeeper that fails, and a real Kafka that registers in it."""
 
 import time
+from contextlib import closing
 
 import pytest
 from kazoo.client import KazooClient
 
 from integration.cluster.waiting import wait_until
+from kafka_tx import assembly
 from kafka_tx.errors import StateError, StateUnavailableError
-from kafka_tx.model import Broker, TopicPattern, Topics
+from kafka_tx.model import Broker, CommittedOffset, TopicPartition, TopicPattern, Topics
 from kafka_tx.zookeeper.brokers import ZooKeeperTopics
+from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
 from kafka_tx.zookeeper.store import ZooKeeperStore
 from tests.conformance.outage_suite import OutageSuite, again_while_unavailable
 
@@ -162,3 +165,17 @@ def test_when_a_broker_dies_its_partitions_move_or_stay_without_leader(
         ),
         timeout_s=60,
     )
+
+
+@pytest.mark.parametrize("by_topic", [False, True])
+def test_what_at_least_once_topologies_keep_is_listed(zookeeper, by_topic):
+    root = f"listed-{by_topic}".lower()
+    url = f"zookeeper://{zookeeper.hosts}/{root}?{SHORT_SESSION}"
+    with closing(ZooKeeperOffsetStore(url, "clicks", by_topic=by_topic)) as offsets:
+        offsets.acquire()
+        offsets.store({TopicPartition("orders", 3): CommittedOffset(40)})
+
+    assert assembly.stored_ids(url) == ["clicks"]
+    found = assembly.at_least_once_offsets(url, "clicks")
+    assert found == {TopicPartition("orders", 3): 40}
+    assert assembly.at_least_once_offsets(url, "others") == {}

@@ -96,6 +96,26 @@ def stored_ids(url: str) -> list[str]:
     return sql_listing.stored_ids(url)
 
 
+def at_least_once_offsets(
+    url: str,
+    id: str,  # noqa: A002 - the word users know
+) -> dict[TopicPartition, int]:
+    """Next offsets that an at-least-once topology keeps in a store; may be none.
+
+    Raises:
+        ConfigError: The URL cannot be used.
+        StateError: As of ``stored_ids``.
+        StateCorruptedError: A record cannot be read.
+    """
+    if url.startswith("zookeeper:"):
+        from kafka_tx.zookeeper import listing as zookeeper_listing
+
+        return zookeeper_listing.stored_offsets(url, id)
+    from kafka_tx.sql import listing as sql_listing
+
+    return sql_listing.stored_offsets(url, id)
+
+
 def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
     """As ``open_store``; what cannot be had now is tried again for a while.
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kafka_tx import assembly
-from kafka_tx.cli.status import no_ledger
+from kafka_tx.cli.positions import committed_of
 from kafka_tx.cli.stores import (
     STORE,
     IdOption,
@@ -31,7 +31,6 @@ from kafka_tx.model import (
     TopicPartition,
     Unavailable,
 )
-from kafka_tx.transactions.ledger import Ledger
 
 TIMEOUT_MS = 10_000
 _FIGURES = ("committed", "log_start", "end", "lag", "headroom")
@@ -129,9 +128,7 @@ def lag(
     holes.
     """
     with opened(store, id_) as state:
-        committed = Ledger(state).load().committed
-        if committed is None:
-            raise no_ledger(id_, state)
+        committed = committed_of(store, state)
     offsets = dict(sorted(committed.offsets.items()))
     bounds = look(kafka_options(bootstrap_servers, kafka, kafka_config), tuple(offsets))
     rows = [_row(p, offset, bounds.get(p)) for p, offset in offsets.items()]

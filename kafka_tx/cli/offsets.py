@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, kafka_options, look
-from kafka_tx.cli.status import is_topology, no_ledger, topology_refused
+from kafka_tx.cli.positions import committed_of, door_of, only_of_a_source
 from kafka_tx.cli.stores import (
     STORE,
     IdOption,
@@ -47,13 +47,13 @@ def show(
     With --json in the form that startingOffsets and `offsets set` take.
     """
     with opened(store, id_) as state:
-        committed = Ledger(state).load().committed
-        if committed is None:
-            raise no_ledger(id_, state)
+        committed = committed_of(store, state)
+        is_numbered = door_of(state) is not None
     if as_json:
         typer.echo(json.dumps(nested(committed.offsets)))
         return
-    typer.echo(f"txid {committed.txid}")
+    if is_numbered:
+        typer.echo(f"txid {committed.txid}")
     for partition, offset in sorted(committed.offsets.items()):
         typer.echo(f"{partition}\t{offset}")
 
@@ -83,8 +83,7 @@ def set_(
     """
     given, ids = _given(to), json.loads(to).get(MARK, {}).get("topic_ids", {})
     with opened(store, id_) as state:
-        if is_topology(state):
-            raise topology_refused(state, "cannot be set to other offsets")
+        only_of_a_source(state, "cannot be set to other offsets")
         if bootstrap_servers is not None:
             options = kafka_options(bootstrap_servers, kafka, kafka_config)
             _check(given, look(options, tuple(given)))
@@ -120,6 +119,7 @@ def forget(
     Start the job with a new checkpoint afterwards.
     """
     with opened(store, id_) as state:
+        only_of_a_source(state, "cannot forget a topic")
         ledger = Ledger(state)
         before = ledger.load()
         known = before.committed.offsets if before.committed else {}

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from kafka_tx.cli.positions import Door, Standing, standing_of
 from kafka_tx.cli.stores import (
     STORE,
     JsonOption,
@@ -18,12 +19,10 @@ from kafka_tx.cli.stores import (
     opened,
     opened_unasked,
 )
-from kafka_tx.errors import StateCorruptedError, StateError
+from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import BatchMetadata
 from kafka_tx.protocols import Store
 from kafka_tx.spark.source.offset_json import nested
-from kafka_tx.transactions.ledger import Ledger, LedgerState
-from kafka_tx.transactions.ledger_records import COMMITTED, CURRENT, METADATA
 from kafka_tx.transactions.stops import STOP, Stop, last_stop
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -31,11 +30,11 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """One id: the ledger's state, or what else is stored, or what cannot be read."""
+    """One id: where it is, or what else is stored, or what cannot be read."""
 
     id: str
     epoch: int
-    state: LedgerState | None = None
+    standing: Standing | None = None
     paths: tuple[str, ...] = ()
     error: StateCorruptedError | None = None
     stop: Stop | None = None
@@ -50,10 +49,10 @@ def status(
     found = []
     if id_ is not None:
         with opened(store, id_) as one:
-            found.append(_look(one))
+            found.append(_look(store, one))
     for name in known_ids(store) if id_ is None else ():
         with opened_unasked(store, name) as one:
-            found.append(_look(one))
+            found.append(_look(store, one))
     if as_json:
         typer.echo(json.dumps([_as_json(one) for one in found]))
     else:
@@ -63,14 +62,12 @@ def status(
         raise unreadable[0]
 
 
-def _look(store: Store) -> _Found:
+def _look(url: str, store: Store) -> _Found:
     paths = tuple(path for path in store.read() if path != STOP)
     found = _Found(store.id, store.epoch(), paths=paths)
     try:
         found = replace(found, stop=last_stop(store))
-        if not {COMMITTED, CURRENT} & set(paths):
-            return found
-        return replace(found, state=Ledger(store).load())
+        return replace(found, standing=standing_of(url, store))
     except StateCorruptedError as error:
         return replace(found, error=error)
 
@@ -81,16 +78,19 @@ def _as_json(found: _Found) -> dict[str, Any]:
         told["last_stop"] = asdict(found.stop)
     if found.error is not None:
         return told | {"error": str(found.error)}
-    if found.state is None:
+    if found.standing is None:
         return told | {"records": list(found.paths)}
-    committed = found.state.committed
+    state, committed = found.standing.state, found.standing.offsets
+    offsets = nested(committed.offsets) if committed else {}
+    told |= {"door": found.standing.door.value, "offsets": offsets}
+    if found.standing.door is Door.AT_LEAST_ONCE:
+        return told
     return told | {
-        "committed_txid": found.state.txid,
-        "committed_ms": committed.completed_ms if committed else None,
-        "offsets": nested(committed.offsets) if committed else {},
+        "committed_txid": state.txid,
+        "committed_ms": (committed.completed_ms or None) if committed else None,
         "unfinished": [
             {"txid": txid, "ranges": ranges(batch)}
-            for txid, batch in found.state.unfinished.items()
+            for txid, batch in state.unfinished.items()
         ],
     }
 
@@ -122,15 +122,20 @@ def _rows(found: _Found) -> list[tuple[str, str]]:
         rows.append(("last stop", f"{stop.reason}, {_ago(stop.at_ms)}: {stop.error}"))
     if found.error is not None:
         return [*rows, ("unreadable", str(found.error.fields["path"]))]
-    if found.state is None:
+    if found.standing is None:
         return [*rows, ("records", ", ".join(found.paths) or "none")]
-    committed = found.state.committed
+    rows.insert(0, ("door", found.standing.door.value))
+    committed = found.standing.offsets
     if committed is None:
         return [*rows, ("committed", "nothing yet")]
-    rows.append(("committed", f"txid {committed.txid}, {_ago(committed.completed_ms)}"))
+    told = f"txid {committed.txid}"
+    if committed.completed_ms:
+        told += f", {_ago(committed.completed_ms)}"
+    is_numbered = found.standing.door is not Door.AT_LEAST_ONCE
+    rows.append(("committed", told if is_numbered else ""))
     offsets = sorted(committed.offsets.items())
     rows += _aligned([(str(partition), str(offset)) for partition, offset in offsets])
-    for txid, batch in found.state.unfinished.items():
+    for txid, batch in found.standing.state.unfinished.items():
         rows.append(("unfinished", f"txid {txid}"))
         spans = sorted(wanted for wanted in batch.ranges if len(wanted))
         rows += _aligned(
@@ -147,41 +152,8 @@ def _aligned(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _ago(when_ms: int) -> str:
-    if not when_ms:
-        return "time not known"
     seconds = max(0, int(time.time() - when_ms / 1000))
     for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
         if seconds >= unit:
             return f"{seconds // unit} {name} ago"
     return f"{seconds} s ago"
-
-
-def no_ledger(id: str, store: Store) -> StateError:  # noqa: A002 - the word users know
-    """The error for an id whose records are not those of a source."""
-    if is_topology(store):
-        return topology_refused(store, "have their positions in other records")
-    return StateError(
-        f"id '{id}' in {store.url} has no committed offsets of a source yet; `kafka-tx"
-        " status` shows what it has",
-        store=store.url,
-        id=id,
-    )
-
-
-def is_topology(store: Store) -> bool:
-    """Whether the id is that of a topology of numbered batches, not of a source."""
-    paths = store.read().keys() - {STOP}
-    return bool(paths) and not any(
-        path in {COMMITTED, CURRENT} or path.startswith(METADATA) for path in paths
-    )
-
-
-def topology_refused(store: Store, why: str) -> StateError:
-    """The error for what is only possible with the id of a source."""
-    return StateError(
-        f"id '{store.id}' in {store.url} is a transactional topology, and these {why}."
-        " Nothing was changed. To let it begin anew: `kafka-tx offsets reset`, with"
-        " startingOffsets of its spout where it shall begin",
-        store=store.url,
-        id=store.id,
-    )

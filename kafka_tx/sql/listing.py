@@ -8,12 +8,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from kafka_tx.errors import StateError
+from kafka_tx.model import TopicPartition
 from kafka_tx.sql.engine import Database
+from kafka_tx.sql.offsets import OFFSETS
 from kafka_tx.sql.store import STATE
 
 
 def stored_ids(url: str) -> list[str]:
-    """Every id with at least one record, ascending. Makes nothing, changes nothing.
+    """Every id with records or offsets, ascending. Makes nothing, changes nothing.
 
     Raises:
         ConfigError: The URL cannot be used.
@@ -23,12 +25,35 @@ def stored_ids(url: str) -> list[str]:
     """
     database = Database(url)
     _must_exist(database)
+    found: set[str] = set()
     try:
         with database.reading(sa.MetaData()) as connection:
-            if not sa.inspect(connection).has_table(STATE.name):
-                return []
-            found = connection.scalars(sa.select(STATE.c.id).distinct())
-            return sorted(found)
+            for table in (STATE, OFFSETS):
+                if sa.inspect(connection).has_table(table.name):
+                    found |= set(connection.scalars(sa.select(table.c.id).distinct()))
+    finally:
+        database.close()
+    return sorted(found)
+
+
+def stored_offsets(
+    url: str,
+    id: str,  # noqa: A002 - the word of every store
+) -> dict[TopicPartition, int]:
+    """Next offsets of the at-least-once topology ``id``; may be none.
+
+    Raises:
+        ConfigError, StateError: As of ``stored_ids``.
+    """
+    database = Database(url)
+    _must_exist(database)
+    columns = OFFSETS.c.topic, OFFSETS.c.partition, OFFSETS.c.next_offset
+    try:
+        with database.reading(sa.MetaData()) as connection:
+            if not sa.inspect(connection).has_table(OFFSETS.name):
+                return {}
+            rows = connection.execute(sa.select(*columns).where(OFFSETS.c.id == id))
+            return {TopicPartition(topic, n): offset for topic, n, offset in rows}
     finally:
         database.close()
 

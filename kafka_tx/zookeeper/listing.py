@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterable
+
+from kafka_tx.errors import StateCorruptedError
+from kafka_tx.model import TopicPartition
 from kafka_tx.zookeeper.client import ZooKeeperClient
+from kafka_tx.zookeeper.offsets import OWNERS
 from kafka_tx.zookeeper.owner import OWNER
 from kafka_tx.zookeeper.settings import ZooKeeperSettings
 
+_PARTITION = re.compile(r"partition_[0-9]+")
+
 
 def stored_ids(url: str) -> list[str]:
-    """Every id with at least one node beside its owner, ascending. Only reads.
+    """Every id with records or with offsets in Storm's form, ascending. Only reads.
 
     Raises:
         ConfigError: The URL cannot be used.
@@ -24,7 +33,58 @@ def stored_ids(url: str) -> list[str]:
         return sorted(
             node.rpartition("/")[2]
             for node, children in below.items()
-            if OWNER in children and len(children) > 1
+            if (OWNER in children and len(children) > 1) or _keeps_offsets(children)
         )
     finally:
         client.close()
+
+
+def stored_offsets(
+    url: str,
+    id: str,  # noqa: A002 - the word of every store
+) -> dict[TopicPartition, int]:
+    """Next offsets of the at-least-once topology ``id``; may be none.
+
+    Raises:
+        ConfigError: The URL cannot be used.
+        StateCorruptedError: A node makes no sense.
+        StateUnavailableError: ZooKeeper does not answer.
+        StateError: It refuses: authentication, ACL.
+    """
+    settings = ZooKeeperSettings.parse(url)
+    client = ZooKeeperClient(settings)
+    base = f"{settings.root}/{id}"
+    try:
+        names = client.children([base]).get(base, [])
+        if not _keeps_offsets(names):
+            return {}
+        folders = [f"{base}/{n}" for n in names if n not in {OWNERS, OWNER}]
+        below = client.children(folders)
+        nodes = [f for f in folders if not below.get(f)]
+        nodes += [f"{f}/{name}" for f in folders for name in below.get(f, ())]
+        wanted = [node for node in nodes if _PARTITION.fullmatch(node.split("/")[-1])]
+        found = client.nodes(wanted)
+        return dict(_offset(path, node.data, settings) for path, node in found.items())
+    finally:
+        client.close()
+
+
+def _offset(
+    path: str, data: bytes, settings: ZooKeeperSettings
+) -> tuple[TopicPartition, int]:
+    try:
+        record = json.loads(data)
+        partition = TopicPartition(str(record["topic"]), int(record["partition"]))
+        return partition, int(record["offset"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise StateCorruptedError(
+            f"node {path} of ZooKeeper {settings.hosts} is no record of an offset"
+            f" ({error!r})",
+            store=settings.url,
+            path=path,
+            reason=repr(error),
+        ) from None
+
+
+def _keeps_offsets(children: Iterable[str]) -> bool:
+    return any(name == OWNERS or _PARTITION.fullmatch(name) for name in children)

@@ -2,9 +2,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import Any
+
+import pytest
 
 from kafka_tx import assembly
+from kafka_tx.model import CommittedOffset, TopicPartition
+from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
+from kafka_tx.transactions import records
+from kafka_tx.transactions.rotating import RecordCodec
 from kafka_tx.transactions.stops import Stop, keep_stop
 
 
@@ -30,6 +37,7 @@ def test_status_as_json_has_every_id(run, store, url):
         {
             "id": "orders",
             "epoch": 1,
+            "door": "source",
             "committed_txid": 41,
             "committed_ms": 1_700_000_000_000,
             "offsets": {"orders": {"0": 250}},
@@ -38,12 +46,69 @@ def test_status_as_json_has_every_id(run, store, url):
     ]
 
 
-def test_an_id_that_is_not_a_ledger_shows_its_records(run, store, url):
-    store.write(1, {"coordinator/currtx": "x"}, ["currtx", "committed"])
+def test_an_id_of_no_door_shows_its_records(run, store, url):
+    store.write(1, {"mine/too": "x"}, list(store.read()))
 
     (found,) = json.loads(run("status", "--store", url, "--json").stdout)
 
-    assert "coordinator/currtx" in found["records"]
+    assert found["records"] == ["mine/too"]
+
+
+@pytest.fixture
+def topology(url):
+    """Txid 7 of a transactional topology is committed, 8 is planned."""
+    state = SqlStore(url, "words")
+    metadata = RecordCodec[Any]("metadata", state.url, state.id)
+    texts = {"coordinator/currtx": records.encode("currtx", 8)}
+    for txid, start, end in ((7, 10, 20), (8, 20, 25)):
+        part = {"orders-0": {"start": start, "end": end, "id": "T"}}
+        texts[f"coordinator/meta/{txid}"] = metadata.encode(part)
+    state.write(state.acquire(), texts)
+    state.close()
+
+
+def test_status_knows_transactional_topologies(run, topology, url):
+    (found,) = json.loads(run("status", "--store", url, "--json").stdout)
+
+    assert found == {
+        "id": "words",
+        "epoch": 1,
+        "door": "transactional topology",
+        "committed_txid": 7,
+        "committed_ms": None,
+        "offsets": {"orders": {"0": 20}},
+        "unfinished": [{"txid": 8, "ranges": {"orders": {"0": [20, 25]}}}],
+    }
+    assert "txid 7\n" in run("status", "--store", url).stdout
+
+
+def test_a_topology_without_a_commit_has_none(run, url):
+    state = SqlStore(url, "words")
+    metadata = RecordCodec[Any]("metadata", state.url, state.id)
+    state.write(
+        state.acquire(), {"coordinator/meta/1": metadata.encode({"any": "thing"})}
+    )
+    state.close()
+
+    assert "nothing yet" in run("status", "--store", url).stdout
+
+
+def test_status_knows_at_least_once_topologies(run, url):
+    offsets = SqlOffsetStore(url, "clicks")
+    offsets.store({TopicPartition("orders", 3): CommittedOffset(40)})
+    offsets.close()
+
+    (found,) = json.loads(run("status", "--store", url, "--json").stdout)
+
+    assert found == {
+        "id": "clicks",
+        "epoch": 0,
+        "door": "at-least-once topology",
+        "offsets": {"orders": {"3": 40}},
+    }
+    assert "orders-3  40" in run("status", "--store", url).stdout
+    shown = run("offsets", "show", "--store", url, "--id", "clicks")
+    assert shown.stdout == "orders-3\t40\n"
 
 
 def test_an_unknown_id_is_one_line_with_the_known_ones(run, store, url):

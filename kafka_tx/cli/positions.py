@@ -1,0 +1,120 @@
+"""Where an id is, whichever door it belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_tx import assembly
+from kafka_tx.cli.stores import text_or_file
+from kafka_tx.errors import StateError
+from kafka_tx.protocols import Store
+from kafka_tx.topology.stored_batches import COORDINATOR, stored_batches
+from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
+from kafka_tx.transactions.ledger_records import COMMITTED, CURRENT, METADATA
+
+
+class Door(StrEnum):
+    """What an id is the id of."""
+
+    SOURCE = "source"
+    TRANSACTIONAL = "transactional topology"
+    AT_LEAST_ONCE = "at-least-once topology"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a store knows about an id.
+
+    Attributes:
+        door: What it is the id of.
+        state: Epoch, committed offsets, open batches. At least once there are neither
+            epoch nor txid here, only offsets.
+    """
+
+    door: Door
+    state: LedgerState
+
+    @property
+    def offsets(self) -> Committed | None:
+        """What is committed; None before the first commit."""
+        return self.state.committed
+
+
+def door_of(store: Store) -> Door | None:
+    """What the records of an id say that it is; None: they say nothing.
+
+    Raises:
+        StateUnavailableError: The store does not answer.
+    """
+    paths = store.read().keys()
+    if any(p in {COMMITTED, CURRENT} or p.startswith(METADATA) for p in paths):
+        return Door.SOURCE
+    if any(path.startswith(COORDINATOR) for path in paths):
+        return Door.TRANSACTIONAL
+    return None
+
+
+def standing_of(url: str, store: Store) -> Standing | None:
+    """Where an id is; None where nothing tells.
+
+    Args:
+        url: As the user gave it: messages hide its password.
+        store: Of the id.
+
+    Raises:
+        StateCorruptedError: A record cannot be read.
+        StateUnavailableError: The store does not answer.
+    """
+    door = door_of(store)
+    if door is Door.SOURCE:
+        return Standing(door, Ledger(store).load())
+    batches = stored_batches(store) if door is Door.TRANSACTIONAL else None
+    if door is not None and batches is not None:
+        return Standing(door, batches)
+    offsets = assembly.at_least_once_offsets(text_or_file(url), store.id)
+    if not offsets:
+        return None
+    return Standing(Door.AT_LEAST_ONCE, LedgerState(0, Committed(0, offsets), {}))
+
+
+def committed_of(url: str, store: Store) -> Committed:
+    """The committed offsets of an id.
+
+    Raises:
+        StateError: There are none.
+    """
+    found = standing_of(url, store)
+    if found is None or found.offsets is None:
+        raise StateError(
+            f"id '{store.id}' in {store.url} has no committed offsets yet; `kafka-tx"
+            " status` shows what it has",
+            store=store.url,
+            id=store.id,
+        )
+    return found.offsets
+
+
+def only_of_a_source(store: Store, why: str) -> None:
+    """Refuse what is only possible with the id of a source.
+
+    Raises:
+        StateError: The id is another one.
+    """
+    door = door_of(store)
+    if door is Door.SOURCE:
+        return
+    if door is Door.TRANSACTIONAL:
+        raise StateError(
+            f"id '{store.id}' in {store.url} is a transactional topology, and these"
+            f" {why}. Nothing was changed. To let it begin anew: `kafka-tx offsets"
+            " reset`, with startingOffsets of its spout where it shall begin",
+            store=store.url,
+            id=store.id,
+        )
+    raise StateError(
+        f"id '{store.id}' in {store.url} has no batches of a source, whose offsets"
+        f" alone can be changed here: others {why}. Nothing was changed",
+        store=store.url,
+        id=store.id,
+    )
