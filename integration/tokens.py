@@ -16,7 +16,15 @@ def _part(content: dict[str, object]) -> str:
 
 def short_lived() -> tuple[str, float]:
     """A token for alice that is valid for a few seconds; notes who asked for it."""
-    life_s = float(os.environ.get("KAFKA_TX_TEST_TOKEN_S", "10"))
+    return _token(float(os.environ.get("KAFKA_TX_TEST_TOKEN_S", "10")))
+
+
+def long_lived() -> tuple[str, float]:
+    """The same, valid for longer than any test takes."""
+    return _token(3_600)
+
+
+def _token(life_s: float) -> tuple[str, float]:
     now = time.time()
     notes = os.environ.get("KAFKA_TX_TEST_TOKENS")
     if notes:
