@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from integration.cluster.bare_python import bare_python
 from integration.cluster.jars import REPOSITORY
 
 PARTS = ("kafka_tx", "pyspark_kafka_tx", "pyproject.toml", "setup.py", "README.md")
@@ -47,15 +47,6 @@ def run(*command, **environment):
     return done
 
 
-def fresh_environment(place: Path) -> Path:
-    """The Python of a new environment that sees only the dependencies of this one."""
-    run(sys.executable, "-m", "venv", place)
-    (packages,) = place.glob("lib/python*/site-packages")
-    # a .pth file there is not read, so the editable installation stays unseen
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return place / "bin" / "python"
-
-
 def install(python: Path, what: Path, **environment) -> None:
     pip = (python, "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-installed")
     run(*pip, what, **environment)
@@ -80,7 +71,7 @@ def test_a_wheel_brings_the_native_reader(source, tmp_path):
     assert EXTENSION in held
     assert "kafka_tx/metrics/alerts.yml" in held
     assert not [name for name in held if name.endswith((".c", ".h"))]
-    python = fresh_environment(tmp_path / "fresh")
+    python = bare_python(tmp_path / "fresh", with_pip=True)
     install(python, wheel)
     reader, _ = told_by_doctor(python)
     assert reader["verdict"] == "good"
@@ -91,7 +82,7 @@ def test_a_wheel_brings_the_native_reader(source, tmp_path):
 def test_without_a_compiler_it_installs_and_says_once_that_it_reads_in_python(
     source, tmp_path
 ):
-    python = fresh_environment(tmp_path / "fresh")
+    python = bare_python(tmp_path / "fresh", with_pip=True)
 
     install(python, source, **NO_COMPILER)
 

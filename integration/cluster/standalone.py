@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import requests
 
+from integration.cluster.bare_python import bare_python
 from integration.cluster.child import Child, WorkDirectory
 from integration.cluster.jars import REPOSITORY, jar_paths
 from integration.cluster.java import java
@@ -25,7 +25,8 @@ class StandaloneSpark:
     """A master and some workers of one core each, as processes of their own.
 
     A driver is a process too, started as a user starts one: by ``spark-submit``, with
-    the package as a zip file that Spark takes to the executors.
+    the package as a zip file that Spark takes to the executors: no Python of the
+    cluster has it installed.
     """
 
     def __init__(self, workers: int = 2) -> None:
@@ -35,6 +36,7 @@ class StandaloneSpark:
         assert spark.origin is not None
         self._home = Path(spark.origin).parent
         self._work = WorkDirectory("spark")
+        self._python = bare_python(self._work.path / "python")
         self._workers = workers
         self._port, self._page = free_port(), free_port()
         self._children: list[Child] = []
@@ -130,7 +132,7 @@ class StandaloneSpark:
             "SPARK_HOME": str(self._home),
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": str(self._python),
             "PYTHONPATH": "",
         }
 

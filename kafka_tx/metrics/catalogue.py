@@ -30,6 +30,7 @@ LOSS_REASON = Label(
     "reason",
     ("retention", "compacted", "topic_deleted", "too_far_behind", "retry_limit"),
 )
+STATISTIC = Label("statistic", ("min", "max", "avg"))
 FAIL_REASON = Label("reason", ("failed", "timed_out"))
 STOP_REASON = Label(
     "reason",
@@ -85,6 +86,12 @@ SKIPPED_OFFSETS = _partition.counter(
     "Offsets the position jumped over without reading them, by reason.",
     SKIP_REASON,
     storm="lostMessageCount",
+)
+BEHIND_LATEST = _id.gauge(
+    "behind_latest_offsets",
+    "Lag in records of the partitions of an id, as Spark's own source has it in its"
+    " metrics: minOffsetsBehindLatest, maxOffsetsBehindLatest, avgOffsetsBehindLatest.",
+    STATISTIC,
 )
 LAST_COMMIT = _id.gauge(
     "last_commit_timestamp_seconds",

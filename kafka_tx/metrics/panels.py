@@ -63,6 +63,13 @@ PROGRESS = Row(
             query("sum by (id, topic) (kafka_tx_lag_records<topic>)"),
         ),
         graph(
+            "Offsets behind latest",
+            "Least, most and mean lag of an id's partitions, as Spark's own source tells"
+            " it. Far apart: a skewed topic, or a partition that is stuck.",
+            "short",
+            query("max by (id, statistic) (kafka_tx_behind_latest_offsets<id>)"),
+        ),
+        graph(
             "Lag in seconds",
             "Time since the log was first seen to reach past the committed offset, on"
             " the partition furthest behind.",

@@ -148,6 +148,7 @@ class MetricsRegistry:
     def samples(self) -> dict[str, Samples]:
         """A copy of everything at one moment, by metric name."""
         with self._lock:
+            self._standing.summarise()
             return {name: series.samples() for name, series in self._series.items()}
 
     def collect(self) -> Iterator[Family]:

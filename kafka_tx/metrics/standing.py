@@ -30,6 +30,7 @@ class Standing:
         self._lag_records = series_of(catalogue.LAG_RECORDS)
         self._lag_seconds = series_of(catalogue.LAG_SECONDS)
         self._headroom = series_of(catalogue.RETENTION_HEADROOM)
+        self._behind = series_of(catalogue.BEHIND_LATEST)
         self._clocks: dict[Key, LagClock] = {}
 
     def committed(
@@ -60,6 +61,17 @@ class Standing:
                 self._log_start.set(key, seen.log_start)
                 self._clock(key).saw_end(seen.end, now_ms)
             self._derive(key, now_ms)
+
+    def summarise(self) -> None:
+        """Bring the figures over all partitions of each id up to date, for a scrape."""
+        lags: dict[str, list[float]] = {}
+        for (id_, *_), (lag,) in self._lag_records.samples().items():
+            lags.setdefault(id_, []).append(lag)
+        self._behind.drop(lambda _: True)
+        for id_, found in lags.items():
+            self._behind.set((id_, "min"), min(found))
+            self._behind.set((id_, "max"), max(found))
+            self._behind.set((id_, "avg"), sum(found) / len(found))
 
     def forget(self, is_gone: Callable[[Key], bool]) -> None:
         """Drop the clocks of these partitions (the registry drops their series)."""

@@ -67,7 +67,9 @@ def test_a_look_at_the_log_moves_the_lag_and_not_the_progress(
     progress = {
         name: label_value
         for name, label_value in registry.samples().items()
-        if not name.endswith(("end_offset", "lag_records", "lag_seconds"))
+        if not name.endswith(
+            ("end_offset", "lag_records", "lag_seconds", "behind_latest_offsets")
+        )
     }
     clock.now_ms = MINUTE
 
@@ -119,3 +121,15 @@ def test_headroom_is_negative_when_retention_passed_the_committed_offset(
     registry.record_commit(batch(bounds={ORDERS_0: LogBounds(170, 200)}))
 
     assert orders(registry, "retention_headroom_records") == -30
+
+
+def test_offsets_behind_latest_as_in_the_metrics_of_sparks_source(
+    registry: MetricsRegistry,
+) -> None:
+    registry.record_commit(batch())
+
+    behind = registry.samples()["kafka_tx_behind_latest_offsets"]
+    registry.forget("job")
+
+    assert behind == {("job", "min"): (0,), ("job", "max"): (60,), ("job", "avg"): (30,)}
+    assert not registry.samples()["kafka_tx_behind_latest_offsets"]

@@ -27,6 +27,7 @@ from kafka_tx.spark.sinks.stream_writer import KafkaTxStreamWriter
 from kafka_tx.spark.sinks.writer import KafkaTxWriter
 from kafka_tx.spark.source.batch import KafkaTxBatchReader
 from kafka_tx.spark.source.options import check_source, parse_source
+from kafka_tx.spark.source.shipped import show_to_streams
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
 from kafka_tx.spark.versions.reading import as_this_spark_calls_it
 
@@ -51,6 +52,10 @@ class KafkaTxDataSource(DataSource):
     register(KafkaTxDataSource)`` does the same where packages are shipped by hand.
     Options are those of Spark's Kafka source plus ``tx.*``; see the README.
     """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        show_to_streams()
 
     @classmethod
     def name(cls) -> str:

@@ -1,0 +1,55 @@
+"""What was shipped with --py-files is laid where Spark lets streams look for it."""
+
+import os
+import sys
+import zipfile
+
+import pytest
+
+from kafka_tx.spark.source.shipped import show_to_streams
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Spark's directory of an application, with a package in it."""
+    with zipfile.ZipFile(tmp_path / "some_package.zip", "w") as archive:
+        archive.writestr("some_package/__init__.py", "")
+    return tmp_path
+
+
+def module_file(root):
+    return str(root / "some_package.zip" / "some_package" / "__init__.py")
+
+
+def test_streams_find_all_that_was_shipped(root):
+    (root / "of_the_user.py").touch()
+
+    for _ in range(2):
+        show_to_streams(module_file(root))
+
+    assert (root / "streaming_job" / "some_package.zip").is_file()
+    assert (root / "streaming_job" / "of_the_user.py").is_file()
+
+
+def test_a_directory_that_is_there_already_gets_the_package(root):
+    (root / "streaming_job").mkdir()
+
+    for _ in range(2):
+        show_to_streams(module_file(root))
+
+    assert os.listdir(root / "streaming_job") == ["some_package.zip"]
+
+
+def test_an_installed_package_leaves_nothing(root):
+    show_to_streams(str(root / "site-packages" / "kafka_tx" / "__init__.py"))
+    show_to_streams(sys.modules["kafka_tx"].__file__)
+
+    assert os.listdir(root) == ["some_package.zip"]
+
+
+def test_a_directory_that_cannot_be_written_is_logged(root, caplog):
+    (root / "streaming_job").write_text("a file")
+
+    show_to_streams(module_file(root))
+
+    assert "some_package.zip" in caplog.text
