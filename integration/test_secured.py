@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives import serialization
 from pyspark.errors import PySparkException
 
 from integration.cluster.java import java
+from integration.cluster.pem import as_pkcs8
 from integration.cluster.records import Produce
 from integration.cluster.running import running
 from integration.reading import Run, reader
-from kafka_tx import TransactionAttempt, write_transaction
+from kafka_tx import TransactionAttempt, assembly, write_transaction
+from kafka_tx.config import SinkConfig
+from kafka_tx.errors import AuthenticationError
+from kafka_tx.kafka.producer import OutRecord
 
 VALUES = [f"v{n}" for n in range(50)]
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -25,16 +28,6 @@ STORE_PASSWORD = "changeit"
 @pytest.fixture(scope="module")
 def authority():
     return trustme.CA()
-
-
-def as_pkcs8(pem):
-    """The form of a private key that Java reads."""
-    key = serialization.load_pem_private_key(pem, password=None)
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    ).decode()
 
 
 @pytest.fixture(scope="module")
@@ -176,3 +169,17 @@ def test_a_certificate_of_an_unknown_authority_is_named(
 
     with pytest.raises(PySparkException, match=r"KAFKA_TX_AUTHENTICATION.*certificate"):
         refused.until_done(tmp_path / "checkpoint")
+
+
+def test_the_exactly_once_sink_names_an_unknown_authority(secured, topic):
+    options = {
+        name.removeprefix("kafka__").replace("__", "."): value
+        for name, value in login().items()
+    }
+    kafka = {"bootstrap.servers": secured.login_servers, **options}
+    part = assembly.part_transaction(
+        SinkConfig(kafka=kafka, topic=topic, id="distrustful", txid=1), 0
+    )
+
+    with pytest.raises(AuthenticationError, match="certificate"):
+        part.write([OutRecord(topic, b"k", b"v")])

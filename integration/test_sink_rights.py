@@ -16,7 +16,7 @@ from kafka_tx.errors import AuthenticationError
 from kafka_tx.kafka.producer import OutRecord
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-USERS = ["none", "name", "group", "marker", "all"]
+USERS = ["none", "name", "group", "topic", "offset", "marker", "all"]
 WELL_BELOW_A_TIMEOUT_S = 20.0
 """Requests give up after 30 s."""
 
@@ -112,6 +112,8 @@ def test_a_wrong_password_is_named(guarded):
     [
         ("name", {"name"}, ["WRITE", "transactional id 'kafka_tx.of-name.0'"]),
         ("group", {"group"}, ["READ", "group 'kafka_tx.of-group.0'"]),
+        ("topic", {"topic"}, ["WRITE", "topic 'out'"]),
+        ("offset", {"offset"}, ["READ", "topic 'out'"]),
         (
             "marker",
             {"marker", "marker read", "create"},

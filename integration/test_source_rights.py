@@ -103,7 +103,9 @@ def test_read_on_the_topic_is_all_that_reading_needs(guarded, kind, monkeypatch)
     assert view.topics(Topics(("in",))).keys() == {"in"}
     assert view.bounds([PARTITION]) == {PARTITION: LogBounds(0, 3)}
     assert read(given) == 3
-    assert "in-0" in refused(lambda: read(config(guarded, "none")))
+    denied = refused(lambda: read(config(guarded, "none")))
+    assert "in-0" in denied
+    assert "READ on topic 'in'" in denied
 
 
 @pytest.mark.parametrize("kind", ["native", "python"])

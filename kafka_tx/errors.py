@@ -17,6 +17,7 @@ KafkaTxError
 │   ├── UnknownTopicError               the topic or partition does not exist
 │   ├── FetchError *                    a range could not be read in time
 │   └── DeliveryError                   a record could not be written
+│       └── WriteDeniedError            since the user may not; authentication, too
 ├── OffsetOutOfRangeError               the wanted offset is not in the log
 └── TransactionError
     ├── OutOfOrderError                 txids must be contiguous
@@ -215,6 +216,13 @@ class DeliveryError(KafkaError):
     key: bytes | None
     size: int
     code: str
+
+
+class WriteDeniedError(AuthenticationError, DeliveryError):
+    """A record could not be written, since the user may not write to its topic.
+
+    Fields: those of DeliveryError.
+    """
 
 
 class OffsetOutOfRangeError(KafkaTxError):

@@ -286,7 +286,8 @@ class MarkerLog:
         )
 
     def _failed(self, error: ClientError, watch: ErrorWatch) -> KafkaError:
-        return translated(error, f"reading topic '{self.topic}'", watch)
+        what = f"reading, which needs READ on topic '{self.topic}'"
+        return translated(error, what, watch)
 
     def _silent(self, reason: str) -> BrokerUnavailableError:
         where = addresses(self._settings)

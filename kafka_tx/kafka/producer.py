@@ -14,7 +14,7 @@ from typing import Any, Self, TypeAlias
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
 
-from kafka_tx.errors import DeliveryError
+from kafka_tx.errors import DeliveryError, WriteDeniedError
 from kafka_tx.kafka.clients import addresses, new_producer
 from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, is_unreachable
 
@@ -231,8 +231,10 @@ def delivery_error(
     topic: str, key: bytes | None, size: int, error: ClientError
 ) -> DeliveryError:
     """The same for a record of which only this is known."""
-    return DeliveryError(
-        f"{_named(topic, key, size)} was not written: {error.str()}{_advice(error)}",
+    kind = WriteDeniedError if is_refused(error) else DeliveryError
+    return kind(
+        f"{_named(topic, key, size)} was not written:"
+        f" {error.str()}{_advice(error, topic)}",
         topic=topic,
         key=key,
         size=size,
@@ -255,7 +257,7 @@ def _size(record: OutRecord) -> int:
     return len(record.key or b"") + len(record.value or b"")
 
 
-def _advice(error: ClientError) -> str:
+def _advice(error: ClientError, topic: str) -> str:
     if error.code() == ClientError.MSG_SIZE_TOO_LARGE:
         return (
             ". Raise 'kafka.max.request.size' here and 'max.message.bytes' of the topic"
@@ -263,5 +265,5 @@ def _advice(error: ClientError) -> str:
     if is_absent(error):
         return ". Create the topic; without permission to describe it, it looks so too"
     if is_refused(error):
-        return ". Grant the user WRITE and DESCRIBE on the topic (ACLs)"
+        return f". Grant the user WRITE and DESCRIBE on topic '{topic}' (ACLs)"
     return ""

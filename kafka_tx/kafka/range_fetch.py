@@ -123,6 +123,11 @@ class RangeFetch:
                 self._handle(error)
         return records
 
+    def _needing(self) -> str:
+        """What is done, and the right that it takes."""
+        topic = self._wanted.topic_partition.topic
+        return f"reading {self._wanted}, which needs READ on topic '{topic}'"
+
     def _handle(self, error: ClientError) -> None:
         """Raise what cannot get better; remember the rest for the time-out's text."""
         code = error.code()
@@ -131,7 +136,7 @@ class RangeFetch:
         if code in (ClientError.OFFSET_OUT_OF_RANGE, ClientError._AUTO_OFFSET_RESET):
             raise self._out_of_range(*self._watermarks())
         if is_refused(error) or is_absent(error):
-            raise translated(error, f"reading {self._wanted}", self._watch)
+            raise translated(error, self._needing(), self._watch)
         self._trouble = f" Last error of the partition: {error.str()}."
         if code in _UNREADABLE:
             raise self._fetch_error(self._unreadable(code))
@@ -186,7 +191,7 @@ class RangeFetch:
         The client itself keeps silent about it.
         """
         topic, partition = self._wanted.topic_partition
-        what = f"reading {self._wanted}"
+        what = self._needing()
         try:
             found = self._consumer.list_topics(topic, timeout=self._question_s)
         except KafkaException:

@@ -64,7 +64,7 @@ PROGRESS = Row(
         ),
         graph(
             "Offsets behind latest",
-            "Least, most and mean lag of an id's partitions, as Spark's own source tells"
+            "Least, greatest and mean lag of the partitions, as Spark's own source has"
             " it. Far apart: a skewed topic, or a partition that is stuck.",
             "short",
             query("max by (id, statistic) (kafka_tx_behind_latest_offsets<id>)"),

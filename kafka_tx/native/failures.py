@@ -50,8 +50,9 @@ def translated(
             )
         case "denied":
             return AuthenticationError(
-                f"the brokers at {where} refused this client reading {wanted}:"
-                f" {detail}. Check 'kafka.security.protocol', 'kafka.sasl.*' and"
+                f"the brokers at {where} refused this client reading {wanted}"
+                f"{_needing(name, topic)}: {detail}. Check"
+                " 'kafka.security.protocol', 'kafka.sasl.*' and"
                 " 'kafka.ssl.*', and the permissions (ACLs) of the user.",
                 addresses=where,
             )
@@ -85,6 +86,11 @@ def _what(kind: str, name: str, settings: Mapping[str, str], timeout_ms: int) ->
             f" 'kafka.receive.message.max.bytes' ({largest}) lets it"
         )
     return "a record is broken or cannot be decoded"
+
+
+def _needing(name: str, topic: str) -> str:
+    is_right = name == "TOPIC_AUTHORIZATION_FAILED"
+    return f", which needs READ on topic '{topic}'" if is_right else ""
 
 
 def _without_secrets(text: str, settings: Mapping[str, str]) -> str:

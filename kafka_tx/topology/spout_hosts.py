@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import Broker, TopicPartition
@@ -59,13 +59,14 @@ class ZkHosts:
     """Topics, leaders and brokers as they register in ZooKeeper: Kafka 3 and older.
 
     Attributes:
-        connect: ``h1:2181,h2:2181``, with the cluster's chroot behind it if it has one.
+        connect: ``h1:2181,h2:2181``, with the cluster's chroot behind it if it has one;
+            or ``zookeeper://h1:2181/chroot?tls=true&…`` with the options of a store.
         broker_zk_path: Where brokers register, below the chroot.
         refresh_freq_secs: Seconds between two looks.
         bootstrap_servers: Where clients connect first; None: to the leaders found.
     """
 
-    connect: str
+    connect: str = field(repr=False)
     broker_zk_path: str = "/brokers"
     refresh_freq_secs: int = 60
     bootstrap_servers: str | None = None

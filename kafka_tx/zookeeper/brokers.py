@@ -50,7 +50,8 @@ class ZooKeeperTopics:
 
     Args:
         connect: ``h1:2181,h2:2181``, with ``/chroot`` behind it if the cluster has one,
-            as in Kafka's ``zookeeper.connect``; or settings, whose root is the chroot.
+            as in Kafka's ``zookeeper.connect``; ``zookeeper://h1:2181/chroot?…`` with
+            the options of a store; or settings, whose root is the chroot.
         path: Where the brokers register, below the chroot.
         client: A session to share, which is not closed here.
     """
@@ -64,6 +65,9 @@ class ZooKeeperTopics:
     ) -> None:
         if isinstance(connect, ZooKeeperSettings):
             settings, chroot = connect, connect.root
+        elif connect.startswith("zookeeper://"):
+            settings = ZooKeeperSettings.parse(connect, "connect", default_root=path)
+            chroot = "" if settings.root == path else settings.root
         else:
             hosts, slash, rest = connect.partition("/")
             chroot = f"{slash}{rest}".rstrip("/")

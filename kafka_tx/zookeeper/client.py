@@ -242,13 +242,29 @@ class ZooKeeperClient:
                 delay=min(0.1, settings.retry_interval_ms / 1000),
                 max_delay=settings.retry_interval_ceiling_ms / 1000,
             ),
+            **(settings.tls.of_kazoo() if settings.tls else {}),
         )
         client.start_async().wait(self._patience_s)
         if client.connected:
             return client
         # Ends only when a silent server's time is up, which can be a whole session.
         threading.Thread(target=_end, args=[client], daemon=True).start()
-        raise self.silent(ConnectionError("no connection"))
+        raise self._unconnected()
+
+    def _unconnected(self) -> KafkaTxError:
+        settings = self._settings
+        refusal = settings.tls and settings.tls.refusal(
+            settings.hosts, self._patience_s
+        )
+        if refusal:
+            return StateError(
+                f"ZooKeeper {settings.hosts} cannot be spoken to with TLS ({refusal})."
+                " Is that its secure port, tls_ca the authority of its certificate, and"
+                " tls_certificate one that it trusts?",
+                store=settings.url,
+                hosts=settings.hosts,
+            )
+        return self.silent(ConnectionError("no connection"))
 
 
 def _end(client: KazooClient) -> None:

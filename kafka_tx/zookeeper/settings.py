@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.transactions.patience import DEFAULT_MS
+from kafka_tx.zookeeper.tls import TLS_OPTIONS, Tls, tls_of
 
 DEFAULT_ROOT = "/kafka_tx"
 
@@ -18,7 +19,8 @@ _LEGAL = (
     "zookeeper://host:port[,host:port…]/root with the options auth=digest:user:password"
     " (special characters as %XX), acl=open|creator, session_timeout_ms,"
     " connection_timeout_ms, retry_times, retry_interval_ms, retry_interval_ceiling_ms,"
-    " retry_for_ms"
+    " retry_for_ms, tls=true|false, tls_ca, tls_certificate, tls_key, tls_key_password,"
+    " tls_check_hostname=true|false"
 )
 _NUMBERS = (
     "session_timeout_ms",
@@ -58,6 +60,7 @@ class ZooKeeperSettings:
         hosts: ``host:port`` of every server, comma separated; port 2181 if not given.
         root: The node below which everything is kept, absolute.
         auth: ``user:password`` of the digest scheme; never shown.
+        tls: How connections are encrypted and whom they trust; None: plain.
         acl: Who may use the nodes we make: everybody, or only who has our ``auth``.
         session_timeout_ms: How long the servers keep a session without a sign of life.
         connection_timeout_ms: How long to wait for the first connection, and for one
@@ -74,6 +77,7 @@ class ZooKeeperSettings:
     root: str = DEFAULT_ROOT
     auth: str = ""
     acl: Acl = "open"
+    tls: Tls | None = None
     session_timeout_ms: int = 20_000
     connection_timeout_ms: int = 15_000
     retry_times: int = 5
@@ -118,7 +122,9 @@ class ZooKeeperSettings:
         return f"zookeeper://{self.hosts}{self.root}"
 
     @classmethod
-    def parse(cls, url: str, option: str = "tx.store") -> ZooKeeperSettings:
+    def parse(
+        cls, url: str, option: str = "tx.store", *, default_root: str = DEFAULT_ROOT
+    ) -> ZooKeeperSettings:
         """Read ``zookeeper://h1:2181,h2:2181/root?auth=digest:user:password``.
 
         Raises:
@@ -128,7 +134,7 @@ class ZooKeeperSettings:
         parts = urlsplit(url)
         given = parse_qsl(parts.query, keep_blank_values=True)
         options = dict(given)
-        known = {"auth", "acl", *_NUMBERS}
+        known = {"auth", "acl", *TLS_OPTIONS, *_NUMBERS}
         if parts.scheme != "zookeeper" or "@" in parts.netloc or parts.fragment:
             raise _malformed(option)
         if len(options) != len(given) or not set(options) <= known:
@@ -137,11 +143,13 @@ class ZooKeeperSettings:
         if scheme != "digest":
             raise _malformed(option, ": the only kind of auth is digest")
         acl = options.pop("acl", "creator" if auth else "open")
+        tls = {name: options.pop(name) for name in TLS_OPTIONS & options.keys()}
         return cls(
             hosts=parts.netloc,
-            root=parts.path.rstrip("/") or DEFAULT_ROOT,
+            root=parts.path.rstrip("/") or default_root,
             auth=auth,
             acl=cast("Acl", acl),
+            tls=tls_of(tls),
             **{name: _number(name, text) for name, text in options.items()},
         )
 

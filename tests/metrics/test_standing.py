@@ -131,5 +131,9 @@ def test_offsets_behind_latest_as_in_the_metrics_of_sparks_source(
     behind = registry.samples()["kafka_tx_behind_latest_offsets"]
     registry.forget("job")
 
-    assert behind == {("job", "min"): (0,), ("job", "max"): (60,), ("job", "avg"): (30,)}
+    assert behind == {
+        ("job", "min"): (0,),
+        ("job", "max"): (60,),
+        ("job", "avg"): (30,),
+    }
     assert not registry.samples()["kafka_tx_behind_latest_offsets"]

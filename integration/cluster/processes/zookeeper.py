@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from integration.cluster import versions
 from integration.cluster.child import WorkDirectory
 from integration.cluster.processes.java_server import JavaServer
@@ -12,12 +14,19 @@ from integration.cluster.waiting import (
     zookeeper_serves,
 )
 
+NETTY = "org.apache.zookeeper.server.NettyServerCnxnFactory"
+
 
 class ProcessZooKeeper:
-    """A ``ZooKeeperServer`` as a process; its shortest session is one second."""
+    """A ``ZooKeeperServer`` as a process; its shortest session is one second.
 
-    def __init__(self) -> None:
+    Args:
+        tls: Further settings (``ssl.…``) with which it has a secure port, too.
+    """
+
+    def __init__(self, tls: Mapping[str, str] | None = None) -> None:
         self._port = free_port()
+        self._secure_port = free_port()
         self._work = WorkDirectory("zookeeper")
         self._server = JavaServer(
             self._work.path / "server",
@@ -30,8 +39,18 @@ class ProcessZooKeeper:
             f"clientPortAddress={HOST}\n"
             "tickTime=500\n"
             "maxClientCnxns=0\n"
-            "admin.enableServer=false\n"
+            "admin.enableServer=false\n" + self._secured(tls or {})
         )
+
+    def _secured(self, tls: Mapping[str, str]) -> str:
+        lines = [f"{name}={value}\n" for name, value in tls.items()]
+        if lines:
+            lines += [
+                f"secureClientPort={self._secure_port}\n",
+                f"secureClientPortAddress={HOST}\n",
+                f"serverCnxnFactory={NETTY}\n",
+            ]
+        return "".join(lines)
 
     @property
     def hosts(self) -> str:
@@ -41,6 +60,9 @@ class ProcessZooKeeper:
     def pid(self) -> int:
         """Of the server that runs now."""
         return self._server.pid
+    def secure_hosts(self) -> str:
+        """``host:port`` of the secure port."""
+        return f"{HOST}:{self._secure_port}"
 
     def start(self) -> None:
         self._server.start()

@@ -178,8 +178,9 @@ class KafkaSpout:
             topics.close()
         leaders = {leader for p in found.partitions if (leader := found.leader(p))}
         if not leaders:
+            shown = hosts.connect.partition("?")[0]
             raise BrokerUnavailableError(
-                f"ZooKeeper {hosts.connect} shows no leader of {self.config.topic!r};"
+                f"ZooKeeper {shown} shows no leader of {self.config.topic!r};"
                 " create the topic, or give ZkHosts its bootstrap_servers"
             )
         return ",".join(sorted(map(str, leaders)))

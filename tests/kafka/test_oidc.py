@@ -1,0 +1,79 @@
+"""An issuer of tokens that knows no such client: said at once, by every door."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from kafka_tx import assembly
+from kafka_tx.config import SinkConfig, SourceConfig
+from kafka_tx.errors import AuthenticationError
+from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.model import Earliest, OffsetRange, TopicPartition, Topics
+
+MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+WELL_BELOW_A_TIMEOUT_S = 20.0
+"""Requests give up after 30 s."""
+
+
+class Refusing(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.dumps({"error": "invalid_client"}).encode()
+        self.send_response(401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Nothing."""
+
+
+@pytest.fixture
+def kafka():
+    issuer = HTTPServer(("127.0.0.1", 0), Refusing)
+    thread = threading.Thread(target=issuer.serve_forever)
+    thread.start()
+    yield {
+        "bootstrap.servers": "127.0.0.1:9",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": (
+            f"http://127.0.0.1:{issuer.server_port}/token"
+        ),
+        "sasl.jaas.config": f'{MODULE} clientId="me" clientSecret="s3cret";',
+    }
+    issuer.shutdown()
+    thread.join()
+    issuer.server_close()
+
+
+def source(kafka):
+    return SourceConfig(subscription=Topics(("in",)), kafka=kafka, start=Earliest())
+
+
+def plan(kafka):
+    assembly.cluster_view(source(kafka)).topics(Topics(("in",)))
+
+
+def read(kafka):
+    wanted = OffsetRange(TopicPartition("in", 0), 0, 3)
+    list(assembly.range_reader(source(kafka)).read(wanted))
+
+
+def write_once(kafka):
+    sink = SinkConfig(kafka=kafka, topic="out", id="sink", txid=1)
+    assembly.part_transaction(sink, 0).write([OutRecord("out", b"k", b"v")])
+
+
+@pytest.mark.parametrize("door", [plan, read, write_once])
+def test_a_client_that_the_issuer_does_not_know_is_named(kafka, door):
+    begun = time.monotonic()
+
+    with pytest.raises(AuthenticationError, match="invalid_client") as caught:
+        door(kafka)
+
+    assert time.monotonic() - begun < WELL_BELOW_A_TIMEOUT_S
+    assert "s3cret" not in str(caught.value)
