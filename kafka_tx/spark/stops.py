@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from kafka_tx import assembly
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics.events import stop_reason
 from kafka_tx.metrics.registry import MetricsRegistry
@@ -35,7 +36,33 @@ def note_stop(
         logger.warning("the store does not know why '%s' ended: %s", id, refusal)
 
 
-def show_last_stop(registry: MetricsRegistry, store: Store) -> None:
+def open_notes(url: str, id: str) -> Store | None:  # noqa: A002 - the word users know
+    """Where an at-least-once topology notes why it ended; None where it cannot.
+
+    Its offsets know no such note. The id is one of its own, so that nobody else's is
+    fenced: ``<id>.at-least-once``.
+    """
+    if url.partition(":")[0] in {"kafka", "memory"}:
+        return None
+    try:
+        store = assembly.open_store(url, f"{id}.at-least-once")
+    except KafkaTxError as error:
+        logger.warning("what ends '%s' will not be kept: %s", id, error)
+        return None
+    try:
+        store.acquire()
+    except KafkaTxError as error:
+        store.close()
+        logger.warning("what ends '%s' will not be kept: %s", id, error)
+        return None
+    return store
+
+
+def show_last_stop(
+    registry: MetricsRegistry,
+    store: Store,
+    id: str | None = None,  # noqa: A002
+) -> None:
     """Show what ended an earlier process of the store's id. Never raises as above."""
     try:
         found = last_stop(store)
@@ -43,4 +70,4 @@ def show_last_stop(registry: MetricsRegistry, store: Store) -> None:
         logger.info("the last stop of '%s' cannot be read: %s", store.id, error)
         return
     if found is not None:
-        registry.record_last_stop(store.id, found.reason, found.at_ms)
+        registry.record_last_stop(id or store.id, found.reason, found.at_ms)

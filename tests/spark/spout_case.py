@@ -196,6 +196,7 @@ class Case:
         self.scheme = MetadataScheme()
         self.limits = RunnerLimits(metrics_ms=10)
         self.registry = MetricsRegistry()
+        self.notes = None
         self.handles = []
 
     def fill(self, *counts):
@@ -251,6 +252,7 @@ class Case:
                 self.limits,
                 self.registry,
                 clock,
+                self.notes,
             )
         )
         handle = RecordTopologyHandle(

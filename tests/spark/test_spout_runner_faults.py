@@ -9,7 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from kafka_tx.cli.main import app
 from kafka_tx.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -19,9 +21,11 @@ from kafka_tx.errors import (
     StateCorruptedError,
     StateUnavailableError,
 )
+from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import CommittedOffset, TopicPartition, TransactionAttempt
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
+from kafka_tx.spark.stops import open_notes, show_last_stop
 from kafka_tx.testing import MEMORY_BROKER
 from tests.spark.spout_case import (
     P0,
@@ -359,3 +363,25 @@ def test_a_store_without_room_for_more_runs_gets_no_more_new_records(case):
 
     assert handle.process_all_available(WITHIN_S)
     assert case.store.at(P0) == [50]
+
+
+def test_what_ended_it_is_kept_for_status_and_the_next_process(case, tmp_path):
+    url = f"sqlite:///{tmp_path}/state.db"
+    case.fill(3)
+    case.bolt, case.notes = Broken, open_notes(url, "job")
+
+    with pytest.raises(ComponentError):
+        case.start().await_termination(WITHIN_S)
+
+    told = CliRunner().invoke(app, ["status", "--store", url])
+    assert "job.at-least-once" in told.stdout
+    assert "no such setting" in told.stdout
+    later, notes = MetricsRegistry(), open_notes(url, "job")
+    show_last_stop(later, notes, "job")
+    notes.close()
+    assert ("job", "user") in later.samples()["kafka_tx_last_stop_timestamp_seconds"]
+
+
+@pytest.mark.parametrize("url", ["kafka:", "memory:", "sqlite:////no/such/place.db"])
+def test_where_nothing_can_be_kept_it_works_all_the_same(url):
+    assert open_notes(url, "job") is None

@@ -12,12 +12,14 @@ from kafka_tx.assembly import SystemClock
 from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.endpoint import Endpoint, Guest
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.protocols import Store
 from kafka_tx.spark.records.engine import RecordEngine
 from kafka_tx.spark.records.jobs import SpoutRunnerParts
 from kafka_tx.spark.records.parts import DeskParts
 from kafka_tx.spark.records.runner import SpoutRunner
 from kafka_tx.spark.records.settings import parse_record_settings
 from kafka_tx.spark.records.spout import Deployment, KafkaSpout
+from kafka_tx.spark.stops import open_notes, show_last_stop
 from kafka_tx.spark.topologies.running import (
     RunningTopology,
     end_with_session,
@@ -171,6 +173,7 @@ def start_record_topology(
         spouts=len(topology.spouts),
     )
     desks = _desks(topology, deployment)
+    notes = _notes(topology, settings.topology.store)
     runner = SpoutRunner(
         SpoutRunnerParts(
             id=topology.id,
@@ -180,13 +183,23 @@ def start_record_topology(
             limits=settings.limits,
             registry=registry,
             clock=clock,
+            notes=notes,
         )
     )
     registry.record_start(topology.id)
+    if notes is not None:
+        show_last_stop(registry, notes, topology.id)
     endpoint = serve_metrics(registry, settings.topology)
     runner.start()
     end_with_session(runner, spark.sparkContext)
     return RecordTopologyHandle(topology.id, runner, registry, endpoint)
+
+
+def _notes(topology: AtLeastOnceTopology, url: str) -> Store | None:
+    """Beside the offsets; a store that no spout uses is not made for notes alone."""
+    spouts = [s for s in topology.spouts.values() if isinstance(s, KafkaSpout)]
+    is_used = any(not spout.config.store_url for spout in spouts)
+    return open_notes(url, topology.id) if is_used else None
 
 
 def _desks(

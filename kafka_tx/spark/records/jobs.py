@@ -10,7 +10,7 @@ from pyspark import InheritableThread
 
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.protocols import Clock
+from kafka_tx.protocols import Clock, Store
 from kafka_tx.spark.records.parts import DeskParts
 from kafka_tx.spark.topologies.attempt import AttemptEngine
 from kafka_tx.topology.chunks import Chunk
@@ -72,6 +72,7 @@ class SpoutRunnerParts:
         limits: How much at once.
         registry: Takes the metrics.
         clock: The machine's.
+        notes: Where it is noted what ended it, if anywhere; closed at the end.
     """
 
     id: str
@@ -81,6 +82,7 @@ class SpoutRunnerParts:
     limits: RunnerLimits
     registry: MetricsRegistry
     clock: Clock
+    notes: Store | None = None
 
 
 class ChunkJob:

@@ -359,12 +359,17 @@ class SpoutRunner:
                 self._parts.id,
                 hanging,
             )
-        if self.error is not None:
-            parts = self._parts
-            note_stop(parts.registry, None, parts.id, self.error, parts.clock)
+        self._note_stop()
         self.has_ended.set()
         with self._idle:
             self._idle.notify_all()
+
+    def _note_stop(self) -> None:
+        parts = self._parts
+        if self.error is not None:
+            note_stop(parts.registry, parts.notes, parts.id, self.error, parts.clock)
+        if parts.notes is not None:
+            parts.notes.close()
 
     def _rest_s(self) -> float:
         """Of the time that the end may take; a moment at least."""
