@@ -95,7 +95,7 @@ def test_a_streaming_job_runs_on_two_executors(
     script.write_text(JOB)
 
     spark_standalone.run_driver(
-        script, kafka.bootstrap_servers, name, copy, str(tmp_path)
+        *(script, kafka.bootstrap_servers, name, copy, str(tmp_path)), timeout_s=240
     )
 
     seen = json.loads((tmp_path / "seen.json").read_text())

@@ -30,7 +30,8 @@ def check_id(value: str, option: str = "tx.id") -> str:
     Raises:
         ConfigError: It is empty, too long, ``.`` or ``..``, or has another character.
     """
-    if not LEGAL_ID.fullmatch(value) or value in {".", ".."}:
+    is_text = isinstance(value, str)
+    if not is_text or not LEGAL_ID.fullmatch(value) or value in {".", ".."}:
         raise ConfigError.illegal(
             option,
             value,
@@ -38,6 +39,25 @@ def check_id(value: str, option: str = "tx.id") -> str:
             "Choose an id that stays the same over restarts of this job.",
         )
     return value
+
+
+LEGAL_ATTEMPT = (
+    "the TransactionAttempt that a function of for_each_transaction is given"
+)
+LEGAL_OPTIONS = 'a dictionary such as {"kafka.bootstrap.servers": "host:9092"}'
+
+
+def check_kind(
+    option: str, value: object, kinds: type | tuple[type, ...], legal: str
+) -> None:
+    """Refuse by name what another language would not have compiled.
+
+    Raises:
+        ConfigError: The value is of another kind; True and False are no numbers.
+    """
+    is_odd = isinstance(value, bool) and kinds is not bool
+    if is_odd or not isinstance(value, kinds):
+        raise ConfigError.illegal(option, value, legal)
 
 
 MARKER_TOPIC = "kafka_tx.markers"

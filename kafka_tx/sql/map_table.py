@@ -114,7 +114,12 @@ def check_table_name(name: str, option: str = "name") -> str:
     Raises:
         ConfigError: It cannot, or it is a table of ours.
     """
-    if not LEGAL_NAME.fullmatch(name) or name.lower().startswith("kafka_tx_"):
+    is_text = isinstance(name, str)
+    if (
+        not is_text
+        or not LEGAL_NAME.fullmatch(name)
+        or name.lower().startswith("kafka_tx_")
+    ):
         raise ConfigError.illegal(
             option,
             name,

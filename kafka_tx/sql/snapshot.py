@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafka_tx.config import check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.maps import NonTransactionalMap
@@ -30,6 +31,7 @@ class SnapshotValue:
     """
 
     def __init__(self, state: NonTransactionalMap) -> None:
+        check_kind("state", state, NonTransactionalMap, "a map with key=str")
         if state.key_type is not str:
             kind = state.key_type.__name__
             raise ConfigError.illegal("state", f"a map with key={kind}", "key=str")

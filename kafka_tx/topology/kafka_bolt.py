@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from kafka_tx.config import check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.topology.rows import Row
 
@@ -44,6 +46,10 @@ class FieldMapper:
 
     key: str = "key"
     value: str = "value"
+
+    def __post_init__(self) -> None:
+        check_kind("key", self.key, str, "the name of a field")
+        check_kind("value", self.value, str, "the name of a field")
 
     def __call__(self, row: Row) -> KafkaMessage:
         """The message of a row.
@@ -89,6 +95,11 @@ class FieldTopic:
 
     field: str | int
     default: str | None = None
+
+    def __post_init__(self) -> None:
+        legal = "the name of a field, or its index"
+        check_kind("field", self.field, (str, int), legal)
+        check_kind("default", self.default, (str, NoneType), "a topic, or None")
 
     def __call__(self, row: Row) -> str | None:
         """The topic of a row; None: it is not written."""

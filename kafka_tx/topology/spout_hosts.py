@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import NoneType
 
+from kafka_tx.config import check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import Broker, TopicPartition
+
+_SERVERS = 'text such as "h1:9092,h2:9092"'
 
 
 def parse_broker(text: str, option: str = "hosts") -> Broker:
@@ -35,6 +39,12 @@ class StaticHosts:
     refresh_freq_secs: int = 60
 
     def __post_init__(self) -> None:
+        legal = 'a dictionary such as {0: "host:9092", 1: "other"}'
+        check_kind("hosts", self.brokers, Mapping, legal)
+        for number, address in self.brokers.items():
+            check_kind("hosts", number, int, legal)
+            check_kind("hosts", address, str, legal)
+        _check_seconds(self.refresh_freq_secs)
         if not self.brokers:
             raise ConfigError.illegal("hosts", self.brokers, "at least one partition")
         for address in self.brokers.values():
@@ -72,6 +82,10 @@ class ZkHosts:
     bootstrap_servers: str | None = None
 
     def __post_init__(self) -> None:
+        check_kind("connect", self.connect, str, '"h1:2181,h2:2181/chroot"')
+        check_kind("broker_zk_path", self.broker_zk_path, str, "text")
+        servers = self.bootstrap_servers
+        check_kind("bootstrap_servers", servers, (str, NoneType), _SERVERS)
         _check_seconds(self.refresh_freq_secs)
 
 
@@ -88,6 +102,7 @@ class BrokerHosts:
     refresh_freq_secs: int = 60
 
     def __post_init__(self) -> None:
+        check_kind("hosts", self.bootstrap_servers, str, _SERVERS)
         if not self.bootstrap_servers.strip():
             legal = "host:port of at least one broker"
             raise ConfigError.illegal("hosts", self.bootstrap_servers, legal)
@@ -98,6 +113,7 @@ Hosts = StaticHosts | ZkHosts | BrokerHosts
 
 
 def _check_seconds(seconds: int) -> None:
+    legal = "a whole number of seconds from 1"
+    check_kind("refresh_freq_secs", seconds, int, legal)
     if seconds < 1:
-        legal = "a whole number of seconds from 1"
         raise ConfigError.illegal("refresh_freq_secs", seconds, legal)

@@ -21,6 +21,18 @@ _PLAIN: Mapping[str, tuple[tuple[type, ...], str]] = {
 _HOSTS = 'BrokerHosts("host:9092"), ZkHosts("host:2181") or StaticHosts({0: "host"})'
 
 
+SCHEMES = "a Scheme, such as RawScheme() or StringScheme()"
+
+
+def is_scheme(value: object) -> bool:
+    """Whether records can be decoded with it; a class has to be called first."""
+    return (
+        hasattr(value, "fields")
+        and hasattr(value, "decode")
+        and not isinstance(value, type)
+    )
+
+
 def check_types(config: SpoutConfig) -> None:
     """Refuse what another language would not have compiled.
 
@@ -36,8 +48,8 @@ def _wrong(config: SpoutConfig) -> Iterator[tuple[str, str]]:
     kafka: object = config.kafka
     if not isinstance(hosts, BrokerHosts | ZkHosts | StaticHosts):
         yield "hosts", _HOSTS
-    if not (hasattr(config.scheme, "fields") and hasattr(config.scheme, "decode")):
-        yield "scheme", "a Scheme, such as RawScheme() or StringScheme()"
+    if not is_scheme(config.scheme):
+        yield "scheme", SCHEMES
     if not isinstance(kafka, Mapping):
         yield "kafka", 'a dictionary of settings, such as {"security.protocol": "SSL"}'
     servers = config.zk_servers

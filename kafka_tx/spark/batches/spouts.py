@@ -7,7 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from kafka_tx import assembly
-from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
+from kafka_tx.config import (
+    LEGAL_OPTIONS,
+    FromCommitted,
+    SourceConfig,
+    TransactionsConfig,
+    check_kind,
+)
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import (
     Earliest,
@@ -23,6 +29,7 @@ from kafka_tx.topology import kafka_spouts
 from kafka_tx.topology.kafka_batches import KafkaBatches
 from kafka_tx.topology.kafka_limits import BatchLimits
 from kafka_tx.topology.schemes import Scheme, StringScheme
+from kafka_tx.topology.spout_types import SCHEMES, is_scheme
 
 _NOT_FOR_SPOUTS = {
     "tx.id": "the topology's id is the builder's first argument",
@@ -69,6 +76,8 @@ class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
         refresh_ms: int = 5_000,
     ) -> None:
         config = _source(options)
+        if scheme is not None and not is_scheme(scheme):
+            raise ConfigError.illegal("scheme", scheme, SCHEMES)
         batches = KafkaBatches(
             subscription=config.subscription,
             start=config.start if isinstance(config.start, Earliest) else None,
@@ -143,6 +152,7 @@ class OpaqueTransactionalKafkaSpout(
 
 
 def _source(options: Mapping[str, Any]) -> SourceConfig:
+    check_kind("options", options, Mapping, LEGAL_OPTIONS)
     given = {name: str(value) for name, value in options.items()}
     names = {name.lower(): name for name in given}
     for name, instead in _NOT_FOR_SPOUTS.items():

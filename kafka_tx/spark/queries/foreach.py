@@ -44,6 +44,8 @@ def for_each_transaction(
             ``tx_id`` was not given.
         FencedError: From the query: another one has taken over a ``tx.id`` of it.
     """
+    if not callable(function):
+        raise ConfigError.illegal("function", function, "a function (df, attempt)")
     runs: dict[str, _Run] = {}
 
     def handle(df: DataFrame, batch_id: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kafka_tx import assembly
-from kafka_tx.config import DEFAULT_STORE, SourceConfig
+from kafka_tx.config import DEFAULT_STORE, SourceConfig, check_kind
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import Assigned, Earliest, TopicPartition
@@ -65,6 +65,7 @@ class KafkaSpout:
     """
 
     def __init__(self, config: SpoutConfig) -> None:
+        check_kind("config", config, SpoutConfig, "a SpoutConfig")
         self.config = config
 
     @property

@@ -93,6 +93,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             raise ConfigError.illegal("delivery", delivery, ", ".join(_DELIVERIES))
         if config.id is not None and delivery != "async":
             raise ConfigError.illegal("delivery", delivery, "async, with 'tx.id'")
+        _check_selectors(topic, mapper)
         chosen = topic or config.topic
         if chosen is None:
             raise ConfigError(
@@ -284,6 +285,15 @@ class KafkaBolt(BatchBolt, RichBolt):
                 self._context.component,
                 self._context.attempt,
             )
+
+
+def _check_selectors(topic: object, mapper: object) -> None:
+    if not (topic is None or isinstance(topic, str) or callable(topic)):
+        legal = "a name, FieldTopic or a function of a row"
+        raise ConfigError.illegal("topic", topic, legal)
+    if not (mapper is None or callable(mapper)):
+        legal = "FieldMapper, or a function of a row that returns a KafkaMessage"
+        raise ConfigError.illegal("mapper", mapper, legal)
 
 
 def _forget(_: DeliveryError | None) -> None:

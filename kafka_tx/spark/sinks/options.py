@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka_tx.config import MARKER_TOPIC, SinkConfig
+from kafka_tx.config import LEGAL_OPTIONS, MARKER_TOPIC, SinkConfig, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.settings import client_settings
 from kafka_tx.spark.option_names import check_names
@@ -24,6 +24,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkConfig:
     Raises:
         ConfigError: An option is missing, unknown or illegal.
     """
+    check_kind("options", options, Mapping, LEGAL_OPTIONS)
     given = {name.lower(): value for name, value in options.items()}
     check_names(given, _known(), "sink")
     require_brokers(given, "producer")

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from kafka_tx.config import check_id
+from kafka_tx.config import LEGAL_ATTEMPT, check_id, check_kind
 from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks.second_writes import only_write
 from kafka_tx.sql.tables import append_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from kafka_tx.model import TransactionAttempt
     from kafka_tx.sql.maps import NonTransactionalMap
     from kafka_tx.sql.reducers import Reducer
 
@@ -51,6 +51,10 @@ def update_map(
     Raises: as ``map.update``; ConfigError also for a second call for the batch and map;
         also what Spark raises.
     """
+    _check_attempt(attempt)
+    if not hasattr(state, "update"):
+        legal = "a TransactionalMap, OpaqueMap or NonTransactionalMap"
+        raise ConfigError.illegal("state", state, legal)
     if order is not None and reducer != "last":
         raise ConfigError.illegal("order", order, "None, except with reducer 'last'")
     keys = F.col(key).alias("key")
@@ -107,6 +111,7 @@ def append_once(
             replayed.
         StateError: The database refuses.
     """
+    _check_attempt(attempt)
     what, advice = f"table '{table}'", "Append the union of both, or use two tables."
     with only_write((url, table), attempt, what=what, option="table", advice=advice):
         return append_rows(url, table, attempt, df.toArrow(), opaque=opaque)
@@ -122,7 +127,12 @@ def delta_options(tx_id: str, attempt: TransactionAttempt) -> dict[str, str]:
     Raises:
         ConfigError: ``tx_id`` is no legal ``tx.id``.
     """
+    _check_attempt(attempt)
     return {
         "txnAppId": f"kafka_tx.{check_id(tx_id)}",
         "txnVersion": str(attempt.txid),
     }
+
+
+def _check_attempt(attempt: object) -> None:
+    check_kind("attempt", attempt, TransactionAttempt, LEGAL_ATTEMPT)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_tx import assembly
-from kafka_tx.config import SinkConfig
+from kafka_tx.config import LEGAL_ATTEMPT, LEGAL_OPTIONS, SinkConfig, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks.options import parse_sink
@@ -65,6 +65,9 @@ def write_transaction(
             belongs to another source.
         FencedError: A newer owner of the source has written.
     """
+    check_kind("attempt", attempt, TransactionAttempt, LEGAL_ATTEMPT)
+    check_kind("parts", parts, int, "a whole number from 1")
+    check_kind("options", options, Mapping, LEGAL_OPTIONS)
     if opaque and parts > 1:
         legal = "1 for opaque batches: half of one cannot be replayed"
         raise ConfigError.illegal("parts", parts, legal)
