@@ -13,7 +13,7 @@ from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
-from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 from kafka_tx.errors import KafkaTxError, StateError, StateUnavailableError
 from kafka_tx.transactions.refusals import unpicklable
@@ -230,13 +230,12 @@ class ZooKeeperClient:
 
     def _connect(self) -> KazooClient:
         settings = self._settings
+        self._check_tls()
         client = KazooClient(
             hosts=settings.hosts,
             timeout=settings.session_timeout_ms / 1000,
             auth_data=[("digest", settings.auth)] if settings.auth else None,
-            default_acl=CREATOR_ALL_ACL
-            if settings.acl == "creator"
-            else OPEN_ACL_UNSAFE,
+            default_acl=_rights(settings),
             connection_retry=KazooRetry(
                 max_tries=-1,
                 delay=min(0.1, settings.retry_interval_ms / 1000),
@@ -249,22 +248,32 @@ class ZooKeeperClient:
             return client
         # Ends only when a silent server's time is up, which can be a whole session.
         threading.Thread(target=_end, args=[client], daemon=True).start()
-        raise self._unconnected()
+        self._check_tls(listen_s=1.0)
+        raise self.silent(ConnectionError("no connection"))
 
-    def _unconnected(self) -> KafkaTxError:
+    def _check_tls(self, *, listen_s: float = 0.0) -> None:
+        """Name what the client would only try again and again."""
         settings = self._settings
-        refusal = settings.tls and settings.tls.refusal(
-            settings.hosts, self._patience_s
+        if settings.tls is None:
+            return
+        refusal = settings.tls.refusal(
+            settings.hosts, self._patience_s, listen_s=listen_s
         )
         if refusal:
-            return StateError(
+            raise StateError(
                 f"ZooKeeper {settings.hosts} cannot be spoken to with TLS ({refusal})."
                 " Is that its secure port, tls_ca the authority of its certificate, and"
                 " tls_certificate one that it trusts?",
                 store=settings.url,
                 hosts=settings.hosts,
             )
-        return self.silent(ConnectionError("no connection"))
+
+
+def _rights(settings: ZooKeeperSettings) -> list[ACL]:
+    """Of new nodes. A client's certificate would make it another creator, too."""
+    if settings.acl == "open":
+        return OPEN_ACL_UNSAFE
+    return [make_digest_acl(*settings.auth.split(":", 1), all=True)]
 
 
 def _end(client: KazooClient) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,19 +69,29 @@ class Tls:
             "check_hostname": self.check_hostname,
         }
 
-    def refusal(self, hosts: str, timeout_s: float) -> str | None:
-        """Why none of the hosts can be spoken to; None where it is not for TLS."""
+    def refusal(
+        self, hosts: str, timeout_s: float, *, listen_s: float = 0.0
+    ) -> str | None:
+        """Why one of the hosts cannot be spoken to; None where it is not for TLS.
+
+        Args:
+            hosts: Tried in turn, until one shakes hands.
+            timeout_s: For each.
+            listen_s: Under TLS 1.3 a server refuses the client's certificate only
+                after the handshake: how long to wait for that.
+        """
         found = None
         for host in hosts.split(","):
             try:
-                self._shake_hands(host, timeout_s)
+                self._shake_hands(host, timeout_s, listen_s)
+                return None
             except ssl.SSLError as error:
                 found = f"{host}: {error}"
             except OSError:
                 continue
         return found
 
-    def _shake_hands(self, host: str, timeout_s: float) -> None:
+    def _shake_hands(self, host: str, timeout_s: float, listen_s: float) -> None:
         context = ssl.create_default_context(cafile=self.ca or None)
         context.check_hostname = self.check_hostname
         if self.certificate:
@@ -92,11 +103,10 @@ class Tls:
             socket.create_connection((name.strip("[]"), int(port)), timeout_s) as plain,
             context.wrap_socket(plain, server_hostname=name.strip("[]")) as secured,
         ):
-            secured.settimeout(min(timeout_s, 1.0))
-            try:  # under TLS 1.3 a server refuses the client's certificate only now
-                secured.recv(1)
-            except TimeoutError:
-                return
+            if listen_s:
+                secured.settimeout(listen_s)
+                with suppress(TimeoutError):
+                    secured.recv(1)
 
 
 def tls_of(options: Mapping[str, str]) -> Tls | None:

@@ -1,0 +1,50 @@
+"""How a ZooKeeper's URL asks for TLS."""
+
+import pytest
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.zookeeper.settings import ZooKeeperSettings
+from kafka_tx.zookeeper.tls import Tls
+
+parse = ZooKeeperSettings.parse
+
+
+@pytest.fixture
+def pem(tmp_path):
+    (tmp_path / "a.pem").touch()
+    return tmp_path / "a.pem"
+
+
+def test_plain_is_the_default_and_any_option_asks_for_tls(pem):
+    assert parse("zookeeper://h1/a").tls is None
+    assert parse("zookeeper://h1/a?tls=false").tls is None
+    assert parse("zookeeper://h1/a?tls=true").tls == Tls()
+    assert parse(f"zookeeper://h1/a?tls_ca={pem}").tls == Tls(ca=str(pem))
+
+
+def test_a_clients_certificate_and_its_key_with_a_password_that_is_not_shown(pem):
+    options = f"tls_certificate={pem}&tls_key={pem}&tls_key_password=s3%26cret"
+    settings = parse(f"zookeeper://h1/a?{options}&tls_check_hostname=false")
+
+    assert settings.tls is not None
+    assert settings.tls.key_password == "s3&cret"
+    assert not settings.tls.check_hostname
+    assert "s3" not in repr(settings) + repr(settings.tls) + settings.url
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "tls=yes",
+        "tls_check_hostname=1",
+        "tls_ca=/no/such/file.pem",
+        "tls_key=/no/such/key.pem&tls_key_password=s3cret",
+        "tls=false&tls_key_password=s3cret",
+        "tls_keystore=a.jks",
+    ],
+)
+def test_what_cannot_be_used_is_refused_without_the_secret(options):
+    with pytest.raises(ConfigError) as caught:
+        parse(f"zookeeper://h1/a?{options}")
+
+    assert "s3cret" not in str(caught.value)
