@@ -84,11 +84,12 @@ class Tls:
         for host in hosts.split(","):
             try:
                 self._shake_hands(host, timeout_s, listen_s)
-                return None
             except ssl.SSLError as error:
                 found = f"{host}: {error}"
             except OSError:
                 continue
+            else:
+                return None
         return found
 
     def _shake_hands(self, host: str, timeout_s: float, listen_s: float) -> None:

@@ -60,6 +60,8 @@ class ProcessZooKeeper:
     def pid(self) -> int:
         """Of the server that runs now."""
         return self._server.pid
+
+    @property
     def secure_hosts(self) -> str:
         """``host:port`` of the secure port."""
         return f"{HOST}:{self._secure_port}"
