@@ -1,15 +1,21 @@
 """Values of other kinds are refused where they are given, by name."""
 
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
 import pytest
 
-import kafka_tx
 from kafka_tx.errors import ConfigError
+
+kafka_tx: Any = import_module("kafka_tx")
+"""As one meets it who does not ask a type checker."""
 
 BROKERS = {"kafka.bootstrap.servers": "b:9092"}
 ATTEMPT = kafka_tx.TransactionAttempt(1, 1)
 SINK = BROKERS | {"topic": "t", "tx.id": "sink"}
 
-CASES = {
+CASES: dict[str, list[Callable[[], object]]] = {
     "hosts": [
         lambda: kafka_tx.StaticHosts(["h:9092"]),
         lambda: kafka_tx.StaticHosts({"0": "h"}),

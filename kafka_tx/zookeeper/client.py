@@ -272,7 +272,7 @@ class ZooKeeperClient:
 def _rights(settings: ZooKeeperSettings) -> list[ACL]:
     """Of new nodes. A client's certificate would make it another creator, too."""
     if settings.acl == "open":
-        return OPEN_ACL_UNSAFE
+        return list(OPEN_ACL_UNSAFE)
     return [make_digest_acl(*settings.auth.split(":", 1), all=True)]
 
 

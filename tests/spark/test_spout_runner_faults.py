@@ -377,6 +377,7 @@ def test_what_ended_it_is_kept_for_status_and_the_next_process(case, tmp_path):
     assert "job.at-least-once" in told.stdout
     assert "no such setting" in told.stdout
     later, notes = MetricsRegistry(), open_notes(url, "job")
+    assert notes is not None
     show_last_stop(later, notes, "job")
     notes.close()
     assert ("job", "user") in later.samples()["kafka_tx_last_stop_timestamp_seconds"]
