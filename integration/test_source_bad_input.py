@@ -76,6 +76,28 @@ def test_a_start_beyond_the_end_is_refused(spark, kafka, topic, produce):
         ).load().count()
 
 
+@pytest.mark.all  # brokers are asked for ten seconds whether the log really ends there
+def test_an_end_beyond_the_log_stops_or_reads_what_is_there(
+    spark, kafka, topic, produce
+):
+    name = topic(1)
+    produce(name, ["a"] * 3)
+    options = {
+        "subscribe": name,
+        "startingOffsets": "earliest",
+        "endingOffsets": f'{{"{name}":{{"0":9}}}}',
+    }
+
+    def count(**more):
+        given = options | more
+        servers = kafka.bootstrap_servers
+        return reader(spark, servers, streaming=False, **given).load().count()
+
+    with pytest.raises(PySparkException, match=r"KAFKA_DATA_LOSS.*failOnDataLoss"):
+        count()
+    assert count(failOnDataLoss="false") == 3
+
+
 def test_a_directory_that_is_missing_is_named(spark, kafka, topic, tmp_path):
     store = f"sqlite:///{tmp_path}/missing/state.db"
     run = Run(
