@@ -62,7 +62,7 @@ test-all: servers
 matrix: servers
 	$(IN)/nox $(if $(SMOKE),-s smoke,$(if $(SPARK),-s "spark($(SPARK))",-s spark))
 
-# The source's planner for a million steps; `make test` takes some ten thousand.
+# The source's planner for a million steps; `make test` takes a hundred thousand.
 simulate: setup
 	KAFKA_TX_SIMULATED_STEPS=1000000 $(IN)/python -m pytest -s tests/properties/test_source.py
 

@@ -16,6 +16,7 @@ from integration.cluster.records import Produce
 from integration.cluster.running import running
 from integration.cluster.spark_local import local_session
 from integration.cluster.standalone import StandaloneSpark
+from integration.cluster.topics import fresh_name
 from integration.cluster.versions import SPARK_LINE
 
 HERE = Path(__file__).parent
@@ -87,7 +88,7 @@ def topic(kafka: KafkaCluster) -> Callable[..., str]:
     """Make a topic with a fresh name in ``kafka``; options as in ``create_topic``."""
 
     def make(partitions: int = 1, name: str = "topic", **more: object) -> str:
-        fresh = f"{name}-{uuid.uuid4().hex[:12]}"
+        fresh = fresh_name(name)
         kafka.create_topic(fresh, partitions, **more)  # type: ignore[arg-type]
         return fresh
 

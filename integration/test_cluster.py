@@ -17,6 +17,7 @@ from kazoo.client import KazooClient
 
 from integration.cluster.records import Produce, Record
 from integration.cluster.running import running
+from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import is_listening, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -128,50 +129,54 @@ def test_a_killed_broker_comes_back_with_its_records_and_address(servers):
 
 
 def test_the_other_broker_leads_after_a_kill_and_both_are_in_sync_later(kafka_pair):
-    kafka_pair.create_topic("killed")
-    victim = kafka_pair.leader("killed", 0)
+    name = fresh_name("killed")
+    kafka_pair.create_topic(name)
+    victim = kafka_pair.leader(name, 0)
     (heir,) = set(kafka_pair.brokers) - {victim}
 
     kafka_pair.kill(victim)
-    wait_until("the heir leads", lambda: kafka_pair.leader("killed", 0) == heir)
-    Produce(kafka_pair.address(heir))("killed", ["meanwhile"])
+    wait_until("the heir leads", lambda: kafka_pair.leader(name, 0) == heir)
+    Produce(kafka_pair.address(heir))(name, ["meanwhile"])
     kafka_pair.restart(victim)
 
-    wait_until("both in sync", lambda: kafka_pair.in_sync("killed", 0) == {1, 2})
-    assert values_of(kafka_pair.bootstrap_servers, "killed", 1) == [b"meanwhile"]
+    wait_until("both in sync", lambda: kafka_pair.in_sync(name, 0) == {1, 2})
+    assert values_of(kafka_pair.bootstrap_servers, name, 1) == [b"meanwhile"]
 
 
 def test_a_paused_broker_loses_its_leadership_and_returns(kafka_pair):
-    kafka_pair.create_topic("paused")
-    victim = kafka_pair.leader("paused", 0)
+    name = fresh_name("paused")
+    kafka_pair.create_topic(name)
+    victim = kafka_pair.leader(name, 0)
     (heir,) = set(kafka_pair.brokers) - {victim}
 
     kafka_pair.pause(victim)
-    wait_until("the heir leads", lambda: kafka_pair.leader("paused", 0) == heir)
+    wait_until("the heir leads", lambda: kafka_pair.leader(name, 0) == heir)
     kafka_pair.unpause(victim)
 
-    wait_until("both in sync", lambda: kafka_pair.in_sync("paused", 0) == {1, 2})
+    wait_until("both in sync", lambda: kafka_pair.in_sync(name, 0) == {1, 2})
 
 
 def test_a_broker_that_is_shut_down_hands_over_at_once(kafka_pair):
-    kafka_pair.create_topic("handed")
-    victim = kafka_pair.leader("handed", 0)
+    name = fresh_name("handed")
+    kafka_pair.create_topic(name)
+    victim = kafka_pair.leader(name, 0)
     (heir,) = set(kafka_pair.brokers) - {victim}
 
     kafka_pair.shut_down(victim)
 
-    assert kafka_pair.leader("handed", 0) == heir
+    assert kafka_pair.leader(name, 0) == heir
     kafka_pair.restart(victim)
 
 
 def test_transactions_work_on_both_brokers_of_a_pair(kafka_pair):
-    kafka_pair.create_topic("transactions", 2)
+    name = fresh_name("transactions")
+    kafka_pair.create_topic(name, 2)
     produce = Produce(kafka_pair.bootstrap_servers)
 
-    produce.aborted("transactions", ["no"], partition=0)
-    produce.committed("transactions", ["yes"], partition=0)
+    produce.aborted(name, ["no"], partition=0)
+    produce.committed(name, ["yes"], partition=0)
 
-    values = values_of(kafka_pair.bootstrap_servers, "transactions", 1)
+    values = values_of(kafka_pair.bootstrap_servers, name, 1)
     assert values == [b"yes"]
 
 
@@ -199,16 +204,18 @@ def test_brokers_register_in_zookeeper_and_vanish_when_killed(kafka_zk, client):
 
 
 def test_brokers_of_kafka_3_take_records(kafka_zk):
-    kafka_zk.create_topic("three", 2)
+    name = fresh_name("three")
+    kafka_zk.create_topic(name, 2)
 
-    Produce(kafka_zk.bootstrap_servers).committed("three", ["x"], partition=1)
+    Produce(kafka_zk.bootstrap_servers).committed(name, ["x"], partition=1)
 
-    values = values_of(kafka_zk.bootstrap_servers, "three", 1, partition=1)
+    values = values_of(kafka_zk.bootstrap_servers, name, 1, partition=1)
     assert values == [b"x"]
 
 
 def test_a_killed_zookeeper_comes_back_with_its_nodes(zookeeper, client):
-    client.create("/kept", b"value")
+    client.ensure_path("/kept")
+    client.set("/kept", b"value")
 
     zookeeper.kill()
     zookeeper.restart()

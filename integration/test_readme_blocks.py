@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import sys
 import threading
+import time
 from collections import Counter
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer
@@ -20,6 +23,7 @@ from confluent_kafka import Consumer
 import kafka_tx
 from integration.cluster.records import Record
 from integration.cluster.waiting import wait_until
+from kafka_tx.kafka.tokens import token_of
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -217,6 +221,21 @@ def test_amounts_add_up(reader):
         sums[key] += n
     assert reader.names["totals"].get(COUNTS) == sums
     reader.names["totals"].close()
+
+
+def test_a_token_comes_from_the_function_that_is_named(reader, monkeypatch):
+    expires_ms = (time.time() + 900) * 1000
+    signer = ModuleType("aws_msk_iam_sasl_signer")
+    signer.MSKAuthTokenProvider = SimpleNamespace(
+        generate_auth_token=lambda region: (f"token for {region}", expires_ms)
+    )
+    monkeypatch.setitem(sys.modules, signer.__name__, signer)
+    reader.run("def token():")
+    jobs = ModuleType("jobs.msk")
+    jobs.token = reader.names["token"]
+    monkeypatch.setitem(sys.modules, "jobs.msk", jobs)
+
+    assert token_of("jobs.msk:token") == ("token for eu-west-1", expires_ms / 1000)
 
 
 def test_every_block_has_a_test():

@@ -7,6 +7,7 @@ import pytest
 
 from integration.cluster.records import Produce
 from integration.cluster.running import running
+from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from integration.log_ends import log_ends
 from kafka_tx.errors import KafkaError
@@ -67,17 +68,16 @@ def test_a_broker_that_was_killed_and_came_back_is_read_on(servers, made):
 
 
 def test_a_leader_that_moved_is_found(kafka_pair, made):
-    kafka_pair.create_topic("moved", 4, replication=2)
-    Produce(kafka_pair.bootstrap_servers)("moved", ["a", "b"], partition=0)
-    assert values(kafka_pair, "moved", 0, 1) == [b"a"]
-    leader = kafka_pair.leader("moved", 0)
+    name = fresh_name("moved")
+    kafka_pair.create_topic(name, 4, replication=2)
+    Produce(kafka_pair.bootstrap_servers)(name, ["a", "b"], partition=0)
+    assert values(kafka_pair, name, 0, 1) == [b"a"]
+    leader = kafka_pair.leader(name, 0)
 
     kafka_pair.kill(leader)
     try:
-        wait_until(
-            "another broker leads", lambda: kafka_pair.leader("moved", 0) != leader
-        )
-        assert quickly(lambda: values(kafka_pair, "moved", 1, 2)) == [b"b"]
+        wait_until("another broker leads", lambda: kafka_pair.leader(name, 0) != leader)
+        assert quickly(lambda: values(kafka_pair, name, 1, 2)) == [b"b"]
     finally:
         kafka_pair.restart(leader)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from uuid import uuid4
 
 import psycopg
 import pyarrow as pa
@@ -43,9 +44,9 @@ def proxy(server: PostgresServer) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def url(server, proxy, request):
-    """A database of its own for each test, behind the proxy."""
-    name = f"test_{abs(hash(request.node.name))}"
+def url(server, proxy):
+    """A database of its own for each run of a test, behind the proxy."""
+    name = f"test_{uuid4().hex[:12]}"
     server.execute(f"CREATE DATABASE {name}")
     return f"{server.url(name, proxy)}?{QUICKLY}"
 

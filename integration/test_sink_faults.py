@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 import kafka_tx
 from integration.cluster.running import running
-from integration.cluster.topics import ask
+from integration.cluster.topics import ask, fresh_name
 from integration.cluster.waiting import wait_until
 from kafka_tx import assembly
 from kafka_tx.config import SinkConfig
@@ -38,9 +38,9 @@ def guarded(servers):
 
 
 @pytest.fixture
-def target(guarded, request):
-    """A topic of this test's own, on the guarded broker."""
-    name = request.node.name.replace("[", "-").replace("]", "")[-60:]
+def target(guarded):
+    """A topic of this run's own, on the guarded broker."""
+    name = fresh_name("target")
     guarded.create_topic(name, 1)
     return name
 

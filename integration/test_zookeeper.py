@@ -6,6 +6,7 @@ from contextlib import closing
 import pytest
 from kazoo.client import KazooClient
 
+from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from kafka_tx import assembly
 from kafka_tx.errors import StateError, StateUnavailableError
@@ -109,37 +110,41 @@ def broker(cluster, number):
 
 
 def test_kafkas_topics_partitions_leaders_and_addresses_are_seen(registry, kafka_zk):
-    kafka_zk.create_topic("orders", 4, replication=2)
-    kafka_zk.create_topic("orders.eu", 1)
+    name = fresh_name("orders")
+    kafka_zk.create_topic(name, 4, replication=2)
+    kafka_zk.create_topic(f"{name}.eu", 1)
 
-    found = registry.topics(TopicPattern(r"orders.*"))
+    found = registry.topics(TopicPattern(f"{name}.*"))
 
-    assert sorted(found) == ["orders", "orders.eu"]
-    assert found["orders"].leaders == {
-        n: broker(kafka_zk, kafka_zk.leader("orders", n)) for n in range(4)
+    assert sorted(found) == [name, f"{name}.eu"]
+    assert found[name].leaders == {
+        n: broker(kafka_zk, kafka_zk.leader(name, n)) for n in range(4)
     }
-    assert found["orders"].topic_id
+    assert found[name].topic_id
 
-    kafka_zk.add_partitions("orders", 6)
-    assert len(registry.topics(Topics(("orders",)))["orders"].partitions) == 6
+    kafka_zk.add_partitions(name, 6)
+    assert len(registry.topics(Topics((name,)))[name].partitions) == 6
 
 
 def test_a_topic_made_again_has_another_id(registry, kafka_zk):
-    kafka_zk.create_topic("again", 1)
-    before = registry.topics(Topics(("again",)))["again"].topic_id
+    name = fresh_name("again")
+    kafka_zk.create_topic(name, 1)
+    before = registry.topics(Topics((name,)))[name].topic_id
 
-    kafka_zk.delete_topic("again")
-    wait_until("its nodes are gone", lambda: registry.topics(Topics(("again",))) == {})
-    kafka_zk.create_topic("again", 1)
+    kafka_zk.delete_topic(name)
+    wait_until("its nodes are gone", lambda: registry.topics(Topics((name,))) == {})
+    kafka_zk.create_topic(name, 1)
 
-    assert registry.topics(Topics(("again",)))["again"].topic_id != before
+    assert registry.topics(Topics((name,)))[name].topic_id != before
 
 
 def test_when_a_broker_dies_its_partitions_move_or_stay_without_leader(
     registry, kafka_zk
 ):
-    kafka_zk.create_topic("both", 2, replication=2)
-    kafka_zk.create_topic("single", 2, replication=1)
+    both = fresh_name("both")
+    kafka_zk.create_topic(both, 2, replication=2)
+    single = fresh_name("single")
+    kafka_zk.create_topic(single, 2, replication=1)
     dead = 2
     alive = broker(kafka_zk, 1)
 
@@ -148,21 +153,18 @@ def test_when_a_broker_dies_its_partitions_move_or_stay_without_leader(
         wait_until(
             "the leaders moved",
             lambda: (
-                set(registry.topics(Topics(("both",)))["both"].leaders.values())
-                == {alive}
+                set(registry.topics(Topics((both,)))[both].leaders.values()) == {alive}
             ),
             timeout_s=60,
         )
-        single = registry.topics(Topics(("single",)))["single"]
-        assert sorted(single.leaders) == [0, 1]
-        assert set(single.leaders.values()) == {alive, None}
+        found = registry.topics(Topics((single,)))[single]
+        assert sorted(found.leaders) == [0, 1]
+        assert set(found.leaders.values()) == {alive, None}
     finally:
         kafka_zk.restart(dead)
     wait_until(
         "every partition has a leader",
-        lambda: (
-            None not in registry.topics(Topics(("single",)))["single"].leaders.values()
-        ),
+        lambda: None not in registry.topics(Topics((single,)))[single].leaders.values(),
         timeout_s=60,
     )
 

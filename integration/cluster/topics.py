@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
+from uuid import uuid4
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -30,6 +31,11 @@ def ask(addresses: Iterable[str]) -> AdminClient:
             "log_level": 0,
         }
     )
+
+
+def fresh_name(word: str = "topic") -> str:
+    """A topic's name that no other test has, nor the same test when it runs again."""
+    return f"{word}-{uuid4().hex[:12]}"
 
 
 def metadata_from(address: str) -> ClusterMetadata:

@@ -31,7 +31,7 @@ _WAIT_S = 30.0
 _SLICE_S = 0.5
 _AGAIN_S = 0.1
 _TIMEOUT = "transaction.timeout.ms"
-_DELIVERY = {"delivery.timeout.ms", "message.timeout.ms"}
+_WITHIN_TIMEOUT = {"delivery.timeout.ms", "message.timeout.ms", "socket.timeout.ms"}
 _MOVING = {
     ClientError.NOT_COORDINATOR,
     ClientError.COORDINATOR_NOT_AVAILABLE,
@@ -79,9 +79,9 @@ class Transaction:
         self._settings = {_TIMEOUT: _TIMEOUT_MS, **settings, "transactional.id": name}
         # the client wants it; and what is delivered later would be aborted anyway
         timeout_ms = int(float(self._settings[_TIMEOUT]))
-        for given in _DELIVERY & self._settings.keys():
-            delivery_ms = min(int(float(self._settings[given])), timeout_ms)
-            self._settings[given] = str(delivery_ms)
+        for given in _WITHIN_TIMEOUT & self._settings.keys():
+            shorter_ms = min(int(float(self._settings[given])), timeout_ms)
+            self._settings[given] = str(shorter_ms)
         self._sender = Sender(self._settings, min(timeout_ms, int(_TIMEOUT_MS)))
 
     def __enter__(self) -> Self:

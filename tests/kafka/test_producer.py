@@ -11,6 +11,7 @@ from kafka_tx.kafka import producer, sender_pool
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.kafka.producer import OutRecord, Sender
 from kafka_tx.kafka.settings import client_settings
+from kafka_tx.kafka.transaction import Transaction
 
 LARGE = b"x" * 3_000_000
 
@@ -125,3 +126,12 @@ def test_retries_repeat_and_reorder_nothing_unless_told_otherwise(
     Sender(client_settings(options, purpose="producer"))
 
     assert made["enable.idempotence"] == expected
+
+
+def test_a_transaction_may_be_shorter_than_an_answer_is_awaited(settings, topic):
+    short = settings | {"transaction.timeout.ms": "1500"}
+    transaction = Transaction(short, "short", "a test", settings, "group")
+
+    with transaction, transaction.writing():
+        transaction.send([OutRecord(topic(), b"k", b"v")])
+        transaction.client.commit_transaction(10)

@@ -40,13 +40,17 @@ class Sink:
     def __init__(self, mode: Mode) -> None:
         self._is_opaque = mode == "opaque"
         self.newest = TransactionAttempt(0, 0)
+        self.writer = ""
+        """Whose the newest attempt is: the name of a checkpoint."""
         self.before: list[int] = []
         self.last: list[int] = []
 
     def records(self) -> list[int]:
         return self.before + self.last
 
-    def write(self, attempt: TransactionAttempt, records: list[int]) -> None:
+    def write(
+        self, attempt: TransactionAttempt, records: list[int], writer: str
+    ) -> None:
         """Raises what maps and tables raise."""
         if attempt.epoch < self.newest.epoch:
             raise FencedError(f"{attempt} after {self.newest}")
@@ -56,7 +60,7 @@ class Sink:
             self.before, self.last = self.records(), records
         elif self._is_opaque:
             self.last = records
-        self.newest = attempt
+        self.newest, self.writer = attempt, writer
 
 
 class Reader:
@@ -196,7 +200,7 @@ class Query:
         attempt = TransactionAttempt.of(
             answer.txid, epoch=answer.epoch, number=self._attempts
         )
-        self._sink.write(attempt, records)
+        self._sink.write(attempt, records, self.checkpoint.name)
         self.batch_under_way = False
         yield
         self.checkpoint.commits.add(batch)

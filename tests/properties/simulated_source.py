@@ -222,7 +222,9 @@ class World:
         )
         planned = Ledger(self.store).load().planned.values()
         is_in_part = any(batch.logged for batch in planned)
-        is_behind = carried < self.sink.newest.txid
+        is_behind = carried < self.sink.newest.txid or (
+            self.sink.writer not in ("", self.checkpoint.name)
+        )
         if self.store_copy is None or is_behind or is_in_part:
             return
         self.query = None

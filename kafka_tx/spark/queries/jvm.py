@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from kafka_tx import errors
-from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.spark.source.asking import Answer, Question
 from kafka_tx.spark.source.offset_json import SourceOffset
 from kafka_tx.spark.versions.asking import answer_of
@@ -51,6 +51,7 @@ class RunningQuery:
     Spark's thread waits there, so that nobody else calls its streams.
 
     Raises:
+        ConfigError: It opens one ``tx.id`` several times.
         KafkaTxError: It cannot be asked.
     """
 
@@ -60,9 +61,7 @@ class RunningQuery:
             self._query = _query(spark, query_id)
             streaming = spark._jvm.org.apache.spark.sql.connector.read.streaming
             self._limit = streaming.ReadLimit.allAvailable()  # questions ignore it
-            self._streams = {
-                tx_id: stream for tx_id, _, stream in _relations(self._query)
-            }
+            self._streams = _streams(self._query)
         except _FAILURES as error:
             raise _unasked(query_id, error) from error
 
@@ -172,6 +171,22 @@ def _relations(query: Any) -> list[tuple[str, dict[str, str], Any]]:  # noqa: AN
         given = {name.lower(): value for name, value in options.items()}
         if "tx.id" in given:
             found.append((given["tx.id"].strip(), given, leaf.stream()))
+    return found
+
+
+def _streams(query: Any) -> dict[str, Any]:  # noqa: ANN401 - JVM objects
+    """The JVM stream of each ``tx.id``; a union with itself has one stream twice."""
+    found: dict[str, Any] = {}
+    for tx_id, _, stream in _relations(query):
+        if not found.setdefault(tx_id, stream).equals(stream):
+            raise ConfigError(
+                f"this query opens tx.id '{tx_id}' twice: Spark reads a DataFrame that"
+                " is joined with itself by two sources, and each would fence the"
+                " other. Nothing was written. Load each side of the join by itself,"
+                " with a tx.id of its own, and start with a new checkpointLocation.",
+                option="tx.id",
+                value=tx_id,
+            )
     return found
 
 

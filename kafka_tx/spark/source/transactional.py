@@ -495,7 +495,10 @@ def _begun(
     One that began elsewhere than the end before it says so itself, as the first of a
     checkpoint does: no log has its start.
     """
-    before, ids = _all_of(start), {**_ids_of(end), **_ids_of(start)}
+    said = {partition.topic for partition in (*_unseen_at(end), *end.begins)}
+    before = _all_of(start)
+    ids = {t: known for t, known in _ids_of(start).items() if t not in said}
+    ids = {**_ids_of(end), **ids}
     if start.mark is not None and start.mark.start:
         before = {p: at for p, at in before.items() if p in end.positions}
         ids = {**ids, **_ids_of(end)}

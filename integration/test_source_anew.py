@@ -1,0 +1,311 @@
+"""Topics, checkpoints and stores that are not what they were: each record counts once.
+
+Every batch is counted into a map and appended to a table. All values differ, so that a
+record that was lost is missing there, and one that was doubled counts twice.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from itertools import product
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from sqlalchemy import create_engine, inspect, text
+
+import kafka_tx
+from integration.reading import reader
+from kafka_tx.sql.maps import OpaqueMap
+
+MODES = ["transactional", "opaque"]
+
+
+class DeadError(Exception):
+    """The driver died here."""
+
+
+class Job:
+    """A query, its checkpoints and its store, and two sinks that count once."""
+
+    def __init__(self, spark, kafka, work, mode):
+        self.checkpoint = work / "checkpoint"
+        self.store = work / "store.db"
+        self.topics: list[str] = []
+        self._spark, self._servers, self._mode = spark, kafka.bootstrap_servers, mode
+        self._work = work
+        self._sinks = f"sqlite:///{work}/sinks.db"
+        self._map = OpaqueMap(self._sinks, "counts")
+        self._dies = ""
+        self.also = lambda df, attempt: None
+
+    def run(self, *, dies="", **options):
+        """Read all that is there; ``dies`` before or after the sinks are written."""
+        self._dies = dies
+        given = {
+            "subscribe": ",".join(self.topics),
+            "tx__id": "anew",
+            "tx__mode": self._mode,
+            "tx__store": f"sqlite:///{self.store}",
+        }
+        query = (
+            reader(self._spark, self._servers, **{**given, **options})
+            .load()
+            .writeStream.foreachBatch(kafka_tx.for_each_transaction(self._write))
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(120), "the query did not end"
+        finally:
+            query.stop()
+
+    def start_again_after_deaths(self, **options):
+        for dies in ("before", "after"):
+            with pytest.raises(StreamingQueryException, match="DeadError"):
+                self.run(dies=dies, **options)
+        self.run(**options)
+
+    def refused(self):
+        """The text of the error that stops it."""
+        with pytest.raises(StreamingQueryException) as caught:
+            self.run()
+        assert "KAFKA_TX_CHECKPOINT_DISAGREES" in str(caught.value)
+        return str(caught.value)
+
+    def counted(self):
+        """How often each value is in the map; the same as in the table."""
+        counts = {row["key"]: row["value"] for row in self._map.to_arrow().to_pylist()}
+        engine = create_engine(self._sinks)
+        with closing(engine.raw_connection()):
+            known = inspect(engine).has_table("rows")
+        with engine.connect() as db:
+            if known:
+                rows = db.execute(text("SELECT key FROM rows")).scalars()
+                assert Counter(rows) == counts
+        engine.dispose()
+        return counts
+
+    def use_new_checkpoint(self):
+        self.checkpoint = self._work / "new-checkpoint"
+
+    def close(self):
+        self._map.close()
+
+    def _write(self, df, attempt):
+        self._reach("before")
+        rows = df.selectExpr("cast(value AS string) AS key")
+        kafka_tx.update_map(rows, attempt, self._map, reducer="count")
+        is_opaque = self._mode == "opaque"
+        kafka_tx.append_once(rows, attempt, self._sinks, "rows", opaque=is_opaque)
+        self.also(df, attempt)
+        self._reach("after")
+
+    def _reach(self, point):
+        if self._dies == point:
+            raise DeadError
+
+
+@pytest.fixture
+def job(spark, kafka, tmp_path, request):
+    made = Job(spark, kafka, tmp_path, getattr(request, "param", "opaque"))
+    yield made
+    made.close()
+
+
+def cases(names, every, in_each_run):
+    """All of them in ``make test-all``; in each run the few that differ in state."""
+    return pytest.mark.parametrize(
+        names,
+        [
+            pytest.param(*case, marks=() if case in in_each_run else pytest.mark.all)
+            for case in every
+        ],
+        indirect=["job"],
+    )
+
+
+def once(*series):
+    """All values of some series, each counted once: ``("a", 3)`` is a0, a1, a2."""
+    return {value: 1 for name, count in series for value in texts(name, count)}
+
+
+def texts(name, count):
+    return [f"{name}{n}" for n in range(count)]
+
+
+def lose_newest(log):
+    """What a file system may lose of Spark's log when a machine dies."""
+    newest = max(int(f.name) for f in log.iterdir() if f.name.isdecimal())
+    (log / str(newest)).unlink()
+    (log / f".{newest}.crc").unlink()
+
+
+def make_anew(kafka, topic):
+    kafka.delete_topic(topic)
+    kafka.create_topic(topic, 1)
+
+
+def copy_database(source, target):
+    """As a backup does it, and also as one is put back, under open connections."""
+    with (
+        closing(sqlite3.connect(source)) as old,
+        closing(sqlite3.connect(target)) as to,
+    ):
+        old.backup(to)
+
+
+@cases("job", [("opaque",), ("transactional",)], [("opaque",)])
+def test_the_first_batch_comes_again_after_its_commit_entry_is_lost(
+    spark, kafka, job, topic, produce
+):
+    name, target = topic(1), topic(2)
+    job.topics = [name]
+    sink = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": target,
+        "tx.id": f"{target}-sink",
+        "tx.markerTopic": f"{target}-markers",
+    }
+    job.also = lambda df, attempt: kafka_tx.write_transaction(
+        df.selectExpr("value AS key", "value"), attempt, sink, parts=2
+    )
+    produce(name, texts("a", 10))
+    job.run()
+
+    lose_newest(job.checkpoint / "commits")
+    job.run()
+    assert job.counted() == once(("a", 10))
+    produce(name, texts("b", 3))
+    job.run()
+
+    everything = once(("a", 10), ("b", 3))
+    assert job.counted() == everything
+    options = {"subscribe": target, "kafka__isolation__level": "read_committed"}
+    written = reader(spark, kafka.bootstrap_servers, streaming=False, **options).load()
+    found = Counter(bytes(row.value).decode() for row in written.collect())
+    assert found == everything
+
+
+@cases(
+    "job, count, dies",
+    list(product(MODES, [3, 5, 8], [False, True])),
+    [("transactional", 5, True), ("opaque", 5, True)],
+)
+def test_a_topic_made_anew_is_read_once_from_its_start(
+    kafka, job, topic, produce, count, dies
+):
+    name = topic(1)
+    job.topics = [name]
+    produce(name, texts("a", 5))
+    job.run()
+    make_anew(kafka, name)
+    produce(name, texts("b", count))
+
+    run = job.start_again_after_deaths if dies else job.run
+    run(failOnDataLoss="false")
+
+    assert job.counted() == once(("a", 5), ("b", count))
+    produce(name, texts("c", 2))
+    job.run()
+    assert job.counted() == once(("a", 5), ("b", count), ("c", 2))
+
+
+@cases("job", [("opaque",), ("transactional",)], [("transactional",)])
+def test_a_topic_out_of_sight_for_a_run_goes_on_where_it_was(job, topic, produce):
+    hidden, other = topic(1), topic(1)
+    job.topics = [hidden, other]
+    produce(hidden, texts("a", 5))
+    produce(other, texts("b", 5))
+    job.run()
+
+    job.topics = [other]
+    produce(hidden, texts("c", 2))
+    produce(other, texts("d", 2))
+    job.run(failOnDataLoss="false")
+    assert job.counted() == once(("a", 5), ("b", 5), ("d", 2))
+    job.topics = [hidden, other]
+    job.run()
+
+    assert job.counted() == once(("a", 5), ("b", 5), ("c", 2), ("d", 2))
+
+
+NEW, STORE = "start with a new checkpointLocation", "set tx.onDisagreement=store"
+
+
+@cases(
+    "job, advice",
+    list(product(MODES, [NEW, STORE])),
+    [("transactional", STORE), ("opaque", NEW)],
+)
+def test_a_checkpoint_that_was_put_back_is_refused_and_the_advice_is_safe(
+    job, topic, produce, tmp_path, advice
+):
+    name = topic(1)
+    job.topics = [name]
+    produce(name, texts("a", 4))
+    job.run()
+    shutil.copytree(job.checkpoint, tmp_path / "copy")
+    for series in "bc":
+        produce(name, texts(series, 3))
+        job.run()
+    shutil.rmtree(job.checkpoint)
+    shutil.copytree(tmp_path / "copy", job.checkpoint)
+    produce(name, texts("d", 2))
+
+    assert advice in job.refused()
+    if advice == NEW:
+        job.use_new_checkpoint()
+        job.start_again_after_deaths()
+    else:
+        job.run(tx__onDisagreement="store")  # "for one run"
+    assert job.counted() == once(("a", 4), ("b", 3), ("c", 3), ("d", 2))
+    produce(name, texts("e", 2))
+    job.run()
+
+    assert job.counted() == once(("a", 4), ("b", 3), ("c", 3), ("d", 2), ("e", 2))
+
+
+RIGHT, CHECKPOINT = "Set tx.store", "tx.onDisagreement=checkpoint"
+
+
+@cases(
+    "job, advice, is_empty",
+    list(product(MODES, [RIGHT, CHECKPOINT], [False, True])),
+    [("transactional", RIGHT, False), ("opaque", CHECKPOINT, False)],
+)
+def test_a_store_that_was_put_back_is_refused_and_the_advice_is_safe(
+    job, topic, produce, tmp_path, advice, is_empty
+):
+    name, copy, right = topic(1), tmp_path / "copy.db", tmp_path / "right.db"
+    job.topics = [name]
+    produce(name, texts("a", 4))
+    if is_empty:
+        sqlite3.connect(copy).close()
+    else:
+        job.run()
+        copy_database(job.store, copy)
+    for series in "bcd":
+        produce(name, texts(series, 3))
+        job.run()
+    copy_database(job.store, right)
+    copy_database(copy, job.store)
+    produce(name, texts("e", 2))
+
+    told = job.refused()
+    assert advice in told
+    assert "Do not start with a new checkpointLocation" in told
+    if advice == RIGHT:
+        job.store = right
+        job.start_again_after_deaths()
+    else:
+        job.run(tx__onDisagreement="checkpoint")  # "for one run"
+    before = once(("a", 4), ("b", 3), ("c", 3), ("d", 3), ("e", 2))
+    assert job.counted() == before
+    produce(name, texts("f", 2))
+    job.run()
+
+    assert job.counted() == before | once(("f", 2))
