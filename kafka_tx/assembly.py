@@ -183,13 +183,18 @@ def offset_store(
         from kafka_tx.transactions.memory import MemoryOffsetStore
 
         return MemoryOffsetStore()
+    from kafka_tx.transactions.patient_store import (
+        PatientGroupOffsets,
+        PatientOffsetStore,
+    )
+
     if scheme == "kafka":
         from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
+        from kafka_tx.transactions.patience import Patience
 
         settings = client_settings(config.kafka, purpose="admin")
-        return KafkaGroupOffsetStore(settings, id)
-    from kafka_tx.transactions.patient_store import PatientOffsetStore
-
+        group = KafkaGroupOffsetStore(settings, id)
+        return PatientGroupOffsets(group, Patience(SystemClock()))
     if scheme == "zookeeper":
         from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
 
@@ -323,6 +328,7 @@ def sink_part(config: SinkConfig, index: int) -> Part:
         epoch=config.epoch,
         looks=config.looks,
         owner=config.owner,
+        plan=config.plan,
     )
 
 

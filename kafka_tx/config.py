@@ -177,6 +177,7 @@ class SinkConfig:
         epoch: Of the owner of the batch; 0: not known.
         looks: Whether a run looks at all markers before its first write.
         owner: Whose txids they are; empty: not known.
+        plan: As of ``TransactionAttempt``.
         marker_topic: Where the markers of exactly-once sinks are kept.
         takes_timestamp: Whether a column ``timestamp`` is the records' time.
     """
@@ -192,6 +193,7 @@ class SinkConfig:
     epoch: int = 0
     looks: bool = False
     owner: str = ""
+    plan: str = ""
     marker_topic: str = MARKER_TOPIC
     takes_timestamp: bool = False
 

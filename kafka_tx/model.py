@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import NamedTuple
 
 from kafka_tx.errors import ConfigError
@@ -71,6 +72,9 @@ class TransactionAttempt:
     attempt_id: int
     source: str = field(default="", compare=False, repr=False)
     """``tx.id`` of the source whose batch it is, where that is known."""
+    plan: str = field(default="", compare=False, repr=False)
+    """Stands for where the batch ends; the same on every replay. Empty: not known, or a
+    replay may hold other records."""
 
     @classmethod
     def of(cls, txid: int, *, epoch: int, number: int) -> TransactionAttempt:
@@ -270,6 +274,12 @@ class BatchMetadata:
     def logged_ends(self) -> dict[TopicPartition, int]:
         """The position after this batch as whoever logged it has it."""
         return {**self.ends(), **self.logged}
+
+    def fingerprint(self) -> str:
+        """Of where it ends, as logged: another batch of the same txid has another."""
+        ends = sorted(self.logged_ends().items())
+        text = f"{self.spark_batch} {[(p.topic, p.partition, at) for p, at in ends]}"
+        return sha256(text.encode()).hexdigest()[:16]
 
     def starts(self) -> dict[TopicPartition, int]:
         """The position before this batch, per partition."""

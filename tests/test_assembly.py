@@ -5,9 +5,11 @@ import pytest
 from kafka_tx import assembly
 from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.kafka.reader import KafkaRangeReader
+from kafka_tx.model import CommittedOffset
 from kafka_tx.native import NativeRangeReader, status
 from kafka_tx.spark.source.options import parse_source
 from kafka_tx.transactions.memory import MemoryStore
+from kafka_tx.transactions.patient_store import PatientOffsetStore
 
 
 @pytest.fixture
@@ -57,3 +59,17 @@ def test_stores_are_opened_by_their_url(tmp_path):
 def test_a_url_that_names_no_store_is_refused(url):
     with pytest.raises(KafkaTxError, match="legal|no store|driver|dialect"):
         assembly.open_store(url, "job").acquire()
+
+
+def test_offsets_in_a_kafka_group_are_tried_for_two_minutes_as_in_other_stores(
+    config, tmp_path
+):
+    for url in ("kafka:", f"sqlite:///{tmp_path}/a.db"):
+        store = assembly.offset_store(url, "job", config)
+        assert store.patience.limit_ms == 120_000
+        store.close()
+
+    assert type(store) is PatientOffsetStore
+    group = assembly.offset_store("kafka:", "job", config)
+    assert group.fitting(CommittedOffset(0, ((2, 3),))) == 1
+    group.close()

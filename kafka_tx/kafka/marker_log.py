@@ -88,6 +88,7 @@ class Memory:
             fields["epoch"],
             life,
             fields["owner"],
+            fields.get("plan", ""),
         )
 
 
@@ -115,6 +116,7 @@ class MarkerLog:
             "run": marker.run,
             "epoch": marker.epoch,
             "owner": marker.owner,
+            "plan": marker.plan,
         }
         return self._record(key, fields)
 

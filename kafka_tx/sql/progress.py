@@ -12,6 +12,7 @@ from kafka_tx.model import ATTEMPTS_PER_EPOCH, TransactionAttempt
 from kafka_tx.sql.columns import exact_text
 from kafka_tx.sql.upsert import upsert
 from kafka_tx.sql.values import is_counted
+from kafka_tx.transactions.refusals import check_plan
 
 NEVER = TransactionAttempt(0, 0)
 
@@ -30,6 +31,7 @@ def progress_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("txid", sa.BigInteger, nullable=False),
         sa.Column("attempt_id", sa.BigInteger, nullable=False),
         sa.Column("epoch", sa.BigInteger, nullable=True),
+        sa.Column("plan", exact_text(16), nullable=True),
     )
 
 
@@ -84,23 +86,29 @@ class Progress:
             FencedError: A newer owner has written; opaque: or a later attempt of the
                 same txid.
             OutOfOrderError: A later txid has written.
+            ReplayDiffersError: The txid was written from other records.
             ConfigError: The name belongs to another kind of state, or the txid is
                 below 1.
         """
         if attempt.txid < 1:
             raise ConfigError.illegal("txid", attempt.txid, "1 and above")
         columns = self.table.c
-        wanted = columns.txid, columns.attempt_id, columns.epoch
+        wanted = columns.txid, columns.attempt_id, columns.epoch, columns.plan
         row = self._row(connection, *wanted, lock=True)
         stored = newest(row.txid, row.attempt_id, row.epoch) if row else NEVER
         what = f"{self.kind} '{self.name}'"
         is_replay = is_counted(attempt, stored, what=what, is_opaque=self.is_opaque)
-        written = {"attempt_id": attempt.attempt_id, "epoch": attempt.epoch}
+        written = {
+            "attempt_id": attempt.attempt_id,
+            "epoch": attempt.epoch,
+            "plan": attempt.plan,
+        }
         if row is None:
             first = {"name": self.name, "kind": self.kind, "txid": attempt.txid}
             connection.execute(sa.insert(self.table).values(**first, **written))
             return is_replay
         if is_replay and not self.is_opaque:
+            check_plan(what, attempt.txid, attempt.plan, row.plan or "")
             if attempt.epoch == stored.epoch:
                 return is_replay
             if stored.attempt_id:  # else a clock's, which does not go with an epoch

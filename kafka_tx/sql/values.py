@@ -13,15 +13,9 @@ from typing import Generic, TypeVar
 
 from kafka_tx.errors import FencedError, OutOfOrderError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.refusals import PUT_BACK
 
 V = TypeVar("V")
-
-_PUT_BACK = (
-    ": tx.store names another one, or it was put back from a copy. Set tx.store right,"
-    " or put both back from copies that were made together, while no query ran. Do not"
-    " start again before: txids may come that are stored here with other records"
-)
-"""What to do where a store has forgotten what its sinks remember."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +108,7 @@ def is_counted(
             f"transaction {attempt.txid} comes after {stored.txid}, which {what}"
             " already holds. Nothing was changed. Transactions are committed in order:"
             " either another job writes here too (give each its own name), or the store"
-            f" of the tx.id is older than this state{_PUT_BACK}",
+            f" of the tx.id is older than this state{PUT_BACK}",
             txid=attempt.txid,
             stored_txid=stored.txid,
         )
@@ -128,7 +122,7 @@ def _overtaken(
         f"attempt {attempt} is older than attempt {stored}, whose result {what} holds"
         f" (epochs {attempt.epoch} and {stored.epoch}). Nothing was changed. A newer"
         " owner of the same tx.id has written here: this one must stop. If there is no"
-        f" other, the store of the tx.id is older than this state{_PUT_BACK}",
+        f" other, the store of the tx.id is older than this state{PUT_BACK}",
         attempt=str(attempt),
         stored=str(stored),
     )

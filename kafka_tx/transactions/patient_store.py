@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.protocols import OffsetStore, Store
@@ -80,8 +80,13 @@ class PatientOffsetStore:
         self._store = store
         self._patience = patience
 
+    @property
+    def patience(self) -> Patience:
+        """How long a call may go on: until it is over, and the last try has ended."""
+        return self._patience
+
     def __repr__(self) -> str:
-        return f"PatientOffsetStore({self._store!r})"
+        return f"{type(self).__name__}({self._store!r})"
 
     def __reduce__(self) -> NoReturn:
         unpicklable(self)
@@ -104,3 +109,32 @@ class PatientOffsetStore:
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
         self._store.close()
+
+
+class GroupOffsets(OffsetStore, Protocol):
+    """An OffsetStore that forgets, and has little room: a Kafka group."""
+
+    def renew_ms(self) -> int:
+        """How often all offsets must be written again."""
+        ...
+
+    def fitting(self, committed: CommittedOffset) -> int:
+        """How many of the lowest runs beyond the offset can be kept."""
+        ...
+
+
+class PatientGroupOffsets(PatientOffsetStore):
+    """GroupOffsets over another one; as ``PatientStore``."""
+
+    _store: GroupOffsets
+
+    def __init__(self, store: GroupOffsets, patience: Patience) -> None:
+        super().__init__(store, patience)
+
+    def renew_ms(self) -> int:
+        """As ``GroupOffsets.renew_ms``, which asks once and has a default."""
+        return self._store.renew_ms()
+
+    def fitting(self, committed: CommittedOffset) -> int:
+        """As ``GroupOffsets.fitting``."""
+        return self._store.fitting(committed)

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from kafka_tx.errors import FencedError, StateConflictError, StateError
+from kafka_tx.errors import (
+    FencedError,
+    ReplayDiffersError,
+    StateConflictError,
+    StateError,
+)
 from kafka_tx.protocols import Store
+
+PUT_BACK = (
+    ": tx.store names another one, or it was put back from a copy. Set tx.store right,"
+    " or put both back from copies that were made together, while no query ran. Do not"
+    " start again before: txids may come that are stored here with other records"
+)
+"""What to do where a store has forgotten what its sinks remember."""
 
 
 def fenced(store: Store, *, held: int, stored: int) -> FencedError:
@@ -40,6 +52,25 @@ def conflict(store: Store, path: str) -> StateConflictError:
         store=store.url,
         id=store.id,
         path=path,
+    )
+
+
+def check_plan(what: str, txid: int, given: str, stored: str) -> None:
+    """Refuse a txid that holds other records than those that were written for it.
+
+    Raises:
+        ReplayDiffersError: Both plans are known and differ.
+    """
+    if not stored or not given or stored == given:
+        return
+    raise ReplayDiffersError(
+        f"{what} holds txid {txid} already, from a batch that ended elsewhere."
+        " Nothing was changed. The store of the tx.id is older than this state"
+        f"{PUT_BACK}. If there are no such copies, look where in the topic that ends"
+        " what is stored here, name that position with `kafka-tx offsets set`, and"
+        " start with a new checkpointLocation: the txid is not used again",
+        id=what,
+        txid=txid,
     )
 
 

@@ -18,6 +18,7 @@ from kafka_tx.errors import (
     OutOfOrderError,
     ReplayDiffersError,
 )
+from kafka_tx.transactions.refusals import check_plan
 
 _OLD_WORDS, _WORDS = 3, 6
 _NONE = "-"
@@ -73,6 +74,7 @@ class Marker:
         epoch: Of the owner of the batch; 0: not known.
         life: As of ``Part``.
         owner: As of ``Part``.
+        plan: As of ``Part``.
     """
 
     index: int
@@ -83,12 +85,13 @@ class Marker:
     epoch: int = 0
     life: str = ""
     owner: str = ""
+    plan: str = ""
 
     @property
     def metadata(self) -> str:
         """The marker as metadata of an offset, which is the txid."""
         who = f"{self.run or _NONE} {self.epoch} {self.owner or _NONE}"
-        return f"{self.parts} {self.digest} {who}"
+        return f"{self.parts} {self.digest} {who} {self.plan or _NONE}"
 
     @classmethod
     def of_metadata(
@@ -102,7 +105,8 @@ class Marker:
         run, epoch, owner = "", 0, ""
         if len(words) >= _WORDS:
             run, epoch, owner = _named(words[3]), int(words[4]), _named(words[5])
-        return cls(index, txid, int(words[0]), digest, run, epoch, life, owner)
+        plan = _named(words[_WORDS]) if len(words) > _WORDS else ""
+        return cls(index, txid, int(words[0]), digest, run, epoch, life, owner, plan)
 
 
 def _named(word: str) -> str:
@@ -125,6 +129,7 @@ class Part:
             a run; False where the number of parts was fixed before any was written.
         owner: Whose txids they are: the id of the source or of the topology; empty: not
             known.
+        plan: As of ``TransactionAttempt``.
     """
 
     id: str
@@ -137,6 +142,7 @@ class Part:
     epoch: int = 0
     looks: bool = False
     owner: str = ""
+    plan: str = ""
 
     @property
     def name(self) -> str:
@@ -159,6 +165,7 @@ class Part:
             self.epoch,
             self.life,
             self.owner,
+            self.plan,
         )
 
 
@@ -172,6 +179,7 @@ def is_done(part: Part, own: Marker | None) -> bool:
         ConfigError: For another source or topology.
         FencedError: By an owner that took over from this one.
         OutOfOrderError: A later txid was, or the same one in another number of parts.
+        ReplayDiffersError: The same one was, from other records.
     """
     if own is None:
         return False
@@ -186,6 +194,9 @@ def is_done(part: Part, own: Marker | None) -> bool:
     same = own.txid == part.txid
     if own.txid > part.txid or (same and _is_moved(part, own)):
         raise _out_of_order(part, own)
+    if same:
+        what = f"part {part.index} of sink '{part.id}'"
+        check_plan(what, part.txid, part.plan, own.plan)
     return same
 
 

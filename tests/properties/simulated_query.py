@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_tx.config import Mode, SourceConfig
@@ -15,6 +15,7 @@ from kafka_tx.spark.source.offset_json import SourceOffset
 from kafka_tx.spark.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.versions.reading import ReadMaxRows, StartlessReader
 from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.refusals import check_plan
 from tests.properties.simulated_log import Brokers
 
 
@@ -56,6 +57,8 @@ class Sink:
             raise FencedError(f"{attempt} after {self.newest}")
         if attempt.txid < self.newest.txid:
             raise OutOfOrderError(f"{attempt} after {self.newest}")
+        if attempt.txid == self.newest.txid:
+            check_plan("the sink", attempt.txid, attempt.plan, self.newest.plan)
         if attempt.txid > self.newest.txid:
             self.before, self.last = self.records(), records
         elif self._is_opaque:
@@ -200,6 +203,7 @@ class Query:
         attempt = TransactionAttempt.of(
             answer.txid, epoch=answer.epoch, number=self._attempts
         )
+        attempt = replace(attempt, plan=answer.plan)
         self._sink.write(attempt, records, self.checkpoint.name)
         self.batch_under_way = False
         yield
@@ -208,9 +212,10 @@ class Query:
 
     def _read(self, wanted: OffsetRange) -> list[int]:
         topic = self._brokers.topics_[wanted.topic_partition.topic]
-        log = self._brokers.log(wanted.topic_partition)
-        if topic.is_hidden or not topic.has_leaders:
+        is_there = wanted.topic_partition.partition < len(topic.logs)
+        if topic.is_hidden or not topic.has_leaders or not is_there:
             raise TaskFailedError(wanted)
+        log = self._brokers.log(wanted.topic_partition)
         if wanted.start < log.start or wanted.end > log.end:
             raise TaskFailedError(wanted)
         return log.read(wanted.start, wanted.end)

@@ -15,6 +15,7 @@ from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.spark.records import offset_keeper
 from kafka_tx.spark.records.offset_keeper import OffsetKeeper
 from kafka_tx.transactions.memory import MemoryOffsetStore
+from kafka_tx.transactions.patience import Patience
 
 P0 = TopicPartition("t", 0)
 WITHIN_S = 10
@@ -147,6 +148,19 @@ def test_a_store_that_hangs_is_waited_for_no_longer_than_that(
 
     with pytest.raises(StateUnavailableError, match="'job' did not answer within 0.05"):
         keeper.load([P0])
+
+
+def test_a_store_that_tries_again_is_waited_for_as_long(store, registry):
+    store.patience = Patience(SystemClock(), 600_000)
+    keeper = OffsetKeeper("job", store, registry, SystemClock())
+    store.may_go.clear()
+
+    keeper.ends_within(lambda: 0.05)
+    with pytest.raises(StateUnavailableError, match="did not answer within 0.05"):
+        keeper.load([P0])
+    store.may_go.set()
+    assert keeper.longest_s == 660
+    assert keeper.close(WITHIN_S)
 
 
 def test_it_becomes_the_owner_of_its_task(keeper, store):

@@ -80,7 +80,7 @@ class _Run:
         attempt = TransactionAttempt.of(
             answer.txid, epoch=answer.epoch, number=self._tries
         )
-        return replace(attempt, source=self._tx_id)
+        return replace(attempt, source=self._tx_id, plan=answer.plan)
 
 
 def _chosen(tx_ids: list[str], tx_id: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from kafka_tx.spark.topologies.serial_worker import SerialWorker
 R = TypeVar("R")
 
 _WITHIN_S = 60.0
+"""How long a store may be silent, beside the time for which it tries again itself."""
 
 Offers = Mapping[PartitionManager, CommittedOffset]
 
@@ -42,7 +44,9 @@ class OffsetKeeper:
         self._registry = registry
         self._clock = clock
         self._worker = SerialWorker(f"kafka-tx {id} offsets")
-        self._rest_s: Callable[[], float] = lambda: _WITHIN_S
+        patience = getattr(store, "patience", None)
+        self._tries_s = patience.limit_ms / 1000 if patience else 0.0
+        self._rest_s: Callable[[], float] = lambda: math.inf
         self._renew_ms: int | None = None
         self._renewed_ms = clock.monotonic_ms()
 
@@ -148,8 +152,13 @@ class OffsetKeeper:
         """Wait no longer than that for the store from now on."""
         self._rest_s = rest_s
 
+    @property
+    def longest_s(self) -> float:
+        """How long a call is waited for; the store's own tries are over by then."""
+        return _WITHIN_S + self._tries_s
+
     def _wait(self, call: Callable[[], R]) -> R:
-        within_s = min(_WITHIN_S, self._rest_s())
+        within_s = min(self.longest_s, self._rest_s())
         try:
             return self._worker.submit(call).result(within_s)
         except TimeoutError:

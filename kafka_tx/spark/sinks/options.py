@@ -13,7 +13,7 @@ from kafka_tx.spark.source.option_table import OPTIONS
 from kafka_tx.spark.source.options import kafka_options, require_brokers
 from kafka_tx.spark.source.values import boolean, long, positive
 
-GIVEN_BY_US = ("tx.txid", "tx.parts", "tx.compares", "tx.epoch", "tx.owner")
+GIVEN_BY_US = ("tx.txid", "tx.parts", "tx.compares", "tx.epoch", "tx.owner", "tx.plan")
 """What ``write_transaction`` tells the tasks."""
 _SPARKS = ("path", "checkpointLocation", "queryName")
 
@@ -43,6 +43,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkConfig:
         run=given.get("tx.epoch", ""),
         epoch=long("tx.epoch", given.get("tx.epoch", "0")),
         owner=given.get("tx.owner", ""),
+        plan=given.get("tx.plan", ""),
         marker_topic=_marker_topic(given),
         takes_timestamp=boolean(given, "timestampColumn", default=False),
     )

@@ -64,6 +64,7 @@ def write_transaction(
             several parts of an opaque batch; a second write of the batch; the sink
             belongs to another source.
         FencedError: A newer owner of the source has written.
+        ReplayDiffersError: The txid was written from other records, or rows.
     """
     check_kind("attempt", attempt, TransactionAttempt, LEGAL_ATTEMPT)
     check_kind("parts", parts, int, "a whole number from 1")
@@ -105,6 +106,7 @@ def _write(
         "tx.compares": str(opaque or usable > 1).lower(),
         "tx.epoch": attempt.epoch,
         "tx.owner": attempt.source,
+        "tx.plan": "" if opaque else attempt.plan,
     }
     writer = spread.write.format("kafka_tx").mode("append").options(**options)
     writer.options(**{name: str(value) for name, value in more.items()}).save()

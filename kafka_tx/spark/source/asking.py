@@ -10,7 +10,7 @@ owners have come since.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from kafka_tx.spark.source.offset_json import MARK, SourceOffset
@@ -71,14 +71,19 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The batch's txid, and the epoch of the planner that handed it out."""
+    """The batch's txid, the epoch of the planner that handed it out, and its plan.
+
+    Attributes:
+        plan: As of ``TransactionAttempt``.
+    """
 
     txid: int
     epoch: int
+    plan: str = field(default="", compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """The offset that tells it."""
-        return {MARK: {_ANSWER: {"txid": self.txid, "epoch": self.epoch}}}
+        return {MARK: {_ANSWER: asdict(self)}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

@@ -135,8 +135,12 @@ class TransactionalMicroBatches(MicroBatches):
         if question.has_records:
             batch = self._batch_between(question.start or self.initial(), question.end)
             if batch is not None:
-                return Answer(batch.txid, self._epoch)
-        return Answer(self._empty_batch(question).txid, self._epoch)
+                return self._answer(batch)
+        return self._answer(self._empty_batch(question))
+
+    def _answer(self, batch: BatchMetadata) -> Answer:
+        is_fixed = self._tx.mode == "transactional"
+        return Answer(batch.txid, self._epoch, batch.fingerprint() if is_fixed else "")
 
     def finished(self, end: SourceOffset) -> None:
         """Spark's log has the batch that ends here: commit its transaction."""
@@ -318,6 +322,7 @@ class TransactionalMicroBatches(MicroBatches):
             is_anew = is_another(former.get(topic), ids.get(topic))
             ended = end.positions.get(partition, position)
             begins[partition] = 0 if is_anew else min(position, ended)
+        begins = {**end.begins, **begins}  # new ones, whose topic may be out of sight
         ranges = self.ranges_from_log(begins, end)
         found = {r.topic_partition for r in ranges}
         ranges += [
