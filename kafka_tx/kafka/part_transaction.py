@@ -18,6 +18,7 @@ from kafka_tx.transactions.sink_parts import (
     Part,
     begun_elsewhere,
     check_lives,
+    check_others,
     check_rows,
     is_done,
     needs_a_look,
@@ -134,6 +135,7 @@ class PartTransaction:
         if kept is not None and kept.run and not needs_a_look(part, kept):
             return kept
         self._memory = self._log.recall(part.id, self._fence)
+        check_others(part, self._memory.markers)
         logged = self._memory.own(part.life, part.index)
         if kept is None or (logged is not None and logged.txid >= kept.txid):
             return logged

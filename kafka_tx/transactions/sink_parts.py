@@ -184,20 +184,43 @@ def is_done(part: Part, own: Marker | None) -> bool:
     if own is None:
         return False
     check_owner(part.id, own.owner, part.owner)
-    if 0 < part.epoch < own.epoch:
-        raise FencedError(
-            f"part {part.index} of sink '{part.id}' was written by a newer owner (epoch"
-            f" {own.epoch}, txid {own.txid}); this one (epoch {part.epoch}, txid"
-            f" {part.txid}) was overtaken and must stop.",
-            id=part.id,
-        )
+    _check_is_newest(part, own)
     same = own.txid == part.txid
-    if own.txid > part.txid or (same and _is_moved(part, own)):
+    if same and _is_moved(part, own):
         raise _out_of_order(part, own)
     if same:
         what = f"part {part.index} of sink '{part.id}'"
         check_plan(what, part.txid, part.plan, own.plan)
     return same
+
+
+def check_others(part: Part, markers: Iterable[Marker]) -> None:
+    """Refuse to write a part, also one without a marker, after what others wrote.
+
+    A run that was overtaken may have had more parts than any other: nobody has written
+    its last ones since.
+
+    Raises:
+        ConfigError: For another source or topology.
+        FencedError: By an owner that took over from this one.
+        OutOfOrderError: Of a later txid.
+    """
+    for marker in markers:
+        check_owner(part.id, marker.owner, part.owner)
+        if marker.life == part.life:
+            _check_is_newest(part, marker)
+
+
+def _check_is_newest(part: Part, found: Marker) -> None:
+    if 0 < part.epoch < found.epoch:
+        raise FencedError(
+            f"part {found.index} of sink '{part.id}' was written by a newer owner"
+            f" (epoch {found.epoch}, txid {found.txid}); this one (epoch {part.epoch},"
+            f" txid {part.txid}) was overtaken and must stop.",
+            id=part.id,
+        )
+    if found.txid > part.txid:
+        raise _out_of_order(part, found)
 
 
 def check_owner(sink: str, stored: str, given: str) -> None:

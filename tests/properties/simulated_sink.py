@@ -217,8 +217,10 @@ def config(txid: int, parts: int, run: int, **more: Any) -> SinkConfig:
 class Writer:
     """One run of a query or topology, with an epoch of its own."""
 
-    def __init__(self, door: str, epoch: int, parts: int) -> None:
-        self.door, self.epoch, self.parts = door, epoch, parts
+    def __init__(
+        self, door: str, epoch: int, parts: int, owner: str = "source"
+    ) -> None:
+        self.door, self.epoch, self.parts, self.owner = door, epoch, parts, owner
         self._plan: Plan | None = None
 
     def write(self, txid: int) -> None:
@@ -230,7 +232,7 @@ class Writer:
         }[self.door](txid)
 
     def _transaction(self, txid: int) -> None:
-        wish = Wish(SINK, txid, self.parts, "source", self.epoch)
+        wish = Wish(SINK, txid, self.parts, self.owner, self.epoch)
         if self._plan is None or not self._plan.follows(wish):
             keeper = plan_keeper.PlanKeeper({}, SimulatedLog(), {})
             self._plan = keeper.settle(wish, TOPIC)
@@ -241,12 +243,13 @@ class Writer:
             self.epoch,
             epoch=self.epoch,
             compares=parts > 1,
-            owner="source",
+            owner=self.owner,
         )
         self._tasks(given, cut(txid, parts))
 
     def _bolt(self, txid: int) -> None:
-        given = config(txid, self.parts, self.epoch, epoch=self.epoch, looks=True)
+        more = {"epoch": self.epoch, "looks": True, "owner": self.owner}
+        given = config(txid, self.parts, self.epoch, **more)
         self._tasks(given, cut(txid, self.parts))
 
     def _stream(self, txid: int) -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from kafka_tx.errors import OutOfOrderError, ReplayDiffersError
+from kafka_tx.errors import ConfigError, OutOfOrderError, ReplayDiffersError
 from tests.properties.simulated_sink import (
     ROWS,
     Brokers,
@@ -96,6 +96,21 @@ class SimulatedSink(RuleBasedStateMachine):
             if random.Random(f"{seed}{group}").random() < 0.6:
                 del self.brokers.groups[group]
 
+    @rule(epoch=st.integers(1, 9), txid=st.integers(1, 9), parts=st.integers(1, 4))
+    def let_another_query_write(self, epoch, txid, parts):
+        """It was given the same ``tx.id`` of the sink, and counts its own txids."""
+        if self.door == "stream" or not self.committed:
+            return
+        seen["stranger"] += 1
+        before = list(self.brokers.rows)
+        stranger = Writer(self.door, epoch, parts, owner="another")
+        program = Program(lambda: stranger.write(txid))
+        for _ in range(ENOUGH):
+            program.step()
+        assert isinstance(program.error, ConfigError), program.error
+        assert "counts the transactions of 'source'" in str(program.error)
+        assert self.brokers.rows == before
+
     # --- the run --------------------------------------------------------------------
 
     def restart(self, parts):
@@ -173,5 +188,5 @@ TestSimulatedSink.settings = settings(
 @pytest.fixture(scope="module", autouse=True)
 def everything_happened():
     yield
-    for event in ("freeze", "wake", "expire", "batches"):
+    for event in ("freeze", "wake", "expire", "batches", "stranger"):
         assert seen[event], f"{event} never happened"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_tx.errors import ReplayDiffersError
 from kafka_tx.kafka.producer import OutRecord
-from kafka_tx.transactions.sink_parts import Digest, Marker, Part
+from kafka_tx.transactions.sink_parts import Digest, Marker, Part, is_done
 
 ROWS = [(b"a", b"1"), (b"b", None), (None, b"3")]
 
@@ -31,7 +32,7 @@ def test_other_rows_have_another_digest(others):
 
 
 def test_a_marker_is_read_as_it_was_written():
-    written = Marker(3, 7, 4, digest(*ROWS), "run", 2, "life", "orders")
+    written = Marker(3, 7, 4, digest(*ROWS), "run", 2, "life", "orders", "plan")
 
     assert Marker.of_metadata(3, 7, written.metadata, "life") == written
 
@@ -58,3 +59,16 @@ def test_a_new_life_counts_anew_and_still_fences_the_old_one():
 
     assert old.name == new.name
     assert old.group != new.group
+
+
+def test_a_txid_with_other_records_is_refused():
+    part = Part("sink", 7, 0, 1, epoch=3, plan="one")
+    same = Marker(0, 7, 1, epoch=2, plan="one")
+    earlier_release = Marker.of_metadata(0, 7, "1 5 ff run 2 orders")
+    other = Marker(0, 7, 1, epoch=2, plan="other")
+
+    assert is_done(part, same)
+    assert is_done(part, earlier_release)
+    assert not is_done(part, Marker(0, 6, 1, epoch=2, plan="other"))
+    with pytest.raises(ReplayDiffersError, match="txid 7 already.*ended elsewhere"):
+        is_done(part, other)

@@ -122,7 +122,9 @@ def delta_options(tx_id: str, attempt: TransactionAttempt) -> dict[str, str]:
 
     They follow the txid, which goes on in a new checkpoint; Spark's batch id begins
     again there, and Delta would skip new batches as old ones. What a txid held when it
-    was written first is what counts, so use it with a transactional source.
+    was written first is what counts, so use it with a transactional source. Delta
+    compares neither owners nor records: there a driver that was overtaken may still
+    write the txid that it is at, which holds the same records.
 
     Raises:
         ConfigError: ``tx_id`` is no legal ``tx.id``.
