@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 import kafka_tx
+from integration import kafka_bolt_job
+from integration.cluster.waiting import wait_until
 from integration.reading import reader
 from kafka_tx.errors import ComponentError
 from kafka_tx.model import Earliest
@@ -166,3 +173,53 @@ def test_a_record_that_cannot_be_written_becomes_a_dead_letter_that_says_why(
     headers = {h.key: bytes(h.value).decode() for h in letter.headers}
     assert bytes(letter.value) == b"x" * 9000
     assert f"topic '{target}' with key null and 9000 bytes" in headers["kafka_tx.error"]
+
+
+def run_job(work, point, **given):
+    """Run it until it waits at the point, and kill it there; else until it is done."""
+    reached, finished = work / "reached", work / "finished"
+    reached.unlink(missing_ok=True)
+    given |= {"work": str(work), "point": point}
+    words = [word for name, value in given.items() for word in (f"--{name}", value)]
+    with (work / "log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "integration.kafka_bolt_job", *words],
+            cwd=Path(__file__).parents[1],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        )
+    try:
+        wait_until(
+            f"it is at {point}",
+            lambda: (reached if point != "none" else finished).exists(),
+            timeout_s=240,
+            complain=lambda: (
+                (work / "log").read_text()[-4000:] if process.poll() else None
+            ),
+        )
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.all
+@pytest.mark.timeout(800)
+def test_a_driver_that_is_killed_between_sending_and_committing_repeats_nothing(
+    kafka, topic, produce, values, tmp_path
+):
+    source, target = topic(2), topic(1)
+    count = kafka_bolt_job.RECORDS
+    produce(source, [f"v{n}" for n in range(count)])
+    given = {
+        "servers": kafka.bootstrap_servers,
+        "source": source,
+        "target": target,
+    }
+
+    for point in ("sent", "written", "sent"):
+        run_job(tmp_path, point, **given)
+    run_job(tmp_path, "none", **given)
+
+    assert values(target) == Counter({f"v{n}": 1 for n in range(count)})

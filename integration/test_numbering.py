@@ -300,8 +300,9 @@ def test_a_source_that_is_joined_with_itself_is_refused_by_name(
     def keep(df, attempt):
         seen.extend(row.value for row in df.collect())
 
+    joined = df.alias("one").join(df.alias("two"), "key")
     with pytest.raises(StreamingQueryException, match="opens tx.id 'numbering' twice"):
-        run(df.join(df, "key").select(df.value), keep, tmp_path / "joined")
+        run(joined.select("one.value"), keep, tmp_path / "joined")
     assert not seen
     run(df.join(other, "key"), keep, tmp_path / "two", "numbering")
     assert seen == ["x"]

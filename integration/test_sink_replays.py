@@ -11,13 +11,17 @@ from pyspark.errors import StreamingQueryException
 
 import kafka_tx
 from integration.cluster.records import Record
+from integration.cluster.running import running
 from integration.cluster.topics import ask
+from integration.cluster.waiting import wait_until
 from integration.reading import reader
 from kafka_tx import assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError, FencedError, StateCorruptedError
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.model import TransactionAttempt
+
+TIMEOUT_S = 300
 
 
 @pytest.fixture
@@ -96,6 +100,41 @@ def forget_offsets(sink):
     assert groups
     for done in admin.delete_consumer_groups(groups).values():
         done.result(30)
+
+
+@pytest.mark.all
+@pytest.mark.timeout(500)
+def test_a_batch_is_not_repeated_where_brokers_really_forgot(
+    spark, servers, fresh_driver
+):
+    soon = {
+        "offsets.retention.minutes": "1",
+        "offsets.retention.check.interval.ms": "1000",
+    }
+    with running(servers.kafka(settings=soon)) as cluster:
+        cluster.create_topic("out", 1)
+        sink = {
+            "kafka.bootstrap.servers": cluster.bootstrap_servers,
+            "topic": "out",
+            "tx.id": "forgetful",
+        }
+        admin = ask([cluster.bootstrap_servers])
+
+        def remembered():
+            groups = admin.list_consumer_groups().result(30).valid
+            return [g for g in groups if "forgetful" in g.group_id]
+
+        write(spark, sink, 1, parts=2)
+        assert remembered()
+        wait_until("the brokers forgot", lambda: not remembered(), timeout_s=TIMEOUT_S)
+        fresh_driver()
+        write(spark, sink, 1, epoch=2, parts=2)
+        write(spark, sink, 2, epoch=2, number=1, parts=2)
+
+        given = {"subscribe": "out", "kafka__isolation__level": "read_committed"}
+        df = reader(spark, cluster.bootstrap_servers, streaming=False, **given).load()
+        found = sorted(bytes(row.value).decode() for row in df.collect())
+    assert found == expected(1, 2)
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (3, 1)])

@@ -250,6 +250,8 @@ class TransactionalMicroBatches(MicroBatches):
         if left != batch and left.txid > self._txid:
             self._store(left)
         self._own.add(left.txid)
+        if not self._fits(left, end):  # Spark's log has it only after another question
+            self._own.discard(left.txid)
         self._batches[left.txid] = left
         return left
 
@@ -501,9 +503,10 @@ def _begun(
     checkpoint does: no log has its start.
     """
     said = {partition.topic for partition in (*_unseen_at(end), *end.begins)}
-    before = _all_of(start)
-    ids = {t: known for t, known in _ids_of(start).items() if t not in said}
-    ids = {**_ids_of(end), **ids}
+    former, ids = _ids_of(start), dict(_ids_of(end))
+    gone = {t for t in said if is_another(former.get(t), ids.get(t))}
+    before = {p: at for p, at in _all_of(start).items() if p.topic not in gone}
+    ids |= {t: known for t, known in former.items() if t not in gone}
     if start.mark is not None and start.mark.start:
         before = {p: at for p, at in before.items() if p in end.positions}
         ids = {**ids, **_ids_of(end)}
