@@ -371,14 +371,15 @@ class TransactionalMicroBatches(MicroBatches):
         Its checkpoint tells no end of it. Being asked for what follows means that it is
         finished; or its checkpoint is gone with all of its state, and what the batch
         brought is written or lost: its txid is spent either way. Not so where sinks may
-        have its txid with records that were planned before: a new checkpoint plans it
-        anew, so that they take them back.
+        have its txid with records that were planned before: a new checkpoint, or one
+        that is elsewhere, plans it anew, so that they take them back.
         """
         batch = self._batches.get(self._txid + 1)
         if batch is None or not batch.spark_batch:
             return
         is_new = start is None or (start.mark is not None and start.mark.start)
-        if batch.logged_as == _INSTEAD and is_new and batch.txid not in self._own:
+        is_its = start is not None and not is_new and self._agrees(start)
+        if batch.logged_as == _INSTEAD and batch.txid not in self._own and not is_its:
             return
         self._commit(batch.txid)
 
