@@ -73,7 +73,7 @@ def main() -> None:
         "kafka.linger.ms": "0",
         "tx.markerTopic": f"{given.target}-markers",
     }
-    bolt = kafka_tx.KafkaBolt(servers | writing, Slowly(place))
+    bolt = kafka_tx.KafkaBolt(servers | writing, mapper=Slowly(place))
     builder.set_bolt("out", bolt, 2).shuffle_grouping("spout")
     builder.set_bolt("afterwards", Afterwards(place)).global_grouping("spout")
     spark = local_session(Path(given.work))

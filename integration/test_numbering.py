@@ -292,7 +292,8 @@ def test_a_source_that_is_joined_with_itself_is_refused_by_name(
     spark, kafka, topic, produce, store, tmp_path
 ):
     """Two loads have two sources, each with an id; a union with itself has one."""
-    name, seen = topic(1), []
+    name = topic(1)
+    seen: list[str] = []
     produce(name, [Record("x", key="a")])
     df = reading(spark, kafka, name, store).selectExpr("key", "string(value) AS value")
     other = reading(spark, kafka, name, store, "other").select("key", "offset")

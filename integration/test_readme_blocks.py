@@ -226,13 +226,13 @@ def test_amounts_add_up(reader):
 def test_a_token_comes_from_the_function_that_is_named(reader, monkeypatch):
     expires_ms = (time.time() + 900) * 1000
     signer = ModuleType("aws_msk_iam_sasl_signer")
-    signer.MSKAuthTokenProvider = SimpleNamespace(
+    signer.__dict__["MSKAuthTokenProvider"] = SimpleNamespace(
         generate_auth_token=lambda region: (f"token for {region}", expires_ms)
     )
     monkeypatch.setitem(sys.modules, signer.__name__, signer)
     reader.run("def token():")
     jobs = ModuleType("jobs.msk")
-    jobs.token = reader.names["token"]
+    jobs.__dict__["token"] = reader.names["token"]
     monkeypatch.setitem(sys.modules, "jobs.msk", jobs)
 
     assert token_of("jobs.msk:token") == ("token for eu-west-1", expires_ms / 1000)

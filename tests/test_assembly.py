@@ -9,7 +9,7 @@ from kafka_tx.model import CommittedOffset
 from kafka_tx.native import NativeRangeReader, status
 from kafka_tx.spark.source.options import parse_source
 from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.patient_store import PatientOffsetStore
+from kafka_tx.transactions.patient_store import PatientGroupOffsets, PatientOffsetStore
 
 
 @pytest.fixture
@@ -64,12 +64,12 @@ def test_a_url_that_names_no_store_is_refused(url):
 def test_offsets_in_a_kafka_group_are_tried_for_two_minutes_as_in_other_stores(
     config, tmp_path
 ):
-    for url in ("kafka:", f"sqlite:///{tmp_path}/a.db"):
-        store = assembly.offset_store(url, "job", config)
-        assert store.patience.limit_ms == 120_000
-        store.close()
-
-    assert type(store) is PatientOffsetStore
+    rows = assembly.offset_store(f"sqlite:///{tmp_path}/a.db", "job", config)
     group = assembly.offset_store("kafka:", "job", config)
+
+    assert type(rows) is PatientOffsetStore
+    assert isinstance(group, PatientGroupOffsets)
+    assert rows.patience.limit_ms == group.patience.limit_ms == 120_000
     assert group.fitting(CommittedOffset(0, ((2, 3),))) == 1
+    rows.close()
     group.close()
