@@ -24,7 +24,7 @@ def test_streams_find_all_that_was_shipped(root):
     (root / "of_the_user.py").touch()
 
     for _ in range(2):
-        show_to_streams(module_file(root))
+        show_to_streams(module_file(root), str(root))
 
     assert (root / "streaming_job" / "some_package.zip").is_file()
     assert (root / "streaming_job" / "of_the_user.py").is_file()
@@ -34,7 +34,7 @@ def test_a_directory_that_is_there_already_gets_the_package(root):
     (root / "streaming_job").mkdir()
 
     for _ in range(2):
-        show_to_streams(module_file(root))
+        show_to_streams(module_file(root), str(root))
 
     assert os.listdir(root / "streaming_job") == ["some_package.zip"]
 
@@ -46,9 +46,16 @@ def test_an_installed_package_leaves_nothing(root):
     assert os.listdir(root) == ["some_package.zip"]
 
 
+def test_a_zip_file_of_the_users_own_gets_no_company(root, tmp_path_factory):
+    show_to_streams(module_file(root), str(tmp_path_factory.mktemp("of-spark")))
+    show_to_streams(module_file(root))
+
+    assert os.listdir(root) == ["some_package.zip"]
+
+
 def test_a_directory_that_cannot_be_written_is_logged(root, caplog):
     (root / "streaming_job").write_text("a file")
 
-    show_to_streams(module_file(root))
+    show_to_streams(module_file(root), str(root))
 
     assert "some_package.zip" in caplog.text

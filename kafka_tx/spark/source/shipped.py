@@ -12,6 +12,8 @@ import logging
 import os
 from pathlib import Path
 
+from pyspark import SparkFiles
+
 import kafka_tx
 
 _log = logging.getLogger(__name__)
@@ -20,16 +22,24 @@ _PLACE_OF_STREAMS = "streaming_job"
 """What Spark calls the directory (``PythonStreamingSourceRunner``, 4.2 and 4.3)."""
 
 
-def show_to_streams(package_file: str = kafka_tx.__file__) -> None:
+def show_to_streams(
+    package_file: str = kafka_tx.__file__, shipped_to: str | None = None
+) -> None:
     """Link what Spark names to streams, if this package was shipped and not installed.
 
     Called on the driver's machine, in the worker that makes the data source for
     ``load()``: before the planning process starts, and in Spark's directory of this
     application. Harmless when repeated. What cannot be linked is logged: the stream
     then says that it finds no module.
+
+    Args:
+        package_file: A file of the package.
+        shipped_to: Spark's directory; by default what it told to this worker. A zip
+            file elsewhere was put there by the user, and is left alone.
     """
     archive = _archive_of(Path(package_file))
-    if archive is None:
+    root = shipped_to or SparkFiles._root_directory
+    if archive is None or root is None or not archive.parent.samefile(root):
         return
     place = archive.parent / _PLACE_OF_STREAMS
     try:
