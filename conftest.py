@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-EVERYTHING = os.environ.get("KAFKA_TX_ALL", "0") not in ("", "0")
-"""Set by ``make test-all``."""
+from integration.sizes import EVERYTHING
 
 
 def pytest_collection_modifyitems(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from integration.cluster.child import Child
 from integration.cluster.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[1]
-WITHIN_S = 180
+WITHIN_S = 240
 
 
 def run_to_pause(module: str, work: Path, *arguments: str) -> bool:
@@ -40,3 +43,17 @@ def run_to_pause(module: str, work: Path, *arguments: str) -> bool:
     finally:
         child.kill()
     return finished.exists()
+
+
+def run_to_end(module: str, spark: SparkSession, work: Path, *arguments: str) -> None:
+    """Run a job in this process to its end: the life that nothing kills.
+
+    Args:
+        module: Of the job, whose ``run`` takes the session and what ``arguments`` made.
+        spark: The session that there is.
+        work: As for ``run_to_pause``.
+        arguments: All others, but for the point and the txid of a pause.
+    """
+    job = import_module(module)
+    words = ("--work", str(work), *arguments, "--point", "none", "--txid", "0")
+    job.run(spark, job.arguments(words))

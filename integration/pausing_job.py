@@ -10,10 +10,11 @@ from __future__ import annotations
 import argparse
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 import kafka_tx
 from kafka_tx.model import TransactionAttempt
@@ -120,30 +121,20 @@ class Sink:
         self._pause.reach("after-sink", attempt.txid)
 
 
-def main() -> None:
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("work", "servers", "topic", "checkpoint", "point", "mode", "store"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--txid", type=int, default=2)
     parser.add_argument("--attach", action="store_true")
-    given = parser.parse_args()
-    work = Path(given.work)
-    pause = Pause(given.point, given.txid, str(work / "reached"))
+    return parser.parse_args(words)
 
-    from integration.cluster.spark_local import local_session
 
-    spark = local_session(work)
+def run(spark: SparkSession, given: argparse.Namespace) -> None:
+    """Read what is there, or up to the pause."""
+    pause = Pause(given.point, given.txid, f"{given.work}/reached")
     spark.dataSource.register(PausingSource)
-    attached = None
-    if given.attach:
-        attached = kafka_tx.attach(spark, metrics_port=None)
-        opened = attached._listener.feed._open_parts
-
-        def pausing_parts(tx_id: str) -> Any:
-            ledger, mirror = opened(tx_id)
-            return PausingLedger(ledger, pause), mirror
-
-        attached._listener.feed._open_parts = pausing_parts
+    attached = attach(spark, pause) if given.attach else None
     query = (
         spark.readStream.format("kafka_tx_pausing")
         .option("kafka.bootstrap.servers", given.servers)
@@ -156,10 +147,10 @@ def main() -> None:
         .option("tx.commitGroupId", f"{given.topic}-group")
         .option("pause.point", given.point)
         .option("pause.txid", str(given.txid))
-        .option("pause.marker", str(work / "reached"))
+        .option("pause.marker", f"{given.work}/reached")
         .load()
         .writeStream.foreachBatch(
-            kafka_tx.for_each_transaction(Sink(str(work / "sink.db"), pause))
+            kafka_tx.for_each_transaction(Sink(f"{given.work}/sink.db", pause))
         )
         .option("checkpointLocation", given.checkpoint)
         .trigger(availableNow=True)
@@ -168,6 +159,29 @@ def main() -> None:
     query.awaitTermination()
     if attached is not None:
         attached.close()  # as a process does at its end, which this one may not see
+
+
+def attach(spark: SparkSession, pause: Pause) -> Any:
+    """Commit promptly, with pauses."""
+    attached: Any = kafka_tx.attach(spark, metrics_port=None)
+    opened = attached._listener.feed._open_parts
+
+    def pausing_parts(tx_id: str) -> Any:
+        ledger, mirror = opened(tx_id)
+        return PausingLedger(ledger, pause), mirror
+
+    attached._listener.feed._open_parts = pausing_parts
+    return attached
+
+
+def main() -> None:
+    given = arguments()
+    work = Path(given.work)
+
+    from integration.cluster.spark_local import local_session
+
+    spark = local_session(work)
+    run(spark, given)
     spark.stop()
     (work / "finished").touch()
 

@@ -7,13 +7,13 @@ be killed there. ``Results`` is what it writes, also for runs inside a test's pr
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import create_engine, text
 
 import kafka_tx
@@ -119,28 +119,40 @@ def counting(
     )
 
 
-def main() -> None:
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("work", "servers", "topic", "checkpoint", "point", "mode"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--txid", type=int, default=2)
     parser.add_argument("--url", action="append", required=True)
-    given = parser.parse_args()
+    return parser.parse_args(words)
+
+
+def run(spark: SparkSession, given: argparse.Namespace) -> None:
+    """Count what is there, or up to the pause."""
+    results = Results(
+        given.url, Pause(given.point, given.txid, f"{given.work}/reached")
+    )
+    writer = counting(
+        spark,
+        results,
+        servers=given.servers,
+        topic=given.topic,
+        store=f"sqlite:///{given.work}/store.db",
+        mode=given.mode,
+    )
+    writer.option("checkpointLocation", given.checkpoint).start().awaitTermination()
+    results.close()
+
+
+def main() -> None:
+    given = arguments()
     work = Path(given.work)
-    pause = Pause(given.point, given.txid, str(work / "reached"))
 
     from integration.cluster.spark_local import local_session
 
     spark = local_session(work)
-    writer = counting(
-        spark,
-        Results(given.url, pause),
-        servers=given.servers,
-        topic=given.topic,
-        store=f"sqlite:///{work}/store.db",
-        mode=given.mode,
-    )
-    writer.option("checkpointLocation", given.checkpoint).start().awaitTermination()
+    run(spark, given)
     spark.stop()
     (work / "finished").touch()
 

@@ -10,11 +10,12 @@ import argparse
 import os
 import pickle
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 import kafka_tx
 from integration.pausing_job import Pause
@@ -149,24 +150,35 @@ def topology(given: Any, place: str, pause: Pause) -> Any:
     return builder.build()
 
 
-def main() -> None:
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("work", "servers", "topic", "point", "mode"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--txid", type=int, required=True)
     parser.add_argument("--url", action="append", required=True)
-    given = parser.parse_args()
+    return parser.parse_args(words)
+
+
+def run(spark: SparkSession, given: argparse.Namespace) -> None:
+    """Count what is there, or up to the pause."""
+    pause = Pause(given.point, given.txid, f"{given.work}/reached")
+    handle = topology(given, given.work, pause).start(
+        spark, {"tx.store": f"sqlite:///{given.work}/store.db", "tx.maxPending": 3}
+    )
+    try:
+        assert handle.process_all_available(120), handle.status
+    finally:
+        handle.stop()
+
+
+def main() -> None:
+    given = arguments()
     work = Path(given.work)
 
     from integration.cluster.spark_local import local_session
 
     spark = local_session(work)
-    pause = Pause(given.point, given.txid, str(work / "reached"))
-    handle = topology(given, str(work), pause).start(
-        spark, {"tx.store": f"sqlite:///{work}/store.db", "tx.maxPending": 3}
-    )
-    assert handle.process_all_available(120), handle.status
-    handle.stop()
+    run(spark, given)
     spark.stop()
     (work / "finished").touch()
 

@@ -40,6 +40,7 @@ def test_the_demo_counts_every_record_once_through_three_kills():
     check(demo())
 
 
+@pytest.mark.all
 @pytest.mark.timeout(TIMEOUT_S)
 def test_the_demo_runs_on_a_real_cluster_too_and_cleans_up(kafka):
     check(demo("--bootstrap-servers", kafka.bootstrap_servers))

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 import threading
 import time
+import uuid
 from collections import defaultdict
 from pathlib import Path
 
@@ -22,13 +22,23 @@ from integration.cluster.records import Produce, Record
 from integration.cluster.topics import ask
 from integration.cluster.waiting import wait_until
 from integration.exactly_once_job import PAUSES, POINTS
+from integration.sizes import size
 
 HERE = Path(__file__).parent
-RECORDS = int(os.environ.get("KAFKA_TX_EXACTLY_ONCE_RECORDS", "300000"))
+RECORDS = size(30_000, 300_000, "KAFKA_TX_EXACTLY_ONCE_RECORDS")
 BATCHES = 30
 PARTITIONS, KEYS = 4, 97
 WITHIN_S = 120 + RECORDS // 1000
 STARTS_AT_MOST = 30
+
+USUAL = (
+    ("mid-transaction", "after-commit", "before-spark-commit"),
+    ("mid-transaction", "before-commit", "after-commit"),
+    ("driver",),
+)
+"""A part that is open, one of two committed, all of them: what else is there to be
+found by the next driver? A broker takes the open ones and the answers with it."""
+EVERY = (POINTS, POINTS, ("driver", "broker", "driver"))
 
 
 class Reader(threading.Thread):
@@ -161,7 +171,7 @@ def replicated(cluster) -> bool:
 @pytest.fixture
 def copied(kafka_pair, tmp_path):
     """Source, target, a reader of the target, and a job that copies."""
-    source, target = "exactly-once-source", "exactly-once-target"
+    source, target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("from", "to"))
     for name in (source, target):
         kafka_pair.create_topic(name, PARTITIONS, replication=2)
     servers = kafka_pair.bootstrap_servers
@@ -184,22 +194,31 @@ def copied(kafka_pair, tmp_path):
 
 
 @pytest.mark.timeout(4 * WITHIN_S + 600)
-def test_each_record_is_written_once_whatever_dies(kafka_pair, copied):
+@pytest.mark.parametrize(
+    ("drivers_die", "brokers_die", "die_at_any_time"),
+    [
+        pytest.param(*USUAL, id="usual"),
+        pytest.param(*EVERY, id="every", marks=pytest.mark.all),
+    ],
+)
+def test_each_record_is_written_once_whatever_dies(
+    kafka_pair, copied, drivers_die, brokers_die, die_at_any_time
+):
     target, reader, job = copied
     chance = random.Random(RECORDS)
     txid = 1
 
-    for point in POINTS:  # the driver dies
+    for point in drivers_die:
         job.start({point: txid + 1})
         txid = job.wait_at(point)
         job.kill()
 
-    job.start({point: txid + n for n, point in enumerate(POINTS, start=2)})
-    for point in POINTS:  # a broker dies
+    job.start({point: txid + n for n, point in enumerate(brokers_die, start=2)})
+    for point in brokers_die:
         job.wait_at(point)
         break_a_broker(kafka_pair, target, lambda at=point: job.go_on(at))
 
-    for victim in ("driver", "broker", "driver"):  # at any time
+    for victim in die_at_any_time:
         more = len(reader.seen) + chance.randrange(RECORDS // 20)
         job.wait_until(
             "more is written",

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from integration.cluster.java import java
+from kafka_tx.spark import quiet_stop
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def run(name, *arguments):
+def run_as_process(name, *arguments):
+    """With nothing but its file, as a reader of it does."""
     java()
     with tempfile.TemporaryDirectory() as place:
         done = subprocess.run(
@@ -29,12 +34,38 @@ def run(name, *arguments):
         )
         left = [path for path in Path(place).iterdir() if is_ours(path)]
     assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.startswith("starting Spark"), "it says nothing at once"
     # Spark shows one for a worker whose job was cancelled, as a replay does.
     end = done.stderr.rpartition("TaskKilled")[2]
     assert "Traceback" not in end, done.stderr[-4000:]
     assert not left, "folders are left behind"
-    return done.stdout
+    return said(done.stdout)
+
+
+def run_in_session(name, *arguments):
+    """In this process; the session that it makes is the one that is there."""
+    shown = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(shown):
+        patch.setattr(quiet_stop, "stop_quietly", lambda spark: None)
+        patch.setattr(sys, "argv", [name, *arguments])
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    return said(shown.getvalue())
+
+
+def said(text):
+    assert text.startswith("starting Spark"), "it says nothing at once"
+    return text
+
+
+AS_PROCESS = pytest.param(run_as_process, id="process", marks=pytest.mark.all)
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(run_in_session, id="session"), AS_PROCESS]
+)
+def run(request):
+    if request.param is run_in_session:
+        request.getfixturevalue("spark")
+    return request.param
 
 
 def is_ours(path):
@@ -53,14 +84,18 @@ def test_every_example_has_a_test():
     assert all(f'run("{path.stem}"' in tests for path in EXAMPLES.glob("*.py"))
 
 
-def test_global_count_counts_each_word_once_in_spite_of_a_replay():
+def test_an_example_is_one_command_that_leaves_nothing_behind():
+    assert "there are 36" in run_as_process("global_count")
+
+
+def test_global_count_counts_each_word_once_in_spite_of_a_replay(run):
     shown = run("global_count")
 
     assert "counted 36 words in 3 batches; there are 36" in shown
     assert replays(shown) >= 1
 
 
-def test_words_keeps_two_tables_right_in_spite_of_a_replay():
+def test_words_keeps_two_tables_right_in_spite_of_a_replay(run):
     shown = run("words")
 
     assert "words right: True" in shown
@@ -68,7 +103,7 @@ def test_words_keeps_two_tables_right_in_spite_of_a_replay():
     assert replays(shown) >= 1
 
 
-def test_opaque_count_counts_each_row_once_although_a_replay_holds_others():
+def test_opaque_count_counts_each_row_once_although_a_replay_holds_others(run):
     shown = run("opaque_count")
 
     second = re.findall(r"txid 2: (\d+) rows, (\d+) \+", shown)
@@ -76,7 +111,7 @@ def test_opaque_count_counts_each_row_once_although_a_replay_holds_others():
     assert "counted 30 rows; there are 30" in shown
 
 
-def test_three_designs_count_the_same_in_fewer_and_fewer_turns():
+def test_three_designs_count_the_same_in_fewer_and_fewer_turns(run):
     shown = run("three_designs")
 
     assert "one tuple at a time: 20 of 20 rows in 20 batches" in shown
@@ -102,22 +137,22 @@ def test_phases_run_in_the_order_of_the_graph(phases, txid):
 
 
 @pytest.fixture(scope="module")
-def phases():
+def phases(run):
     return run("phases")
 
 
-def test_kafka_global_count_counts_each_record_once():
+def test_kafka_global_count_counts_each_record_once(run):
     shown = run("kafka_global_count")
 
     assert "counted 20000 records of 10 keys" in shown
     assert "committed up to txid 8" in shown
 
 
-def test_kafka_message_count_counts_each_message_once():
+def test_kafka_message_count_counts_each_message_once(run):
     assert "counted 5000 messages" in run("kafka_message_count")
 
 
-def test_kafka_message_count_counts_what_a_real_topic_holds(kafka, topic, produce):
+def test_kafka_message_count_counts_what_a_real_topic_holds(run, kafka, topic, produce):
     name = topic(2)
     produce(name, [f"v{n}" for n in range(300)], partition=0)
     produce(name, [f"v{n}" for n in range(40)], partition=1)
@@ -127,11 +162,11 @@ def test_kafka_message_count_counts_what_a_real_topic_holds(kafka, topic, produc
     assert "partition 0: 300 messages\npartition 1: 40 messages" in shown
 
 
-def test_reliable_word_count_counts_each_word_once_though_some_fail():
+def test_reliable_word_count_counts_each_word_once_though_some_fail(run):
     assert_reliable(run("reliable_word_count"))
 
 
-def test_reliable_word_count_does_so_on_a_real_broker(kafka, topic):
+def test_reliable_word_count_does_so_on_a_real_broker(run, kafka, topic):
     servers = kafka.bootstrap_servers
 
     assert_reliable(run("reliable_word_count", servers, topic(3), topic(1)))

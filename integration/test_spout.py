@@ -20,6 +20,7 @@ import kafka_tx
 from integration.cluster.records import Produce
 from integration.cluster.waiting import wait_until
 from integration.log_ends import log_ends
+from integration.sizes import size
 from integration.spout_job import Try, Work, done, failures, topology, tries
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
@@ -27,8 +28,8 @@ from kafka_tx.errors import FencedError
 from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
 
 HERE = Path(__file__).parent
-RECORDS = int(os.environ.get("KAFKA_TX_SPOUT_RECORDS", "200000"))
-"""Of each test that kills; fewer for a quick look."""
+RECORDS = size(20_000, 200_000, "KAFKA_TX_SPOUT_RECORDS")
+"""Of each test that kills."""
 PARTITIONS = 4
 FAILING = 0.01
 WITHIN_S = 60 + RECORDS // 500

@@ -7,13 +7,14 @@ from collections import Counter
 import pytest
 
 from integration.cluster.records import Record
-from integration.pausing import run_to_pause
+from integration.pausing import run_to_end, run_to_pause
 from integration.state_job import POINTS, Results, counting
 from kafka_tx.errors import OutOfOrderError
 from kafka_tx.model import TransactionAttempt
 
 RECORDS, PARTITIONS, KEYS = 240, 3, 17
 WITHIN_S = 120
+JOB = "integration.state_job"
 
 
 @pytest.fixture
@@ -65,34 +66,40 @@ class Job:
         self.txid = 1
         self.given = ["--servers", servers, "--topic", topic, "--mode", mode]
 
-    def run(self, point, checkpoint):
-        """Run until it pauses at ``point`` (then kill it) or has finished."""
+    def kill_at(self, point, checkpoint):
+        """Run until it pauses at ``point``, and kill it."""
         self.txid += 1
-        run_to_pause(
-            "integration.state_job",
-            self.work,
-            *self.given,
-            *("--checkpoint", str(self.work / checkpoint)),
-            *("--point", point, "--txid", str(self.txid)),
-            *(word for url in self.urls for word in ("--url", url)),
-        )
+        place = ("--point", point, "--txid", str(self.txid))
+        given = self._given(checkpoint)
+        assert not run_to_pause(JOB, self.work, *given, *place), f"not at {point}"
+
+    def finish(self, spark, checkpoint):
+        run_to_end(JOB, spark, self.work, *self._given(checkpoint))
+
+    def _given(self, checkpoint):
+        urls = [word for url in self.urls for word in ("--url", url)]
+        return [*self.given, "--checkpoint", str(self.work / checkpoint), *urls]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+@pytest.mark.parametrize(
+    ("mode", "points"),
+    [
+        ("transactional", ("in-transaction", "after-state")),
+        ("opaque", ("between-databases",)),
+        pytest.param("transactional", POINTS, marks=pytest.mark.all),
+    ],
+)
 def test_a_killed_driver_leaves_state_that_equals_a_recount(
-    kafka, filled, tmp_path, urls, results, mode
+    spark, kafka, filled, tmp_path, urls, results, mode, points
 ):
     name, expected = filled
     job = Job(tmp_path, kafka.bootstrap_servers, name, mode, urls)
-    points = POINTS if mode == "transactional" else POINTS[1:2]
 
     for n, point in enumerate(points):
-        job.run(point, "kept" if mode == "transactional" else f"run{n}")
-        assert (tmp_path / "reached").exists(), f"never came to {point}"
-    job.run("none", "kept" if mode == "transactional" else "last")
+        job.kill_at(point, "kept" if mode == "transactional" else f"run{n}")
+    job.finish(spark, "kept" if mode == "transactional" else "last")
 
-    assert (tmp_path / "finished").exists()
     assert check(results, expected) >= RECORDS // 60
 
 

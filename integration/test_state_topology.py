@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from integration.cluster.records import Record
-from integration.pausing import run_to_pause
+from integration.pausing import run_to_end, run_to_pause
 from integration.state_topology_job import POINTS, keep, maps_of
 from kafka_tx.errors import FencedError, OutOfOrderError
 from kafka_tx.model import TransactionAttempt
@@ -16,15 +16,13 @@ from kafka_tx.model import TransactionAttempt
 RECORDS, PARTITIONS, KEYS = 720, 3, 17
 
 
-def run(work, point, txid, **given):
-    """Run the topology until it pauses at ``point`` (then kill it) or has finished."""
-    words = [word for name, value in given.items() for word in (f"--{name}", value)]
-    urls = [word for url in words.pop() for word in ("--url", url)]
+JOB = "integration.state_topology_job"
+
+
+def kill_at(point, txid, work, *given):
+    """Run the topology until it pauses at ``point``, and kill it."""
     place = ("--point", point, "--txid", str(txid))
-    has_finished = run_to_pause(
-        "integration.state_topology_job", work, *place, *words[:-1], *urls
-    )
-    assert has_finished == (point == "none"), f"never came to {point}"
+    assert not run_to_pause(JOB, work, *given, *place), f"never came to {point}"
 
 
 def dump(url, mode):
@@ -51,19 +49,28 @@ def recount():
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+@pytest.mark.parametrize(
+    ("mode", "points"),
+    [
+        ("transactional", ("in-transaction", "after-state")),
+        ("opaque", ("between-databases",)),
+        pytest.param("transactional", POINTS, marks=pytest.mark.all),
+    ],
+)
 def test_killed_drivers_and_workers_leave_state_that_equals_a_recount(
-    kafka, topic, produce, postgresql, tmp_path, mode
+    spark, kafka, topic, produce, postgresql, tmp_path, mode, points
 ):
     name = topic(PARTITIONS)
     produce(name, [Record(str(n), key=f"k{n % KEYS}") for n in range(RECORDS)])
     urls = [f"sqlite:///{tmp_path}/state.db", postgresql]
-    given = {"servers": kafka.bootstrap_servers, "topic": name, "mode": mode}
+    given = [
+        *("--servers", kafka.bootstrap_servers, "--topic", name, "--mode", mode),
+        *(word for url in urls for word in ("--url", url)),
+    ]
 
-    points = POINTS if mode == "transactional" else POINTS[1:2]
     for txid, point in enumerate(points, start=2):
-        run(tmp_path, point, txid, **given, url=urls)
-    run(tmp_path, "none", 0, **given, url=urls)
+        kill_at(point, txid, tmp_path, *given)
+    run_to_end(JOB, spark, tmp_path, *given)
 
     assert (tmp_path / "worker-died").exists()
     assert [dump(url, mode) for url in urls] == [recount(), recount()]

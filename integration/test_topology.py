@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 import pytest
 
 from integration import topologies, topology_job
+from integration.sizes import size
 from integration.topologies import (
     BATCHES,
     MODES,
@@ -24,7 +24,7 @@ from integration.topology_job import COMPONENTS, Trouble, kept, recount
 from kafka_tx.errors import ComponentError, ReplayImpossibleError
 
 HERE = Path(__file__).parent
-RECORDS = int(os.environ.get("KAFKA_TX_TOPOLOGY_RECORDS", "500000"))
+RECORDS = size(50_000, 500_000, "KAFKA_TX_TOPOLOGY_RECORDS")
 
 
 @pytest.mark.timeout(WITHIN_S)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from integration import topologies, topology_job
 from integration.cluster.records import Produce
 from integration.cluster.waiting import wait_until
+from integration.pausing import run_to_end, run_to_pause
 from integration.topologies import (
     MODES,
     PARTITIONS,
@@ -26,45 +22,26 @@ from integration.topologies import (
 from integration.topology_job import OPAQUE_POINTS, POINTS, Trouble, kept, recount
 from kafka_tx import assembly
 
-HERE = Path(__file__).parent
+JOB = "integration.topology_job"
 
 
 class Job:
     """The tally as a process tree of its own."""
 
     def __init__(self, work, servers, topic, mode, store):
-        self.work, self.store, self.given = work, store, (servers, topic, mode)
-
-    def run(self, point):
-        """Run until it waits at ``point`` (then kill it) or has finished."""
-        reached, finished = self.work / "reached", self.work / "finished"
-        reached.unlink(missing_ok=True)
-        servers, topic, mode = self.given
-        command = [
-            *(sys.executable, "-m", "integration.topology_job", "--local"),
-            *("--work", str(self.work), "--servers", servers, "--topic", topic),
-            *("--mode", mode, "--store", self.store, "--point", point),
-            *("--txid", str(self.committed() + 2)),
+        self.work, self.store = work, store
+        self.given = [
+            *("--servers", servers, "--topic", topic),
+            *("--mode", mode, "--store", store),
         ]
-        with (self.work / "log").open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=HERE.parent,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=os.environ | {"PYSPARK_PYTHON": sys.executable},
-            )
-        try:
-            deadline = time.monotonic() + 240
-            while not (reached.exists() or finished.exists()):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    tail = (self.work / "log").read_text(errors="replace")[-6000:]
-                    pytest.fail(f"it neither came to {point!r} nor finished:\n{tail}")
-                time.sleep(0.05)
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+
+    def kill_at(self, point):
+        """Run until it waits at ``point``, and kill it."""
+        place = ("--local", "--point", point, "--txid", str(self.committed() + 2))
+        assert not run_to_pause(JOB, self.work, *self.given, *place), point
+
+    def finish(self, spark):
+        run_to_end(JOB, spark, self.work, *self.given)
 
     def committed(self):
         store = assembly.open_store(self.store, "tally")
@@ -75,13 +52,17 @@ class Job:
         return 0 if text is None else json.loads(text)["data"] - 1
 
 
-def every_point(mode, store):
-    return OPAQUE_POINTS if mode == "opaque" else POINTS
+DIFFERENT = ("in-task", "after-sink", "after-record")
+"""Each leaves another thing behind: metadata, a sink that has it, a record of it."""
 
 
 def share_of_points(mode, store):
-    """Points for this store; the stores' shares together are all of them."""
-    return every_point(mode, store)[STORES.index(store) :: len(STORES)]
+    """Points for this store; the stores' shares together are all that differ."""
+    return DIFFERENT[STORES.index(store) :: len(STORES)]
+
+
+def every_point(mode, store):
+    return OPAQUE_POINTS if mode == "opaque" else POINTS
 
 
 KILLS = [share_of_points, pytest.param(every_point, marks=pytest.mark.all)]
@@ -92,20 +73,17 @@ KILLS = [share_of_points, pytest.param(every_point, marks=pytest.mark.all)]
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("points_of", KILLS)
 def test_a_kill_at_every_point_loses_and_repeats_nothing(
-    request, kafka, topic, produce, tmp_path, mode, store, points_of
+    request, spark, kafka, topic, produce, tmp_path, mode, store, points_of
 ):
     name = topic(PARTITIONS)
-    points = points_of(mode, store)
     ends = topologies.even(produce, name, 4000)
     url = topologies.store_url(store, request, tmp_path)
     job = Job(tmp_path, kafka.bootstrap_servers, name, mode, url)
 
-    for point in points:
-        job.run(point)
-        assert (tmp_path / "reached").exists(), f"never came to {point}"
-    job.run("")
+    for point in points_of(mode, store):
+        job.kill_at(point)
+    job.finish(spark)
 
-    assert (tmp_path / "finished").exists()
     assert kept(tmp_path / "sink.db") == recount(ends)
     assert job.committed() >= 4000 // 100
 

@@ -14,7 +14,7 @@ import random
 import signal
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -314,14 +314,30 @@ def topology(
     return builder.build()
 
 
-def main() -> None:
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("work", "servers", "topic", "mode", "store"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--point", default="")
     parser.add_argument("--txid", type=int, default=1)
     parser.add_argument("--local", action="store_true")
-    given = parser.parse_args()
+    return parser.parse_args(words)
+
+
+def run(spark: Any, given: argparse.Namespace) -> None:
+    """Tally what is there, or up to the point of the trouble."""
+    trouble = Trouble(given.work, point=given.point, txid=given.txid)
+    sink = str(Path(given.work) / "sink.db")
+    built = topology(given.servers, given.topic, given.mode, sink, trouble)
+    handle = built.start(spark, {"tx.store": given.store, "tx.maxPending": 3})
+    try:
+        assert handle.process_all_available(100)
+    finally:
+        handle.stop()
+
+
+def main() -> None:
+    given = arguments()
     trouble = Trouble(given.work, point=given.point, txid=given.txid)
     opened = assembly.open_store
     assembly.open_store = lambda *args: PausingStore(opened(*args), trouble)
@@ -333,11 +349,7 @@ def main() -> None:
         from pyspark.sql import SparkSession
 
         spark = SparkSession.builder.getOrCreate()
-    sink = str(Path(given.work) / "sink.db")
-    built = topology(given.servers, given.topic, given.mode, sink, trouble)
-    handle = built.start(spark, {"tx.store": given.store, "tx.maxPending": 3})
-    assert handle.process_all_available(100)
-    handle.stop()
+    run(spark, given)
     spark.stop()
     (Path(given.work) / "finished").touch()
 
