@@ -6,8 +6,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 IN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: setup servers engine demo test test-fast test-all matrix simulate chaos integration \
-    check format bench dashboard wheel sanitize clean
+.PHONY: setup servers engine demo test test-fast test-all matrix simulate mutants chaos \
+    integration check format bench dashboard wheel sanitize clean
 
 setup: $(INSTALLED)
 	@$(IN)/python -m integration.cluster.java >/dev/null
@@ -65,6 +65,11 @@ matrix: servers
 # The source's planner for a million steps; `make test` takes a hundred thousand.
 simulate: setup
 	KAFKA_TX_SIMULATED_STEPS=1000000 $(IN)/python -m pytest -s tests/properties/test_source.py
+
+# How many of some hundred mutants of the code `make test-fast` notices; an hour or two.
+MUTANTS := 320
+mutants: setup
+	$(IN)/python -m tests.mutants --mutants $(MUTANTS)
 
 # Two runs of four minutes that break everything around all doors, and count.
 chaos: servers

@@ -30,7 +30,9 @@ def broker() -> Iterator[KafkaCluster]:
 def session(more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """A local session with Spark's own Kafka connector beside kafka_tx."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
-        spark = local_session(Path(work), {"spark.driver.memory": "2g", **(more or {})})
+        spark = local_session(
+            Path(work), {"spark.driver.memory": "2g", **(more or {})}, java_options=""
+        )
         try:
             yield spark
         finally:

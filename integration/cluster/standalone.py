@@ -13,7 +13,7 @@ from integration.cluster.bare_python import bare_python
 from integration.cluster.child import Child, WorkDirectory
 from integration.cluster.jars import REPOSITORY, jar_paths
 from integration.cluster.java import java
-from integration.cluster.spark_local import SETTINGS
+from integration.cluster.spark_local import QUICK_START, SETTINGS
 from integration.cluster.versions import SPARK, SPARK_CONNECTOR_JARS
 from integration.cluster.waiting import HOST, free_port, wait_until
 
@@ -132,6 +132,7 @@ class StandaloneSpark:
             "SPARK_HOME": str(self._home),
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
             "PYSPARK_PYTHON": str(self._python),
             "PYTHONPATH": "",
         }
@@ -141,6 +142,8 @@ class StandaloneSpark:
         return {
             **SETTINGS,
             "spark.jars": ",".join(map(str, jars)),
+            "spark.driver.extraJavaOptions": QUICK_START,
+            "spark.executor.extraJavaOptions": QUICK_START,
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
             "spark.cores.max": str(self._workers),

@@ -1,0 +1,273 @@
+"""Whether the quick tests notice that the code is wrong: a sample of mutants, by room.
+
+Run as a program by ``make mutants``. Cosmic Ray makes the mutants, in a copy of the
+repository; the tests of their room either fail, and have killed a mutant, or let it
+live. The same seed takes the same mutants of the same code. Results are added to a file
+as they come, and what stands there is not done again: it may be ended at any time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PYTEST = "-m pytest -x -q -p no:cacheprovider -p no:xdist --no-header --timeout 120"
+OPERATORS = (
+    *("ReplaceComparisonOperator", "ReplaceUnaryOperator", "NumberReplacer"),
+    *("ReplaceBinaryOperator_Add_Sub", "ReplaceBinaryOperator_Sub_Add"),
+    *("ReplaceBinaryOperator_Mul_Add", "ReplaceBinaryOperator_FloorDiv_Mul"),
+    *("ReplaceBinaryOperator_Mod_Add", "ReplaceBinaryOperator_BitAnd_BitOr"),
+    *("ReplaceAndWithOr", "ReplaceOrWithAnd", "AddNot"),
+    *("ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ZeroIterationForLoop"),
+    *("ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "ExceptionReplacer"),
+)
+"""Beginnings of the names of what is done to the code."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """A part of the package, and the quick tests that are about it."""
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+ROOMS = {
+    "offsets": Room(
+        ("kafka_tx/offsets/*.py",),
+        ("tests/offsets", "tests/spark/test_offset_keeper.py"),
+    ),
+    "transactions": Room(
+        ("kafka_tx/transactions/*.py",),
+        ("tests/transactions", "tests/properties/test_transactions.py"),
+    ),
+    "topology": Room(
+        ("kafka_tx/topology/*.py",),
+        ("tests/topology", "tests/properties/test_kafka_spouts.py"),
+    ),
+    "planner": Room(
+        ("kafka_tx/spark/source/*.py",),
+        (
+            "tests/spark/test_[m-or]*.py",
+            "tests/spark/test_[fjt]*.py",
+            "tests/properties/test_source.py",
+        ),
+    ),
+    "stores": Room(
+        (
+            "kafka_tx/sql/[!mr]*.py",
+            "kafka_tx/zookeeper/*.py",
+        ),
+        ("tests/sql", "tests/zookeeper", "tests/conformance"),
+    ),
+    "maps": Room(
+        ("kafka_tx/sql/ma*.py", "kafka_tx/sql/me*.py", "kafka_tx/sql/r*.py"),
+        ("tests/sql/test_[mtuv]*.py", "tests/properties/test_maps.py"),
+    ),
+    "parts": Room(
+        (
+            "kafka_tx/kafka/part_*.py",
+            "kafka_tx/kafka/transaction.py",
+            "kafka_tx/kafka/marker*.py",
+            "kafka_tx/transactions/sink_parts.py",
+        ),
+        (
+            "tests/transactions/test_sink_parts.py",
+            "tests/kafka/test_producer.py",
+            "tests/properties/test_sinks.py",
+            "tests/spark/test_second_writes.py",
+            "tests/spark/test_kafka_bolt.py",
+        ),
+    ),
+    "native": Room(("kafka_tx/native/*.py",), ("tests/native",)),
+}
+
+
+def main() -> None:
+    given = arguments()
+    noted = {note["mutant"]: note for note in notes(given.notes)}
+    done: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="kafka-tx-mutants-") as place:
+        copy_repository(Path(place))
+        os.chdir(place)
+        os.environ["PYTHONPATH"] = place
+        count = given.mutants // len(ROOMS)
+        samples = [(r, sample(ROOMS[r], count, given.seed)) for r in given.rooms]
+        for turn in range(count):  # so that a part of a run is a sample of all rooms
+            for room, mutants in samples:
+                for one in mutants[turn : turn + 1]:
+                    note = noted.get(named(one)) or tried(room, one, given.notes)
+                    done.append(note)
+    show(done)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--mutants", type=int, default=320, help="of all rooms together"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rooms", nargs="+", default=list(ROOMS), choices=ROOMS)
+    parser.add_argument(
+        "--notes", type=Path, default=REPOSITORY / ".cache" / "mutants.jsonl"
+    )
+    given = parser.parse_args()
+    given.notes = given.notes.resolve()
+    return given
+
+
+def notes(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def copy_repository(place: Path) -> None:
+    """What git knows, and what was built of it."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    built = (
+        str(p.relative_to(REPOSITORY)) for p in REPOSITORY.glob("kafka_tx/**/*.so")
+    )
+    for name in (*listed.stdout.splitlines(), *built):
+        if (REPOSITORY / name).is_file():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, place / name)
+
+
+# --- which mutants ------------------------------------------------------------------
+
+
+def sample(room: Room, count: int, seed: int) -> list[Any]:
+    """Some of the mutants of a room's modules: at most one of each place in it."""
+    from cosmic_ray.commands import init
+    from cosmic_ray.work_db import WorkDB, use_db
+
+    paths = sorted(path for pattern in room.modules for path in Path().glob(pattern))
+    with (
+        tempfile.TemporaryDirectory() as place,
+        use_db(f"{place}/session", WorkDB.Mode.create) as session,
+    ):
+        init(paths, session, {})
+        found = [item.mutations[0] for item in session.work_items]
+    chance = random.Random(seed)
+    wanted = sorted((m for m in found if matters(m)), key=named)
+    chance.shuffle(wanted)
+    places = {(m.module_path, tuple(m.start_pos)): m for m in wanted}
+    return chance.sample(list(places.values()), min(count, len(places)))
+
+
+def matters(mutation: Any) -> bool:
+    """Whether it changes what runs: hints are never evaluated."""
+    name = mutation.operator_name.partition("/")[2]
+    return name.startswith(OPERATORS) and not any(
+        start <= tuple(mutation.start_pos) < end
+        for start, end in hints(Path(mutation.module_path))
+    )
+
+
+@cache
+def hints(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where a module's annotations begin and end; positions of its string constants."""
+    found: list[ast.AST | None] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            found.append(node.annotation)
+        elif isinstance(node, ast.FunctionDef):
+            found.append(node.returns)
+    return [
+        ((n.lineno, n.col_offset), (n.end_lineno or 0, n.end_col_offset or 0))
+        for n in found
+        if isinstance(n, ast.expr)
+    ]
+
+
+def named(mutation: Any) -> str:
+    return (
+        f"{mutation.module_path}:{mutation.start_pos[0]}:{mutation.start_pos[1]}"
+        f" {mutation.operator_name} {mutation.occurrence}"
+    )
+
+
+# --- what becomes of them -----------------------------------------------------------
+
+
+def tried(room: str, mutation: Any, noted: Path) -> dict[str, Any]:
+    from cosmic_ray.mutating import mutate_and_test
+
+    began = time.monotonic()
+    result = mutate_and_test([mutation], command(ROOMS[room]), baseline_s(room))
+    note = {
+        "room": room,
+        "mutant": named(mutation),
+        "outcome": str(result.test_outcome.value if result.test_outcome else "none"),
+        "seconds": round(time.monotonic() - began, 1),
+        "diff": result.diff,
+        "said": (result.output or "")[-300:],
+    }
+    noted.parent.mkdir(parents=True, exist_ok=True)
+    with noted.open("a") as file:
+        file.write(json.dumps(note) + "\n")
+    print(f"{note['outcome']:9} {note['mutant']}", flush=True)
+    return note
+
+
+def command(room: Room) -> str:
+    paths = sorted(str(p) for pattern in room.tests for p in Path().glob(pattern))
+    return f"{sys.executable} {PYTEST} {' '.join(paths)}"
+
+
+@cache
+def baseline_s(room: str) -> float:
+    """How long a mutant may take: five times what the tests take without one.
+
+    Raises:
+        SystemExit: They fail without one.
+    """
+    began = time.monotonic()
+    done = subprocess.run(
+        command(ROOMS[room]).split(), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(
+            f"the tests of {room!r} fail as they are\n{done.stdout[-3000:]}"
+        )
+    return 60 + 5 * (time.monotonic() - began)
+
+
+def show(done: list[dict[str, Any]]) -> None:
+    for line in survivors(done):
+        print(line)
+    outcomes = Counter((note["room"], note["outcome"]) for note in done)
+    for room in dict.fromkeys(note["room"] for note in done):
+        of_room = {what: n for (name, what), n in outcomes.items() if name == room}
+        tested = of_room.get("killed", 0) + of_room.get("survived", 0)
+        print(f"{room}: {of_room.get('killed', 0)} of {tested} killed")
+    killed = sum(note["outcome"] == "killed" for note in done)
+    print(f"together: {killed} of {len(done)} killed")
+
+
+def survivors(done: list[dict[str, Any]]) -> Iterator[str]:
+    for note in done:
+        if note["outcome"] == "survived":
+            yield f"\nsurvived: {note['mutant']}\n{note['diff']}"
+
+
+if __name__ == "__main__":
+    main()
