@@ -6,6 +6,10 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 IN := .venv/bin
 INSTALLED := .venv/installed
 
+# Three workers keep two cores busy while some tests wait; files go out in the order of
+# conftest.py.
+SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
+
 .PHONY: setup servers engine demo test test-fast test-all matrix simulate mutants chaos \
     integration check format bench dashboard wheel sanitize clean
 
@@ -45,16 +49,16 @@ demo: setup
 	$(IN)/kafka-tx demo
 
 test: servers
-	$(IN)/python -m pytest tests integration -n 2 --dist loadfile
+	$(IN)/python -m pytest tests integration $(SPREAD)
 
 # What needs no server and no Spark, on two cores: for the moment between two edits.
 test-fast: setup
-	$(IN)/python -m pytest tests -n 2 --dist loadfile
+	$(IN)/python -m pytest tests $(SPREAD)
 
 # Everything: all kills with all stores, long simulations, examples as processes, chaos.
 test-all: servers
 	KAFKA_TX_ALL=1 KAFKA_TX_SIMULATED_STEPS=300000 \
-	    $(IN)/python -m pytest tests integration -n 2 --dist loadfile
+	    $(IN)/python -m pytest tests integration $(SPREAD)
 	$(MAKE) --no-print-directory chaos
 
 # The tests that matter on every line of Spark, each in an environment of its own.
