@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +13,9 @@ from integration.cluster.child import Child
 from integration.cluster.jars import class_path
 from integration.cluster.java import java
 from integration.cluster.versions import JarSet
+
+DATA = "data"
+"""The folder of a server's data, in its place."""
 
 FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 SMALL_HEAP = ("-Xms64m", "-Xmx256m")
@@ -34,8 +40,9 @@ rootLogger.appenderRef.out.ref = out
 class JavaServer:
     """A ``Node`` as a process.
 
-    ``format_with``, if given, is another class of the same jars and its arguments; it
-    is run once, before the first start.
+    ``format_with``, if given, is another class of the same jars and its arguments,
+    which makes the folder ``data``. It is run before the first start, unless
+    ``formatted`` holds what it has made for another server of the same kind.
     """
 
     def __init__(
@@ -44,12 +51,14 @@ class JavaServer:
         jars: JarSet,
         main: Sequence[str],
         format_with: Sequence[str] = (),
+        formatted: Path | None = None,
     ) -> None:
         self.place = place
         self.is_paused = False
         self._jars = jars
         self._main = main
         self._format_with = format_with
+        self._formatted = formatted
         self._formatter: Child | None = None
         self._child: Child | None = None
         place.mkdir()
@@ -66,7 +75,10 @@ class JavaServer:
 
     def prepare(self) -> None:
         if self._format_with:
-            self._formatter = self._java(self._format_with)
+            if self._formatted is not None and self._formatted.is_dir():
+                shutil.copytree(self._formatted, self.place / DATA)
+            else:
+                self._formatter = self._java(self._format_with)
             self._format_with = ()
 
     def start(self) -> None:
@@ -74,8 +86,18 @@ class JavaServer:
         if self._formatter is not None:
             self._formatter.wait()
             self._formatter = None
+            self._keep_formatted()
         self.is_paused = False
         self._child = self._java(self._main)
+
+    def _keep_formatted(self) -> None:
+        if self._formatted is None:
+            return
+        self._formatted.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._formatted.parent) as name:
+            made = shutil.copytree(self.place / DATA, Path(name) / DATA)
+            with contextlib.suppress(OSError):  # another run was first
+                made.rename(self._formatted)
 
     def kill(self) -> None:
         if self._child is not None:

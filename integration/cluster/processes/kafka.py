@@ -7,8 +7,9 @@ from pathlib import Path
 
 from integration.cluster import settings, versions
 from integration.cluster.child import WorkDirectory
+from integration.cluster.jars import cache_directory
 from integration.cluster.nodes import KafkaOfNodes
-from integration.cluster.processes.java_server import JavaServer
+from integration.cluster.processes.java_server import DATA, JavaServer
 from integration.cluster.proxy import Proxy
 from integration.cluster.waiting import HOST, free_port
 
@@ -54,9 +55,10 @@ def kraft_cluster(
             versions.KAFKA_JARS,
             [SERVER, FILE],
             [STORAGE, "format", "-t", settings.CLUSTER_ID, "-c", FILE],
+            cache_directory() / "formatted" / f"kafka-{versions.KAFKA}-node{number}",
         )
         usual = settings.kraft(
-            number, brokers=brokers, voters=voters, directory=str(place / "data")
+            number, brokers=brokers, voters=voters, directory=str(place / DATA)
         )
         ours = {"listeners": ",".join(listeners), **advertised}
         _write(place, {**usual, **ours, **more})
