@@ -6,9 +6,10 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 IN := .venv/bin
 INSTALLED := .venv/installed
 
-# Three workers keep two cores busy while some tests wait; files go out in the order of
-# conftest.py.
-SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
+# Files go to workers in the order of conftest.py; WORKERS=3 fills two cores while some
+# tests wait, and takes more memory.
+WORKERS := 2
+SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup servers engine demo test test-fast test-all matrix simulate mutants chaos \
     integration check format bench dashboard wheel sanitize clean

@@ -28,7 +28,12 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 PYTEST = "-m pytest -x -q -p no:cacheprovider -p no:xdist --no-header --timeout 120"
 OPERATORS = (
-    *("ReplaceComparisonOperator", "ReplaceUnaryOperator", "NumberReplacer"),
+    *("ReplaceComparisonOperator_Lt_LtE", "ReplaceComparisonOperator_LtE_Lt"),
+    *("ReplaceComparisonOperator_Gt_GtE", "ReplaceComparisonOperator_GtE_Gt"),
+    *("ReplaceComparisonOperator_Eq_NotEq", "ReplaceComparisonOperator_NotEq_Eq"),
+    *("ReplaceComparisonOperator_Is_IsNot", "ReplaceComparisonOperator_IsNot_Is"),
+    *("ReplaceComparisonOperator_In_NotIn", "ReplaceComparisonOperator_NotIn_In"),
+    *("ReplaceUnaryOperator", "NumberReplacer"),
     *("ReplaceBinaryOperator_Add_Sub", "ReplaceBinaryOperator_Sub_Add"),
     *("ReplaceBinaryOperator_Mul_Add", "ReplaceBinaryOperator_FloorDiv_Mul"),
     *("ReplaceBinaryOperator_Mod_Add", "ReplaceBinaryOperator_BitAnd_BitOr"),
@@ -156,30 +161,31 @@ def copy_repository(place: Path) -> None:
 
 def sample(room: Room, count: int, seed: int) -> list[Any]:
     """Some of the mutants of a room's modules: at most one of each place in it."""
-    from cosmic_ray.commands import init
-    from cosmic_ray.work_db import WorkDB, use_db
-
     paths = sorted(path for pattern in room.modules for path in Path().glob(pattern))
-    with (
-        tempfile.TemporaryDirectory() as place,
-        use_db(f"{place}/session", WorkDB.Mode.create) as session,
-    ):
-        init(paths, session, {})
-        found = [item.mutations[0] for item in session.work_items]
     chance = random.Random(seed)
-    wanted = sorted((m for m in found if matters(m)), key=named)
-    chance.shuffle(wanted)
-    places = {(m.module_path, tuple(m.start_pos)): m for m in wanted}
+    found = sorted((m for path in paths for m in mutants_of(path)), key=named)
+    chance.shuffle(found)
+    places = {(m.module_path, tuple(m.start_pos)): m for m in found}
     return chance.sample(list(places.values()), min(count, len(places)))
 
 
-def matters(mutation: Any) -> bool:
-    """Whether it changes what runs: hints are never evaluated."""
-    name = mutation.operator_name.partition("/")[2]
-    return name.startswith(OPERATORS) and not any(
-        start <= tuple(mutation.start_pos) < end
-        for start, end in hints(Path(mutation.module_path))
-    )
+def mutants_of(path: Path) -> Iterator[Any]:
+    """All of a module, but for its hints, which are never evaluated."""
+    from cosmic_ray.ast import ast_nodes, get_ast_from_path
+    from cosmic_ray.plugins import get_operator, operator_names
+    from cosmic_ray.work_item import MutationSpec
+
+    nodes = list(ast_nodes(get_ast_from_path(path)))
+    for name in operator_names():
+        if not name.partition("/")[2].startswith(OPERATORS):
+            continue
+        operator = get_operator(name)()
+        places = (
+            place for node in nodes for place in operator.mutation_positions(node)
+        )
+        for occurrence, (start, end) in enumerate(places):
+            if not any(first <= start < last for first, last in hints(path)):
+                yield MutationSpec(path, name, occurrence, start, end)
 
 
 @cache
