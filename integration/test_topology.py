@@ -14,9 +14,8 @@ from integration import topologies, topology_job
 from integration.sizes import size
 from integration.topologies import (
     BATCHES,
-    MODES,
+    MODES_WITH_STORES,
     PARTITIONS,
-    STORES,
     WITHIN_S,
     Leftovers,
 )
@@ -28,8 +27,7 @@ RECORDS = size(50_000, 500_000, "KAFKA_TX_TOPOLOGY_RECORDS")
 
 
 @pytest.mark.timeout(WITHIN_S)
-@pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "store"), MODES_WITH_STORES)
 def test_failures_in_every_component_and_lost_workers_count_nothing_twice(
     request, spark, kafka, topic, produce, tmp_path, mode, store
 ):

@@ -13,6 +13,7 @@ from integration.cluster.waiting import wait_until
 from integration.pausing import run_to_end, run_to_pause
 from integration.topologies import (
     MODES,
+    MODES_WITH_STORES,
     PARTITIONS,
     STORES,
     WITHIN_S,
@@ -92,8 +93,7 @@ def test_a_kill_at_every_point_loses_and_repeats_nothing(
 
 
 @pytest.mark.timeout(WITHIN_S)
-@pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "store"), MODES_WITH_STORES)
 def test_a_broker_that_goes_and_comes_back_costs_no_record(
     request, spark, kafka_pair, tmp_path, mode, store
 ):

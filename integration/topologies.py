@@ -22,6 +22,16 @@ BATCHES = 25
 WITHIN_S = 600
 STORES = ("sqlite", "zookeeper")
 MODES = ("transactional", "opaque")
+MODES_WITH_STORES = [
+    pytest.param(
+        mode,
+        store,
+        marks=[] if MODES.index(mode) == STORES.index(store) else pytest.mark.all,
+    )
+    for mode in MODES
+    for store in STORES
+]
+"""Each mode and each store; every pair of them where everything is asked for."""
 
 
 def even(produce: Produce, topic: str, records: int) -> dict[int, int]:
