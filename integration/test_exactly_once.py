@@ -26,9 +26,9 @@ from integration.sizes import size
 
 HERE = Path(__file__).parent
 RECORDS = size(30_000, 300_000, "KAFKA_TX_EXACTLY_ONCE_RECORDS")
-BATCHES = 30
+BATCHES = size(16, 30)
 PARTITIONS, KEYS = 4, 97
-WITHIN_S = 120 + RECORDS // 1000
+WITHIN_S = 300 + RECORDS // 1000
 STARTS_AT_MOST = 30
 
 USUAL = (
