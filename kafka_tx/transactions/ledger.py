@@ -83,12 +83,15 @@ class Ledger:
 
     Both processes write under one epoch. Every write depends on ``currtx`` being what
     it was when the decision was made; if the other process moved it, the decision is
-    made again. Blocks as long as its store does. Several threads may use one object.
+    made again. What was read or written last is remembered: a decision is made on that
+    first, and the store is read only where it does not suffice or was overtaken.
+    Blocks as long as its store does. Several threads may use one object.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._reader = LedgerReader(store)
+        self._seen: Reading | None = None
 
     def acquire(self) -> int:
         """Become the owner and return the new epoch; former owners are fenced.
@@ -107,7 +110,18 @@ class Ledger:
             StateUnavailableError: The store does not answer.
         """
         epoch = self._store.epoch()  # first: one that is too old only gets us fenced
-        seen = self._reader.look()
+        seen = self._look()
+        return LedgerState(epoch, seen.committed, seen.planned)
+
+    def known(self, epoch: int) -> LedgerState:
+        """As ``load``, of what this object has read or written last.
+
+        For an owner that has just committed or planned: nobody else plans.
+
+        Raises:
+            StateCorruptedError, StateUnavailableError: As of ``load``.
+        """
+        seen = self._seen or self._look()
         return LedgerState(epoch, seen.committed, seen.planned)
 
     def plan(
@@ -126,7 +140,7 @@ class Ledger:
             StateCorruptedError: A record that is needed cannot be read.
             StateUnavailableError: The store does not answer.
         """
-        self._until_unmoved(lambda: self._plan(epoch, metadata, replace))
+        self._until_unmoved(lambda seen: self._plan(seen, epoch, metadata, replace))
 
     def commit(
         self,
@@ -153,7 +167,7 @@ class Ledger:
             StateUnavailableError: The store does not answer; unknown if it landed.
         """
         return self._until_unmoved(
-            lambda: self._commit(epoch, txid, completed_ms, metadata)
+            lambda seen: self._commit(seen, epoch, txid, completed_ms, metadata)
         )
 
     def adopt(self, epoch: int, committed: Committed) -> None:
@@ -171,6 +185,7 @@ class Ledger:
             raise ConfigError.illegal(
                 "committed", committed, "txid and every offset at least 0"
             )
+        self._seen = None
         self._store.write(
             epoch, position_records(committed), self._store.read(METADATA)
         )
@@ -182,6 +197,7 @@ class Ledger:
             FencedError: ``epoch`` is not the current one.
             StateUnavailableError: The store does not answer.
         """
+        self._seen = None
         gone = [CURRENT, COMMITTED, *self._store.read(METADATA)]
         self._store.write(epoch, {}, gone)
 
@@ -200,8 +216,9 @@ class Ledger:
 
     # --- one decision -------------------------------------------------------------
 
-    def _plan(self, epoch: int, metadata: BatchMetadata, replace: bool) -> None:
-        seen = self._reader.look()
+    def _plan(
+        self, seen: Reading, epoch: int, metadata: BatchMetadata, replace: bool
+    ) -> None:
         txid = metadata.txid
         path, text = metadata_path(txid), batch_record(metadata)
         later = [n for n in seen.planned if n > txid]
@@ -218,17 +235,16 @@ class Ledger:
                 id=self._store.id,
                 txid=txid,
             )
-        gone = [metadata_path(n) for n in later]
-        self._store.write(epoch, {path: text}, gone, expect=seen.guard())
+        self._write(seen, epoch, {path: text}, [metadata_path(n) for n in later])
 
     def _commit(
         self,
+        seen: Reading,
         epoch: int,
         txid: int,
         completed_ms: int,
         given: BatchMetadata | None,
     ) -> bool:
-        seen = self._reader.look()
         if txid <= seen.txid:
             self._must_own(epoch)
             return False
@@ -240,16 +256,36 @@ class Ledger:
             put[metadata_path(txid)] = batch_record(given)
         same = not given or seen.texts.get(metadata_path(txid)) == batch_record(given)
         gone = [metadata_path(n) for n in seen.planned if n < txid or not same]
-        self._store.write(epoch, put, gone, expect=seen.guard())
+        self._write(seen, epoch, put, gone)
         return True
 
-    def _until_unmoved(self, decide: Callable[[], _T]) -> _T:
+    def _write(
+        self, seen: Reading, epoch: int, put: Mapping[str, str], gone: list[str]
+    ) -> None:
+        """Write what was decided on a reading, and remember what is there then."""
+        self._seen = None  # if the outcome stays unknown
+        self._store.write(epoch, put, gone, expect=seen.guard())
+        texts = {p: t for p, t in seen.texts.items() if p not in gone}
+        self._seen = self._reader.reading_of({**texts, **put})
+
+    def _look(self) -> Reading:
+        self._seen = None
+        self._seen = self._reader.look()
+        return self._seen
+
+    def _until_unmoved(self, decide: Callable[[Reading], _T]) -> _T:
+        """Decide on what is remembered; else, and after a conflict, on a new look."""
+        if self._seen is not None:
+            try:
+                return decide(self._seen)
+            except (StateConflictError, OutOfOrderError):
+                pass
         for _ in range(_TRIES - 1):
             try:
-                return decide()
+                return decide(self._look())
             except StateConflictError:
                 continue
-        return decide()
+        return decide(self._look())
 
     def _must_own(self, epoch: int) -> None:
         """Being fenced comes first: what a former owner finds is not its own story."""

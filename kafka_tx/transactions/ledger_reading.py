@@ -53,7 +53,14 @@ class LedgerReader:
             StateCorruptedError: One cannot be read, or two contradict each other.
             StateUnavailableError: The store does not answer.
         """
-        texts = self._store.read()
+        return self.reading_of(self._store.read())
+
+    def reading_of(self, texts: Mapping[str, str]) -> Reading:
+        """What these records say together.
+
+        Raises:
+            StateCorruptedError: As of ``look``.
+        """
         committed = self._record(texts, COMMITTED, read_committed)
         planned = {
             txid: self._record(texts, metadata_path(txid), read_batch)

@@ -428,6 +428,38 @@ def test_a_store_that_conflicts_without_end_is_not_asked_without_end(store):
     assert len(calls) == 10
 
 
+def test_two_processes_read_the_store_once_a_batch_each(store, monkeypatch):
+    planner, listener = Ledger(store), Ledger(store)
+    epoch = planner.acquire()
+    planner.load()
+    planner.plan(epoch, hundred(1))
+    reads = []
+    read = MemoryStore.read
+    monkeypatch.setattr(
+        MemoryStore, "read", lambda *given: reads.append(1) or read(*given)
+    )
+
+    listener.load()
+    assert listener.commit(epoch, 1, NOW_MS)
+    assert len(reads) == 1
+    assert not planner.commit(epoch, 1, NOW_MS)
+    assert planner.known(epoch).txid == 1
+    planner.plan(epoch, hundred(2))
+    assert len(reads) == 2
+
+
+def test_an_owner_alone_need_not_read(store, monkeypatch):
+    ledger = Ledger(store)
+    epoch = ledger.acquire()
+    ledger.load()
+    monkeypatch.setattr(MemoryStore, "read", None)
+
+    for txid in range(1, 5):
+        ledger.plan(epoch, hundred(txid))
+        assert ledger.commit(epoch, txid, NOW_MS)
+        assert ledger.known(epoch).committed.offsets == {P0: 100 * txid}
+
+
 def test_a_commit_of_unknown_outcome_can_be_repeated(ledger, store):
     class Forgetful(MemoryStore):
         def write(self, epoch, put, delete=(), *, expect=None):

@@ -197,13 +197,13 @@ class TransactionalMicroBatches(MicroBatches):
         self._own.add(batch.txid)
 
     def _commit(self, txid: int) -> None:
-        self._ledger.commit(self._epoch, txid, completed_ms=self._clock.now_ms())
-        state = self._ledger.load()
-        self._committed_state = state.committed
+        now_ms = self._clock.now_ms()
+        is_first = self._ledger.commit(self._epoch, txid, completed_ms=now_ms)
+        self._committed_state = self._ledger.known(self._epoch).committed
         self._batches = {n: b for n, b in self._batches.items() if n >= txid}
         self._own = {n for n in self._own if n >= txid}
-        if state.committed is not None:
-            self._send_to_group(state.committed.offsets)
+        if is_first and self._committed_state is not None:  # else the listener sends
+            self._send_to_group(self._committed_state.offsets)
 
     def _send_to_group(self, offsets: Positions) -> None:
         if self._mirror is not None:
