@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 SCALA = "2.13"
@@ -16,11 +16,19 @@ KAFKA_WITH_ZOOKEEPER = "3.9.2"
 ZOOKEEPER = "3.8.4"
 """Comes with the jars of ``KAFKA_WITH_ZOOKEEPER``."""
 
-SPARK_LINE = ".".join(version("pyspark").split(".")[:2])
-"""The line of releases under test."""
-
 SPARK_CONNECTORS = {"4.0": "4.0.4", "4.1": "4.1.3", "4.2": "4.2.0"}
 """The newest release of Spark's own Kafka connector of each line that can be had."""
+
+
+def _spark_line() -> str:
+    try:
+        return ".".join(version("pyspark").split(".")[:2])
+    except PackageNotFoundError:  # before anything is installed
+        return max(SPARK_CONNECTORS)
+
+
+SPARK_LINE = _spark_line()
+"""The line of releases under test."""
 
 SPARK = SPARK_CONNECTORS.get(SPARK_LINE)
 """The one that the source is compared with; None: there is none for this line."""
