@@ -91,13 +91,11 @@ WHAT_MUST_HAPPEN = (
 
 
 def walk(seed: int) -> None:
-    """The life of one world, decided by the seed.
-
-    Planners that are not told where a batch begins are played by Hypothesis alone.
-    """
+    """The life of one world, decided by the seed."""
     chance = random.Random(seed)
     mode: Mode = chance.choice(["transactional", "opaque"])
-    world = World(mode, fails=chance.random() < 0.5)
+    fails, startless = chance.random() < 0.5, chance.random() < 0.5
+    world = World(mode, fails=fails, startless=startless)
     try:
         run(world, chance.randbytes(chance.randint(50, 400)))
         world.settle()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from kafka_tx.spark.source.offset_json import MARK, SourceOffset
+from kafka_tx.spark.source.offset_json import MARK, SourceOffset, TransactionMark
 
 _QUESTION, _ANSWER = "question", "answer"
 
@@ -94,7 +94,8 @@ class Answer:
 def moves(start: SourceOffset | None, end: SourceOffset) -> bool:
     """Whether a transaction ends at ``end`` that did not end at ``start``.
 
-    By txid where there is one: positions may stay where they are, and be another's.
+    By txid where there is one: positions may stay where they are, and be another's. By
+    owner too: an opaque txid that another checkpoint has planned anew holds others.
     """
     if end.mark is None:  # from before tx.id was set
         return start is None or dict(start.positions) != dict(end.positions)
@@ -102,4 +103,8 @@ def moves(start: SourceOffset | None, end: SourceOffset) -> bool:
         return False
     if start is None or start.mark is None or start.mark.start:
         return True
-    return start.mark.txid != end.mark.txid
+    return _plan(start.mark) != _plan(end.mark)
+
+
+def _plan(mark: TransactionMark) -> tuple[str, int, int]:
+    return mark.id, mark.txid, mark.epoch
