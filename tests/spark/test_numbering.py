@@ -8,7 +8,7 @@ from kafka_tx.errors import CheckpointDisagreesError, ConfigError, FencedError
 from kafka_tx.model import OffsetRange
 from kafka_tx.spark.source.asking import Answer, Question, moves
 from kafka_tx.spark.source.microbatches import MicroBatches
-from kafka_tx.spark.source.offset_json import SourceOffset, TransactionMark
+from kafka_tx.spark.source.offset_json import SourceOffset
 from kafka_tx.spark.source.options import parse_source
 from tests.spark.test_transactional import P0, Job, marked
 
@@ -172,10 +172,15 @@ def test_without_tx_id_there_are_no_transactions(cluster, clock):
 
 
 def test_another_plan_of_the_same_txid_is_another_batch():
-    def at(offset, epoch):
-        mark = TransactionMark("orders", 3, epoch, start=False, topic_ids={}, unseen={})
-        return SourceOffset({P0: offset}, mark)
+    assert moves(marked(3, 3, epoch=3), marked(3, 2, epoch=6))
+    assert moves(marked(3, 3, epoch=3), marked(3, 3, epoch=6))
+    assert not moves(marked(3, 3, epoch=3), marked(3, 3, epoch=3))
 
-    assert moves(at(3, epoch=3), at(2, epoch=6))
-    assert moves(at(3, epoch=3), at(3, epoch=6))
-    assert not moves(at(3, epoch=3), at(3, epoch=3))
+
+def test_an_empty_first_batch_ahead_of_the_store_is_a_contradiction(run, first):
+    run.finished(first)
+
+    with pytest.raises(CheckpointDisagreesError) as caught:
+        txid(run, 0, None, marked(9, 40, start=True), query="put back")
+
+    assert caught.value.fields["case"] == "ahead"

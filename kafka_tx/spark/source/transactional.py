@@ -351,8 +351,7 @@ class TransactionalMicroBatches(MicroBatches):
         for batch in self._batches.values():
             if batch.spark_batch == name:
                 return batch
-        if question.start is not None:
-            self._settle(question.start)
+        self._settle(question.start or question.end)  # it ends where it began
         self._finish_empty(question.start)
         before = self._committed_state
         assert before is not None
