@@ -23,7 +23,6 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import TopicPartition
 from kafka_tx.protocols import ClusterView, OffsetStore, RangeReader, Store
-from kafka_tx.transactions.sink_parts import Part
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.marker_log import MarkerLog
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from kafka_tx.topology.spout_hosts import ZkHosts
     from kafka_tx.transactions.ledger import Ledger
     from kafka_tx.transactions.patience import Patience
+    from kafka_tx.transactions.sink_parts import Part
     from kafka_tx.zookeeper.brokers import ZooKeeperTopics
 
 
@@ -315,6 +315,8 @@ def part_transaction(config: SinkConfig, index: int) -> PartTransaction:
 
 def sink_part(config: SinkConfig, index: int) -> Part:
     """One part of the batch that a sink is told to write."""
+    from kafka_tx.transactions.sink_parts import Part
+
     assert config.id is not None
     assert config.txid is not None
     return Part(
