@@ -200,7 +200,7 @@ def test_a_missing_permission_is_named_with_topic_key_and_size(
 
     with pytest.raises(
         PySparkException,
-        match=rf"KAFKA_TX_AUTHENTICATION.*'{target}' with key b'k7' and 7 bytes.*Grant",
+        match=rf"_AUTHENTICATION.*'{target}' with key b'k7' and 7 bytes.*Grant",
     ):
         writers(guarded, target)[way](df)
 
