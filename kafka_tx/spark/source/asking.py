@@ -39,6 +39,10 @@ class Question:
         """What a replay of the batch is known by."""
         return f"{self.query_id}/{self.batch_id}"
 
+    def is_of_query(self, spark_batch: str) -> bool:
+        """Whether a batch known by such a name is of the same checkpoint."""
+        return spark_batch.rpartition("/")[0] == self.query_id
+
     @property
     def has_records(self) -> bool:
         """Whether the source moved in this batch; each batch that moves has a txid."""

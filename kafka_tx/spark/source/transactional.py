@@ -351,8 +351,8 @@ class TransactionalMicroBatches(MicroBatches):
         for batch in self._batches.values():
             if batch.spark_batch == name:
                 return batch
-        self._settle(question.start or question.end)  # it ends where it began
-        self._finish_empty(question.start)
+        self._settle(question.start or question.end, question)  # it ends where it began
+        self._finish_empty(question.start, question)
         before = self._committed_state
         assert before is not None
         txid = before.txid + 1
@@ -364,7 +364,9 @@ class TransactionalMicroBatches(MicroBatches):
         self._store(batch)
         return batch
 
-    def _finish_empty(self, start: SourceOffset | None) -> None:
+    def _finish_empty(
+        self, start: SourceOffset | None, asked: Question | None = None
+    ) -> None:
         """Commit a batch without records that Spark is done with.
 
         Its checkpoint tells no end of it. Being asked for what follows means that it is
@@ -378,20 +380,22 @@ class TransactionalMicroBatches(MicroBatches):
             return
         is_new = start is None or (start.mark is not None and start.mark.start)
         is_its = start is not None and not is_new and self._agrees(start)
+        if asked is not None and is_its:
+            is_its = asked.start is not None and asked.is_of_query(batch.spark_batch)
         if batch.logged_as == _INSTEAD and batch.txid not in self._own and not is_its:
             return
         self._commit(batch.txid)
 
     # --- checkpoint and store ---
 
-    def _settle(self, start: SourceOffset) -> Positions:
+    def _settle(self, start: SourceOffset, asked: Question | None = None) -> Positions:
         """Bring the store to where the checkpoint is, or find that they disagree."""
         if start.mark is None and self._committed_state is None:
             # A checkpoint from before tx.id was set: its offsets become transaction 0.
             self._adopt(0, start.positions)
         self._own_newest(start)
         self._commit_if_next(start)
-        self._finish_empty(start)
+        self._finish_empty(start, asked)
         return self._settled(start) if self._agrees(start) else self._disagree(start)
 
     def _own_newest(self, offset: SourceOffset) -> None:
