@@ -112,5 +112,5 @@ def test_a_consumer_that_joins_the_group_for_a_look_ends_nothing(
 def test_brokers_tell_how_long_they_keep_offsets(group):
     _, _, store = group
 
-    assert store._mirror.retention_ms() == 7 * 24 * 3_600_000
+    assert store._store._mirror.retention_ms() == 7 * 24 * 3_600_000
     assert store.renew_ms() == 3_600_000

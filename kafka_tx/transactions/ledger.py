@@ -91,7 +91,7 @@ class Ledger:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._reader = LedgerReader(store)
-        self._seen: Reading | None = None
+        self._texts: Mapping[str, str] | None = None
 
     def acquire(self) -> int:
         """Become the owner and return the new epoch; former owners are fenced.
@@ -121,7 +121,8 @@ class Ledger:
         Raises:
             StateCorruptedError, StateUnavailableError: As of ``load``.
         """
-        seen = self._seen or self._look()
+        texts = self._texts
+        seen = self._look() if texts is None else self._reader.reading_of(texts)
         return LedgerState(epoch, seen.committed, seen.planned)
 
     def plan(
@@ -185,7 +186,7 @@ class Ledger:
             raise ConfigError.illegal(
                 "committed", committed, "txid and every offset at least 0"
             )
-        self._seen = None
+        self._texts = None
         self._store.write(
             epoch, position_records(committed), self._store.read(METADATA)
         )
@@ -197,7 +198,7 @@ class Ledger:
             FencedError: ``epoch`` is not the current one.
             StateUnavailableError: The store does not answer.
         """
-        self._seen = None
+        self._texts = None
         gone = [CURRENT, COMMITTED, *self._store.read(METADATA)]
         self._store.write(epoch, {}, gone)
 
@@ -263,21 +264,22 @@ class Ledger:
         self, seen: Reading, epoch: int, put: Mapping[str, str], gone: list[str]
     ) -> None:
         """Write what was decided on a reading, and remember what is there then."""
-        self._seen = None  # if the outcome stays unknown
+        self._texts = None  # if the outcome stays unknown
         self._store.write(epoch, put, gone, expect=seen.guard())
-        texts = {p: t for p, t in seen.texts.items() if p not in gone}
-        self._seen = self._reader.reading_of({**texts, **put})
+        kept = {p: t for p, t in seen.texts.items() if p not in gone}
+        self._texts = {**kept, **put}
 
     def _look(self) -> Reading:
-        self._seen = None
-        self._seen = self._reader.look()
-        return self._seen
+        self._texts = None
+        seen = self._reader.look()
+        self._texts = seen.texts
+        return seen
 
     def _until_unmoved(self, decide: Callable[[Reading], _T]) -> _T:
         """Decide on what is remembered; else, and after a conflict, on a new look."""
-        if self._seen is not None:
+        if self._texts is not None:
             try:
-                return decide(self._seen)
+                return decide(self._reader.reading_of(self._texts))
             except (StateConflictError, OutOfOrderError):
                 pass
         for _ in range(_TRIES - 1):
