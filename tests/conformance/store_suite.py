@@ -192,7 +192,7 @@ class StoreSuite(OwnersSuite):
         committed = ledger.load().committed
         assert committed is not None
         assert committed.offsets == dict.fromkeys(partitions, 10**9 + 500)
-        assert took_s < 1
+        assert took_s < 5
 
     def test_what_no_store_can_hold_is_refused_before_anything_is_written(self, store):
         epoch = store.acquire()
