@@ -1,4 +1,7 @@
-"""Topologies on real parts: code that raises anything, leaders that come back."""
+"""Topologies on real parts: code that raises anything, leaders that come back.
+
+Logs that lose their end are here, too.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import ElectionType
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
 
 import kafka_tx
 from integration.cluster.records import Produce
@@ -228,6 +234,21 @@ def notes(place: Path, since: int = 1) -> list[str]:
     return sorted(text for txid, text in lines if int(txid) >= since)
 
 
+def at_least_once(cluster: Any, name: str, place: Path) -> Any:
+    place.mkdir(exist_ok=True)
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(cluster.bootstrap_servers, refresh_freq_secs=1),
+        topic=name,
+        id=f"{name}-records",
+        scheme=kafka_tx.StringScheme(),
+        state_update_interval_ms=100,
+    )
+    builder = kafka_tx.TopologyBuilder(f"{name}-records")
+    builder.set_spout("spout", kafka_tx.KafkaSpout(config))
+    builder.set_bolt("note", Note(place)).shuffle_grouping("spout")
+    return builder.build()
+
+
 def opaque(cluster: Any, name: str, place: Path, **more: Any) -> Any:
     place.mkdir(exist_ok=True)
     spout = kafka_tx.OpaqueTransactionalKafkaSpout(
@@ -280,3 +301,58 @@ def test_what_a_replay_left_out_is_read_when_its_leader_is_back(
         handle.stop()
 
     assert notes(tmp_path, since=2) == [f"v{n}" for n in range(10)]
+
+
+def elected(cluster: Any, name: str) -> int | None:
+    """Who leads the only partition, after an unclean election if nobody did."""
+    if cluster.leader(name, 0) is None:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        wanted = [ClientPartition(name, 0)]
+        admin.elect_leaders(ElectionType.UNCLEAN, wanted).result(10)
+    leader: int | None = cluster.leader(name, 0)
+    return leader
+
+
+def test_a_log_that_lost_its_end_is_read_on_there_and_nothing_is_read_again(
+    kafka_pair, spark, tmp_path
+):
+    name = f"cut-{uuid.uuid4().hex[:8]}"
+    kafka_pair.create_topic(name, 1, replication=2)
+    wait_until("a leader", lambda: kafka_pair.leader(name, 0), timeout_s=WITHIN_S)
+    numbered, records = tmp_path / "numbered", tmp_path / "records"
+    words = list[str]()
+    settings = {"tx.store": f"sqlite:///{tmp_path}/s.db"}
+    handles = [
+        opaque(kafka_pair, name, numbered).start(spark, settings),
+        at_least_once(kafka_pair, name, records).start(spark, settings),
+    ]
+
+    def write_and_process(*more: str) -> None:
+        send = Produce(
+            kafka_pair.bootstrap_servers
+        )  # one that wrote what is lost fails
+        send(name, more, partition=0)
+        words.extend(more)
+        for handle in handles:
+            assert handle.process_all_available(WITHIN_S), handle.status
+        assert notes(numbered) == notes(records) == sorted(words)
+
+    def cuts() -> list[float]:
+        told = [h.metrics.samples()["kafka_tx_skipped_offsets_total"] for h in handles]
+        return [sum(value[-1] for value in each.values()) for each in told]
+
+    try:
+        write_and_process(*(f"a{n}" for n in range(20)))
+        leader = kafka_pair.leader(name, 0)
+        (follower,) = set(kafka_pair.brokers) - {leader}
+        kafka_pair.kill(follower)
+        write_and_process(*(f"b{n}" for n in range(10)))
+        kafka_pair.kill(leader)
+        kafka_pair.restart(follower)
+        wait_until("it leads", lambda: elected(kafka_pair, name) == follower)
+        wait_until("both count the cut", lambda: cuts() == [10, 10], timeout_s=WITHIN_S)
+        write_and_process(*(f"c{n}" for n in range(5)))
+    finally:
+        for handle in handles:
+            handle.stop(finish=False)
+        kafka_pair.restart()
