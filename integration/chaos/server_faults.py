@@ -6,6 +6,8 @@ from integration.chaos.drivers import state_of
 from integration.chaos.job import TOPIC
 from integration.chaos.scene import Fault, Scene, prove
 from integration.chaos.world import PARTITIONS
+from integration.cluster.postgresql import PostgresServer
+from integration.cluster.processes.zookeeper import ProcessZooKeeper
 from integration.cluster.waiting import is_listening, wait_until
 
 
@@ -71,14 +73,7 @@ def postgresql_kill(scene: Scene, _target: str) -> Fault:
 
 
 def postgresql_pause(scene: Scene, _target: str) -> Fault:
-    server = scene.world.postgresql
-    server.pause()
-    try:
-        wait_until("PostgreSQL is stopped", lambda: state_of(server.pid) == "T")
-        yield
-    finally:
-        server.unpause()
-    return f"pid {server.pid} was stopped"
+    return (yield from _pause(scene.world.postgresql, "PostgreSQL"))
 
 
 def zookeeper_kill(scene: Scene, _target: str) -> Fault:
@@ -94,10 +89,13 @@ def zookeeper_kill(scene: Scene, _target: str) -> Fault:
 
 
 def zookeeper_pause(scene: Scene, _target: str) -> Fault:
-    server = scene.world.zookeeper
+    return (yield from _pause(scene.world.zookeeper, "ZooKeeper"))
+
+
+def _pause(server: PostgresServer | ProcessZooKeeper, name: str) -> Fault:
     server.pause()
     try:
-        wait_until("ZooKeeper is stopped", lambda: state_of(server.pid) == "T")
+        wait_until(f"{name} is stopped", lambda: state_of(server.pid) == "T")
         yield
     finally:
         server.unpause()

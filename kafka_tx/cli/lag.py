@@ -128,7 +128,7 @@ def lag(
     holes.
     """
     with opened(store, id_) as state:
-        committed = committed_of(store, state)
+        _, committed = committed_of(store, state)
     offsets = dict(sorted(committed.offsets.items()))
     bounds = look(kafka_options(bootstrap_servers, kafka, kafka_config), tuple(offsets))
     rows = [_row(p, offset, bounds.get(p)) for p, offset in offsets.items()]

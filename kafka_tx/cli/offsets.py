@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, kafka_options, look
-from kafka_tx.cli.positions import committed_of, door_of, only_of_a_source
+from kafka_tx.cli.positions import Door, committed_of, only_of_a_source
 from kafka_tx.cli.stores import (
     STORE,
     IdOption,
@@ -47,12 +47,11 @@ def show(
     With --json in the form that startingOffsets and `offsets set` take.
     """
     with opened(store, id_) as state:
-        committed = committed_of(store, state)
-        is_numbered = door_of(state) is not None
+        door, committed = committed_of(store, state)
     if as_json:
         typer.echo(json.dumps(nested(committed.offsets)))
         return
-    if is_numbered:
+    if door is not Door.AT_LEAST_ONCE:
         typer.echo(f"txid {committed.txid}")
     for partition, offset in sorted(committed.offsets.items()):
         typer.echo(f"{partition}\t{offset}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,7 +24,7 @@ class Door(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class KnownId:
     """What a store knows about an id.
 
     Attributes:
@@ -35,64 +36,55 @@ class Standing:
     door: Door
     state: LedgerState
 
-    @property
-    def offsets(self) -> Committed | None:
-        """What is committed; None before the first commit."""
-        return self.state.committed
 
-
-def door_of(store: Store) -> Door | None:
-    """What the records of an id say that it is; None: they say nothing.
-
-    Raises:
-        StateUnavailableError: The store does not answer.
-    """
-    paths = store.read().keys()
-    if any(p in {COMMITTED, CURRENT} or p.startswith(METADATA) for p in paths):
+def door_of(paths: Iterable[str]) -> Door | None:
+    """What the paths of an id's records say that it is; None: they say nothing."""
+    known = set(paths)
+    if known & {COMMITTED, CURRENT} or any(p.startswith(METADATA) for p in known):
         return Door.SOURCE
-    if any(path.startswith(COORDINATOR) for path in paths):
+    if any(path.startswith(COORDINATOR) for path in known):
         return Door.TRANSACTIONAL
     return None
 
 
-def standing_of(url: str, store: Store) -> Standing | None:
+def known_id(url: str, store: Store, paths: Iterable[str]) -> KnownId | None:
     """Where an id is; None where nothing tells.
 
     Args:
         url: As the user gave it: messages hide its password.
         store: Of the id.
+        paths: Of its records.
 
     Raises:
         StateCorruptedError: A record cannot be read.
         StateUnavailableError: The store does not answer.
     """
-    door = door_of(store)
+    door = door_of(paths)
     if door is Door.SOURCE:
-        return Standing(door, Ledger(store).load())
-    batches = stored_batches(store) if door is Door.TRANSACTIONAL else None
-    if door is not None and batches is not None:
-        return Standing(door, batches)
+        return KnownId(door, Ledger(store).load())
+    if door is Door.TRANSACTIONAL:
+        return KnownId(door, stored_batches(store))
     offsets = assembly.at_least_once_offsets(text_or_file(url), store.id)
     if not offsets:
         return None
-    return Standing(Door.AT_LEAST_ONCE, LedgerState(0, Committed(0, offsets), {}))
+    return KnownId(Door.AT_LEAST_ONCE, LedgerState(0, Committed(0, offsets), {}))
 
 
-def committed_of(url: str, store: Store) -> Committed:
-    """The committed offsets of an id.
+def committed_of(url: str, store: Store) -> tuple[Door, Committed]:
+    """What an id is the id of, and its committed offsets.
 
     Raises:
         StateError: There are none.
     """
-    found = standing_of(url, store)
-    if found is None or found.offsets is None:
+    found = known_id(url, store, store.read())
+    if found is None or found.state.committed is None:
         raise StateError(
             f"id '{store.id}' in {store.url} has no committed offsets yet; `kafka-tx"
             " status` shows what it has",
             store=store.url,
             id=store.id,
         )
-    return found.offsets
+    return found.door, found.state.committed
 
 
 def only_of_a_source(store: Store, why: str) -> None:
@@ -101,7 +93,7 @@ def only_of_a_source(store: Store, why: str) -> None:
     Raises:
         StateError: The id is another one.
     """
-    door = door_of(store)
+    door = door_of(store.read())
     if door is Door.SOURCE:
         return
     if door is Door.TRANSACTIONAL:

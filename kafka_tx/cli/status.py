@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from kafka_tx.cli.positions import Door, Standing, standing_of
+from kafka_tx.cli.positions import Door, KnownId, known_id
 from kafka_tx.cli.stores import (
     STORE,
     JsonOption,
@@ -34,7 +34,7 @@ class _Found:
 
     id: str
     epoch: int
-    standing: Standing | None = None
+    known: KnownId | None = None
     paths: tuple[str, ...] = ()
     error: StateCorruptedError | None = None
     stop: Stop | None = None
@@ -67,7 +67,7 @@ def _look(url: str, store: Store) -> _Found:
     found = _Found(store.id, store.epoch(), paths=paths)
     try:
         found = replace(found, stop=last_stop(store))
-        return replace(found, standing=standing_of(url, store))
+        return replace(found, known=known_id(url, store, paths))
     except StateCorruptedError as error:
         return replace(found, error=error)
 
@@ -78,12 +78,12 @@ def _as_json(found: _Found) -> dict[str, Any]:
         told["last_stop"] = asdict(found.stop)
     if found.error is not None:
         return told | {"error": str(found.error)}
-    if found.standing is None:
+    if found.known is None:
         return told | {"records": list(found.paths)}
-    state, committed = found.standing.state, found.standing.offsets
+    state, committed = found.known.state, found.known.state.committed
     offsets = nested(committed.offsets) if committed else {}
-    told |= {"door": found.standing.door.value, "offsets": offsets}
-    if found.standing.door is Door.AT_LEAST_ONCE:
+    told |= {"door": found.known.door.value, "offsets": offsets}
+    if found.known.door is Door.AT_LEAST_ONCE:
         return told
     return told | {
         "committed_txid": state.txid,
@@ -122,20 +122,20 @@ def _rows(found: _Found) -> list[tuple[str, str]]:
         rows.append(("last stop", f"{stop.reason}, {_ago(stop.at_ms)}: {stop.error}"))
     if found.error is not None:
         return [*rows, ("unreadable", str(found.error.fields["path"]))]
-    if found.standing is None:
+    if found.known is None:
         return [*rows, ("records", ", ".join(found.paths) or "none")]
-    rows.insert(0, ("door", found.standing.door.value))
-    committed = found.standing.offsets
+    rows.insert(0, ("door", found.known.door.value))
+    committed = found.known.state.committed
     if committed is None:
         return [*rows, ("committed", "nothing yet")]
     told = f"txid {committed.txid}"
     if committed.completed_ms:
         told += f", {_ago(committed.completed_ms)}"
-    is_numbered = found.standing.door is not Door.AT_LEAST_ONCE
+    is_numbered = found.known.door is not Door.AT_LEAST_ONCE
     rows.append(("committed", told if is_numbered else ""))
     offsets = sorted(committed.offsets.items())
     rows += _aligned([(str(partition), str(offset)) for partition, offset in offsets])
-    for txid, batch in found.standing.state.unfinished.items():
+    for txid, batch in found.known.state.unfinished.items():
         rows.append(("unfinished", f"txid {txid}"))
         spans = sorted(wanted for wanted in batch.ranges if len(wanted))
         rows += _aligned(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kafka_tx.errors import (
     FailedException,
@@ -109,6 +110,17 @@ def check_topics(
             wanted = OffsetRange(partition, part["start"], part["end"])
             reason = f"The topic was re-created: its id was {was}, now {now}."
             raise replay_impossible(txid, wanted, None, reason)
+
+
+def kafka_parts(metadata: object) -> dict[TopicPartition, Mapping[str, Any]]:
+    """What a Kafka spout planned for each partition; nothing for other spouts."""
+    if not isinstance(metadata, Mapping):
+        return {}
+    return {
+        partition_of(name): part
+        for name, part in metadata.items()
+        if isinstance(part, Mapping) and {"start", "end"} <= part.keys()
+    }
 
 
 def partition_of(name: str) -> TopicPartition:

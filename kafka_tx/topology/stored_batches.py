@@ -2,61 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.model import BatchMetadata, OffsetRange
 from kafka_tx.protocols import Store
-from kafka_tx.topology.kafka_reading import partition_of
-from kafka_tx.transactions import records
+from kafka_tx.topology.kafka_reading import kafka_parts
+from kafka_tx.transactions.chain import PREFIX, Opened, read_chain
 from kafka_tx.transactions.ledger import Committed, LedgerState
+from kafka_tx.transactions.rotating import RecordCodec
 
-COORDINATOR = "coordinator/"
-_CURRENT = f"{COORDINATOR}currtx"
-_METADATA = f"{COORDINATOR}meta/"
+COORDINATOR = f"{PREFIX}/"
 
 
-def stored_batches(store: Store) -> LedgerState | None:
-    """Committed and unfinished batches of a topology; None where the id is of none.
+def stored_batches(store: Store) -> LedgerState:
+    """Committed and unfinished batches of a topology.
 
     Offsets are those of a Kafka spout; other spouts have txids and no offsets here. A
     topology keeps no time of its commits. Writes nothing.
 
     Raises:
-        StateCorruptedError: A record cannot be read.
+        StateCorruptedError: A record cannot be read, or the txids have a hole.
         StateUnavailableError: The store does not answer.
     """
-    epoch = store.epoch()
-    texts = store.read(COORDINATOR)
-    if not texts:
-        return None
-    where = {"store": store.url, "id": store.id}
-    current = 1
-    if _CURRENT in texts:
-        path = _CURRENT
-        current = records.decode_as("currtx", texts[path], int, path=path, **where)
-    planned: dict[int, BatchMetadata] = {}
-    for path, text in texts.items():
-        if path.startswith(_METADATA):
-            txid = int(path.removeprefix(_METADATA))
-            payload = records.decode(text, "metadata", path=path, **where)
-            planned[txid] = _batch(txid, payload)
+    epoch = store.epoch()  # first, as the ledger does
+    opened = Opened(epoch, store.read(COORDINATOR), store.url, store.id)
+    codec = RecordCodec[Any]("metadata", store.url, store.id)
+    current, state = read_chain(codec, opened)
+    planned = {txid: _batch(txid, state.state(txid)) for txid in state.txids()}
     last = planned.get(current - 1)
     offsets, ids = (last.ends(), last.topic_ids) if last else ({}, {})
     committed = Committed(current - 1, offsets, ids) if current > 1 else None
-    return LedgerState(epoch, committed, dict(sorted(planned.items())))
+    return LedgerState(epoch, committed, planned)
 
 
-def _batch(txid: int, metadata: Any) -> BatchMetadata:  # noqa: ANN401 - any spout's
-    parts = dict(_parts(metadata))
+def _batch(txid: int, metadata: object) -> BatchMetadata:
+    parts = kafka_parts(metadata)
     ranges = (OffsetRange(p, part["start"], part["end"]) for p, part in parts.items())
     ids = {p.topic: part["id"] for p, part in parts.items() if "id" in part}
     return BatchMetadata(txid, tuple(ranges), ids)
-
-
-def _parts(metadata: Any) -> Iterator[tuple[TopicPartition, Mapping[str, Any]]]:  # noqa: ANN401
-    if not isinstance(metadata, Mapping):
-        return
-    for name, part in metadata.items():
-        if isinstance(part, Mapping) and {"start", "end"} <= part.keys():
-            yield partition_of(name), part

@@ -18,6 +18,9 @@ from kafka_tx.transactions.rotating import (
 
 M = TypeVar("M")
 
+PREFIX = "coordinator"
+"""Below which a topology keeps its txids."""
+
 
 @dataclass(frozen=True)
 class Planned(Generic[M]):
@@ -169,14 +172,13 @@ def currtx_codec(opened: Opened) -> RecordCodec[int]:
     return RecordCodec("currtx", opened.store, opened.id, from_json=_txid)
 
 
-def open_chain(
-    mode: Mode, codec: Codec[M | None], opened: Opened, prefix: str
-) -> tuple[int, int, MetadataChain[M]]:
+def read_chain(
+    codec: Codec[M | None], opened: Opened, prefix: str = PREFIX
+) -> tuple[int, RotatingState[M]]:
     """Read ``<prefix>/currtx`` and ``<prefix>/meta/<txid>``.
 
     Returns:
-        The lowest uncommitted txid; the greatest txid that must be replayed and not
-        planned (that txid - 1 if there is none); the chain.
+        The lowest uncommitted txid, and what is stored from the one before it on.
 
     Raises:
         StateCorruptedError: A record cannot be read, or the txids have a hole.
@@ -196,9 +198,25 @@ def open_chain(
             store=opened.store,
             id=opened.id,
         )
+    return current, state
+
+
+def open_chain(
+    mode: Mode, codec: Codec[M | None], opened: Opened, prefix: str
+) -> tuple[int, int, MetadataChain[M]]:
+    """What the owner of ``read_chain``'s records goes on with.
+
+    Returns:
+        The lowest uncommitted txid; the greatest txid that must be replayed and not
+        planned (that txid - 1 if there is none); the chain.
+
+    Raises:
+        StateCorruptedError: As of ``read_chain``.
+    """
+    current, state = read_chain(codec, opened, prefix)
     if mode == "opaque":
         return current, current - 1, OpaqueChain(state)
-    return current, max([current - 1, *txids]), TransactionalChain(state)
+    return current, max([current - 1, *state.txids()]), TransactionalChain(state)
 
 
 def _txid(payload: object) -> int:

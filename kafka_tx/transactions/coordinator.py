@@ -7,7 +7,7 @@ from typing import TypeVar
 from kafka_tx.config import Mode
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.actions import Action, Committed, Outcome
-from kafka_tx.transactions.chain import Opened, Planned
+from kafka_tx.transactions.chain import PREFIX, Opened, Planned
 from kafka_tx.transactions.flights import CAN_FAIL, Phase
 from kafka_tx.transactions.pacing import Pacing
 from kafka_tx.transactions.rotating import Change, Codec
@@ -65,7 +65,7 @@ class TransactionCoordinator(Window[M]):
         pacing: Pacing,
         opened: Opened,
         *,
-        prefix: str = "coordinator",
+        prefix: str = PREFIX,
     ) -> None:
         super().__init__(mode, codec, pacing, opened, prefix=prefix)
         self.stale_answers = 0

@@ -113,8 +113,8 @@ class Ledger:
         seen = self._look()
         return LedgerState(epoch, seen.committed, seen.planned)
 
-    def known(self, epoch: int) -> LedgerState:
-        """As ``load``, of what this object has read or written last.
+    def last_committed(self) -> Committed | None:
+        """What is committed, as this object has read or written it last.
 
         For an owner that has just committed or planned: nobody else plans.
 
@@ -123,7 +123,7 @@ class Ledger:
         """
         texts = self._texts
         seen = self._look() if texts is None else self._reader.reading_of(texts)
-        return LedgerState(epoch, seen.committed, seen.planned)
+        return seen.committed
 
     def plan(
         self, epoch: int, metadata: BatchMetadata, *, replace: bool = False
@@ -277,9 +277,10 @@ class Ledger:
 
     def _until_unmoved(self, decide: Callable[[Reading], _T]) -> _T:
         """Decide on what is remembered; else, and after a conflict, on a new look."""
-        if self._texts is not None:
+        texts = self._texts
+        if texts is not None:
             try:
-                return decide(self._reader.reading_of(self._texts))
+                return decide(self._reader.reading_of(texts))
             except (StateConflictError, OutOfOrderError):
                 pass
         for _ in range(_TRIES - 1):

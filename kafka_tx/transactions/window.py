@@ -16,7 +16,7 @@ from kafka_tx.transactions.actions import (
     StartCommit,
     Stopped,
 )
-from kafka_tx.transactions.chain import Opened, currtx_codec, open_chain
+from kafka_tx.transactions.chain import PREFIX, Opened, currtx_codec, open_chain
 from kafka_tx.transactions.flights import Flights, Phase
 from kafka_tx.transactions.pacing import Pacing, PlanningGate
 from kafka_tx.transactions.rotating import Change, Codec
@@ -38,7 +38,7 @@ class Window(Generic[M]):
         pacing: Pacing,
         opened: Opened,
         *,
-        prefix: str = "coordinator",
+        prefix: str = PREFIX,
     ) -> None:
         self._pacing = pacing
         self._epoch = opened.epoch

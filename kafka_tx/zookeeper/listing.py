@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import TopicPartition
 from kafka_tx.zookeeper.client import ZooKeeperClient
-from kafka_tx.zookeeper.offsets import OWNERS
+from kafka_tx.zookeeper.offsets import OWNERS, offset_of
 from kafka_tx.zookeeper.owner import OWNER
 from kafka_tx.zookeeper.settings import ZooKeeperSettings
 
@@ -75,7 +75,7 @@ def _offset(
     try:
         record = json.loads(data)
         partition = TopicPartition(str(record["topic"]), int(record["partition"]))
-        return partition, int(record["offset"])
+        return partition, offset_of(record)
     except (ValueError, TypeError, KeyError) as error:
         raise StateCorruptedError(
             f"node {path} of ZooKeeper {settings.hosts} is no record of an offset"

@@ -220,7 +220,7 @@ class ZooKeeperOffsetStore:
             record = json.loads(data)
             topology = record.get("topology") or {}
             committed = CommittedOffset(
-                offset=_offset(record),
+                offset=offset_of(record),
                 topology_id=str(topology.get("id") or ""),
                 topology_name=str(topology.get("name") or ""),
                 broker=_broker(record.get("broker")),
@@ -266,7 +266,12 @@ def _record(partition: TopicPartition, committed: CommittedOffset) -> bytes:
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _offset(record: Mapping[str, Any]) -> int:
+def offset_of(record: Mapping[str, Any]) -> int:
+    """The next offset that a record keeps.
+
+    Raises:
+        KeyError, ValueError: It keeps none.
+    """
     offset = record["offset"]
     if type(offset) is not int or offset < 0:
         raise ValueError(f"offset {offset!r}")

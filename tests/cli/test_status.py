@@ -223,3 +223,11 @@ def test_the_store_of_no_ids_is_not_repeated_with_its_password(run, monkeypatch)
 
     assert result.exit_code == 0
     assert result.stdout == "the store holds no ids\n"
+
+
+def test_a_batch_of_a_topology_whose_path_makes_no_sense_is_unreadable(run, url):
+    state = SqlStore(url, "words")
+    state.write(state.acquire(), {"coordinator/meta/x": "{}"})
+    state.close()
+
+    assert "unreadable   coordinator/meta/x" in run("status", "--store", url).stdout

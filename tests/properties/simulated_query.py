@@ -183,7 +183,7 @@ class Query:
         asked = question.to_json()
         if self._startless is not None:
             (answer,) = self._startless.partitions(asked, asked)
-            return Answer.from_json(answer.answer)
+            return Answer.from_json(answer.value)
         limit = self._reader.getDefaultReadLimit()
         return Answer.from_json(self._reader.latestOffset(asked, limit))
 

@@ -99,7 +99,7 @@ def test_a_question_moves_nothing(log):
 
     (answer,) = reader.partitions({"question": 1}, {"question": 1})
 
-    assert pickle.loads(pickle.dumps(answer)).answer == {"answer": 1}
+    assert pickle.loads(pickle.dumps(answer)).value == {"answer": 1}
     assert reader.latestOffset() == {"at": 11}
 
 

@@ -20,7 +20,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.protocols import Clock
 from kafka_tx.topology.attempts import Processed
-from kafka_tx.topology.kafka_reading import partition_of
+from kafka_tx.topology.kafka_reading import kafka_parts
 from kafka_tx.transactions.actions import Cancel, Outcome
 from kafka_tx.transactions.flights import Phase
 
@@ -223,22 +223,16 @@ def _event(topology_id: str, progress: BatchProgress) -> BatchCommitted:
 
 def kafka_ranges(metadata: object) -> dict[TopicPartition, tuple[int, int]]:
     """Start and end of each partition of a Kafka spout's batch; else nothing."""
-    if not isinstance(metadata, Mapping):
-        return {}
     return {
-        partition_of(name): (part["start"], part["end"])
-        for name, part in metadata.items()
-        if isinstance(part, Mapping) and {"start", "end"} <= part.keys()
+        partition: (part["start"], part["end"])
+        for partition, part in kafka_parts(metadata).items()
     }
 
 
 def _skipped(metadata: object) -> dict[tuple[TopicPartition, str], int]:
-    if not isinstance(metadata, Mapping):
-        return {}
     return {
-        (partition_of(name), reason): offsets
-        for name, part in metadata.items()
-        if isinstance(part, Mapping)
+        (partition, reason): offsets
+        for partition, part in kafka_parts(metadata).items()
         for reason, offsets in part.get("lost", {}).items()
     }
 

@@ -199,7 +199,7 @@ class TransactionalMicroBatches(MicroBatches):
     def _commit(self, txid: int) -> None:
         now_ms = self._clock.now_ms()
         is_first = self._ledger.commit(self._epoch, txid, completed_ms=now_ms)
-        self._committed_state = self._ledger.known(self._epoch).committed
+        self._committed_state = self._ledger.last_committed()
         self._batches = {n: b for n, b in self._batches.items() if n >= txid}
         self._own = {n for n in self._own if n >= txid}
         if is_first and self._committed_state is not None:  # else the listener sends
@@ -352,7 +352,6 @@ class TransactionalMicroBatches(MicroBatches):
             if batch.spark_batch == name:
                 return batch
         self._settle(question.start or question.end, question)  # it ends where it began
-        self._finish_empty(question.start, question)
         before = self._committed_state
         assert before is not None
         txid = before.txid + 1
@@ -364,9 +363,7 @@ class TransactionalMicroBatches(MicroBatches):
         self._store(batch)
         return batch
 
-    def _finish_empty(
-        self, start: SourceOffset | None, asked: Question | None = None
-    ) -> None:
+    def _finish_empty(self, start: SourceOffset, asked: Question | None) -> None:
         """Commit a batch without records that Spark is done with.
 
         Its checkpoint tells no end of it. Being asked for what follows means that it is
@@ -378,8 +375,8 @@ class TransactionalMicroBatches(MicroBatches):
         batch = self._batches.get(self._txid + 1)
         if batch is None or not batch.spark_batch:
             return
-        is_new = start is None or (start.mark is not None and start.mark.start)
-        is_its = start is not None and not is_new and self._agrees(start)
+        is_new = start.mark is not None and start.mark.start
+        is_its = not is_new and self._agrees(start)
         if asked is not None and is_its:
             is_its = asked.start is not None and asked.is_of_query(batch.spark_batch)
         if batch.logged_as == _INSTEAD and batch.txid not in self._own and not is_its:

@@ -24,11 +24,13 @@ def answer_of(stream: Any, asked: Any, limit: Any) -> dict[str, Any]:  # noqa: A
     Raises:
         Py4JError: The planner raised, or cannot be reached.
     """
+    told: dict[str, Any]
     if TAKES_LIMITS:
-        told: dict[str, Any] = json.loads(stream.latestOffset(asked, limit).json())
+        told = json.loads(stream.latestOffset(asked, limit).json())
         return told
     (partition,) = stream.planInputPartitions(asked, asked)
     pickled = bytes(partition.pickedPartition())
     answer = pickle.loads(pickled)  # noqa: S301 - by a process of this query
     assert isinstance(answer, AnswerPartition)
-    return answer.answer
+    told = answer.value
+    return told

@@ -91,10 +91,6 @@ class LimitedReader(Protocol):
 class AnswerPartition(InputPartition):
     """What the planner answers to a question that came as a call of ``partitions``."""
 
-    def __init__(self, answer: dict[str, Any]) -> None:
-        super().__init__(answer)
-        self.answer = answer
-
 
 class StartlessReader(DataSourceStreamReader):
     """A reader as Spark 4.0 and 4.1 call it (planning process; ``read``: executor).
