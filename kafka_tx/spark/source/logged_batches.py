@@ -14,9 +14,13 @@ from kafka_tx.model import (
     OffsetRange,
     TopicPartition,
 )
+from kafka_tx.offsets.discovery import is_another
 from kafka_tx.spark.source.looks import Look, Positions
 from kafka_tx.spark.source.losses import Losses
 from kafka_tx.spark.source.offset_json import SourceOffset, nested
+
+Topics = Mapping[str, str]
+"""Topic ids by name."""
 
 
 def first_begins(
@@ -94,3 +98,34 @@ def _readable(
     if bounds.end < end:
         losses.cut(partition, end, last)
     return OffsetRange(partition, first, last)
+
+
+def begun(start: SourceOffset, end: SourceOffset) -> tuple[Positions, Topics]:
+    """Where a logged batch began, and of which topics.
+
+    One that began elsewhere than the end before it says so itself, as the first of a
+    checkpoint does: no log has its start.
+    """
+    said = {partition.topic for partition in (*_unseen_at(end), *end.begins)}
+    former, ids = ids_of(start), dict(ids_of(end))
+    gone = {t for t in said if is_another(former.get(t), ids.get(t))}
+    before = {p: at for p, at in all_of(start).items() if p.topic not in gone}
+    ids |= {t: known for t, known in former.items() if t not in gone}
+    if start.mark is not None and start.mark.start:
+        before = {p: at for p, at in before.items() if p in end.positions}
+        ids = {**ids, **ids_of(end)}
+    return {**before, **_unseen_at(end), **end.begins}, ids
+
+
+def all_of(offset: SourceOffset) -> dict[TopicPartition, int]:
+    """Its positions, also of what was out of sight."""
+    return {**_unseen_at(offset), **offset.positions}
+
+
+def ids_of(offset: SourceOffset) -> Topics:
+    """Ids of the topics that its positions are of."""
+    return offset.mark.topic_ids if offset.mark else {}
+
+
+def _unseen_at(offset: SourceOffset) -> Positions:
+    return offset.mark.unseen if offset.mark else {}
