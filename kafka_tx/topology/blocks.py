@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.fields import TX, TX_TYPE, Fields
+from kafka_tx.topology.fields import TX, TX_TYPE, DeclarationError, Fields
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 """Rows as plain tuples of their values."""
@@ -102,7 +102,7 @@ def _array(
 ) -> pa.Array:
     try:
         return pa.array(values, type=kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         wanted = f"values of type {kind}" if kind else "values of one common type"
         raise ConfigError(
             f"component '{source}' emitted values of field '{name}' that do not make an"
@@ -115,11 +115,12 @@ def conform(batch: pa.RecordBatch, fields: Fields, source: str) -> pa.RecordBatc
     """An emitted batch brought to its declared form: no ``tx``, order, types.
 
     Raises:
-        ConfigError: Columns are missing or not declared, or a type cannot be cast.
+        DeclarationError: Columns are missing or not declared.
+        ConfigError: A type cannot be cast.
     """
     names = tuple(name for name in batch.schema.names if name != TX)
     if sorted(names) != sorted(fields.names):
-        raise ConfigError(
+        raise DeclarationError(
             f"component '{source}' emitted an Arrow batch with the columns"
             f" {', '.join(names) or '(none)'}; legal: its declared fields"
             f" {', '.join(fields.names)}, with or without 'tx'.",

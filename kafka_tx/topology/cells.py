@@ -19,7 +19,7 @@ from kafka_tx.topology.blocks import (
     with_tx,
 )
 from kafka_tx.topology.bolts import BasicBolt, BatchBolt, TaskContext
-from kafka_tx.topology.fields import DEFAULT_STREAM, Fields
+from kafka_tx.topology.fields import DEFAULT_STREAM, DeclarationError, Fields
 from kafka_tx.topology.graph import Component
 from kafka_tx.topology.rows import (
     Row,
@@ -28,10 +28,7 @@ from kafka_tx.topology.rows import (
     rows_of_attempt,
     rows_of_columns,
 )
-
-
-class DeclarationError(ConfigError):
-    """What a bolt does contradicts how it was declared, whatever row it was given."""
+from kafka_tx.topology.values import ValueCheck
 
 
 class Outlet:
@@ -51,8 +48,9 @@ class Outlet:
         self._blocks: dict[str, list[Block]] = {
             stream: [] for stream in component.outputs if stream in wanted
         }
-        self._open: dict[str, tuple[int, Rows]] = {
-            stream: (len(fields), []) for stream, fields in self._fields.items()
+        self._open: dict[str, tuple[int, ValueCheck, Rows]] = {
+            stream: (len(fields), ValueCheck(self._name, fields), [])
+            for stream, fields in self._fields.items()
         }
         self.rows = 0
         """Rows taken so far."""
@@ -62,11 +60,12 @@ class Outlet:
         known = self._open.get(stream)
         if known is None:
             raise self._unknown(stream)
-        width, rows = known
+        width, check, rows = known
         if type(values) is not tuple:
             values = self._as_tuple(values)
         if len(values) != width:
             raise self._misfit(values, stream)
+        check(values)
         rows.append(values)
 
     def emit_arrow(
@@ -111,11 +110,11 @@ class Outlet:
         return taken
 
     def _close_rows(self, stream: str) -> None:
-        width, rows = self._open[stream]
+        width, check, rows = self._open[stream]
         if rows:
             if stream in self._blocks:
                 self._blocks[stream].append(rows)
-            self._open[stream] = (width, [])
+            self._open[stream] = (width, check, [])
 
     def _as_tuple(self, values: Sequence[Any]) -> tuple[Any, ...]:
         if isinstance(values, Sequence) and not isinstance(values, str | bytes):

@@ -27,6 +27,10 @@ A schema is an iterable of its (Arrow) fields, hence it needs no place in the ty
 """
 
 
+class DeclarationError(ConfigError):
+    """What a component does contradicts its declaration, whatever row it was given."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
     """The declared fields of one stream, without ``tx``.

@@ -15,8 +15,7 @@ import numpy as np
 
 from kafka_tx.topology.blocks import to_batch, to_rows
 from kafka_tx.topology.bolts import BasicBolt, RichBolt, TaskContext
-from kafka_tx.topology.cells import DeclarationError
-from kafka_tx.topology.fields import Fields
+from kafka_tx.topology.fields import DeclarationError, Fields
 from kafka_tx.topology.graph import Component
 from kafka_tx.topology.lineage import Tracked
 from kafka_tx.topology.reasons import reason_of

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_tx.topology.blocks import Block, size
-from kafka_tx.topology.cells import DeclarationError, Outlet
-from kafka_tx.topology.fields import DEFAULT_STREAM
+from kafka_tx.topology.cells import Outlet
+from kafka_tx.topology.fields import DEFAULT_STREAM, DeclarationError
 from kafka_tx.topology.graph import Component
 from kafka_tx.topology.lineage import Lineage, Positions, joined
 from kafka_tx.topology.rows import Row

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_tx.errors import ConfigError, KafkaTxError, OffsetOutOfRangeError
+from kafka_tx.errors import KafkaTxError, OffsetOutOfRangeError
 from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
 from kafka_tx.topology.blocks import Block, size
+from kafka_tx.topology.fields import DeclarationError
 from kafka_tx.topology.reasons import reason_of
 from kafka_tx.topology.record_tasks import Records
 from kafka_tx.topology.schemes import Scheme
@@ -99,7 +100,7 @@ class KafkaRecords:
         offsets = batch.column("offset").to_numpy()
         try:
             decoded = self.scheme.decode(batch)
-        except ConfigError:
+        except DeclarationError:
             raise
         except Exception as error:  # noqa: BLE001 - a record fails on its own
             yield from self._undecoded(batch, position, shift, error)

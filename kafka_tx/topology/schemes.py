@@ -17,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_tx.errors import ConfigError
 from kafka_tx.topology.blocks import Block, conform, to_batch
 from kafka_tx.topology.fields import Fields, FieldsLike
 from kafka_tx.topology.rows import Row, row_class
+from kafka_tx.topology.values import ValueCheck
 
 _KAFKA = "kafka"
 
@@ -191,16 +193,32 @@ class RecordScheme:
         self.fields = Fields.parse(fields)
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """The rows of all records."""
+        """The rows of all records.
+
+        Raises:
+            ConfigError: A row does not have the declared fields.
+        """
         kind = row_class(_KAFKA, "default", tuple(batch.schema.names))
+        check = ValueCheck(_KAFKA, self.fields)
         rows: list[tuple[Any, ...]] = []
         counts = []
         for record in map(kind, zip(*batch.to_pydict().values(), strict=True)):
             made = [tuple(row) for row in self._function(record) or ()]
+            for row in made:
+                self._check_width(row)
+                check(row)
             rows += made
             counts.append(len(made))
         records = np.repeat(np.arange(len(counts)), counts)
         return Decoded(rows, pa.array(records, pa.int64()))
+
+    def _check_width(self, row: tuple[Any, ...]) -> None:
+        if len(row) != len(self.fields):
+            raise ConfigError(
+                f"the scheme made a row of {len(row)} values; legal: one for each of"
+                f" the {len(self.fields)} declared fields ({self.fields})",
+                option="scheme",
+            )
 
 
 def as_text(column: pa.Array) -> pa.Array:

@@ -3,11 +3,17 @@ import pickle
 import numpy as np
 import pytest
 
-from kafka_tx.errors import AuthenticationError, ConfigError, FetchError
+from kafka_tx.errors import AuthenticationError, FetchError
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.topology.blocks import to_rows
+from kafka_tx.topology.fields import DeclarationError
 from kafka_tx.topology.record_sources import GivenRecords, KafkaRecords, NumberedRange
-from kafka_tx.topology.schemes import RecordScheme, StringScheme
+from kafka_tx.topology.schemes import (
+    FunctionScheme,
+    MetadataScheme,
+    RecordScheme,
+    StringScheme,
+)
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -139,12 +145,27 @@ def test_a_record_the_scheme_cannot_decode_fails_alone(cluster):
 
 def test_a_scheme_that_is_declared_wrongly_is_no_failed_record(cluster):
     cluster.fill("t", 3)
+    scheme = FunctionScheme(lambda batch: batch.select(["value"]), "n binary")
 
-    def refuse(record):
-        raise ConfigError("wrong fields")
+    with pytest.raises(DeclarationError, match="the columns value; legal"):
+        read(source(cluster, (A, 0, 3, 0), scheme=scheme))
 
-    with pytest.raises(ConfigError):
-        read(source(cluster, (A, 0, 3, 0), scheme=RecordScheme(refuse, ("n",))))
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        RecordScheme(lambda record: [("text",)], "n int"),
+        RecordScheme(lambda record: [(1, 2)], "n int"),
+        MetadataScheme(RecordScheme(lambda record: [("text",)], "n int")),
+        FunctionScheme(lambda b: b.select(["value"]).rename_columns(["n"]), "n int"),
+    ],
+)
+def test_records_that_a_scheme_gives_other_values_than_declared_fail(cluster, scheme):
+    cluster.fill("t", 2)
+
+    rows, done, failed, _ = read(source(cluster, (A, 0, 2, 0), scheme=scheme))
+
+    assert (rows, done, set(failed)) == ({}, set(), {0, 1})
 
 
 def test_given_records_are_numbered_through_all_blocks():
