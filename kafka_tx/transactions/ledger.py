@@ -92,6 +92,8 @@ class Ledger:
         self._store = store
         self._reader = LedgerReader(store)
         self._texts: Mapping[str, str] | None = None
+        self._tried: str | None = None
+        """What this object tried to commit last, while the outcome is unknown."""
 
     def acquire(self) -> int:
         """Become the owner and return the new epoch; former owners are fenced.
@@ -155,8 +157,8 @@ class Ledger:
 
         Its ends become the committed offsets (other partitions keep theirs), metadata
         of lower txids goes, ``currtx`` is the next one. False, and nothing is written,
-        when it was committed before: both processes may call this, and so may a retry
-        after an unknown outcome. ``metadata`` gives the ranges of a txid that was not
+        when it was committed before: both processes may call this. True for a retry
+        after an unknown outcome that finds what this object itself has written. ``metadata`` gives the ranges of a txid that was not
         planned, or other ones than planned, in the same write (opaque); later txids
         that began where the planned ones ended are dropped.
         Source: Storm, TransactionalSpoutCoordinator.ack (deviates: one atomic write).
@@ -248,7 +250,9 @@ class Ledger:
     ) -> bool:
         if txid <= seen.txid:
             self._must_own(epoch)
-            return False
+            landed = txid == seen.txid and seen.texts.get(COMMITTED) == self._tried
+            self._tried = None
+            return landed
         metadata = given or seen.planned.get(txid)
         if txid > seen.txid + 1 or metadata is None or metadata.txid != txid:
             raise self._out_of_order(epoch, txid, seen, "be committed")
@@ -257,7 +261,9 @@ class Ledger:
             put[metadata_path(txid)] = batch_record(given)
         same = not given or seen.texts.get(metadata_path(txid)) == batch_record(given)
         gone = [metadata_path(n) for n in seen.planned if n < txid or not same]
+        self._tried = put[COMMITTED]
         self._write(seen, epoch, put, gone)
+        self._tried = None
         return True
 
     def _write(

@@ -10,6 +10,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.spark.queries.commits import CommitFeed, Finished
 from kafka_tx.spark.source.receipts import Receipt, Receipts
+from kafka_tx.testing.crashing_store import CrashingStore
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 
@@ -113,6 +114,25 @@ def test_what_the_planner_committed_first_is_measured_all_the_same(
     feed.finished(finished(1, 0, 10))
 
     assert mirrored == []
+    assert value(registry, "kafka_tx_records_total", id="job") == 7
+
+
+def test_a_commit_whose_answer_was_lost_is_mirrored_once_it_is_found_done(
+    planner, registry, mirrored, clock
+):
+    lost = StateUnavailableError("no answer came", store="memory")
+    store = CrashingStore(
+        MemoryStore(planner.name, "job"), at_write=1, landed=True, error=lost
+    )
+    feed = CommitFeed(lambda _: (Ledger(store), mirrored.append), registry, clock)
+    planner.plan(1, 0, 10)
+
+    feed.finished(finished(1, 0, 10))
+    assert (planner.txid(), mirrored) == (1, [])
+    feed.flush()
+    feed.flush()
+
+    assert mirrored == [{P0: 10}]
     assert value(registry, "kafka_tx_records_total", id="job") == 7
 
 

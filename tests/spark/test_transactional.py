@@ -9,13 +9,17 @@ from kafka_tx.errors import (
     DataLossError,
     FencedError,
     ReplayImpossibleError,
+    StateUnavailableError,
 )
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.spark.source.offset_json import SourceOffset, TransactionMark
 from kafka_tx.spark.source.options import parse_source
 from kafka_tx.spark.source.transactional import TransactionalMicroBatches
+from kafka_tx.testing.crashing_store import CrashingStore
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
+from kafka_tx.transactions.patience import Patience
+from kafka_tx.transactions.patient_store import PatientStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -43,9 +47,12 @@ class Job:
             config.transactions,
             self.cluster,
             self.clock,
-            Ledger(MemoryStore(self.name, "job")),
+            self.ledger(),
             mirror=self.mirrored.append,
         )
+
+    def ledger(self):
+        return Ledger(MemoryStore(self.name, "job"))
 
     def state(self):
         return Ledger(MemoryStore(self.name, "job")).load()
@@ -87,6 +94,22 @@ def test_asking_for_the_next_batch_commits_the_one_before(job):
     first = run.latest(run.initial(), everything=True)
     assert job.state().txid == 0
 
+    run.latest(first, everything=True)
+
+    assert job.state().txid == 1
+    assert job.mirrored == [{P0: 10}]
+
+
+@pytest.mark.parametrize("write", [3, 4])
+def test_what_was_committed_is_mirrored_once_though_its_answer_was_lost(job, write):
+    lost = StateUnavailableError("no answer came", store="memory")
+    store = CrashingStore(
+        MemoryStore(job.name, "job"), at_write=write, landed=True, error=lost
+    )
+    job.ledger = lambda: Ledger(PatientStore(store, Patience(job.clock)))
+    run = job.start()  # writes: where it begins, the plan, the commit
+
+    first = run.latest(run.initial(), everything=True)
     run.latest(first, everything=True)
 
     assert job.state().txid == 1

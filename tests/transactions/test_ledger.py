@@ -445,7 +445,7 @@ def test_two_processes_read_the_store_once_a_batch_each(store, monkeypatch):
     listener.load()
     assert listener.commit(epoch, 1, NOW_MS)
     assert next(reads) == 1
-    assert not planner.commit(epoch, 1, NOW_MS)
+    assert not planner.commit(epoch, 1, NOW_MS + 1)
     committed = planner.last_committed()
     assert committed is not None
     assert committed.txid == 1
@@ -480,7 +480,9 @@ def test_a_commit_of_unknown_outcome_can_be_repeated(ledger, store):
     with pytest.raises(StateUnavailableError):
         forgetful.commit(epoch, 1, NOW_MS)
 
-    assert not forgetful.commit(epoch, 1, NOW_MS)
+    assert not ledger.commit(epoch, 1, NOW_MS + 1)  # another's
+    assert forgetful.commit(epoch, 1, NOW_MS + 1)  # found to have been its own
+    assert not forgetful.commit(epoch, 1, NOW_MS + 1)
     assert ledger.load().txid == 1
 
 

@@ -62,6 +62,7 @@ class _Query:
     ledger: Ledger
     mirror: Mirror | None
     waiting: deque[Finished] = field(default_factory=lambda: deque(maxlen=_WAITING))
+    doubtful_txid: int = 0  # whether its commit landed is unknown
     seen_txid: int = 0
     partitions: list[TopicPartition] = field(default_factory=list)
     skipped: dict[tuple[TopicPartition, str], int] = field(default_factory=dict)
@@ -152,11 +153,12 @@ class CommitFeed:
             if stored is None:
                 return True  # nobody asked for a txid
             txid = stored.txid
-        done = state.committed is not None and state.committed.txid >= txid
-        mine = False
+        done = state.txid >= txid
+        mine = done and query.doubtful_txid == txid == state.txid
         if not done:
             if stored is None or not (stored.spark_batch or _ends_at(stored, end)):
                 return False
+            query.doubtful_txid = txid
             try:
                 mine = query.ledger.commit(
                     end.mark.epoch, txid, completed_ms=self._clock.now_ms()
@@ -164,6 +166,7 @@ class CommitFeed:
             except FencedError as error:
                 logger.info("txid %d was planned by an earlier owner: %s", txid, error)
                 return False
+        query.doubtful_txid = 0
         if mine and query.mirror is not None:
             query.mirror(end.positions)
         if txid > query.seen_txid:
