@@ -184,3 +184,89 @@ def test_an_empty_first_batch_ahead_of_the_store_is_a_contradiction(run, first):
         txid(run, 0, None, marked(9, 40, start=True), query="put back")
 
     assert caught.value.fields["case"] == "ahead"
+
+
+# --- opaque: checkpoints and stores that were put back ---
+
+
+@pytest.fixture
+def opaque(job):
+    """A run whose first batch is committed, and where it ended."""
+    run = job.start(tx__mode="opaque")
+    first = run.latest(run.initial(), everything=True)
+    run.finished(first)
+    return run, first
+
+
+def test_a_txid_that_was_planned_anew_is_read_where_the_store_decides(job):
+    """The checkpoint has finished it with other records, and nobody committed that."""
+    run = job.start(tx__mode="opaque")
+    finished = run.latest(run.initial(), everything=True)
+    another = job.start(tx__mode="opaque")
+    another.latest(another.initial(), everything=True)
+    job.cluster.set(0, 0, 15)
+
+    again = job.start(tx__mode="opaque", tx__onDisagreement="store")
+    end = again.latest(finished, everything=True)
+
+    assert end == marked(1, 15, epoch=3)
+    assert again.ranges(finished, end) == [OffsetRange(P0, 0, 15)]
+    assert again.number(asked(1, finished, end)) == Answer(1, 3)
+
+
+def test_what_stands_in_for_records_is_not_committed_by_a_checkpoint_elsewhere(
+    job, opaque
+):
+    """A sink may have the records: their txid must come again, not the next one."""
+    run, first = opaque
+    job.cluster.set(0, 0, 15)
+    with_records = run.latest(first, everything=True)
+    assert txid(job.start(tx__mode="opaque"), 1, first, first) == 2
+
+    again = job.start(tx__mode="opaque", tx__onDisagreement="store")
+
+    assert again.latest(with_records, everything=True) == marked(2, 15, epoch=3)
+    assert job.state().txid == 1
+
+
+def test_what_stands_in_for_records_is_not_committed_for_another_query(job, opaque):
+    """Not even by a batch without records of one that is at the same place."""
+    run, first = opaque
+    job.cluster.set(0, 0, 15)
+    run.latest(first, everything=True)
+    assert txid(job.start(tx__mode="opaque"), 1, first, first) == 2
+
+    again = job.start(tx__mode="opaque")
+
+    assert txid(again, 1, first, first, query="another") == 2
+    assert job.state().txid == 1
+    assert again.latest(first, everything=True) == marked(3, 15, epoch=3)
+
+
+def test_its_own_checkpoint_commits_what_stands_in_for_records(job, opaque):
+    run, first = opaque
+    job.cluster.set(0, 0, 15)
+    run.latest(first, everything=True)
+    assert txid(job.start(tx__mode="opaque"), 1, first, first) == 2
+
+    again = job.start(tx__mode="opaque")
+
+    assert txid(again, 2, first, first) == 3
+    assert job.state().txid == 2
+
+
+def test_a_batch_in_place_of_the_logged_one_is_judged_each_time(job, opaque):
+    """The store decides which it is, and retention what is left of it."""
+    run, first = opaque
+    job.cluster.set(0, 0, 20)
+    run.latest(first, everything=True)
+    logged = marked(1, 3, epoch=1), marked(2, 7, epoch=1)  # of a copy that was used
+    again = job.start(tx__mode="opaque", tx__onDisagreement="store")
+
+    assert again.ranges(*logged) == [OffsetRange(P0, 10, 20)]
+    job.cluster.set(0, 15, 30)
+
+    assert again.ranges(*logged) == [OffsetRange(P0, 15, 20)]
+    end = again.latest(logged[1], everything=True)
+    assert end == marked(2, 30, epoch=2)
+    assert again.ranges(logged[1], end) == [OffsetRange(P0, 15, 30)]
