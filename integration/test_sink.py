@@ -244,17 +244,20 @@ def test_a_replay_with_other_rows_is_refused(spark, kafka, topic, read, parts, o
 
     tries = itertools.count()
 
-    def write_rows(count):
+    def write_rows(count, **other):
         df = spark.range(count).selectExpr("cast(id AS string) AS key", "'v' AS value")
         attempt = TransactionAttempt(1, next(tries))
-        kafka_tx.write_transaction(df, attempt, options, parts=parts, opaque=opaque)
+        given = {**options, **other}
+        kafka_tx.write_transaction(df, attempt, given, parts=parts, opaque=opaque)
 
     write_rows(20)
 
     with pytest.raises(PySparkException, match="KAFKA_TX_REPLAY_DIFFERS"):
         write_rows(60)
-    write_rows(20)
+    write_rows(20)  # undone
     assert len(read(name)) == 20
+    write_rows(60, **{"tx.id": f"{name}-another"})  # "writes the whole batch again"
+    assert len(read(name)) == 80
 
 
 def test_one_part_may_be_replayed_by_a_plan_that_is_not_deterministic(

@@ -190,10 +190,28 @@ def test_a_marker_topic_that_lost_the_sink_is_refused(
         fresh_driver()
         with pytest.raises(StateCorruptedError, match=r"Give the former 'tx\.marker"):
             write(spark, sink, 1, epoch=2)
+        renamed = {**sink, "tx.id": f"{sink['tx.id']}-2"}  # nothing is unfinished
+        write(spark, renamed, 2, epoch=2)
     else:
         write(spark, sink, 1, number=1)  # the group still knows
+        write(spark, sink, 2, number=1)
 
-    assert values(sink["topic"]) == expected(1)
+    assert values(sink["topic"]) == expected(1, 2)
+
+
+def test_another_marker_topic_is_refused_until_the_former_one_is_given(
+    spark, sink, values, fresh_driver
+):
+    write(spark, sink, 1, parts=2)
+    fresh_driver()
+    changed = {**sink, "tx.markerTopic": f"{sink['tx.markerTopic']}-other"}
+
+    with pytest.raises(StateCorruptedError, match=r"Give the former 'tx\.marker"):
+        write(spark, changed, 1, epoch=2, parts=2)
+    write(spark, sink, 1, epoch=2, parts=2)
+    write(spark, sink, 2, epoch=2, parts=2)
+
+    assert values(sink["topic"]) == expected(1, 2)
 
 
 def test_an_empty_batch_is_written_too(spark, sink, values):
@@ -220,17 +238,21 @@ def test_two_writes_of_one_batch_are_refused_by_name(spark, sink, values):
     with pytest.raises(ConfigError, match="takes one write of each"):
         write(spark, sink, 1)
     assert values(sink["topic"]) == expected(1)
+    write(spark, {**sink, "tx.id": f"{sink['tx.id']}-second"}, 1)
+    assert values(sink["topic"]) == sorted(2 * expected(1))
 
 
 def test_a_sink_belongs_to_one_source(spark, sink, values, fresh_driver):
     kafka_tx.write_transaction(rows(spark, 1), attempt_of(1, source="orders"), sink)
     fresh_driver()
 
+    payments = attempt_of(2, source="payments")
     with pytest.raises(ConfigError, match="of 'orders', not of 'payments'"):
-        kafka_tx.write_transaction(
-            rows(spark, 2), attempt_of(2, source="payments"), sink
-        )
+        kafka_tx.write_transaction(rows(spark, 2), payments, sink)
     assert values(sink["topic"]) == expected(1)
+    its_own = {**sink, "tx.id": f"{sink['tx.id']}-payments"}
+    kafka_tx.write_transaction(rows(spark, 2), payments, its_own)
+    assert values(sink["topic"]) == expected(1, 2)
 
 
 def test_an_overtaken_owner_is_refused_with_any_txid(spark, sink, values, fresh_driver):
@@ -331,8 +353,10 @@ def test_a_query_that_another_took_over_from_is_refused(
     with pytest.raises(StreamingQueryException, match="KAFKA_TX_FENCED.*taken over"):
         copy(source, sink, "one")
     copy(source, sink, "two")
-
     assert values(sink["topic"]) == ["a", "a", "b"]
+    copy(source, {**sink, "tx.id": f"{sink['tx.id']}-one"}, "one")  # both are needed
+
+    assert values(sink["topic"]) == ["a", "a", "b", "b"]
 
 
 def test_what_a_dead_writer_left_open_is_ended_by_the_next_run(

@@ -158,9 +158,10 @@ class Ledger:
         Its ends become the committed offsets (other partitions keep theirs), metadata
         of lower txids goes, ``currtx`` is the next one. False, and nothing is written,
         when it was committed before: both processes may call this. True for a retry
-        after an unknown outcome that finds what this object itself has written. ``metadata`` gives the ranges of a txid that was not
-        planned, or other ones than planned, in the same write (opaque); later txids
-        that began where the planned ones ended are dropped.
+        after an unknown outcome that finds what this object itself has written.
+        ``metadata`` gives the ranges of a txid that was not planned, or other ones than
+        planned, in the same write (opaque); later txids that began where the planned
+        ones ended are dropped.
         Source: Storm, TransactionalSpoutCoordinator.ack (deviates: one atomic write).
 
         Raises:

@@ -76,9 +76,10 @@ class World:
         shutil.copy(self.work / f"{name}.copy", self.work / f"{name}.db")
 
 
+@pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("mode", ["transactional", "opaque"])
 def test_a_store_that_forgot_is_told_and_both_are_put_back(
-    cluster, clock, tmp_path, mode
+    cluster, clock, tmp_path, mode, right
 ):
     world = World(cluster, clock, tmp_path, mode)
     for count in (10, 5):
@@ -91,13 +92,17 @@ def test_a_store_that_forgot_is_told_and_both_are_put_back(
     assert world.total() == 24
 
     world.produce(1)
+    shutil.copy(tmp_path / "store.db", tmp_path / "store.right")
     world.put_back("store")
     with pytest.raises((FencedError, OutOfOrderError)) as told:
         world.run()
     assert "put both back from copies that were made together" in str(told.value)
     assert world.total() == 24
 
-    world.put_back("map")
+    if right:  # "set tx.store right"
+        shutil.copy(tmp_path / "store.right", tmp_path / "store.copy")
+    else:
+        world.put_back("map")
     world.put_back("store")
     world.run()
     assert world.total() == 25

@@ -484,6 +484,9 @@ def test_a_first_batch_of_another_source_does_not_begin_at_a_guess(cluster, cloc
         latest.ranges(latest.initial(), logged)
     assert given.ranges(given.initial(), logged) == [OffsetRange(P0, 6, 9)]
     assert earliest.ranges(earliest.initial(), logged) == [OffsetRange(P0, 0, 9)]
+    start = earliest.initial()  # of a new checkpoint: nothing is left out
+    end = earliest.latest(start, everything=True)
+    assert earliest.ranges(start, end) == [OffsetRange(P0, 0, 30)]
 
 
 # --- losses ---

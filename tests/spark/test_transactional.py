@@ -16,6 +16,7 @@ from kafka_tx.spark.source.offset_json import SourceOffset, TransactionMark
 from kafka_tx.spark.source.options import parse_source
 from kafka_tx.spark.source.transactional import TransactionalMicroBatches
 from kafka_tx.testing.crashing_store import CrashingStore
+from kafka_tx.transactions.by_hand import moved
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 from kafka_tx.transactions.patience import Patience
@@ -355,6 +356,52 @@ def ahead(job):
 def test_an_older_checkpoint_disagrees(job, ahead):
     with pytest.raises(CheckpointDisagreesError, match=r"tx\.onDisagreement"):
         job.start().latest(ahead, everything=True)
+
+
+def test_the_checkpoint_of_another_id_is_refused_and_both_ways_out_are_safe(job):
+    ledger = job.ledger
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    run.finished(first)
+    job.cluster.set(0, 0, 15)
+
+    job.ledger = lambda: Ledger(MemoryStore(job.name, "other"))
+    with pytest.raises(CheckpointDisagreesError) as told:
+        job.start(tx__id="other").latest(first, everything=True)
+    assert "Set tx.id back, or start with a new checkpoint" in str(told.value)
+
+    other = job.start(tx__id="other")  # with a new checkpoint: its own store's txids
+    start = other.initial()
+    end = other.latest(start, everything=True)
+    assert other.ranges(start, end) == [OffsetRange(P0, 0, 15)]
+    job.ledger = ledger  # tx.id set back
+    assert job.start().latest(first, everything=True) == marked(2, 15, epoch=2)
+
+
+@pytest.mark.parametrize("advice", ["a new checkpointLocation", "onDisagreement=store"])
+def test_offsets_set_by_hand_are_where_both_ways_out_go_on(job, advice):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    run.finished(first)
+    job.cluster.set(0, 0, 20)
+    run.latest(first, everything=True)  # its txid is given up
+    by_hand = job.ledger()
+    moved_to = moved(by_hand.load(), {P0: 15}, {}, 0)
+    by_hand.adopt(by_hand.acquire(), moved_to)
+
+    with pytest.raises(CheckpointDisagreesError) as told:
+        job.start().latest(first, everything=True)
+    assert advice in str(told.value)
+    assert told.value.fields["case"] == "behind"
+    if advice == "onDisagreement=store":
+        again, start = job.start(tx__onDisagreement="store"), first
+    else:
+        again = job.start()
+        start = again.initial()
+    end = again.latest(start, everything=True)
+
+    assert again.ranges(start, end) == [OffsetRange(P0, 15, 20)]
+    assert end.mark.txid == 3
 
 
 def test_the_store_may_decide(job, ahead):

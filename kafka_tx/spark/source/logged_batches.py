@@ -45,8 +45,10 @@ def first_begins(
         "the first batch of this checkpoint was not finished, and the checkpoint does"
         " not say where it began; it ends at"
         f" {nested(ends)}. Set startingOffsets to the offsets where the query began,"
-        " as JSON (Spark's own source keeps them in sources/0/0 of the checkpoint); or"
-        " start with a new checkpointLocation: nothing of this one is finished.",
+        " as JSON (Spark's own source keeps them in sources/0/0 of the checkpoint). If"
+        " nobody knows them, start with a new checkpointLocation and"
+        " startingOffsets=earliest: nothing of this one is finished, and with latest"
+        " the records that came since would be left out.",
     )
 
 

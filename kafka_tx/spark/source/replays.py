@@ -92,7 +92,10 @@ def _impossible(
 def _advice(transactions: TransactionsConfig, batch: BatchMetadata, look: Look) -> str:
     begins = _positions(batch.starts(), batch, look)
     ends = _positions(batch.ends(), batch, look)
-    command = f"kafka-tx offsets set --id {transactions.id} --store <tx.store> --yes"
+    command = (
+        f"kafka-tx offsets set --id {transactions.id} --store <tx.store>"
+        " --bootstrap-servers <kafka.bootstrap.servers> --yes"
+    )
     return (
         "Make sure that no other run of this query lives, and look whether the sink"
         f" has txid {batch.txid}. If it has, its records are there: `{command}"
