@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
-from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import LogBounds, TopicPartition
 
 

@@ -12,9 +12,9 @@ from integration.cluster.running import running
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from kafka_tx.errors import GroupOccupiedError
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import (
     AtTime,
     Earliest,

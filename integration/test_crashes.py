@@ -9,8 +9,8 @@ import pytest
 
 from integration.pausing import run_to_end, run_to_pause
 from integration.pausing_job import POINTS
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import TopicPartition
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Ledger

@@ -10,8 +10,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from integration.cluster.records import Produce
 from integration.cluster.waiting import wait_until
 from kafka_tx.errors import KafkaTxError
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import TopicPartition
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
 

@@ -18,9 +18,9 @@ from integration.cluster.records import Record
 from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
 from kafka_tx.errors import FetchError
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.decode import arrow_schema
 from kafka_tx.kafka.reader import KafkaRangeReader
-from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader
 
@@ -107,7 +107,7 @@ def test_a_silent_broker_is_named_within_the_time_out(servers):
 
 PEAK = """
 import resource, sys
-from kafka_tx.kafka.settings import client_settings
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader
 servers, topic, records = sys.argv[1:]

@@ -13,8 +13,8 @@ from integration.cluster.waiting import wait_until
 from integration.log_ends import log_ends
 from kafka_tx.errors import OffsetOutOfRangeError, UnknownTopicError
 from kafka_tx.kafka import range_fetch
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.reader import KafkaRangeReader
-from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader
 from kafka_tx.native import reader as native_reader

@@ -11,7 +11,7 @@ from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from integration.log_ends import log_ends
 from kafka_tx.errors import KafkaError
-from kafka_tx.kafka.settings import client_settings
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader
 from kafka_tx.native.idle_clients import idle

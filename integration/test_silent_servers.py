@@ -20,7 +20,7 @@ from integration.cluster.waiting import wait_until
 from kafka_tx import assembly
 from kafka_tx.errors import StateGivenUpError, StateUnavailableError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.sql.engine import Database
+from kafka_tx.sql.database import Database
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.store import _TABLES, OWNER, SqlStore
 from kafka_tx.sql.tables import append_rows

@@ -14,9 +14,9 @@ from kafka_tx import assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import BrokerUnavailableError, KafkaError
 from kafka_tx.kafka import transaction
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.producer import OutRecord
-from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import TopicPartition
 
 GIVES_UP_WITHIN_S = 75

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 import kafka_tx
 from integration.reading import reader
 from kafka_tx.cli.main import app
-from kafka_tx.spark.sinks import second_writes
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
+from kafka_tx.transactions import second_writes
 
 MODES = ["transactional", "opaque"]
 

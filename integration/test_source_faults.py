@@ -226,8 +226,8 @@ def test_a_replay_in_opaque_mode_reads_what_is_left(run, topic, produce, kafka, 
 def plan_only(store, name, kafka):
     """Leave transaction 1 planned and unfinished, as a crash would."""
     from kafka_tx import assembly
-    from kafka_tx.spark.source.options import parse_source
-    from kafka_tx.spark.source.transactional import TransactionalMicroBatches
+    from kafka_tx.options.source_options import parse_source
+    from kafka_tx.source.transactional import TransactionalMicroBatches
 
     options = {
         "kafka.bootstrap.servers": kafka.bootstrap_servers,

@@ -14,8 +14,8 @@ from integration.cluster.topics import ask
 from kafka_tx import assembly
 from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
 from kafka_tx.errors import AuthenticationError
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import LogBounds, OffsetRange, TopicPartition, Topics
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from integration.cluster.running import running
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
-from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore

@@ -12,26 +12,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kafka_tx.errors import FailedException, KafkaTxError
     from kafka_tx.model import TopicPartition, TransactionAttempt
-    from kafka_tx.spark.batches.builder import TransactionalTopologyBuilder
-    from kafka_tx.spark.batches.handle import TopologyHandle
-    from kafka_tx.spark.batches.progress import BatchProgress
-    from kafka_tx.spark.batches.spouts import (
+    from kafka_tx.running.at_least_once.at_least_once_spout import KafkaSpout
+    from kafka_tx.running.kafka_sink_bolt import KafkaBolt
+    from kafka_tx.running.transactional.batch_progress import BatchProgress
+    from kafka_tx.running.transactional.drop_in_spouts import (
         OpaqueTransactionalKafkaSpout,
         TransactionalKafkaSpout,
     )
+    from kafka_tx.spark.at_least_once.at_least_once_builder import TopologyBuilder
+    from kafka_tx.spark.at_least_once.at_least_once_handle import RecordTopologyHandle
     from kafka_tx.spark.queries.foreach import for_each_transaction
     from kafka_tx.spark.queries.listener import attach
-    from kafka_tx.spark.records.builder import TopologyBuilder
-    from kafka_tx.spark.records.handle import RecordTopologyHandle
-    from kafka_tx.spark.records.spout import KafkaSpout
-    from kafka_tx.spark.sinks.kafka_bolt import KafkaBolt
     from kafka_tx.spark.sinks.state import append_once, delta_options, update_map
     from kafka_tx.spark.sinks.transaction import write_transaction
     from kafka_tx.spark.source.data_source import KafkaTxDataSource
+    from kafka_tx.spark.transactional.batch_builder import (
+        TransactionalTopologyBuilder,
+    )
+    from kafka_tx.spark.transactional.transactional_handle import TopologyHandle
     from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
     from kafka_tx.sql.snapshot import SnapshotValue
     from kafka_tx.sql.values import OpaqueValue, TransactionalValue
-    from kafka_tx.topology.bolts import (
+    from kafka_tx.topology.declare.bolts import (
         BasicBolt,
         BatchBolt,
         Committer,
@@ -39,23 +41,27 @@ if TYPE_CHECKING:
         RichBolt,
         TaskContext,
     )
-    from kafka_tx.topology.kafka_bolt import FieldMapper, FieldTopic, KafkaMessage
-    from kafka_tx.topology.memory_spouts import (
+    from kafka_tx.topology.declare.kafka_message import (
+        FieldMapper,
+        FieldTopic,
+        KafkaMessage,
+    )
+    from kafka_tx.topology.declare.memory_spouts import (
         MemoryTransactionalSpout,
         OpaqueMemoryTransactionalSpout,
     )
-    from kafka_tx.topology.schemes import (
+    from kafka_tx.topology.declare.spout_config import SpoutConfig
+    from kafka_tx.topology.declare.spout_hosts import BrokerHosts, StaticHosts, ZkHosts
+    from kafka_tx.topology.declare.spouts import (
+        OpaquePartitionedTransactionalSpout,
+        PartitionedTransactionalSpout,
+        TransactionalSpout,
+    )
+    from kafka_tx.topology.rows.schemes import (
         KeyValueScheme,
         MetadataScheme,
         RawScheme,
         StringScheme,
-    )
-    from kafka_tx.topology.spout_config import SpoutConfig
-    from kafka_tx.topology.spout_hosts import BrokerHosts, StaticHosts, ZkHosts
-    from kafka_tx.topology.spouts import (
-        OpaquePartitionedTransactionalSpout,
-        PartitionedTransactionalSpout,
-        TransactionalSpout,
     )
 
 __all__ = [
@@ -110,48 +116,48 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BasicBolt": "kafka_tx.topology.bolts",
-    "BatchBolt": "kafka_tx.topology.bolts",
-    "BatchProgress": "kafka_tx.spark.batches.progress",
-    "BrokerHosts": "kafka_tx.topology.spout_hosts",
-    "Committer": "kafka_tx.topology.bolts",
-    "DataFrameBolt": "kafka_tx.topology.bolts",
+    "BasicBolt": "kafka_tx.topology.declare.bolts",
+    "BatchBolt": "kafka_tx.topology.declare.bolts",
+    "BatchProgress": "kafka_tx.running.transactional.batch_progress",
+    "BrokerHosts": "kafka_tx.topology.declare.spout_hosts",
+    "Committer": "kafka_tx.topology.declare.bolts",
+    "DataFrameBolt": "kafka_tx.topology.declare.bolts",
     "FailedException": "kafka_tx.errors",
-    "FieldMapper": "kafka_tx.topology.kafka_bolt",
-    "FieldTopic": "kafka_tx.topology.kafka_bolt",
-    "KafkaBolt": "kafka_tx.spark.sinks.kafka_bolt",
-    "KafkaMessage": "kafka_tx.topology.kafka_bolt",
-    "KafkaSpout": "kafka_tx.spark.records.spout",
+    "FieldMapper": "kafka_tx.topology.declare.kafka_message",
+    "FieldTopic": "kafka_tx.topology.declare.kafka_message",
+    "KafkaBolt": "kafka_tx.running.kafka_sink_bolt",
+    "KafkaMessage": "kafka_tx.topology.declare.kafka_message",
+    "KafkaSpout": "kafka_tx.running.at_least_once.at_least_once_spout",
     "KafkaTxDataSource": "kafka_tx.spark.source.data_source",
     "KafkaTxError": "kafka_tx.errors",
-    "KeyValueScheme": "kafka_tx.topology.schemes",
-    "MemoryTransactionalSpout": "kafka_tx.topology.memory_spouts",
-    "MetadataScheme": "kafka_tx.topology.schemes",
+    "KeyValueScheme": "kafka_tx.topology.rows.schemes",
+    "MemoryTransactionalSpout": "kafka_tx.topology.declare.memory_spouts",
+    "MetadataScheme": "kafka_tx.topology.rows.schemes",
     "NonTransactionalMap": "kafka_tx.sql.maps",
     "OpaqueMap": "kafka_tx.sql.maps",
-    "OpaqueMemoryTransactionalSpout": "kafka_tx.topology.memory_spouts",
-    "OpaquePartitionedTransactionalSpout": "kafka_tx.topology.spouts",
-    "OpaqueTransactionalKafkaSpout": "kafka_tx.spark.batches.spouts",
+    "OpaqueMemoryTransactionalSpout": "kafka_tx.topology.declare.memory_spouts",
+    "OpaquePartitionedTransactionalSpout": "kafka_tx.topology.declare.spouts",
+    "OpaqueTransactionalKafkaSpout": "kafka_tx.running.transactional.drop_in_spouts",
     "OpaqueValue": "kafka_tx.sql.values",
-    "PartitionedTransactionalSpout": "kafka_tx.topology.spouts",
-    "RawScheme": "kafka_tx.topology.schemes",
-    "RecordTopologyHandle": "kafka_tx.spark.records.handle",
-    "RichBolt": "kafka_tx.topology.bolts",
+    "PartitionedTransactionalSpout": "kafka_tx.topology.declare.spouts",
+    "RawScheme": "kafka_tx.topology.rows.schemes",
+    "RecordTopologyHandle": "kafka_tx.spark.at_least_once.at_least_once_handle",
+    "RichBolt": "kafka_tx.topology.declare.bolts",
     "SnapshotValue": "kafka_tx.sql.snapshot",
-    "SpoutConfig": "kafka_tx.topology.spout_config",
-    "StaticHosts": "kafka_tx.topology.spout_hosts",
-    "StringScheme": "kafka_tx.topology.schemes",
-    "TaskContext": "kafka_tx.topology.bolts",
+    "SpoutConfig": "kafka_tx.topology.declare.spout_config",
+    "StaticHosts": "kafka_tx.topology.declare.spout_hosts",
+    "StringScheme": "kafka_tx.topology.rows.schemes",
+    "TaskContext": "kafka_tx.topology.declare.bolts",
     "TopicPartition": "kafka_tx.model",
-    "TopologyBuilder": "kafka_tx.spark.records.builder",
-    "TopologyHandle": "kafka_tx.spark.batches.handle",
+    "TopologyBuilder": "kafka_tx.spark.at_least_once.at_least_once_builder",
+    "TopologyHandle": "kafka_tx.spark.transactional.transactional_handle",
     "TransactionAttempt": "kafka_tx.model",
-    "TransactionalKafkaSpout": "kafka_tx.spark.batches.spouts",
+    "TransactionalKafkaSpout": "kafka_tx.running.transactional.drop_in_spouts",
     "TransactionalMap": "kafka_tx.sql.maps",
-    "TransactionalSpout": "kafka_tx.topology.spouts",
-    "TransactionalTopologyBuilder": "kafka_tx.spark.batches.builder",
+    "TransactionalSpout": "kafka_tx.topology.declare.spouts",
+    "TransactionalTopologyBuilder": "kafka_tx.spark.transactional.batch_builder",
     "TransactionalValue": "kafka_tx.sql.values",
-    "ZkHosts": "kafka_tx.topology.spout_hosts",
+    "ZkHosts": "kafka_tx.topology.declare.spout_hosts",
     "append_once": "kafka_tx.spark.sinks.state",
     "attach": "kafka_tx.spark.queries.listener",
     "delta_options": "kafka_tx.spark.sinks.state",

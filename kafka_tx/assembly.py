@@ -20,7 +20,7 @@ from kafka_tx.config import (
     check_id,
 )
 from kafka_tx.errors import ConfigError
-from kafka_tx.kafka.settings import client_settings
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import TopicPartition
 from kafka_tx.protocols import ClusterView, OffsetStore, RangeReader, Store
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.producer import Sender
     from kafka_tx.kafka.reader import KafkaRangeReader
     from kafka_tx.native import NativeRangeReader
-    from kafka_tx.topology.spout_hosts import ZkHosts
+    from kafka_tx.topology.declare.spout_hosts import ZkHosts
     from kafka_tx.transactions.ledger import Ledger
     from kafka_tx.transactions.patience import Patience
     from kafka_tx.transactions.sink_parts import Part

@@ -14,8 +14,8 @@ _KILLS = (
     "integration/test_crashes.py::test_a_kill_at_every_point_loses_and_repeats_nothing"
 )
 _FAULTS = "integration/test_source_faults.py::"
-_BATCHES = "tests/spark/test_microbatches.py::"
-_TRANSACTIONS = "tests/spark/test_transactional.py::"
+_BATCHES = "tests/source/test_microbatches.py::"
+_TRANSACTIONS = "tests/source/test_transactional.py::"
 _NUMBERS = "integration/test_numbering.py::"
 _SIMULATED = (
     "tests/properties/test_source.py"

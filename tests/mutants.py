@@ -54,22 +54,22 @@ class Room:
 
 ROOMS = {
     "offsets": Room(
-        ("kafka_tx/offsets/*.py",),
-        ("tests/offsets", "tests/spark/test_offset_keeper.py"),
+        ("kafka_tx/offsets/*.py", "kafka_tx/planning/s*.py"),
+        ("tests/offsets", "tests/planning", "tests/running/test_offset_keeper.py"),
     ),
     "transactions": Room(
         ("kafka_tx/transactions/*.py",),
         ("tests/transactions", "tests/properties/test_transactions.py"),
     ),
     "topology": Room(
-        ("kafka_tx/topology/*.py",),
+        ("kafka_tx/topology/*/*.py",),
         ("tests/topology", "tests/properties/test_kafka_spouts.py"),
     ),
     "planner": Room(
-        ("kafka_tx/spark/source/*.py",),
+        ("kafka_tx/source/*.py", "kafka_tx/planning/[!s]*.py"),
         (
-            "tests/spark/test_[m-or]*.py",
-            "tests/spark/test_[fjt]*.py",
+            "tests/source",
+            "tests/planning",
             "tests/properties/test_source.py",
         ),
     ),
@@ -95,8 +95,8 @@ ROOMS = {
             "tests/transactions/test_sink_parts.py",
             "tests/kafka/test_producer.py",
             "tests/properties/test_sinks.py",
-            "tests/spark/test_second_writes.py",
-            "tests/spark/test_kafka_bolt.py",
+            "tests/transactions/test_second_writes.py",
+            "tests/running/test_kafka_sink_bolt.py",
         ),
     ),
     "native": Room(("kafka_tx/native/*.py",), ("tests/native",)),

@@ -10,7 +10,7 @@ import pytest
 
 import kafka_tx
 from kafka_tx.metrics.catalogue import markdown
-from kafka_tx.spark.tables import Table
+from kafka_tx.options.option_tables import Table
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 

@@ -28,7 +28,7 @@ from kafka_tx.cli.stores import JsonOption, text_or_file
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import Earliest, Topics
-from kafka_tx.spark.worker_python import look_at
+from kafka_tx.running.worker_python import look_at
 
 Verdict = Literal["good", "advice", "bad"]
 

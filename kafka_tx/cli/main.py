@@ -15,7 +15,7 @@ from kafka_tx.cli.offsets import offsets
 from kafka_tx.cli.status import status
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics import catalogue, dashboard
-from kafka_tx.spark.tables import Table
+from kafka_tx.options.option_tables import Table
 
 
 class Commands(TyperGroup):

@@ -21,8 +21,8 @@ from kafka_tx.cli.stores import (
 )
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import AtOffset, LogBounds, TopicPartition, Unavailable
+from kafka_tx.planning.offset_json import MARK, nested, parse_positions
 from kafka_tx.protocols import Store
-from kafka_tx.spark.source.offset_json import MARK, nested, parse_positions
 from kafka_tx.transactions.by_hand import forgotten, moved
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.ledger_repair import Examination, Repair, examine

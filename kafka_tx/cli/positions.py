@@ -10,7 +10,7 @@ from kafka_tx import assembly
 from kafka_tx.cli.stores import text_or_file
 from kafka_tx.errors import StateError
 from kafka_tx.protocols import Store
-from kafka_tx.topology.stored_batches import COORDINATOR, stored_batches
+from kafka_tx.topology.kafka.stored_batches import COORDINATOR, stored_batches
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.ledger_records import COMMITTED, CURRENT, METADATA
 

@@ -21,8 +21,8 @@ from kafka_tx.cli.stores import (
 )
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import BatchMetadata
+from kafka_tx.planning.offset_json import nested
 from kafka_tx.protocols import Store
-from kafka_tx.spark.source.offset_json import nested
 from kafka_tx.transactions.stops import STOP, Stop, last_stop
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400

@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.kafka.client_settings import is_secret
 from kafka_tx.kafka.errors import ErrorWatch, without_secrets
-from kafka_tx.kafka.settings import is_secret
 from kafka_tx.kafka.tokens import PROVIDER, token_of
 
 _Client = TypeVar("_Client")

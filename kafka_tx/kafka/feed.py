@@ -13,9 +13,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from kafka_tx.errors import BrokerUnavailableError, KafkaError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.clients import addresses
 from kafka_tx.kafka.errors import client_error
-from kafka_tx.kafka.settings import client_settings
 
 _REQUEST_MS = 30_000
 

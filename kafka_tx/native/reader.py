@@ -14,9 +14,9 @@ import pyarrow as pa
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import small_ranges
-from kafka_tx.native.failures import translated
 from kafka_tx.native.idle_clients import SharedClient, idle
 from kafka_tx.native.library import load, refusal
+from kafka_tx.native.reader_failures import translated
 
 if TYPE_CHECKING:
     from kafka_tx.native import _reader

@@ -15,7 +15,7 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.loss import LossReason, OutOfRange, out_of_range
-from kafka_tx.offsets.plan import Counts, GiveUp, Plan
+from kafka_tx.offsets.manager_answers import Counts, GiveUp, Plan
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.offsets.unfinished import Unfinished

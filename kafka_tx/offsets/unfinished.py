@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kafka_tx.model import CommittedOffset
 from kafka_tx.offsets.loss import LossReason
-from kafka_tx.offsets.plan import Counts
+from kafka_tx.offsets.manager_answers import Counts
 from kafka_tx.offsets.retry import Failure, RetryQueue
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.offsets.runs import OffsetRuns

@@ -9,7 +9,7 @@ from sqlalchemy.engine import make_url
 
 from kafka_tx.errors import StateError
 from kafka_tx.model import TopicPartition
-from kafka_tx.sql.engine import Database
+from kafka_tx.sql.database import Database
 from kafka_tx.sql.offsets import OFFSETS
 from kafka_tx.sql.store import STATE
 

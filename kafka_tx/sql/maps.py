@@ -15,7 +15,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.sql.engine import Database
+from kafka_tx.sql.database import Database
 from kafka_tx.sql.map_batch import MapBatch, forget_removed, revert, values_of
 from kafka_tx.sql.map_table import map_table
 from kafka_tx.sql.progress import Progress, Writings

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from kafka_tx.config import check_id
 from kafka_tx.errors import StateConflictError
 from kafka_tx.sql.columns import LONG_TEXT, exact_text
-from kafka_tx.sql.engine import Database
+from kafka_tx.sql.database import Database
 from kafka_tx.sql.upsert import upsert
 from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.records import MAX_PATH_LENGTH, check_path, check_value

@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 
 from kafka_tx.config import check_id
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.declaring import (
+from kafka_tx.topology.declare.declaring import (
     BoltDeclarer,
     Draft,
     component_of,
     name_problems,
     outputs_of,
 )
-from kafka_tx.topology.describing import describe, mermaid
-from kafka_tx.topology.fields import Fields, FieldsLike
-from kafka_tx.topology.graph import Component, Graph, Kind, checked_graph
-from kafka_tx.topology.plan import Plan
-from kafka_tx.topology.record_tasks import RecordSpout
-from kafka_tx.topology.spouts import Spout
-from kafka_tx.topology.stages import plan_of
-from kafka_tx.topology.templates import Dumps, pickled
+from kafka_tx.topology.declare.graph import Component, Graph, Kind, checked_graph
+from kafka_tx.topology.declare.spouts import Spout
+from kafka_tx.topology.declare.templates import Dumps, pickled
+from kafka_tx.topology.plan.describing import describe, mermaid
+from kafka_tx.topology.plan.physical import Plan
+from kafka_tx.topology.plan.stages import plan_of
+from kafka_tx.topology.rows.fields import Fields, FieldsLike
+from kafka_tx.topology.tracked.tracked_tasks import RecordSpout
 
 
 @dataclass(frozen=True)

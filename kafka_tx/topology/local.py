@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology import attempts
-from kafka_tx.topology.attempts import Processed
-from kafka_tx.topology.blocks import Block
 from kafka_tx.topology.builder import TransactionalTopology
-from kafka_tx.topology.jobs import FrameJob, TaskJob
-from kafka_tx.topology.messages import Message
-from kafka_tx.topology.spouts import BatchSource, Json
+from kafka_tx.topology.declare.spouts import BatchSource, Json
+from kafka_tx.topology.rows.blocks import Block
+from kafka_tx.topology.run import attempt_run as attempts
+from kafka_tx.topology.run.attempt_run import Processed
+from kafka_tx.topology.run.jobs import FrameJob, TaskJob
+from kafka_tx.topology.run.messages import Message
 
 
 @dataclass(frozen=True, slots=True)

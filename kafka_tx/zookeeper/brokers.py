@@ -32,7 +32,7 @@ from kafka_tx.model import (
     Topics,
 )
 from kafka_tx.zookeeper.client import ZooKeeperClient
-from kafka_tx.zookeeper.settings import ZooKeeperSettings, check_root
+from kafka_tx.zookeeper.session_settings import ZooKeeperSettings, check_root
 
 logger = logging.getLogger(__name__)
 

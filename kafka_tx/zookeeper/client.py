@@ -18,7 +18,7 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 from kafka_tx.errors import KafkaTxError, StateError, StateUnavailableError
 from kafka_tx.transactions.refusals import unpicklable
 from kafka_tx.zookeeper.operations import Op, add
-from kafka_tx.zookeeper.settings import ZooKeeperSettings
+from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 
 _IN_FLIGHT = 1_000
 """Requests sent before the first answer is awaited; servers throttle beyond that."""

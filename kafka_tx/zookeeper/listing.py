@@ -11,7 +11,7 @@ from kafka_tx.model import TopicPartition
 from kafka_tx.zookeeper.client import ZooKeeperClient
 from kafka_tx.zookeeper.offsets import OWNERS, offset_of
 from kafka_tx.zookeeper.owner import OWNER
-from kafka_tx.zookeeper.settings import ZooKeeperSettings
+from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 
 _PARTITION = re.compile(r"partition_[0-9]+")
 

@@ -34,7 +34,7 @@ from kafka_tx.zookeeper.client import (
     ZooKeeperClient,
 )
 from kafka_tx.zookeeper.operations import Check, Create, Op, Set, in_requests
-from kafka_tx.zookeeper.settings import ZooKeeperSettings, check_root
+from kafka_tx.zookeeper.session_settings import ZooKeeperSettings, check_root
 
 OWNERS = "~owners"
 _TRIES = 5

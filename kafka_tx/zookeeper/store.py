@@ -33,7 +33,7 @@ from kafka_tx.zookeeper.journal import Journals
 from kafka_tx.zookeeper.layout import Layout
 from kafka_tx.zookeeper.operations import Check, Create, Delete, Op, Set, in_requests
 from kafka_tx.zookeeper.owner import OWNER, Owner
-from kafka_tx.zookeeper.settings import ZooKeeperSettings
+from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 from kafka_tx.zookeeper.tree import Tree
 
 _TRIES = 100

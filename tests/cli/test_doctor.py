@@ -8,7 +8,7 @@ import pytest
 
 from kafka_tx.cli import doctor
 from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.spark.worker_python import WorkerPython
+from kafka_tx.running.worker_python import WorkerPython
 from kafka_tx.sql.listing import stored_ids
 
 

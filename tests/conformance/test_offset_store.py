@@ -2,9 +2,9 @@ import itertools
 
 import pytest
 
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
 from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.kafka.settings import client_settings
 from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.transactions.memory import MemoryOffsetStore

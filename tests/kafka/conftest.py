@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.kafka.settings import ClientSettings, client_settings
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, ConfigError
+from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.kafka.settings import ClientSettings, client_settings
 from kafka_tx.model import (
     Assigned,
     AtOffset,

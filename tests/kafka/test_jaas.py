@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.jaas import jaas_settings, parse_jaas
-from kafka_tx.kafka.settings import client_settings
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

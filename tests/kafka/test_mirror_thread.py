@@ -10,9 +10,9 @@ import pytest
 
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.kafka import mirror_thread
+from kafka_tx.kafka.client_settings import ClientSettings
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.mirror_thread import MirrorThread
-from kafka_tx.kafka.settings import ClientSettings
 from kafka_tx.model import TopicPartition
 
 P0 = TopicPartition("orders", 0)

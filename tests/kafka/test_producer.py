@@ -8,9 +8,9 @@ import pytest
 
 from kafka_tx.errors import DeliveryError
 from kafka_tx.kafka import producer, sender_pool
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.kafka.producer import OutRecord, Sender
-from kafka_tx.kafka.settings import client_settings
 from kafka_tx.kafka.transaction import Transaction
 
 LARGE = b"x" * 3_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.kafka.settings import client_settings
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.tls import tls_settings
 
 

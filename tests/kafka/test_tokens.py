@@ -10,7 +10,7 @@ import pytest
 
 from kafka_tx.errors import AuthenticationError, ConfigError
 from kafka_tx.kafka import tokens
-from kafka_tx.kafka.settings import client_settings
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.tokens import token_of
 from kafka_tx.native import refusal
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_tx.kafka.settings import client_settings
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native.library import load
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import pytest
 
 import kafka_tx.native
+from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.kafka.reader import KafkaRangeReader
-from kafka_tx.kafka.settings import ClientSettings, client_settings
 from kafka_tx.native import NativeRangeReader
 from kafka_tx.native.idle_clients import idle
 from kafka_tx.native.library import load

@@ -210,7 +210,7 @@ def test_a_fork_makes_its_own(settings, topic):
 
 FORKS = """
 import os, sys
-from kafka_tx.kafka.settings import client_settings
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader
 settings = client_settings({"bootstrap.servers": sys.argv[1]}, purpose="consumer")
@@ -231,7 +231,7 @@ def test_a_fork_that_ends_as_processes_do_does_not_wait_for_the_parents_threads(
 
 OPEN_RANGE = """
 import os, sys
-from kafka_tx.kafka.settings import client_settings
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader
 settings = client_settings({"bootstrap.servers": sys.argv[1]}, purpose="consumer")

@@ -19,12 +19,12 @@ from kafka_tx.errors import (
     StateUnavailableError,
 )
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.permits import Permits
-from kafka_tx.topology.spouts import (
+from kafka_tx.topology.declare.spouts import (
     Json,
     OpaquePartitionedTransactionalSpout,
     PartitionedTransactionalSpout,
 )
+from kafka_tx.topology.run.permits import Permits
 from kafka_tx.transactions.actions import (
     Action,
     Cancel,

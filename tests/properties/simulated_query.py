@@ -10,9 +10,9 @@ from typing import Any
 from kafka_tx.config import Mode, SourceConfig
 from kafka_tx.errors import FencedError, KafkaTxError, OutOfOrderError
 from kafka_tx.model import OffsetRange, TransactionAttempt
-from kafka_tx.spark.source.asking import Answer, Question
-from kafka_tx.spark.source.offset_json import SourceOffset
-from kafka_tx.spark.source.transactional import TransactionalMicroBatches
+from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.source.questions import Answer, Question
+from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.versions.reading import ReadMaxRows, StartlessReader
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.refusals import check_plan

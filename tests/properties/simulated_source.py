@@ -23,8 +23,8 @@ from kafka_tx.errors import (
     UnknownTopicError,
 )
 from kafka_tx.model import TopicPartition
-from kafka_tx.spark.source.offset_json import MARK, SourceOffset
-from kafka_tx.spark.source.options import parse_source
+from kafka_tx.options.source_options import parse_source
+from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.by_hand import moved
 from kafka_tx.transactions.ledger import Ledger

@@ -17,13 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.model import OffsetRange, Topics
-from kafka_tx.offsets.standing import Standing
-from kafka_tx.topology.kafka_batches import KafkaBatches
-from kafka_tx.topology.kafka_limits import BatchLimits
-from kafka_tx.topology.kafka_progress import PlanProgress
-from kafka_tx.topology.kafka_reading import partition_of
-from kafka_tx.topology.kafka_spouts import OpaqueTransactionalKafkaSpout
-from kafka_tx.topology.schemes import StringScheme
+from kafka_tx.planning.limits import BatchLimits
+from kafka_tx.planning.standing import Standing
+from kafka_tx.topology.kafka.kafka_batch_spout import OpaqueTransactionalKafkaSpout
+from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
+from kafka_tx.topology.kafka.kafka_progress import PlanProgress
+from kafka_tx.topology.kafka.kafka_reading import partition_of
+from kafka_tx.topology.rows.schemes import StringScheme
 from tests.topology.conftest import Cluster
 
 PARTITIONS = 3

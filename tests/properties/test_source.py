@@ -14,9 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.offsets.standing import Finding, Standing
-from kafka_tx.spark.source import agreement, asking
-from kafka_tx.spark.source.transactional import TransactionalMicroBatches
+from kafka_tx.planning.standing import Finding, Standing
+from kafka_tx.source import agreement
+from kafka_tx.source import questions as asking
+from kafka_tx.source.transactional import TransactionalMicroBatches
 from tests.properties.rounds import play_round
 from tests.properties.simulated_source import World, run
 
@@ -135,7 +136,7 @@ def begins_again(standing: Standing) -> int:
 def test_the_simulation_notices(monkeypatch, where, name, broken):
     monkeypatch.setattr(where, name, broken)
     if where is asking:
-        module = "kafka_tx.spark.source.transactional"
+        module = "kafka_tx.source.transactional"
         monkeypatch.setattr(f"{module}.{name}", broken)
 
     with pytest.raises((AssertionError, KafkaTxError)):

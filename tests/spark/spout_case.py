@@ -19,21 +19,22 @@ from kafka_tx.model import OffsetRange, TopicPartition, Topics
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.rules import PartitionRules
-from kafka_tx.offsets.start import StartRules
-from kafka_tx.spark.records.dead_letters import Buried
-from kafka_tx.spark.records.handle import RecordTopologyHandle
-from kafka_tx.spark.records.jobs import RunnerLimits, SpoutRunnerParts
-from kafka_tx.spark.records.managers import SpoutManagers
-from kafka_tx.spark.records.offset_keeper import OffsetKeeper
-from kafka_tx.spark.records.parts import DeskParts
-from kafka_tx.spark.records.reads import ChunkRecords
-from kafka_tx.spark.records.runner import SpoutRunner
-from kafka_tx.spark.topologies.failures import JobLostError
+from kafka_tx.options.at_least_once_options import RunnerLimits
+from kafka_tx.planning.start import StartRules
+from kafka_tx.running.at_least_once.chunk_reads import ChunkRecords
+from kafka_tx.running.at_least_once.dead_letters import Buried
+from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
+from kafka_tx.running.at_least_once.poller_parts import DeskParts
+from kafka_tx.running.at_least_once.spout_managers import SpoutManagers
+from kafka_tx.spark.at_least_once.at_least_once_handle import RecordTopologyHandle
+from kafka_tx.spark.at_least_once.at_least_once_runner import SpoutRunner
+from kafka_tx.spark.at_least_once.chunk_jobs import SpoutRunnerParts
+from kafka_tx.spark.topologies.job_failures import JobLostError
 from kafka_tx.testing import MemoryLog
-from kafka_tx.topology.bolts import BasicBolt, RichBolt
 from kafka_tx.topology.builder import TopologyBuilder
+from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
 from kafka_tx.topology.local import LocalEngine
-from kafka_tx.topology.schemes import MetadataScheme
+from kafka_tx.topology.rows.schemes import MetadataScheme
 from kafka_tx.transactions.memory import MemoryOffsetStore
 
 WITHIN_S = 10

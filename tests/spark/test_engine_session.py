@@ -10,9 +10,9 @@ import pytest
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.spark.topologies.session import check_session
-from kafka_tx.topology.bolts import BasicBolt, BatchBolt, DataFrameBolt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
-from kafka_tx.topology.memory_spouts import MemoryTransactionalSpout
+from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, DataFrameBolt
+from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 
 FAST = {"spark.python.unix.domain.socket.enabled": "true"}
 ClientServer = type("ClientServer", (), {})

@@ -8,8 +8,8 @@ import pytest
 from kafka_tx import assembly
 from kafka_tx.errors import DataLossError, OffsetOutOfRangeError, ReplayImpossibleError
 from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.options.source_options import parse_source
 from kafka_tx.spark.source import ranges
-from kafka_tx.spark.source.options import parse_source
 
 P0 = TopicPartition("t", 0)
 

@@ -11,10 +11,11 @@ import pytest
 from pyspark import TaskContext
 
 from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.running.task_reports import send_word
+from kafka_tx.source.receipts import Receipt, Receipts
 from kafka_tx.spark.queries.receipt_desk import ReceiptDesk
-from kafka_tx.spark.source import receipts
-from kafka_tx.spark.source.receipts import Receipt, Receipts, send_receipt
-from kafka_tx.spark.word_desk import send_word
+from kafka_tx.spark.source import receipt_sending
+from kafka_tx.spark.source.receipt_sending import send_receipt
 
 P0 = TopicPartition("t", 0)
 LOOPBACK = "127.0.0.1"
@@ -32,9 +33,9 @@ class Task:
 
     def __init__(self, address, batch=3):
         self._properties = {
-            receipts.PROPERTY: address,
-            receipts.QUERY_ID: "q",
-            receipts.BATCH_ID: str(batch),
+            receipt_sending.PROPERTY: address,
+            receipt_sending.QUERY_ID: "q",
+            receipt_sending.BATCH_ID: str(batch),
         }
 
     def getLocalProperty(self, name):  # noqa: N802 - Spark's name
@@ -43,7 +44,7 @@ class Task:
 
 @pytest.fixture
 def in_task(monkeypatch, desk):
-    monkeypatch.setattr(receipts, "_given_up_until", {})
+    monkeypatch.setattr(receipt_sending, "_given_up_until", {})
 
     def enter(address=None):
         task = Task(address or desk.address)
@@ -82,7 +83,7 @@ def test_none_is_lost_when_many_tasks_end_at_once(desk, in_task):
 
 
 def test_a_worker_that_failed_reports_again_later(desk, in_task, monkeypatch):
-    monkeypatch.setattr(receipts, "_GIVEN_UP_S", 0.0)
+    monkeypatch.setattr(receipt_sending, "_GIVEN_UP_S", 0.0)
     with socket.create_server((LOOPBACK, 0)) as nobody:
         port = nobody.getsockname()[1]
     in_task(f"{LOOPBACK}:{port}:x")
@@ -159,7 +160,7 @@ def test_an_address_of_another_machine_is_announced_and_not_listened_on():
 
 
 def test_the_property_has_a_name_that_spark_hides():
-    assert "token" in receipts.PROPERTY  # spark.redaction.regex
+    assert "token" in receipt_sending.PROPERTY  # spark.redaction.regex
 
 
 @pytest.mark.parametrize(

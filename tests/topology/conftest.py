@@ -9,7 +9,7 @@ import pytest
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.testing import MEMORY_BROKER, ManualClock, MemoryLog
-from kafka_tx.topology.kafka_reading import partition_of
+from kafka_tx.topology.kafka.kafka_reading import partition_of
 
 
 class Cluster(MemoryLog):

@@ -3,8 +3,15 @@ import pytest
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.blocks import conform, pieces, size, to_batch, to_rows, with_tx
-from kafka_tx.topology.fields import TX_TYPE, Fields
+from kafka_tx.topology.rows.blocks import (
+    conform,
+    pieces,
+    size,
+    to_batch,
+    to_rows,
+    with_tx,
+)
+from kafka_tx.topology.rows.fields import TX_TYPE, Fields
 
 ROWS = [("a", 1), ("b", None), ("c", 3)]
 TYPED = Fields.parse("word string, count int")

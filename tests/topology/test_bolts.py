@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from kafka_tx.topology.bolts import (
+from kafka_tx.topology.declare.bolts import (
     BasicBolt,
     BatchBolt,
     Committer,

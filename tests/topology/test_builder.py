@@ -5,17 +5,17 @@ import pytest
 from pyspark import cloudpickle
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.bolts import (
+from kafka_tx.topology.builder import TransactionalTopologyBuilder
+from kafka_tx.topology.declare.bolts import (
     BasicBolt,
     BatchBolt,
     Committer,
     DataFrameBolt,
     RichBolt,
 )
-from kafka_tx.topology.builder import TransactionalTopologyBuilder
-from kafka_tx.topology.graph import Kind, Placement
-from kafka_tx.topology.memory_spouts import MemoryTransactionalSpout
-from kafka_tx.topology.spouts import TransactionalSpout
+from kafka_tx.topology.declare.graph import Kind, Placement
+from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
+from kafka_tx.topology.declare.spouts import TransactionalSpout
 
 
 class Split(BasicBolt):

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.blocks import to_rows
-from kafka_tx.topology.cells import Outlet
-from kafka_tx.topology.fields import Fields
-from kafka_tx.topology.graph import Component, Kind
+from kafka_tx.topology.declare.graph import Component, Kind
+from kafka_tx.topology.rows.blocks import to_rows
+from kafka_tx.topology.rows.fields import Fields
+from kafka_tx.topology.run.cells import Outlet
 
 COMPONENT = Component(
     "split",

@@ -12,12 +12,17 @@ from hypothesis import strategies as st
 
 from kafka_tx.errors import ComponentError, ConfigError, FailedException, FetchError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.bolts import BasicBolt, BatchBolt, DataFrameBolt, RichBolt
 from kafka_tx.topology.builder import TopologyBuilder
-from kafka_tx.topology.chunks import run_chunk
+from kafka_tx.topology.declare.bolts import (
+    BasicBolt,
+    BatchBolt,
+    DataFrameBolt,
+    RichBolt,
+)
 from kafka_tx.topology.local import LocalEngine
-from kafka_tx.topology.messages import BatchFailed, BatchStopped
-from kafka_tx.topology.record_sources import GivenRecords
+from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
+from kafka_tx.topology.tracked.chunks import run_chunk
+from kafka_tx.topology.tracked.record_sources import GivenRecords
 from kafka_tx.transactions.root_blocks import BlockLedger
 
 ATTEMPT = TransactionAttempt(1, 1)

@@ -1,8 +1,8 @@
 from collections.abc import Mapping
 
-from kafka_tx.topology.bolts import BatchBolt, DataFrameBolt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
-from kafka_tx.topology.memory_spouts import MemoryTransactionalSpout
+from kafka_tx.topology.declare.bolts import BatchBolt, DataFrameBolt
+from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 
 
 class Count(BatchBolt):

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.fields import Fields
+from kafka_tx.topology.rows.fields import Fields
 
 WORD_COUNT = Fields(("word", "count"), (pa.string(), pa.int64()))
 

@@ -1,9 +1,9 @@
 import pyarrow as pa
 import pytest
 
-from kafka_tx.topology.blocks import size, to_rows
-from kafka_tx.topology.fields import Fields
-from kafka_tx.topology.groupings import Grouping, GroupingKind, router_for
+from kafka_tx.topology.declare.groupings import Grouping, GroupingKind, router_for
+from kafka_tx.topology.rows.blocks import size, to_rows
+from kafka_tx.topology.rows.fields import Fields
 
 FIELDS = Fields(("word", "n"))
 ROWS = [(f"w{n % 7}", n) for n in range(100)]
@@ -112,7 +112,7 @@ def test_values_that_python_cannot_hash_are_grouped_too():
 
 
 def test_more_keys_than_are_remembered_still_find_their_task(monkeypatch):
-    monkeypatch.setattr("kafka_tx.topology.groupings._REMEMBERED_KEYS", 2)
+    monkeypatch.setattr("kafka_tx.topology.declare.groupings._REMEMBERED_KEYS", 2)
 
     assert routed(GroupingKind.FIELDS, ROWS, 4, ("n",)) == routed(
         GroupingKind.FIELDS, BATCH, 4, ("n",)

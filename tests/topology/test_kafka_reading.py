@@ -4,9 +4,9 @@ import pytest
 
 from kafka_tx.errors import FailedException, ReplayImpossibleError
 from kafka_tx.model import TopicPartition
-from kafka_tx.topology.blocks import to_rows
-from kafka_tx.topology.kafka_reading import KafkaEmitter, partition_of
-from kafka_tx.topology.schemes import StringScheme
+from kafka_tx.topology.kafka.kafka_reading import KafkaEmitter, partition_of
+from kafka_tx.topology.rows.blocks import to_rows
+from kafka_tx.topology.rows.schemes import StringScheme
 
 PARTITION = TopicPartition("t", 0)
 METADATA = {"start": 2, "end": 6}

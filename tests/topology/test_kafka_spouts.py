@@ -17,17 +17,17 @@ from kafka_tx.model import (
     TransactionAttempt,
 )
 from kafka_tx.offsets.loss import LossReason
-from kafka_tx.topology.bolts import BatchBolt
+from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
-from kafka_tx.topology.kafka_batches import KafkaBatches
-from kafka_tx.topology.kafka_limits import BatchLimits
-from kafka_tx.topology.kafka_spouts import (
+from kafka_tx.topology.declare.bolts import BatchBolt
+from kafka_tx.topology.kafka.kafka_batch_spout import (
     OpaqueTransactionalKafkaSpout,
     TransactionalKafkaSpout,
 )
+from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
 from kafka_tx.topology.local import LocalEngine, run_commit, run_processing
-from kafka_tx.topology.messages import BatchFailed, BatchStopped
-from kafka_tx.topology.schemes import StringScheme
+from kafka_tx.topology.rows.schemes import StringScheme
+from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
 
 PARTITION = TopicPartition("t", 0)
 BOTH = pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_tx.topology.lineage import Lineage, Tracked, joined
+from kafka_tx.topology.tracked.lineage import Lineage, Tracked, joined
 
 ANCHORS = st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=8)
 

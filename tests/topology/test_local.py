@@ -8,11 +8,11 @@ import pytest
 
 from kafka_tx.errors import ComponentError, ConfigError, FailedException
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.bolts import BasicBolt, BatchBolt, DataFrameBolt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
+from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, DataFrameBolt
+from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.local import GivenBlocks, LocalEngine, run_commit, run_processing
-from kafka_tx.topology.memory_spouts import MemoryTransactionalSpout
-from kafka_tx.topology.messages import BatchFailed, BatchStopped
+from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
 
 LINES = ["the cow jumped", "over the moon", "the end", "moon the cow"]
 WORDS = Counter(" ".join(LINES).split())

@@ -4,7 +4,7 @@ import pytest
 
 from kafka_tx.errors import ConfigError, FailedException
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.memory_spouts import (
+from kafka_tx.topology.declare.memory_spouts import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
 )

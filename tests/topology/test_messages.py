@@ -5,7 +5,8 @@ import pytest
 
 from kafka_tx.errors import ComponentError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.messages import (
+from kafka_tx.topology.plan.physical import TaskId
+from kafka_tx.topology.run.messages import (
     BatchFailed,
     BatchStopped,
     Emitted,
@@ -13,7 +14,6 @@ from kafka_tx.topology.messages import (
     Suspended,
     TaskReport,
 )
-from kafka_tx.topology.plan import TaskId
 
 ATTEMPT = TransactionAttempt(3, 9)
 TASK = TaskId("count", 1)

@@ -2,11 +2,11 @@ import pyarrow as pa
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.fields import Fields
-from kafka_tx.topology.graph import Input
-from kafka_tx.topology.groupings import Grouping, GroupingKind
-from kafka_tx.topology.outgoing import Outgoing
-from kafka_tx.topology.plan import Edge
+from kafka_tx.topology.declare.graph import Input
+from kafka_tx.topology.declare.groupings import Grouping, GroupingKind
+from kafka_tx.topology.plan.physical import Edge
+from kafka_tx.topology.rows.fields import Fields
+from kafka_tx.topology.run.outgoing import Outgoing
 
 FIELDS = Fields.parse("word string, n int")
 

@@ -1,9 +1,9 @@
 import pytest
 
-from kafka_tx.topology.bolts import BatchBolt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
-from kafka_tx.topology.memory_spouts import MemoryTransactionalSpout
-from kafka_tx.topology.phases import Phase
+from kafka_tx.topology.declare.bolts import BatchBolt
+from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
+from kafka_tx.topology.plan.phases import Phase
 
 
 class Passing(BatchBolt):

@@ -5,14 +5,18 @@ import pytest
 
 from kafka_tx.errors import AuthenticationError, FetchError
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.topology.blocks import to_rows
-from kafka_tx.topology.fields import DeclarationError
-from kafka_tx.topology.record_sources import GivenRecords, KafkaRecords, NumberedRange
-from kafka_tx.topology.schemes import (
+from kafka_tx.topology.rows.blocks import to_rows
+from kafka_tx.topology.rows.fields import DeclarationError
+from kafka_tx.topology.rows.schemes import (
     FunctionScheme,
     MetadataScheme,
     RecordScheme,
     StringScheme,
+)
+from kafka_tx.topology.tracked.record_sources import (
+    GivenRecords,
+    KafkaRecords,
+    NumberedRange,
 )
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -5,8 +5,8 @@ import pyarrow.compute as pc
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.blocks import to_rows
-from kafka_tx.topology.schemes import (
+from kafka_tx.topology.rows.blocks import to_rows
+from kafka_tx.topology.rows.schemes import (
     FunctionScheme,
     KeyValueScheme,
     MetadataScheme,

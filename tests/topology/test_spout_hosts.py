@@ -4,7 +4,7 @@ import pytest
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import Broker, TopicPartition
-from kafka_tx.topology.spout_hosts import (
+from kafka_tx.topology.declare.spout_hosts import (
     BrokerHosts,
     StaticHosts,
     ZkHosts,

@@ -3,7 +3,7 @@ import pickle
 import pytest
 
 from kafka_tx.model import TransactionAttempt, Unavailable
-from kafka_tx.topology.spouts import (
+from kafka_tx.topology.declare.spouts import (
     OpaquePartitionedTransactionalSpout,
     PartitionedTransactionalSpout,
     Spout,

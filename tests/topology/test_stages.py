@@ -2,10 +2,10 @@ import pickle
 
 import pytest
 
-from kafka_tx.topology.bolts import BasicBolt, BatchBolt, DataFrameBolt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
-from kafka_tx.topology.graph import Placement
-from kafka_tx.topology.memory_spouts import MemoryTransactionalSpout
+from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, DataFrameBolt
+from kafka_tx.topology.declare.graph import Placement
+from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 
 EXECUTORS, DRIVER, FRAME = Placement.EXECUTORS, Placement.DRIVER, Placement.DATAFRAME
 

@@ -6,8 +6,8 @@ import pytest
 from pyspark import cloudpickle
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.bolts import BatchBolt
-from kafka_tx.topology.templates import template_of
+from kafka_tx.topology.declare.bolts import BatchBolt
+from kafka_tx.topology.declare.templates import template_of
 
 
 class Counting(BatchBolt):

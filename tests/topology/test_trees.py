@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_tx.topology import trees as trees_module
-from kafka_tx.topology.messages import Emitted
-from kafka_tx.topology.plan import TaskId
-from kafka_tx.topology.trees import TaskTrees, runs_of
+from kafka_tx.topology.plan.physical import TaskId
+from kafka_tx.topology.run.messages import Emitted
+from kafka_tx.topology.tracked import trees as trees_module
+from kafka_tx.topology.tracked.trees import TaskTrees, runs_of
 
 TASK = TaskId("spout", 0)
 

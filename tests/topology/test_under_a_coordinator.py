@@ -6,13 +6,13 @@ from collections import Counter
 import pytest
 
 from kafka_tx.errors import FailedException
-from kafka_tx.topology.bolts import BasicBolt, BatchBolt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
-from kafka_tx.topology.local import LocalEngine, run_commit, run_processing
-from kafka_tx.topology.memory_spouts import (
+from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt
+from kafka_tx.topology.declare.memory_spouts import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
 )
+from kafka_tx.topology.local import LocalEngine, run_commit, run_processing
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.pacing import Pacing

@@ -1,9 +1,9 @@
 import pytest
 
-from kafka_tx.topology.bolts import BatchBolt, DataFrameBolt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
-from kafka_tx.topology.memory_spouts import MemoryTransactionalSpout
-from kafka_tx.topology.plan import TaskId
+from kafka_tx.topology.declare.bolts import BatchBolt, DataFrameBolt
+from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
+from kafka_tx.topology.plan.physical import TaskId
 
 
 class Batch(BatchBolt):

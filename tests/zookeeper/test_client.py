@@ -15,7 +15,7 @@ from kafka_tx.zookeeper.operations import (
     in_requests,
     size_of,
 )
-from kafka_tx.zookeeper.settings import ZooKeeperSettings
+from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 from kafka_tx.zookeeper.store import ZooKeeperStore
 
 IMPATIENT = "connection_timeout_ms=500&session_timeout_ms=5000"

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from kafka_tx import errors
 from kafka_tx.errors import ConfigError, KafkaTxError
-from kafka_tx.spark.source.asking import Answer, Question
-from kafka_tx.spark.source.offset_json import SourceOffset
+from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.versions.asking import answer_of
 
 logger = logging.getLogger(__name__)

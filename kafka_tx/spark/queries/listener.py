@@ -29,16 +29,16 @@ from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.metrics.endpoint import LOOPBACK, Endpoint, serve
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.options.source_options import parse_source
+from kafka_tx.planning.offset_json import MARK
 from kafka_tx.protocols import ClusterView, Store
+from kafka_tx.running.ends import note_stop, show_last_stop
+from kafka_tx.running.lag_watch import LagWatch
+from kafka_tx.running.worker_python import look_at
+from kafka_tx.source.commits import CommitFeed, Finished, Mirror
+from kafka_tx.source.receipts import Receipts
 from kafka_tx.spark.queries import jvm
-from kafka_tx.spark.queries.commits import CommitFeed, Finished, Mirror
-from kafka_tx.spark.queries.lag_watch import LagWatch
 from kafka_tx.spark.queries.receipt_desk import ReceiptDesk
-from kafka_tx.spark.source.offset_json import MARK
-from kafka_tx.spark.source.options import parse_source
-from kafka_tx.spark.source.receipts import Receipts
-from kafka_tx.spark.stops import note_stop, show_last_stop
-from kafka_tx.spark.worker_python import look_at
 from kafka_tx.transactions.ledger import Ledger
 
 if TYPE_CHECKING:

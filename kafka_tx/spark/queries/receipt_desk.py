@@ -9,8 +9,9 @@ from typing import Any
 from pyspark import SparkContext
 
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.spark.source.receipts import PROPERTY, Receipt, Receipts
-from kafka_tx.spark.word_desk import WordDesk
+from kafka_tx.running.task_reports import WordDesk
+from kafka_tx.source.receipts import Receipt, Receipts
+from kafka_tx.spark.source.receipt_sending import PROPERTY
 
 _KEPT_BATCHES = 64
 

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from kafka_tx.config import LEGAL_ATTEMPT, check_id, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.sinks.second_writes import only_write
 from kafka_tx.sql.tables import append_rows
+from kafka_tx.transactions.second_writes import only_write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,8 +11,8 @@ from kafka_tx import assembly
 from kafka_tx.config import LEGAL_ATTEMPT, LEGAL_OPTIONS, SinkConfig, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.sinks.options import parse_sink
-from kafka_tx.spark.sinks.second_writes import only_write
+from kafka_tx.options.sink_options import parse_sink
+from kafka_tx.transactions.second_writes import only_write
 from kafka_tx.transactions.sink_plan import Plan, Wish
 
 if TYPE_CHECKING:

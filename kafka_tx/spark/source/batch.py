@@ -18,10 +18,8 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import Discovery
-from kafka_tx.offsets.split import task_ranges
-from kafka_tx.protocols import ClusterView
-from kafka_tx.spark.source.losses import Losses
-from kafka_tx.spark.source.open_ranges import (
+from kafka_tx.planning.losses import Losses
+from kafka_tx.planning.open_ranges import (
     OpenRange,
     Positions,
     bound,
@@ -29,12 +27,14 @@ from kafka_tx.spark.source.open_ranges import (
     open_ranges,
     ranges_of,
 )
-from kafka_tx.spark.source.positions import (
+from kafka_tx.planning.split import task_ranges
+from kafka_tx.planning.start_positions import (
     assigned_partitions,
     check_given,
     committed_or,
     positions_of,
 )
+from kafka_tx.protocols import ClusterView
 from kafka_tx.spark.source.ranges import read_range
 
 

@@ -22,11 +22,11 @@ from pyspark.sql.types import (
 )
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.spark.sinks.options import parse_sink
+from kafka_tx.options.sink_options import parse_sink
+from kafka_tx.options.source_options import check_source, parse_source
 from kafka_tx.spark.sinks.stream_writer import KafkaTxStreamWriter
 from kafka_tx.spark.sinks.writer import KafkaTxWriter
 from kafka_tx.spark.source.batch import KafkaTxBatchReader
-from kafka_tx.spark.source.options import check_source, parse_source
 from kafka_tx.spark.source.shipped import show_to_streams
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
 from kafka_tx.spark.versions.reading import as_this_spark_calls_it

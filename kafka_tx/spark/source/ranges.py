@@ -18,9 +18,10 @@ from kafka_tx.errors import (
     ReplayImpossibleError,
 )
 from kafka_tx.model import OffsetRange
-from kafka_tx.offsets.standing import BELIEVED_AFTER_MS, Finding
-from kafka_tx.spark.source.receipts import Receipt, send_receipt
-from kafka_tx.spark.worker_heap import task_done
+from kafka_tx.planning.standing import BELIEVED_AFTER_MS, Finding
+from kafka_tx.running.worker_heap import task_done
+from kafka_tx.source.receipts import Receipt
+from kafka_tx.spark.source.receipt_sending import send_receipt
 
 logger = logging.getLogger(__name__)
 

@@ -16,13 +16,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
-from kafka_tx.offsets.split import task_ranges
-from kafka_tx.spark.source.asking import Question
-from kafka_tx.spark.source.microbatches import MicroBatches
-from kafka_tx.spark.source.offset_json import MARK, SourceOffset, nested
-from kafka_tx.spark.source.options import parse_source
+from kafka_tx.options.source_options import parse_source
+from kafka_tx.planning.offset_json import MARK, SourceOffset, nested
+from kafka_tx.planning.split import task_ranges
+from kafka_tx.source.microbatches import MicroBatches
+from kafka_tx.source.questions import Question
+from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.source.ranges import RangePartition, read_range
-from kafka_tx.spark.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.versions.reading import (
     ReadAllAvailable,
     ReadLimit,

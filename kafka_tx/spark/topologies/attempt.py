@@ -14,13 +14,13 @@ from pyspark import InheritableThread
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.topologies.failures import job_failure
-from kafka_tx.topology.attempts import Processed, run_commit, run_processing
-from kafka_tx.topology.failures import failure_of
-from kafka_tx.topology.jobs import Engine
-from kafka_tx.topology.messages import BatchFailed, BatchStopped
-from kafka_tx.topology.plan import Plan
-from kafka_tx.topology.spouts import BatchSource, Json
+from kafka_tx.spark.topologies.job_failures import job_failure
+from kafka_tx.topology.declare.spouts import BatchSource, Json
+from kafka_tx.topology.plan.physical import Plan
+from kafka_tx.topology.run.attempt_run import Processed, run_commit, run_processing
+from kafka_tx.topology.run.jobs import Engine
+from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
+from kafka_tx.topology.run.task_failures import failure_of
 
 Replay = Callable[[TransactionAttempt, str], None]
 

@@ -21,15 +21,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kafka_tx.errors import FailedException, KafkaTxError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.topologies.failures import JobLostError, job_failure
-from kafka_tx.spark.topologies.permit import PermitAddress, permit
-from kafka_tx.spark.topologies.permit_desk import PermitDesk
-from kafka_tx.spark.worker_heap import task_done
-from kafka_tx.topology.failures import failure_of
-from kafka_tx.topology.jobs import FrameJob, TaskJob
-from kafka_tx.topology.messages import Message
-from kafka_tx.topology.phases import Phase
-from kafka_tx.topology.plan import Plan, Wave
+from kafka_tx.running.permit import PermitAddress, permit
+from kafka_tx.running.permit_server import PermitDesk
+from kafka_tx.running.worker_heap import task_done
+from kafka_tx.spark.topologies.job_failures import JobLostError, job_failure
+from kafka_tx.topology.plan.phases import Phase
+from kafka_tx.topology.plan.physical import Plan, Wave
+from kafka_tx.topology.run.jobs import FrameJob, TaskJob
+from kafka_tx.topology.run.messages import Message
+from kafka_tx.topology.run.task_failures import failure_of
 
 COMMIT_POOL = "kafka-tx-commit"
 """Scheduler pool of commit phases on executors, where Spark schedules fairly."""

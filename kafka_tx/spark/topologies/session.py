@@ -8,8 +8,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.graph import Placement
-from kafka_tx.topology.plan import Plan
+from kafka_tx.topology.declare.graph import Placement
+from kafka_tx.topology.plan.physical import Plan
 
 logger = logging.getLogger(__name__)
 

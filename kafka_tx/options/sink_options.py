@@ -1,0 +1,64 @@
+"""The sink's options become a SinkConfig here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka_tx.config import LEGAL_OPTIONS, MARKER_TOPIC, SinkConfig, check_kind
+from kafka_tx.errors import ConfigError
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.options.option_names import check_names
+from kafka_tx.options.option_values import boolean, long, positive
+from kafka_tx.options.sink_table import SINK_OPTIONS
+from kafka_tx.options.source_options import kafka_options, require_brokers
+from kafka_tx.options.source_table import OPTIONS
+
+GIVEN_BY_US = ("tx.txid", "tx.parts", "tx.compares", "tx.epoch", "tx.owner", "tx.plan")
+"""What ``write_transaction`` tells the tasks."""
+_SPARKS = ("path", "checkpointLocation", "queryName")
+
+
+def parse_sink(options: Mapping[str, str]) -> SinkConfig:
+    """Read and check the options of a write (driver).
+
+    Raises:
+        ConfigError: An option is missing, unknown or illegal.
+    """
+    check_kind("options", options, Mapping, LEGAL_OPTIONS)
+    given = {name.lower(): value for name, value in options.items()}
+    check_names(given, _known(), "sink")
+    require_brokers(given, "producer")
+    kafka = kafka_options(given)
+    client_settings(kafka, purpose="producer")
+    for name in given:
+        if name.startswith("tx.") and "tx.id" not in given:
+            raise ConfigError(f"option '{name}' needs option 'tx.id'", option="tx.id")
+    return SinkConfig(
+        kafka=kafka,
+        topic=given.get("topic", "").strip() or None,
+        id=given["tx.id"].strip() if "tx.id" in given else None,
+        txid=positive(given, "tx.txid"),
+        parts=positive(given, "tx.parts") or 1,
+        compares=given.get("tx.compares") != "false",
+        run=given.get("tx.epoch", ""),
+        epoch=long("tx.epoch", given.get("tx.epoch", "0")),
+        owner=given.get("tx.owner", ""),
+        plan=given.get("tx.plan", ""),
+        marker_topic=_marker_topic(given),
+        takes_timestamp=boolean(given, "timestampColumn", default=False),
+    )
+
+
+def _marker_topic(given: Mapping[str, str]) -> str:
+    name = given.get("tx.markertopic", MARKER_TOPIC).strip()
+    if not name or name == given.get("topic", "").strip():
+        raise ConfigError.illegal(
+            "tx.markerTopic", name, "the name of a topic of its own"
+        )
+    return name
+
+
+def _known() -> list[str]:
+    ours = [option.name for option in SINK_OPTIONS]
+    of_the_source = [o.name for o in OPTIONS if not o.name.startswith("tx.")]
+    return [*ours, *GIVEN_BY_US, *of_the_source, *_SPARKS]

@@ -1,0 +1,298 @@
+"""Spark's options become a SourceConfig here, and nowhere else.
+
+Names are case-insensitive. Precedence,
+defaults and texts follow Spark's Kafka source.
+Source: Spark, KafkaSourceProvider (deviates: unknown options are named in a warning;
+refused options name their replacement).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import get_args
+
+from kafka_tx.config import (
+    DEFAULT_STORE,
+    EndRule,
+    FromCommitted,
+    LimitsConfig,
+    Mode,
+    PerPartition,
+    SourceConfig,
+    StartRule,
+    TransactionsConfig,
+)
+from kafka_tx.errors import ConfigError
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.model import (
+    Assigned,
+    AtTime,
+    Earliest,
+    Latest,
+    Position,
+    Subscription,
+    TopicPartition,
+    TopicPattern,
+    Topics,
+)
+from kafka_tx.options.java_pattern import PatternError, from_java
+from kafka_tx.options.option_names import KAFKA, check_names
+from kafka_tx.options.option_values import boolean, choice, duration_ms, long, positive
+from kafka_tx.options.source_table import OPTIONS
+from kafka_tx.planning.offset_json import (
+    OURS,
+    parse_assign,
+    parse_positions,
+    parse_timestamps,
+)
+
+logger = logging.getLogger(__name__)
+
+_KNOWN = {option.name.lower(): option.name for option in OPTIONS}
+_STRATEGIES = ("subscribe", "subscribepattern", "assign")
+_ENDS = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
+_TRIGGER = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay")
+_SINK = ("topic",)
+_START_WORDS: dict[str, StartRule] = {
+    "earliest": Earliest(),
+    "latest": Latest(),
+    "committed": FromCommitted(otherwise=Earliest()),
+    "committed:earliest": FromCommitted(otherwise=Earliest()),
+    "committed:latest": FromCommitted(otherwise=Latest()),
+    "committed:error": FromCommitted(otherwise=None),
+}
+
+
+def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceConfig:
+    """Read and check all options of a read.
+
+    Runs on the driver, before anything is contacted.
+
+    Raises:
+        ConfigError: An option is missing, contradicts another, or is illegal.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    if streaming:
+        _refuse_ends(given)
+    config = _config(given, "latest" if streaming else "earliest")
+    if not streaming:
+        _check_batch(config.start, config.end)
+        for name in _TRIGGER:
+            if name in given:
+                logger.warning("%s option ignored in batch queries", _KNOWN[name])
+    return config
+
+
+def check_source(options: Mapping[str, str]) -> None:
+    """Check what is the same for batch and streaming; Spark asks at ``load()``.
+
+    Raises:
+        ConfigError: As ``parse_source``.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    config = _config(given, "earliest")
+    client_settings(config.kafka, purpose="consumer")
+
+
+def _config(given: Mapping[str, str], start: str) -> SourceConfig:
+    _check_names(given)
+    transactions = _transactions(given)
+    return SourceConfig(
+        subscription=_subscription(given),
+        kafka=kafka_options(given),
+        start=_start(given, start),
+        end=_end(given),
+        start_without_match=choice(
+            given, "startingOffsetsByTimestampStrategy", ("error", "latest"), "error"
+        ),
+        fails_on_data_loss=boolean(
+            given,
+            "failOnDataLoss",
+            default=transactions is None or transactions.mode == "transactional",
+        ),
+        include_headers=boolean(given, "includeHeaders", default=False),
+        limits=_limits(given),
+        group_id_prefix=given.get("groupidprefix", "spark-kafka-source"),
+        poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs") or 120_000,
+        num_retries=positive(given, "fetchOffset.numRetries") or 3,
+        retry_interval_ms=positive(given, "fetchOffset.retryIntervalMs") or 1000,
+        transactions=transactions,
+    )
+
+
+def _refuse_ends(given: Mapping[str, str]) -> None:
+    for name in _ENDS:
+        if name in given:
+            raise ConfigError(
+                "ending offset not valid in streaming queries; remove option"
+                f" '{_KNOWN[name]}'",
+                option=_KNOWN[name],
+            )
+
+
+def _check_names(given: Mapping[str, str]) -> None:
+    check_names(given, [*_KNOWN.values(), *_SINK, "path"], "source")
+    require_brokers(given, "consumer")
+
+
+def require_brokers(given: Mapping[str, str], client: str) -> None:
+    """Refuse options without ``kafka.bootstrap.servers``.
+
+    Raises:
+        ConfigError: It is missing.
+    """
+    if f"{KAFKA}bootstrap.servers" not in given:
+        raise ConfigError(
+            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka"
+            f" {client}, e.g. 'host1:9092,host2:9092'",
+            option="kafka.bootstrap.servers",
+        )
+
+
+def _subscription(given: Mapping[str, str]) -> Subscription:
+    chosen = [name for name in _STRATEGIES if name in given]
+    if len(chosen) != 1:
+        how_many = "Only one" if chosen else "One"
+        raise ConfigError(
+            f"{how_many} of the following options {'can' if chosen else 'must'} be"
+            " specified for Kafka source: subscribe, subscribePattern, assign. See the"
+            " docs for more details.",
+            option="subscribe",
+        )
+    name, value = chosen[0], given[chosen[0]]
+    if name == "assign":
+        return Assigned(parse_assign(value))
+    if name == "subscribe":
+        topics = tuple(dict.fromkeys(t.strip() for t in value.split(",") if t.strip()))
+        if not topics:
+            raise ConfigError(
+                "No topics to subscribe to as specified value for option 'subscribe' is"
+                f" '{value}'",
+                option="subscribe",
+                value=value,
+            )
+        return Topics(topics)
+    return TopicPattern(_pattern(value))
+
+
+def _pattern(value: str) -> str:
+    """A pattern that matches whole names, from one that is found anywhere in them."""
+    pattern = value.strip()
+    if not pattern:
+        raise ConfigError(
+            "Pattern to subscribe is empty as specified value for option"
+            f" 'subscribePattern' is '{value}'",
+            option="subscribePattern",
+            value=value,
+        )
+    try:
+        return from_java(pattern)
+    except PatternError as error:
+        raise ConfigError.illegal(
+            "subscribePattern", value, f"a regular expression ({error})"
+        ) from None
+
+
+def _start(given: Mapping[str, str], default: str) -> StartRule:
+    if "startingtimestamp" in given:
+        return AtTime(long("startingTimestamp", given["startingtimestamp"]))
+    if "startingoffsetsbytimestamp" in given:
+        text = given["startingoffsetsbytimestamp"]
+        times = parse_timestamps("startingOffsetsByTimestamp", text)
+        return PerPartition(positions={p: AtTime(ms) for p, ms in times.items()})
+    text = given.get("startingoffsets", default).strip()
+    rule = _START_WORDS.get(text.lower())
+    if rule is not None:
+        return rule
+    return PerPartition(positions=parse_positions("startingOffsets", text))
+
+
+def _end(given: Mapping[str, str]) -> EndRule:
+    if "endingtimestamp" in given:
+        return AtTime(long("endingTimestamp", given["endingtimestamp"]))
+    if "endingoffsetsbytimestamp" in given:
+        text = given["endingoffsetsbytimestamp"]
+        times = parse_timestamps("endingOffsetsByTimestamp", text)
+        return PerPartition(positions={p: AtTime(ms) for p, ms in times.items()})
+    text = given.get("endingoffsets", "latest").strip()
+    match text.lower():
+        case "latest":
+            return Latest()
+        case "earliest":
+            return Earliest()
+        case _:
+            return PerPartition(positions=parse_positions("endingOffsets", text))
+
+
+def _check_batch(start: StartRule, end: EndRule) -> None:
+    if isinstance(start, Latest):
+        raise ConfigError(
+            "starting offset can't be latest for batch queries on Kafka",
+            option="startingOffsets",
+        )
+    if isinstance(end, Earliest):
+        raise ConfigError(
+            "ending offset can't be earliest for batch queries on Kafka",
+            option="endingOffsets",
+        )
+    for partition in _at(start, Latest):
+        raise ConfigError(
+            f"startingOffsets for {partition} can't be latest for batch queries on"
+            " Kafka",
+            option="startingOffsets",
+        )
+    for partition in _at(end, Earliest):
+        raise ConfigError(
+            f"ending offset for {partition} can't be earliest for batch queries on"
+            " Kafka",
+            option="endingOffsets",
+        )
+
+
+def _at(rule: StartRule, kind: type[Position]) -> list[TopicPartition]:
+    positions = rule.positions if isinstance(rule, PerPartition) else {}
+    return [p for p, position in positions.items() if isinstance(position, kind)]
+
+
+def kafka_options(given: Mapping[str, str]) -> dict[str, str]:
+    """The ``kafka.*`` options without their prefix."""
+    return {
+        name.removeprefix(KAFKA): value
+        for name, value in given.items()
+        if name.startswith(KAFKA)
+    }
+
+
+def _limits(given: Mapping[str, str]) -> LimitsConfig:
+    delay = given.get("maxtriggerdelay", "15m")
+    return LimitsConfig(
+        max_offsets_per_trigger=positive(given, "maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=positive(given, "minOffsetsPerTrigger"),
+        max_trigger_delay_ms=duration_ms("maxTriggerDelay", delay),
+        min_partitions=positive(given, "minPartitions"),
+        max_records_per_partition=positive(given, "maxRecordsPerPartition"),
+    )
+
+
+def _transactions(given: Mapping[str, str]) -> TransactionsConfig | None:
+    if "tx.id" not in given:
+        alone = [name for name in given if name.startswith("tx.")]
+        if alone:
+            raise ConfigError(
+                f"option '{_KNOWN[alone[0]]}' needs option 'tx.id', the name of this"
+                " query's durable transactions",
+                option="tx.id",
+            )
+        return None
+    for name in OURS.intersection(given.get("subscribe", "").split(",")):
+        raise ConfigError.illegal("subscribe", name, "any other topic name with tx.id")
+    return TransactionsConfig(
+        id=given["tx.id"].strip(),
+        store=given.get("tx.store", DEFAULT_STORE).strip(),
+        mode=choice(given, "tx.mode", get_args(Mode), "transactional"),
+        commit_group_id=given.get("tx.commitgroupid") or None,
+        on_disagreement=choice(
+            given, "tx.onDisagreement", ("error", "checkpoint", "store"), "error"
+        ),
+    )

@@ -1,0 +1,161 @@
+"""Where the partitions of a new batch start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from kafka_tx.errors import FetchError, OffsetOutOfRangeError
+from kafka_tx.model import (
+    LogBounds,
+    TopicPartition,
+    Unavailable,
+)
+from kafka_tx.offsets.discovery import is_another
+from kafka_tx.offsets.loss import LossReason, OutOfRange
+from kafka_tx.planning.standing import Finding, Standing, stand
+from kafka_tx.planning.start import StartRules, choose_start
+
+Answers: TypeAlias = Mapping[TopicPartition, int | Unavailable | None]
+"""Offsets where partitions start; None: at the end."""
+
+Believes: TypeAlias = Callable[[TopicPartition, Standing], bool]
+"""Whether what a look says of a partition counts, or is looked at again first."""
+
+_NO_ANSWER = Unavailable("no answer")
+
+
+def choose_starts(
+    lasts: Mapping[TopicPartition, Any],
+    known: Mapping[TopicPartition, LogBounds],
+    topic_ids: Mapping[str, str],
+    policy: OutOfRange,
+    first_offsets: Answers | None,
+    believes: Believes,
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Mapping[str, int]]]:
+    """Where each reachable partition goes on, and what was given up there.
+
+    Args:
+        lasts: Metadata of the batch before; None for partitions that are new. If all
+            are new this is the first batch: they start at their first offsets, and all
+            of them must be reachable unless that is the earliest. Partitions that are
+            new later start at the earliest offset.
+        known: Logs that can be reached now.
+        topic_ids: As the brokers tell them now.
+        policy: What to do with offsets outside of the log. A first offset beyond the
+            end always fails. If not to fail: of a log that ends below, go on at its
+            end, since what is above was read before; of another topic, at its start.
+        first_offsets: Of the first batch, asked for before ``known``, or the end of a
+            growing log would be beyond what is known; None: it starts at the earliest.
+        believes: Whether a look that contradicts the batch before counts already. A
+            partition whose look does not is left out, as if it could not be reached.
+
+    Returns:
+        Start offsets, and lost offsets by reason.
+
+    Raises:
+        FetchError: The first batch must wait for a partition.
+        OffsetOutOfRangeError: A start is outside of the log, or its topic was
+            re-created, and the policy is to fail.
+    """
+    first: Mapping[TopicPartition, int | None] = {}
+    if first_offsets is not None:
+        first = _reachable(first_offsets, lasts, known)
+    starts: dict[TopicPartition, int] = {}
+    lost: dict[TopicPartition, Mapping[str, int]] = {}
+    for partition, bounds in known.items():
+        last = lasts[partition]
+        if last is None:
+            offset = first.get(partition, bounds.log_start)
+            starts[partition] = _first_start(partition, offset, bounds, policy)
+            continue
+        end = _goes_on(last, bounds, topic_ids, partition)
+        if end is not None:
+            starts[partition] = end
+            continue
+        now_id = topic_ids.get(partition.topic)
+        standing = stand(last["end"], bounds, former_id=last.get("id"), topic_id=now_id)
+        if not believes(partition, standing):
+            continue
+        if policy is OutOfRange.FAIL:
+            raise _refused(partition, standing, last.get("id"), now_id)
+        starts[partition] = standing.next_offset
+        if standing.lost or standing.cut:
+            reason = LossReason.CUT if standing.cut else LossReason.TRIMMED
+            lost[partition] = {str(reason): standing.lost or standing.cut}
+    return starts, lost
+
+
+def _first_start(
+    partition: TopicPartition,
+    offset: int | None,
+    bounds: LogBounds,
+    policy: OutOfRange,
+) -> int:
+    is_beyond = (offset or 0) > bounds.end
+    decision = choose_start(
+        partition,
+        StartRules(out_of_range=OutOfRange.FAIL if is_beyond else policy),
+        stored=None,
+        resolved=offset,
+        bounds=bounds,
+    )
+    return decision.committed.offset
+
+
+def _goes_on(
+    last: Mapping[str, Any],
+    bounds: LogBounds,
+    topic_ids: Mapping[str, str],
+    partition: TopicPartition,
+) -> int | None:
+    """Where the batch before ended, if there is nothing to decide, as almost always."""
+    if is_another(last.get("id"), topic_ids.get(partition.topic)):
+        return None
+    end: int = last["end"]
+    return end if bounds.log_start <= end <= bounds.end else None
+
+
+def _reachable(
+    found: Answers,
+    wanted: Iterable[TopicPartition],
+    known: Mapping[TopicPartition, LogBounds],
+) -> dict[TopicPartition, int | None]:
+    """The first offsets, if all of them are there and all logs can be reached."""
+    starts: dict[TopicPartition, int | None] = {}
+    for partition in wanted:
+        offset = found.get(partition, _NO_ANSWER)
+        if isinstance(offset, Unavailable) or partition not in known:
+            raise FetchError(
+                f"{partition} has no start position yet, since it cannot be reached:"
+                f" {getattr(offset, 'reason', 'no answer')}. The first batch waits for"
+                " it.",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+        starts[partition] = offset
+    return starts
+
+
+def _refused(
+    partition: TopicPartition, standing: Standing, was: str | None, now: str | None
+) -> OffsetOutOfRangeError:
+    wanted, bounds = standing.position, standing.bounds
+    happened = {
+        Finding.ANEW: f"the topic was re-created (its id was {was} and is {now}); the"
+        " new log is read from its start",
+        Finding.CUT: "records were cut from the log's end, above it; reading goes on at"
+        " the new end, and nothing that was read is read again",
+        Finding.TRIMMED: "retention or a deletion removed records, also ones that were"
+        " not read; reading goes on at the log's start",
+    }[standing.finding]
+    known = bounds and (bounds.log_start, bounds.end)
+    return OffsetOutOfRangeError(
+        f"{partition}: the next offset to read is {wanted}, and the log holds {known}:"
+        f" {happened}, if the spout has the option failOnDataLoss=false.",
+        topic=partition.topic,
+        partition=partition.partition,
+        wanted=wanted,
+        log_start=bounds and bounds.log_start,
+        log_end=bounds and bounds.end,
+    )

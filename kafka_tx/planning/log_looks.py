@@ -1,0 +1,130 @@
+"""What the brokers said about topics and logs, and when that is believed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kafka_tx.model import BatchMetadata, LogBounds, TopicPartition
+from kafka_tx.offsets.discovery import Discovery, Found
+from kafka_tx.planning.standing import (
+    BELIEVED_AFTER_MS,
+    Finding,
+    Settling,
+    Standing,
+    stand,
+)
+from kafka_tx.protocols import Clock, ClusterView
+
+logger = logging.getLogger(__name__)
+
+Positions = Mapping[TopicPartition, int]
+
+_GIVE_UP_MS = 30_000
+"""Answers that contradict each other for so long: the last one counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the cluster.
+
+    ``bounds`` leaves out partitions that did not answer: they are neither new nor lost.
+    """
+
+    found: Found
+    bounds: Mapping[TopicPartition, LogBounds]
+    at_ms: int
+
+    def reaches(self, target: Positions) -> bool:
+        """Whether every partition answered, and holds all up to there."""
+        bounds = self.bounds
+        return all(p in bounds and bounds[p].end >= end for p, end in target.items())
+
+    def stand(
+        self, partition: TopicPartition, position: int, ids: Mapping[str, str]
+    ) -> Standing:
+        """What it means for a position; ``ids`` are those of the position's topics."""
+        topic = self.found.topics.get(partition.topic)
+        return stand(
+            position,
+            self.bounds.get(partition),
+            former_id=ids.get(partition.topic),
+            topic_id=topic.topic_id if topic else None,
+            exists=self.found.exists(partition),
+        )
+
+    def standings(
+        self, positions: Positions, ids: Mapping[str, str]
+    ) -> dict[TopicPartition, Standing]:
+        """What it means for each position."""
+        return {p: self.stand(p, offset, ids) for p, offset in positions.items()}
+
+    def standings_of(self, batch: BatchMetadata) -> dict[TopicPartition, Standing]:
+        """What it means for the ends of a stored batch, where it has records."""
+        ends = {r.topic_partition: r.end for r in batch.ranges if len(r)}
+        return self.standings(ends, batch.topic_ids)
+
+
+class Looks:
+    """Looks at a subscription, in a few requests each time.
+
+    Args:
+        retries: How often, at the least, an answer that means loss is asked for again,
+            and the pause between, in ms; a log that ends too early must say so for
+            ``BELIEVED_AFTER_MS``.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        discovery: Discovery,
+        clock: Clock,
+        retries: tuple[int, int],
+    ) -> None:
+        self._view = view
+        self._discovery = discovery
+        self._clock = clock
+        self._pause_ms = retries[1]
+        shortest_ms = (retries[0] - 1) * retries[1]
+        self._believed_after_ms = {
+            finding: max(ms, shortest_ms) if finding is Finding.CUT else shortest_ms
+            for finding, ms in BELIEVED_AFTER_MS.items()
+        }
+        self.last: Look | None = None
+
+    def now(self) -> Look:
+        """Ask anew."""
+        found = self._discovery.look()
+        answers = self._view.bounds(found.partitions)
+        bounds = {p: b for p, b in answers.items() if isinstance(b, LogBounds)}
+        self.last = Look(found, bounds, self._clock.monotonic_ms())
+        return self.last
+
+    def is_of_these_topics(self, look: Look) -> bool:
+        """Whether topics are still as in an older look; logs are not asked."""
+        return self._discovery.look() == look.found
+
+    def steady(
+        self, standings: Callable[[Look], Mapping[TopicPartition, Standing]]
+    ) -> Look:
+        """Look until all it means is believed: an answer may be an older one.
+
+        Args:
+            standings: What a look means.
+        """
+        settling = Settling(self._believed_after_ms)
+        look = self.now()
+        until_ms = look.at_ms + _GIVE_UP_MS + max(self._believed_after_ms.values())
+        while look.at_ms < until_ms:
+            doubtful = [
+                f"{partition} is {standing.finding} at {standing.position}"
+                for partition, standing in standings(look).items()
+                if not settling.believes(partition, standing, look.at_ms)
+            ]
+            if not doubtful:
+                break
+            logger.warning("asking again: %s", ", ".join(doubtful))
+            self._clock.sleep_ms(max(self._pause_ms, 100))
+            look = self.now()
+        return look

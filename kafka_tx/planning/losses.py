@@ -1,0 +1,137 @@
+"""What to do when records the query still needs are gone: stop, or skip and count."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+
+from kafka_tx.errors import DataLossError
+from kafka_tx.model import TopicPartition
+from kafka_tx.planning.standing import Finding, Standing
+
+logger = logging.getLogger(__name__)
+
+Skip = tuple[TopicPartition, str]
+"""A partition and the reason why offsets of it were jumped over."""
+
+
+class Losses:
+    """Reports lost records by the rule of ``failOnDataLoss``.
+
+    Data is lost when the log starts above a wanted offset, when a topic was deleted or
+    made anew. A gap inside the log is no loss: compaction and transaction markers make
+    them. Skipped offsets are counted by reason until ``take`` hands them out.
+    Source: Spark, KafkaMicroBatchStream.reportDataLoss (deviates: counts).
+    """
+
+    def __init__(self, *, fails: bool) -> None:
+        self._fails = fails
+        self._skipped: Counter[Skip] = Counter()
+
+    def take(self) -> dict[Skip, int]:
+        """Offsets skipped since the last call, by partition and reason."""
+        taken = dict(self._skipped)
+        self._skipped.clear()
+        return taken
+
+    def judge(self, partition: TopicPartition, standing: Standing) -> None:
+        """Report what a look means for a position, if it means loss."""
+        end = standing.bounds.end if standing.bounds else 0
+        if standing.finding is Finding.TRIMMED:
+            self.trimmed(partition, standing.position, standing.next_offset)
+        elif standing.finding is Finding.CUT:
+            self.cut(partition, standing.position, end)
+        elif standing.finding is Finding.ANEW:
+            self.recreated(partition, standing.position, end)
+
+    def cut(self, partition: TopicPartition, wanted: int, end: int) -> None:
+        """The log lost its end: ``[end, wanted)`` was read, or was to be read."""
+        self._report(
+            DataLossError(
+                "PARTITION_OFFSET_CHANGED",
+                f"Partition {partition} offset was changed from {wanted} to {end}: its"
+                " log ends below what was read or planned already. Brokers lost its"
+                " end (an unclean leader election), or the start offset is set too"
+                " high, or the topic was deleted and created again. With"
+                f" failOnDataLoss=false reading goes on at {end}.",
+                topic=partition.topic,
+                partition=partition.partition,
+                wanted=wanted,
+                available=end,
+            ),
+            {(partition, "cut"): wanted - end},
+        )
+
+    def trimmed(self, partition: TopicPartition, wanted: int, log_start: int) -> None:
+        """Retention removed ``[wanted, log_start)``."""
+        self._report(
+            DataLossError(
+                "START_OFFSET_RESET",
+                f"Starting offset for {partition} was {wanted} but consumer reset to"
+                f" {log_start}.",
+                topic=partition.topic,
+                partition=partition.partition,
+                wanted=wanted,
+                available=log_start,
+            ),
+            {(partition, "retention"): log_start - wanted},
+        )
+
+    def skipped(
+        self, partition: TopicPartition, first: int, end: int, reason: str
+    ) -> None:
+        """Count ``[first, end)``, where skipping is the rule."""
+        if end > first:
+            self._skipped[partition, reason] += end - first
+            logger.warning("%s: [%d, %d) is gone and skipped", partition, first, end)
+
+    def recreated(self, partition: TopicPartition, wanted: int, end: int) -> None:
+        """The topic has another id: it was deleted and created again."""
+        self._report(
+            DataLossError(
+                "PARTITION_OFFSET_CHANGED",
+                f"Partition {partition} offset was changed from {wanted} to {end}: the"
+                " topic was deleted and created again, and some data may have been"
+                " missed. With failOnDataLoss=false the new topic is read from its"
+                " beginning.",
+                topic=partition.topic,
+                partition=partition.partition,
+                wanted=wanted,
+                available=end,
+            ),
+            {},
+        )
+
+    def deleted(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions do not exist any more."""
+        gone = sorted(partitions)
+        if gone:
+            names = ", ".join(map(str, gone))
+            self._report(
+                DataLossError(
+                    "PARTITIONS_DELETED",
+                    f"Partitions {names} have been deleted.",
+                    partitions=[str(partition) for partition in gone],
+                ),
+                {},
+            )
+
+    def added_late(self, partition: TopicPartition, log_start: int) -> None:
+        """A partition that appeared while running does not begin at 0."""
+        self._report(
+            DataLossError(
+                "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+                f"Added partition {partition} starts from {log_start} instead of 0.",
+                topic=partition.topic,
+                partition=partition.partition,
+                available=log_start,
+            ),
+            {(partition, "retention"): log_start},
+        )
+
+    def _report(self, loss: DataLossError, skipped: dict[Skip, int]) -> None:
+        if self._fails:
+            raise loss
+        self._skipped.update(skipped)
+        logger.warning("%s", loss)

@@ -1,0 +1,199 @@
+"""The at-least-once Kafka spout, and how its parts on the driver are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kafka_tx import assembly
+from kafka_tx.config import DEFAULT_STORE, SourceConfig, check_kind
+from kafka_tx.errors import BrokerUnavailableError
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import Assigned, Earliest, TopicPartition
+from kafka_tx.offsets.coordinators import RefreshingCoordinator, StaticCoordinator
+from kafka_tx.offsets.discovery import Discovery
+from kafka_tx.protocols import Clock, ClusterView
+from kafka_tx.running.at_least_once.chunk_reads import ChunkRecords
+from kafka_tx.running.at_least_once.dead_letters import DeadLetters
+from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
+from kafka_tx.running.at_least_once.poller_parts import DeskParts, ManagingCoordinator
+from kafka_tx.running.at_least_once.spout_managers import SpoutManagers
+from kafka_tx.running.task_reader import TaskReader
+from kafka_tx.topology.declare.spout_config import SpoutConfig
+from kafka_tx.topology.declare.spout_hosts import StaticHosts, ZkHosts
+from kafka_tx.topology.rows.fields import Fields
+from kafka_tx.topology.tracked.tracked_tasks import RecordSource
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Which topology a spout is opened for.
+
+    Attributes:
+        topology: Its id; names the offsets' owner.
+        name: This start of it: offsets of another one may be ignored, by
+            ``ignore_stored_offsets``.
+        store: URL of the offset store where the spout names none.
+        registry: Takes the metrics.
+        clock: The machine's.
+        spouts: How many spouts the topology has.
+    """
+
+    topology: str
+    name: str
+    registry: MetricsRegistry
+    clock: Clock
+    store: str = DEFAULT_STORE
+    spouts: int = 1
+
+
+class KafkaSpout:
+    """Reads Kafka's records for a ``TopologyBuilder``; each is replayed on its own.
+
+    1. It becomes the owner of its id in the offset store: a former owner that still
+       lives ends with ``FencedError`` when it next stores offsets (a Kafka group as
+       store cannot tell owners apart).
+    2. A partition coordinator (static, ZooKeeper, brokers: by the kind of ``hosts``)
+       finds the partitions; each begins where the store says, else at
+       ``start_offset_time``.
+    3. The partitions are emitted in turn, in chunks; what failed and is due goes first.
+    4. What bolts completed is stored every ``state_update_interval_ms``, never past a
+       record that is not completed; what they failed is retried as configured, then a
+       dead letter or skipped.
+
+    Source: Storm, KafkaSpout of storm-kafka.
+    """
+
+    def __init__(self, config: SpoutConfig) -> None:
+        check_kind("config", config, SpoutConfig, "a SpoutConfig")
+        self.config = config
+
+    @property
+    def fields(self) -> Fields:
+        """Those of the scheme."""
+        return self.config.scheme.fields
+
+    def empty_chunk(self) -> RecordSource:
+        """A chunk of nothing."""
+        reader = TaskReader(self._source("nowhere:9092"))
+        return ChunkRecords((), reader, self.config.scheme)
+
+    def desk(self, component: str, deployment: Deployment) -> DeskParts:
+        """Make what the driver needs; looks at the cluster and the store once.
+
+        Raises:
+            ConfigError: The store or a Kafka setting cannot be used.
+            KafkaError: The cluster cannot be looked at.
+            StateError: The store cannot be reached, or an offset in it not be read.
+        """
+        config, clock = self.config, deployment.clock
+        source = self._source(self._servers())
+        keeper_id = config.id or (
+            deployment.topology
+            if deployment.spouts == 1
+            else f"{deployment.topology}.{component}"
+        )
+        store = assembly.offset_store(
+            config.store_url or deployment.store,
+            keeper_id,
+            source,
+            by_topic=config.is_pattern,
+        )
+        keeper = OffsetKeeper(keeper_id, store, deployment.registry, clock)
+        view = assembly.cluster_view(source)
+        managers = SpoutManagers(
+            config.partition_rules(deployment.topology, deployment.name),
+            config.start_rules(deployment.name),
+            view,
+            keeper,
+            deployment.registry,
+        )
+        try:
+            keeper.acquire(config.task_index, config.total_tasks)
+            coordinator, close = self._coordinator(view, managers, clock)
+            coordinator.my_managed_partitions()
+        except BaseException:
+            keeper.close(1.0)
+            view.close()
+            raise
+        topic = config.dead_letter_topic
+        return DeskParts(
+            name=component,
+            coordinator=coordinator,
+            cluster=assembly.cluster_view(source),
+            keeper=keeper,
+            reader=TaskReader(source),
+            scheme=config.scheme,
+            letters=None
+            if topic is None
+            else DeadLetters(topic, replace(source, include_headers=True)),
+            commit_interval_ms=config.state_update_interval_ms,
+            registry=deployment.registry,
+            clock=clock,
+            closing=(view.close, close),
+        )
+
+    def _coordinator(
+        self, view: ClusterView, managers: SpoutManagers, clock: Clock
+    ) -> tuple[ManagingCoordinator, Callable[[], None]]:
+        """The coordinator for the kind of hosts, and what releases its look."""
+        config, hosts = self.config, self.config.hosts
+        share = (config.task_index, config.total_tasks)
+        if isinstance(hosts, StaticHosts):
+            leaders = hosts.leaders(config.topic)
+            fixed = StaticCoordinator(
+                leaders,
+                *share,
+                managers,
+                refresh_interval_ms=config.refresh_interval_ms,
+                clock=clock,
+            )
+            return fixed, view.close
+        look, close = view.topics, view.close
+        if isinstance(hosts, ZkHosts):
+            registered = assembly.zookeeper_topics(hosts)
+            look, close = registered.topics, registered.close
+        coordinator = RefreshingCoordinator(
+            Discovery(look, config.subscription),
+            *share,
+            refresh_interval_ms=config.refresh_interval_ms,
+            clock=clock,
+            managers=managers,
+        )
+        return coordinator, close
+
+    def _servers(self) -> str:
+        """Where clients connect first.
+
+        Raises:
+            BrokerUnavailableError: ZooKeeper shows no leader of the topics.
+        """
+        hosts = self.config.hosts
+        if hosts.bootstrap_servers:
+            return hosts.bootstrap_servers
+        assert isinstance(hosts, ZkHosts)
+        topics = assembly.zookeeper_topics(hosts)
+        try:
+            found = Discovery(topics.topics, self.config.subscription).look()
+        finally:
+            topics.close()
+        leaders = {leader for p in found.partitions if (leader := found.leader(p))}
+        if not leaders:
+            shown = hosts.connect.partition("?")[0]
+            raise BrokerUnavailableError(
+                f"ZooKeeper {shown} shows no leader of {self.config.topic!r};"
+                " create the topic, or give ZkHosts its bootstrap_servers"
+            )
+        return ",".join(sorted(map(str, leaders)))
+
+    def _source(self, servers: str) -> SourceConfig:
+        config = self.config
+        kafka = {"bootstrap.servers": servers, **config.client_options()}
+        return SourceConfig(
+            subscription=Assigned((TopicPartition(config.topic, 0),)),
+            kafka=kafka,
+            start=Earliest(),
+            poll_timeout_ms=config.socket_timeout_ms,
+            num_retries=1,
+            retry_interval_ms=200,
+        )

@@ -1,0 +1,179 @@
+"""Writes records that have no retry left to a dead-letter topic."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from kafka_tx import assembly
+from kafka_tx.config import SinkConfig, SourceConfig
+from kafka_tx.errors import DeliveryError
+from kafka_tx.kafka.producer import OutRecord, Sender
+from kafka_tx.model import OffsetRange
+from kafka_tx.protocols import RangeReader
+from kafka_tx.running.serial_worker import SerialWorker
+from kafka_tx.topology.reasons import cut
+from kafka_tx.topology.rows.times import milliseconds
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "kafka_tx."
+"""Of the headers topic, partition, offset, error and attempts."""
+
+_LONGEST_ERROR = 2_000
+"""Bytes of the header ``kafka_tx.error``."""
+
+_LONGEST_KEY = 10_000
+_OWN = 5
+"""Headers of ours; a record that is a letter itself has some more before them."""
+
+_TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """Records that failed together too often.
+
+    Attributes:
+        records: Which.
+        attempts: How often each was processed.
+        error: Why it failed the last time.
+    """
+
+    records: OffsetRange
+    attempts: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Buried:
+    """Records that are in the dead-letter topic now.
+
+    Attributes:
+        written: How many.
+        cut: How many of them without their value: they did not fit.
+    """
+
+    written: int = 0
+    cut: int = 0
+
+
+class DeadLetters:
+    """Reads given-up records again and sends them on, on a thread of its own.
+
+    Key, value, timestamp and headers stay as they were, but a time outside of the years
+    1 to 9999, which brokers may refuse, becomes the present one. The headers
+    ``kafka_tx.topic``, ``kafka_tx.partition``, ``kafka_tx.offset``, ``kafka_tx.error``
+    and ``kafka_tx.attempts`` come behind them. Where that is too large for the topic
+    the letter has no value and no headers of the record, and says in ``kafka_tx.bytes``
+    how large the value is; the other headers tell where it can be read. At least once:
+    after a crash a letter may be written again.
+
+    Args:
+        topic: Where to.
+        source: How records are read; with headers.
+    """
+
+    def __init__(self, topic: str, source: SourceConfig) -> None:
+        self._topic = topic
+        self._source = source
+        self._worker = SerialWorker(f"kafka-tx letters to {topic}")
+        self._reader: RangeReader | None = None
+        self._sender: Sender | None = None
+
+    def write(
+        self, letter: Letter, answer: Callable[[Buried, Exception | None], None]
+    ) -> None:
+        """Write it; ``answer`` gets what was written, or the error."""
+
+        def work() -> None:
+            try:
+                written = self._write(letter)
+            except Exception as error:  # noqa: BLE001 - told to who asked
+                self._sender = None  # what it failed with, it would fail with again
+                answer(Buried(), error)
+            else:
+                answer(written, None)
+
+        self._worker.submit(work)
+
+    def _write(self, letter: Letter) -> Buried:
+        if self._reader is None:
+            self._reader = assembly.range_reader(self._source)
+        try:
+            records = out_records(self._reader, letter, self._topic)
+            return Buried(self._send(records))
+        except DeliveryError as error:
+            if error.code not in _TOO_LARGE:
+                raise
+        self._sender = None
+        records = out_records(self._reader, letter, self._topic)
+        alone = [self._write_alone(record) for record in records]
+        return Buried(len(alone), sum(alone))
+
+    def _write_alone(self, record: OutRecord) -> bool:
+        """Write one record; returns whether it had to be cut."""
+        try:
+            self._send([record])
+        except DeliveryError as error:
+            if error.code not in _TOO_LARGE:
+                raise
+            self._sender = None
+            logger.warning("a dead letter is written without its value: %s", error)
+            self._send([without_value(record)])
+            return True
+        return False
+
+    def _send(self, records: Iterable[OutRecord]) -> int:
+        if self._sender is None:
+            config = SinkConfig(kafka=self._source.kafka, topic=self._topic)
+            self._sender = assembly.sender(config)
+        return self._sender.send(records)
+
+    def close(self, timeout_s: float) -> bool:
+        """End, after what was asked for; False if that takes longer."""
+        return self._worker.close(timeout_s)
+
+
+def out_records(reader: RangeReader, letter: Letter, topic: str) -> Iterator[OutRecord]:
+    """The records of a letter as they are written.
+
+    Raises:
+        OffsetOutOfRangeError: They are gone.
+        FetchError: They cannot be read now.
+    """
+    for batch in reader.read(letter.records):
+        times = milliseconds(batch)
+        for row, time_ms in zip(_without_times(batch).to_pylist(), times, strict=True):
+            about = {
+                "topic": row["topic"],
+                "partition": row["partition"],
+                "offset": row["offset"],
+                "error": cut(letter.error, _LONGEST_ERROR),
+                "attempts": letter.attempts,
+            }
+            own = [(f"{PREFIX}{k}", str(v).encode()) for k, v in about.items()]
+            former = [(h["key"], h["value"]) for h in row.get("headers") or ()]
+            yield OutRecord(
+                topic,
+                row["key"],
+                row["value"],
+                headers=[*former, *own],
+                timestamp_ms=time_ms,
+            )
+
+
+def without_value(record: OutRecord) -> OutRecord:
+    """The same letter with nothing of the record but where it is, and a short key."""
+    own = [(k, v) for k, v in record.headers or () if k.startswith(PREFIX)][-_OWN:]
+    size = str(len(record.value or b"")).encode()
+    key = record.key if len(record.key or b"") <= _LONGEST_KEY else None
+    headers = [*own, (f"{PREFIX}bytes", size)]
+    return replace(record, key=key, value=None, headers=headers)
+
+
+def _without_times(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.drop_columns(["timestamp"])

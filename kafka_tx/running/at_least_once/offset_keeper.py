@@ -1,0 +1,171 @@
+"""Stores the offsets of a spout on a thread of its own, in the order asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from kafka_tx.errors import StateUnavailableError
+from kafka_tx.metrics.events import OffsetsCommitted
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
+from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.protocols import Clock, OffsetStore
+from kafka_tx.running.serial_worker import SerialWorker
+
+R = TypeVar("R")
+
+_WITHIN_S = 60.0
+"""How long a store may be silent, beside the time for which it tries again itself."""
+
+Offers = Mapping[PartitionManager, CommittedOffset]
+
+
+class OffsetKeeper:
+    """The offset store of one spout (driver). All methods are the topology's thread's.
+
+    Args:
+        id: Of the consumer, as metrics name it.
+        store: Used by one thread only.
+        registry: Told of every commit.
+        clock: The machine's.
+    """
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - the word users know
+        store: OffsetStore,
+        registry: MetricsRegistry,
+        clock: Clock,
+    ) -> None:
+        self.id = id
+        self._store = store
+        self._registry = registry
+        self._clock = clock
+        self._worker = SerialWorker(f"kafka-tx {id} offsets")
+        patience = getattr(store, "patience", None)
+        self._tries_s = patience.limit_ms / 1000 if patience else 0.0
+        self._rest_s: Callable[[], float] = lambda: math.inf
+        self._renew_ms: int | None = None
+        self._renewed_ms = clock.monotonic_ms()
+
+    def acquire(self, task: int, tasks: int) -> int:
+        """Fence former owners of this task; see ``OffsetStore.acquire``.
+
+        Raises:
+            StateError: as ``OffsetStore.acquire``.
+        """
+        renew_ms = getattr(self._store, "renew_ms", None)
+        epoch = self._wait(lambda: self._store.acquire(task, tasks))
+        if renew_ms is not None:
+            self._renew_ms = self._wait(renew_ms)
+        return epoch
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the store drops offsets that are not written again in time."""
+        return self._renew_ms is not None
+
+    @property
+    def must_renew(self) -> bool:
+        """Whether it is time to write all offsets again, also unchanged ones."""
+        if self._renew_ms is None:
+            return False
+        return self._clock.monotonic_ms() - self._renewed_ms >= self._renew_ms
+
+    def now_ms(self) -> int:
+        """The clock's, monotonic."""
+        return self._clock.monotonic_ms()
+
+    def renewed(self, began_ms: int) -> None:
+        """All offsets were written again, at that time (monotonic)."""
+        self._renewed_ms = began_ms
+
+    def load(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The stored offsets.
+
+        Raises:
+            StateError: as ``OffsetStore.load``.
+        """
+        wanted = sorted(partitions)
+        return self._wait(lambda: self._store.load(wanted))
+
+    def store_now(self, offers: Offers) -> None:
+        """Store, and wait for it.
+
+        Raises:
+            StateError: as ``OffsetStore.store``.
+        """
+        began_ms = self._clock.monotonic_ms()
+        self._wait(lambda: self._store.store(_by_partition(offers)))
+        self.stored(offers, {}, began_ms)
+
+    def store(
+        self, offers: Offers, answer: Callable[[BaseException | None], None]
+    ) -> None:
+        """Store; ``answer`` is called on the store's thread with the error, or None."""
+        by_partition = _by_partition(offers)
+
+        def make() -> None:
+            try:
+                self._store.store(by_partition)
+            except BaseException as error:  # noqa: BLE001 - told to who asked
+                answer(error)
+            else:
+                answer(None)
+
+        self._worker.submit(make)
+
+    def stored(
+        self,
+        offers: Offers,
+        bounds: Mapping[TopicPartition, LogBounds],
+        began_ms: int,
+    ) -> None:
+        """Tell the managers and the metrics that the store holds these."""
+        for manager, offset in offers.items():
+            manager.committed(offset)
+        self._registry.record_offsets(
+            OffsetsCommitted(
+                id=self.id,
+                committed={m.topic_partition: o.offset for m, o in offers.items()},
+                committed_at_ms=self._clock.now_ms(),
+                commit_ms=self._clock.monotonic_ms() - began_ms,
+                bounds=bounds,
+            )
+        )
+
+    def fits(self, offset: CommittedOffset) -> bool:
+        """Whether the store has room for all runs beyond the offset."""
+        fitting = getattr(self._store, "fitting", None)
+        return fitting is None or fitting(offset) >= len(offset.completed)
+
+    def close(self, timeout_s: float) -> bool:
+        """End, after what was asked for; False if that takes longer."""
+        self._worker.submit(self._store.close)
+        return self._worker.close(timeout_s)
+
+    def ends_within(self, rest_s: Callable[[], float]) -> None:
+        """Wait no longer than that for the store from now on."""
+        self._rest_s = rest_s
+
+    @property
+    def longest_s(self) -> float:
+        """How long a call is waited for; the store's own tries are over by then."""
+        return _WITHIN_S + self._tries_s
+
+    def _wait(self, call: Callable[[], R]) -> R:
+        within_s = min(self.longest_s, self._rest_s())
+        try:
+            return self._worker.submit(call).result(within_s)
+        except TimeoutError:
+            raise StateUnavailableError(
+                f"the offset store of '{self.id}' did not answer within {within_s} s"
+            ) from None
+
+
+def _by_partition(offers: Offers) -> dict[TopicPartition, CommittedOffset]:
+    return {manager.topic_partition: offset for manager, offset in offers.items()}

@@ -1,0 +1,395 @@
+"""One at-least-once Kafka spout on the driver: partitions, looks, chunks, commits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition, Unavailable
+from kafka_tx.offsets.emitting import (
+    Candidate,
+    CommitTimer,
+    Emission,
+    RoundRobin,
+)
+from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.planning.standing import Settling, stand
+from kafka_tx.running.at_least_once.offset_keeper import Offers
+from kafka_tx.running.at_least_once.poller_parts import DeskParts
+from kafka_tx.running.serial_worker import SerialWorker
+
+logger = logging.getLogger(__name__)
+
+LOOK_MS = 100
+"""Between two looks at the logs while there is nothing to read."""
+
+BUSY_LOOK_MS = 1_000
+"""The same while there is."""
+
+DEAR_LOOK_MS = 5_000
+"""The same where a look takes long; it takes a fiftieth of the time at most."""
+
+_LOOK_SHARE = 50
+
+REFRESH_MS = 1_000
+"""Least time between two looks for partitions and leaders."""
+
+HOLD_MS = 500
+"""How long a partition rests whose fetch failed."""
+
+_LEAST_MS = 10
+"""Before the same is tried again."""
+
+Post = Callable[[Callable[[], None]], None]
+"""Has a call made on the topology's thread."""
+
+
+class Looks(NamedTuple):
+    """Numbers of looks at logs, and of those for partitions."""
+
+    logs: int
+    partitions: int
+
+    def include(self, other: Looks) -> bool:
+        """Whether these are as new."""
+        return self.logs >= other.logs and self.partitions >= other.partitions
+
+
+class SpoutDesk:
+    """Knows one spout's partitions and talks to brokers and store for it.
+
+    All methods are called on the topology's thread; what takes long happens on threads
+    of the desk, and comes back through ``post``.
+    """
+
+    def __init__(self, parts: DeskParts, post: Post) -> None:
+        self.parts = parts
+        self._post = post
+        self._looker = SerialWorker(f"kafka-tx {parts.name} looks")
+        self._refresher = SerialWorker(f"kafka-tx {parts.name} partitions")
+        self._turns = RoundRobin()
+        self._settling = Settling()
+        self._timer = CommitTimer(parts.commit_interval_ms, parts.clock.now_ms())
+        self._bounds: dict[TopicPartition, LogBounds] = {}
+        self._held_until: dict[TopicPartition, int] = {}
+        self._crowded: set[PartitionManager] = set()
+        self._managers: list[PartitionManager] = []
+        self._awake: dict[PartitionManager, None] = {}
+        self._touched: set[PartitionManager] = set()
+        self._look_ms = 0
+        self._looked_ms: int | None = None
+        self._refreshed_ms: int | None = None
+        self._is_looking = self._is_refreshing = False
+        self._is_refresh_wanted = self._has_seen_all = False
+        self._is_storing = False
+        self._had_nothing = True
+        self.looks = 0
+        """Looks begun."""
+        self.seen_looks = 0
+        """The look whose answer is the newest."""
+        self.refreshes = 0
+        """Looks for partitions begun."""
+        self.seen_refreshes = 0
+        """Those that ended."""
+        self._wake_all()
+
+    # --- partitions ---
+
+    @property
+    def managers(self) -> list[PartitionManager]:
+        """Of the partitions that are open, in assignment order."""
+        return self._managers
+
+    @property
+    def awake(self) -> Collection[PartitionManager]:
+        """Those that may have something to do; nothing is asked of the others.
+
+        A partition sleeps from when all that its log holds is completed and stored, to
+        when a look sees its log change or partitions were looked for.
+        """
+        return self._awake.keys()
+
+    def take_touched(self) -> Collection[PartitionManager]:
+        """Those that were awake since the last call."""
+        touched, self._touched = self._touched, set(self._awake)
+        return touched
+
+    def _wake_all(self) -> None:
+        """Partitions may have come, gone, or be others of the same name."""
+        coordinator = self.parts.coordinator
+        found = map(coordinator.manager, coordinator.partitions)
+        self._managers = [manager for manager in found if manager is not None]
+        self._by_partition = {m.topic_partition: m for m in self._managers}
+        self._awake = dict.fromkeys(self._managers)
+        self._touched |= self._awake.keys()
+
+    def _wake(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            manager = self._by_partition.get(partition)
+            if manager is not None:
+                self._awake[manager] = None
+                self._touched.add(manager)
+
+    def _put_to_sleep(self) -> None:
+        self._awake = {m: None for m in self._awake if not self._is_done(m)}
+
+    def _is_done(self, manager: PartitionManager) -> bool:
+        bounds = self._bounds.get(manager.topic_partition)
+        return (
+            bounds is not None
+            and manager.pending == 0
+            and manager.emitted_to == bounds.end
+            and manager.next_to_commit() is None
+        )
+
+    @property
+    def bounds(self) -> Mapping[TopicPartition, LogBounds]:
+        """What the logs hold, when last looked at."""
+        return self._bounds
+
+    def fetch_failed(self, partition: TopicPartition) -> None:
+        """Its leader may have moved: look again, and let the partition rest."""
+        now_ms = self.parts.clock.monotonic_ms()
+        self._held_until[partition] = now_ms + HOLD_MS
+        self._refresh()
+
+    def want_refresh(self) -> None:
+        """Look for partitions and leaders as soon as no such look is under way."""
+        self._is_refresh_wanted = True
+
+    def refresh_if_due(self) -> None:
+        """Look for partitions and leaders again, if it is time."""
+        if self._is_refresh_wanted and not self._is_refreshing:
+            self._is_refresh_wanted = False
+            self._begin_refresh()
+        elif self.parts.coordinator.is_due():
+            self._refresh()
+
+    def _refresh(self) -> None:
+        """Look for partitions and leaders again, but not all the time."""
+        now_ms = self.parts.clock.monotonic_ms()
+        last_ms = self._refreshed_ms
+        if self._is_refreshing or (
+            last_ms is not None and now_ms - last_ms < REFRESH_MS
+        ):
+            return
+        self._begin_refresh()
+
+    def _begin_refresh(self) -> None:
+        self._is_refreshing = True
+        self.refreshes += 1
+        coordinator = self.parts.coordinator
+
+        def look() -> None:
+            answer: Callable[[], None] | BaseException
+            try:
+                answer = coordinator.look()
+            except BaseException as error:  # noqa: BLE001 - raised on the loop's thread
+                answer = error
+            self._post(lambda: self._refreshed(answer))
+
+        self._refresher.submit(look)
+
+    def _refreshed(self, answer: Callable[[], None] | BaseException) -> None:
+        self._is_refreshing = False
+        self._refreshed_ms = self.parts.clock.monotonic_ms()
+        self.seen_refreshes += 1
+        if isinstance(answer, BaseException):
+            raise answer
+        answer()
+        self._wake_all()
+
+    # --- looks ---
+
+    def look_if_due(self) -> None:
+        """Ask where the logs begin and end, if it is time and no answer is due."""
+        now_ms = self.parts.clock.monotonic_ms()
+        last_ms = self._looked_ms
+        if self._is_looking or (
+            last_ms is not None and now_ms - last_ms < self._look_every_ms()
+        ):
+            return
+        self._is_looking = True
+        self._looked_ms = now_ms
+        self.looks += 1
+        number, cluster = self.looks, self.parts.cluster
+        wanted = list(self._by_partition)
+
+        def look() -> None:
+            began_ms = self.parts.clock.monotonic_ms()
+            bounds: Mapping[TopicPartition, LogBounds | Unavailable] = {}
+            problem: KafkaTxError | None = None
+            try:
+                bounds = cluster.bounds(wanted) if wanted else {}
+            except KafkaTxError as error:
+                problem = error
+            self._look_ms = self.parts.clock.monotonic_ms() - began_ms
+            self._post(lambda: self._looked(number, bounds, problem))
+
+        self._looker.submit(look)
+
+    def _look_every_ms(self) -> int:
+        """Looks are cheap for few partitions only."""
+        dear_ms = min(self._look_ms * _LOOK_SHARE, DEAR_LOOK_MS)
+        return max(LOOK_MS if self._had_nothing else BUSY_LOOK_MS, dear_ms)
+
+    def _looked(
+        self,
+        number: int,
+        bounds: Mapping[TopicPartition, LogBounds | Unavailable],
+        problem: KafkaTxError | None,
+    ) -> None:
+        self._is_looking = False
+        self._looked_ms = self.parts.clock.monotonic_ms()
+        if problem is not None:
+            if not problem.retryable:
+                raise problem
+            logger.warning("the logs cannot be looked at: %s", problem)
+            self._refresh()
+            return
+        self.seen_looks = number
+        former = self._bounds
+        self._bounds = {p: b for p, b in bounds.items() if isinstance(b, LogBounds)}
+        self._wake(p for p, b in self._bounds.items() if former.get(p) != b)
+        awake = {m.topic_partition for m in self._awake}
+        told = {p: b for p, b in bounds.items() if p in awake}
+        self.parts.registry.record_log(self.parts.keeper.id, told)
+        self._look_ms += self.parts.clock.monotonic_ms() - (self._looked_ms or 0)
+        self._has_seen_all = len(self._bounds) == len(bounds)
+        if not self._has_seen_all:
+            self._refresh()
+
+    # --- chunks ---
+
+    def chunk(self, room: int) -> list[Emission]:
+        """Emit up to so many records; nothing when there is nothing to emit.
+
+        Raises:
+            OffsetOutOfRangeError: A log was cut and the policy is to fail.
+        """
+        now_ms = self.parts.clock.monotonic_ms()
+        emissions = self._turns.chunk(
+            self._candidates(now_ms), room=room, now_ms=now_ms
+        )
+        self._had_nothing = not emissions
+        return emissions
+
+    def _candidates(self, now_ms: int) -> list[Candidate]:
+        found = []
+        for manager in self._awake:
+            partition = manager.topic_partition
+            bounds = self._bounds.get(partition)
+            if bounds is None or self._held_until.get(partition, 0) > now_ms:
+                continue
+            standing = stand(manager.emitted_to, bounds)
+            if self._settling.believes(partition, standing, now_ms):
+                self._settling.forget(partition)
+                is_fresh = manager not in self._crowded
+                found.append(Candidate(manager, bounds, is_fresh))
+            else:
+                self._refresh()  # it may be another topic of the same name
+        return found
+
+    # --- commits ---
+
+    def commit_if_due(self, *, at_once: bool = False) -> None:
+        """Store what is completed, if it is time."""
+        clock, keeper = self.parts.clock, self.parts.keeper
+        if self._is_storing or not (at_once or self._timer.is_due(clock.now_ms())):
+            return
+        self._timer.committed(clock.now_ms())
+        offers = self._offers()
+        self._put_to_sleep()
+        is_renewal = keeper.must_renew
+        if is_renewal:
+            known = {m: m.stored for m in self.managers if m not in offers}
+            offers |= {m: offset for m, offset in known.items() if offset is not None}
+        if not offers:
+            return
+        self._is_storing = True
+        began_ms = clock.monotonic_ms()
+
+        def answer(error: BaseException | None) -> None:
+            if error is None and is_renewal:
+                keeper.renewed(began_ms)
+            self._post(lambda: self._stored(offers, began_ms, error))
+
+        keeper.store(offers, answer)
+
+    def _offers(self) -> dict[PartitionManager, CommittedOffset]:
+        offers = {}
+        crowded = set()
+        for manager in self._awake:
+            offset = manager.next_to_commit()
+            if offset is not None:
+                offers[manager] = offset
+                is_crowded = not self.parts.keeper.fits(offset)
+            else:
+                is_crowded = manager in self._crowded  # it is stored: nothing changed
+            if is_crowded:
+                crowded.add(manager)
+        self._crowded = crowded
+        return offers
+
+    def _stored(
+        self, offers: Offers, began_ms: int, error: BaseException | None
+    ) -> None:
+        self._is_storing = False
+        if error is None:
+            stored = {manager.topic_partition for manager in offers}
+            bounds = {p: b for p, b in self._bounds.items() if p in stored}
+            self.parts.keeper.stored(offers, bounds, began_ms)
+        elif isinstance(error, KafkaTxError) and error.retryable:
+            logger.warning("offsets were not stored, and will be again: %s", error)
+        else:
+            raise error
+
+    # --- what is left to do ---
+
+    @property
+    def is_idle(self) -> bool:
+        """Everything seen is completed, the store has it, and nothing is out of sight.
+
+        Neither a partition that cannot be opened, nor one that does not answer.
+        """
+        is_all_known = self._has_seen_all and self.parts.coordinator.is_complete
+        if self._is_storing or not is_all_known:
+            return False
+        return all(map(self._is_done, self._awake))
+
+    def next_looks(self) -> Looks:
+        """The first ones that begin after this call (any thread)."""
+        return Looks(self.looks + 1, self.refreshes + 1)
+
+    def ended_looks(self) -> Looks:
+        """The newest that were answered."""
+        return Looks(self.seen_looks, self.seen_refreshes)
+
+    @property
+    def is_completed(self) -> bool:
+        """Nothing is pending, but the store may not know."""
+        return all(manager.pending == 0 for manager in self._awake)
+
+    def wakes_at_ms(self) -> int:
+        """When something is to be done next, as far as the desk knows (monotonic)."""
+        clock = self.parts.clock
+        now_ms = clock.monotonic_ms()
+        times = [now_ms + self._timer.wait_ms(clock.now_ms())]
+        if not self._is_looking:
+            times.append((self._looked_ms or 0) + self._look_every_ms())
+        times += [t for m in self._awake if (t := m.next_due_ms) is not None]
+        times += [t for t in self._held_until.values() if t > now_ms]
+        return max(now_ms + _LEAST_MS, min(times))
+
+    # --- the end ---
+
+    def close(self, rest_s: Callable[[], float]) -> bool:
+        """Commit what is completed and release everything; False if that hangs.
+
+        ``rest_s`` tells how long it may still take, all in all.
+        """
+        workers = (self._looker, self._refresher)
+        are_free = [worker.close(rest_s()) for worker in workers]
+        return self.parts.release(rest_s) and all(are_free)

@@ -1,0 +1,321 @@
+"""A bolt that writes to Kafka, in both kinds of topologies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from kafka_tx import assembly
+from kafka_tx.errors import ConfigError, FailedException, KafkaTxError
+from kafka_tx.kafka.producer import OutRecord, Sender
+from kafka_tx.options.sink_options import parse_sink
+from kafka_tx.topology.declare.bolts import (
+    TOPOLOGY_ID,
+    BatchBolt,
+    RichBolt,
+    TaskContext,
+)
+from kafka_tx.topology.declare.kafka_message import (
+    FieldMapper,
+    FieldTopic,
+    Mapper,
+    TopicSelector,
+)
+from kafka_tx.topology.rows.row import Row
+
+if TYPE_CHECKING:
+    from kafka_tx.errors import DeliveryError
+
+logger = logging.getLogger(__name__)
+
+Delivery = Literal["async", "sync", "forget"]
+_DELIVERIES = ("async", "sync", "forget")
+
+
+class KafkaBolt(BatchBolt, RichBolt):
+    """Writes each row as a message; emits nothing.
+
+    =============================  ====================================================
+    topology                       what a message is
+    =============================  ====================================================
+    transactional, ``tx.id``       **exactly once**: a committer. Each task writes its
+                                   part of a batch in one Kafka transaction, in the
+                                   commit phase, and the txid with it; a replay finds
+                                   its part done and skips it.
+    transactional                  at least once: a batch is done when all of it is
+                                   delivered; a replay writes it again.
+    at-least-once                  at least once: a row is acked when it is delivered,
+                                   and fails alone when it is not.
+    =============================  ====================================================
+
+    Exactly once needs a transactional spout, bolts that emit the same rows for the same
+    txid, and a parallelism that stays. A replay with other rows than were written, as
+    an opaque spout may plan it after a crash, is refused: what is in Kafka cannot be
+    taken back. Readers need ``isolation.level=read_committed``.
+
+    A lost broker replays; a record that can never be written (too large, unknown topic,
+    no permission) stops a transactional topology, with its topic, key and size.
+
+    Args:
+        options: As of ``df.write``: ``kafka.bootstrap.servers``, other ``kafka.*``,
+            ``topic``, and ``tx.id``, the name of this sink, for exactly once.
+        topic: A name, ``FieldTopic`` or a function of a row; option ``topic`` if not
+            given. A row whose topic is None is not written.
+        mapper: From a row to its message: ``FieldMapper``, or a function that returns a
+            ``KafkaMessage``.
+        delivery: ``async``: deliveries are awaited before the batch, or the chunk of
+            records, counts as done; ``sync``: each one before the next row; ``forget``:
+            never, and nobody hears of a failure.
+
+    Raises:
+        ConfigError: An option is missing or illegal.
+
+    Source: Storm, KafkaBolt.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        topic: TopicSelector | None = None,
+        mapper: Mapper | None = None,
+        *,
+        delivery: Delivery = "async",
+    ) -> None:
+        config = parse_sink(options)
+        if delivery not in _DELIVERIES:
+            raise ConfigError.illegal("delivery", delivery, ", ".join(_DELIVERIES))
+        if config.id is not None and delivery != "async":
+            raise ConfigError.illegal("delivery", delivery, "async, with 'tx.id'")
+        _check_selectors(topic, mapper)
+        chosen = topic or config.topic
+        if chosen is None:
+            raise ConfigError(
+                "KafkaBolt needs a topic: the option 'topic', or the argument 'topic'"
+                " (a name, FieldTopic or a function of a row)",
+                option="topic",
+            )
+        if config.topic is None and isinstance(chosen, str):
+            config = replace(config, topic=chosen)
+        if config.id is not None and config.topic is None:
+            raise ConfigError(
+                "exactly once needs the option 'topic' too, beside topics by row: the"
+                " txid is committed as an offset of it",
+                option="topic",
+            )
+        self._config = config
+        self._topic = chosen
+        self._mapper = FieldMapper() if mapper is None else mapper
+        self._delivery = delivery
+        self.committer = config.id is not None  # type: ignore[misc] # by option
+
+    @property
+    def is_vectorised(self) -> bool:
+        """Whether rows are taken as Arrow batches: where no function wants to see them.
+
+        Asked for by transactional topologies.
+        """
+        by_field = isinstance(self._topic, str | FieldTopic)
+        return by_field and isinstance(self._mapper, FieldMapper)
+
+    def prepare(self, context: TaskContext, collector: Any) -> None:  # noqa: ANN401
+        """Called for every batch or chunk, in each task."""
+        self._context = context
+        self._collector: Any = collector if hasattr(collector, "ack") else None
+        self._sender: Sender | None = None
+        self._held: list[OutRecord | pa.RecordBatch] = []
+        self._skipped = 0
+
+    def execute(self, row: Row) -> None:
+        """Map and send one row; transactional with ``tx.id``: keep it."""
+        record = self._record(row)
+        if self._collector is not None:
+            self._post(row, record)
+        elif record is not None:
+            with _asking_for_replay():
+                self._take(record)
+
+    def execute_arrow(self, batch: pa.RecordBatch) -> None:
+        """Map and send many rows; with ``tx.id``: keep them."""
+        if self.committer:
+            self._held.append(batch)
+            return
+        with _asking_for_replay():
+            for record in self._records(batch):
+                self._take(record)
+
+    def finish_batch(self) -> None:
+        """Await all deliveries; with ``tx.id``: write the part (commit phase)."""
+        with _asking_for_replay():
+            if self.committer:
+                self._write_part()
+            else:
+                self._finish()
+
+    def cleanup(self) -> None:
+        """At-least-once: await what is not delivered, and ack or fail its rows."""
+        if self._collector is not None:
+            self._finish()
+        elif self._sender is not None:  # failed
+            self._sender.client.purge()
+            self._sender = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A committer waits for its phase without a producer."""
+        if self.__dict__.get("_sender") is not None:
+            self._finish()
+        return self.__dict__.copy()
+
+    # --- writing ---
+
+    def _take(self, record: OutRecord) -> None:
+        if self.committer:
+            self._held.append(record)
+        elif self._delivery == "forget":
+            self._opened().post(record, _forget)
+        else:
+            sender = self._opened()
+            sender.queue((record,))
+            if self._delivery == "sync":
+                sender.flush()
+
+    def _post(self, row: Row, record: OutRecord | None) -> None:
+        if record is None:
+            self._collector.ack(row)
+        elif self._delivery == "forget":
+            self._opened().post(record, _forget)
+            self._collector.ack(row)
+        else:
+            sender = self._opened()
+            sender.post(record, partial(self._told, row))
+            if self._delivery == "sync":
+                sender.flush()
+
+    def _told(self, row: Row, error: DeliveryError | None) -> None:
+        if error is None:
+            self._collector.ack(row)
+        else:
+            self._collector.fail(row, str(error))
+
+    def _write_part(self) -> None:
+        context = self._context
+        attempt = context.attempt
+        config = replace(
+            self._config,
+            txid=attempt.txid,
+            parts=context.tasks,
+            epoch=attempt.epoch,
+            run=str(attempt.epoch),
+            looks=True,
+            owner=context.settings.get(TOPOLOGY_ID, ""),
+        )
+        assembly.part_transaction(config, context.task).write(self._all_held())
+
+    def _all_held(self) -> Iterator[OutRecord]:
+        for held in self._held:
+            if isinstance(held, OutRecord):
+                yield held
+            else:
+                yield from self._records(held)
+
+    def _opened(self) -> Sender:
+        if self._sender is None:
+            is_awaited = self._delivery != "forget"
+            self._sender = assembly.borrow_sender(self._config, is_awaited=is_awaited)
+        return self._sender
+
+    def _finish(self) -> None:
+        sender, self._sender = self._sender, None
+        if sender is None:
+            return
+        is_awaited = self._delivery != "forget"
+        if is_awaited:
+            sender.flush()
+        else:
+            sender.client.poll(0)
+        assembly.give_back_sender(sender, is_awaited=is_awaited)
+
+    # --- mapping ---
+
+    def _record(self, row: Row) -> OutRecord | None:
+        topic = self._topic if isinstance(self._topic, str) else self._topic(row)
+        if topic is None:
+            self._skip()
+            return None
+        message = self._mapper(row)
+        return OutRecord(
+            topic,
+            _as_bytes("key", message.key),
+            _as_bytes("value", message.value),
+            message.headers,
+            message.partition,
+            message.timestamp_ms,
+        )
+
+    def _records(self, batch: pa.RecordBatch) -> Iterator[OutRecord]:
+        assert isinstance(self._mapper, FieldMapper)
+        keys, values = self._mapper.columns(batch)
+        for topic, key, value in zip(self._topics(batch), keys, values, strict=False):
+            if topic is None:
+                self._skip()
+            else:
+                yield OutRecord(topic, _as_bytes("key", key), _as_bytes("value", value))
+
+    def _topics(self, batch: pa.RecordBatch) -> Iterator[str | None]:
+        if isinstance(self._topic, str):
+            return repeat(self._topic)
+        assert isinstance(self._topic, FieldTopic)
+        index = self._topic.index(batch.schema.names)
+        if index is None:
+            return repeat(self._topic.default)
+        found = batch.column(index).to_pylist()
+        return iter([None if name is None else str(name) for name in found])
+
+    def _skip(self) -> None:
+        self._skipped += 1
+        if self._skipped == 1:
+            logger.warning(
+                "component '%s' does not write rows of %s: their topic is None",
+                self._context.component,
+                self._context.attempt,
+            )
+
+
+def _check_selectors(topic: object, mapper: object) -> None:
+    if not (topic is None or isinstance(topic, str) or callable(topic)):
+        legal = "a name, FieldTopic or a function of a row"
+        raise ConfigError.illegal("topic", topic, legal)
+    if not (mapper is None or callable(mapper)):
+        legal = "FieldMapper, or a function of a row that returns a KafkaMessage"
+        raise ConfigError.illegal("mapper", mapper, legal)
+
+
+def _forget(_: DeliveryError | None) -> None:
+    """Nobody waits for it."""
+
+
+@contextmanager
+def _asking_for_replay() -> Iterator[None]:
+    try:
+        yield
+    except FailedException:
+        raise
+    except KafkaTxError as error:
+        if error.retryable:
+            raise FailedException(str(error)) from error
+        raise
+
+
+def _as_bytes(what: str, value: object) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    message = f"the {what} of a message is {value!r}; legal: text, bytes or None"
+    raise TypeError(message)

@@ -1,0 +1,28 @@
+"""What reads Kafka in the tasks of any topology."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kafka_tx import assembly
+from kafka_tx.config import SourceConfig
+from kafka_tx.model import OffsetRange
+from kafka_tx.topology.rows.times import with_python_times
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReader:
+    """Opens the fastest reader of the machine that reads, not of the driver's.
+
+    A time outside of the years 1 to 9999, which Python cannot show, is null.
+    """
+
+    config: SourceConfig
+
+    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """See ``protocols.RangeReader``."""
+        reader = assembly.range_reader(self.config)
+        yield from map(with_python_times, reader.read(wanted))

@@ -1,0 +1,1 @@
+"""Transactional topologies at run time: numbered batches, committed in order."""

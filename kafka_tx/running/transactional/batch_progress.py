@@ -1,0 +1,308 @@
+"""What a topology did: committed batches, times of their phases, metrics."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.metrics.events import BatchCommitted
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import (
+    LogBounds,
+    TopicPartition,
+    TransactionAttempt,
+    Unavailable,
+)
+from kafka_tx.offsets.loss import LossReason
+from kafka_tx.protocols import Clock
+from kafka_tx.topology.kafka.kafka_reading import kafka_parts
+from kafka_tx.topology.run.attempt_run import Processed
+from kafka_tx.transactions.actions import Cancel, Outcome
+from kafka_tx.transactions.flights import Phase
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_MS = 5_000
+"""How often the logs are looked at for their lag."""
+
+TELL_AGAIN_MS = 30_000
+"""Until logs that did not change are told again, since lag in time may grow."""
+
+_REASONS = {
+    LossReason.TRIMMED.value: "retention or a deletion removed them unread",
+    LossReason.CUT.value: "they were read, and the log's end was lost below them;"
+    " reading goes on at its new end",
+}
+_METRIC_PHASES = {
+    Phase.PROCESSING: "processing",
+    Phase.PROCESSED: "waiting",
+    Phase.COMMITTING: "committing",
+    Phase.RECORDING: "committing",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchProgress:
+    """A committed batch.
+
+    Attributes:
+        attempt: The attempt that was committed.
+        metadata: What the spout planned.
+        records: Records read.
+        bytes: Their size; None where the spout does not tell.
+        emitted: Rows that components sent on.
+        phases_ms: Milliseconds of the last attempt in each phase: planning (0 where a
+            replay was not planned again), processing, waiting, committing.
+        duration_ms: From the planning of its last attempt until the store recorded it.
+        committed_at_ms: When that was (Unix time).
+    """
+
+    attempt: TransactionAttempt
+    metadata: Any
+    records: int
+    bytes: int | None
+    emitted: Mapping[str, int]
+    phases_ms: Mapping[str, float]
+    duration_ms: float
+    committed_at_ms: int
+
+    @property
+    def txid(self) -> int:
+        """The number of the batch."""
+        return self.attempt.txid
+
+
+@dataclass(slots=True)
+class _Timeline:
+    """When (monotonic ms) each phase of an attempt began."""
+
+    planning: int | None = None
+    processing: int = 0
+    waiting: int = 0
+    committing: int = 0
+    processed: Processed | None = None
+
+
+@dataclass
+class Journal:
+    """Follows attempts by what the runner tells; all calls on the runner's thread.
+
+    Attributes:
+        id: The topology's id.
+        registry: Takes the metrics.
+        clock: The machine's.
+    """
+
+    id: str
+    registry: MetricsRegistry
+    clock: Clock
+    last: BatchProgress | None = None
+    replays: int = 0
+    _timelines: dict[TransactionAttempt, _Timeline] = field(default_factory=dict)
+    _planning: dict[TransactionAttempt, int] = field(default_factory=dict)
+    _planned: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def planning(self, attempt: TransactionAttempt) -> None:
+        """A batch is being planned."""
+        self._planning = {attempt: self.clock.monotonic_ms()}
+
+    def planned(self, attempt: TransactionAttempt) -> None:
+        """Its plan is made."""
+        began = self._planning.pop(attempt, None)
+        if began is not None:
+            self._planned[attempt.txid] = (began, self.clock.monotonic_ms())
+
+    def started(self, attempt: TransactionAttempt) -> None:
+        """Its processing phase begins."""
+        now = self.clock.monotonic_ms()
+        began, _ = self._planned.pop(attempt.txid, (None, None))
+        self._timelines[attempt] = _Timeline(began, now)
+
+    def processed(self, processed: Processed) -> None:
+        """Its processing phase is complete."""
+        timeline = self._timelines.get(processed.attempt)
+        if timeline is not None:
+            timeline.waiting = self.clock.monotonic_ms()
+            timeline.processed = processed
+
+    def committing(self, attempt: TransactionAttempt) -> None:
+        """Its commit phase begins."""
+        self._timelines[attempt].committing = self.clock.monotonic_ms()
+
+    def dropped(self, cancel: Cancel) -> None:
+        """These attempts are given up; they will be replayed."""
+        outcome = cancel.outcome
+        for attempt in cancel.attempts:
+            self._timelines.pop(attempt, None)
+            self.replays += 1
+            self.registry.add("kafka_tx_replays_total", id=self.id)
+            self.registry.add(
+                "kafka_tx_batches_total", id=self.id, outcome=outcome.value
+            )
+            outcome = Outcome.CANCELLED
+
+    def committed(self, attempt: TransactionAttempt, metadata: object) -> BatchProgress:
+        """It is recorded in the store."""
+        timeline = self._timelines.pop(attempt)
+        now = self.clock.monotonic_ms()
+        progress = _progress(attempt, metadata, timeline, now, self.clock.now_ms())
+        self.last = progress
+        for (partition, reason), offsets in _skipped(metadata).items():
+            logger.warning(
+                "%s: txid %s gives up %s offsets of %s: %s",
+                *(self.id, attempt.txid, offsets, partition, _REASONS.get(reason)),
+            )
+        self.registry.record_commit(_event(self.id, progress))
+        return progress
+
+    def in_flight(
+        self, phases: Mapping[TransactionAttempt, Phase], *, is_planning: bool
+    ) -> None:
+        """Show how many batches are in each phase now."""
+        counts = dict.fromkeys(("planning", *_METRIC_PHASES.values()), 0)
+        counts["planning"] = int(is_planning)
+        for phase in phases.values():
+            counts[_METRIC_PHASES[phase]] += 1
+        for phase_name, count in counts.items():
+            self.registry.set(
+                "kafka_tx_in_flight_batches", count, id=self.id, phase=phase_name
+            )
+
+
+def _progress(
+    attempt: TransactionAttempt,
+    metadata: object,
+    timeline: _Timeline,
+    now_ms: int,
+    wall_ms: int,
+) -> BatchProgress:
+    processed = timeline.processed
+    assert processed is not None
+    began = timeline.processing if timeline.planning is None else timeline.planning
+    told = [f for f in processed.facts.values() if isinstance(f, dict)]
+    counted = [f["records"] for f in told if "records" in f]
+    sizes = [f["bytes"] for f in told if "bytes" in f]
+    spout = processed.plan.graph.components[0].name
+    return BatchProgress(
+        attempt=attempt,
+        metadata=metadata,
+        records=sum(counted) if counted else processed.emitted.get(spout, 0),
+        bytes=sum(sizes) if sizes else None,
+        emitted=dict(processed.emitted),
+        phases_ms={
+            "planning": timeline.processing - began,
+            "processing": timeline.waiting - timeline.processing,
+            "waiting": timeline.committing - timeline.waiting,
+            "committing": now_ms - timeline.committing,
+        },
+        duration_ms=now_ms - began,
+        committed_at_ms=wall_ms,
+    )
+
+
+def _event(topology_id: str, progress: BatchProgress) -> BatchCommitted:
+    ranges = kafka_ranges(progress.metadata)
+    return BatchCommitted(
+        id=topology_id,
+        txid=progress.txid,
+        starts={partition: start for partition, (start, _) in ranges.items()},
+        committed={partition: end for partition, (_, end) in ranges.items()},
+        committed_at_ms=progress.committed_at_ms,
+        commit_ms=progress.phases_ms["committing"],
+        skipped=_skipped(progress.metadata),
+        records=progress.records,
+        duration_ms=progress.duration_ms,
+        bytes=progress.bytes,
+        phases_ms=progress.phases_ms,
+    )
+
+
+def kafka_ranges(metadata: object) -> dict[TopicPartition, tuple[int, int]]:
+    """Start and end of each partition of a Kafka spout's batch; else nothing."""
+    return {
+        partition: (part["start"], part["end"])
+        for partition, part in kafka_parts(metadata).items()
+    }
+
+
+def _skipped(metadata: object) -> dict[tuple[TopicPartition, str], int]:
+    return {
+        (partition, reason): offsets
+        for partition, part in kafka_parts(metadata).items()
+        for reason, offsets in part.get("lost", {}).items()
+    }
+
+
+class LagWatch:
+    """Looks at the logs now and then, so that lag stays true while nothing commits.
+
+    Called on the spout's thread. A failed look changes nothing.
+
+    Args:
+        bounds: What the logs hold now; None where the spout has no logs.
+        journal: Of the topology.
+    """
+
+    def __init__(
+        self,
+        bounds: Callable[[], Mapping[TopicPartition, LogBounds | Unavailable]] | None,
+        journal: Journal,
+    ) -> None:
+        self._bounds = bounds
+        self._journal = journal
+        self._next_ms = self._again_ms = 0
+        self._seen: Mapping[TopicPartition, LogBounds | Unavailable] = {}
+
+    def look(self) -> None:
+        """Look, if it is time."""
+        now_ms = self._journal.clock.monotonic_ms()
+        if self._bounds is None or now_ms < self._next_ms:
+            return
+        self._next_ms = now_ms + LOOK_EVERY_MS
+        try:
+            found = self._bounds()
+        except KafkaTxError as error:
+            logger.debug("the logs of %s cannot be seen: %s", self._journal.id, error)
+            return
+        if found != self._seen or now_ms >= self._again_ms:
+            self._journal.registry.record_log(self._journal.id, found)
+            self._seen, self._again_ms = found, now_ms + TELL_AGAIN_MS
+
+
+class TerminalProgress:
+    """Draws one line that is overwritten with each committed batch.
+
+    Args:
+        topology_id: Shown first.
+        stream: Where to; by default the error stream, as Spark's own bar.
+    """
+
+    def __init__(self, topology_id: str, stream: TextIO | None = None) -> None:
+        self._id = topology_id
+        self._stream = stream or sys.stderr
+        self._records = 0
+        self._width = 0
+
+    def __call__(self, batch: BatchProgress) -> None:
+        """Draw the batch."""
+        self._records += batch.records
+        line = (
+            f"{self._id}: txid {batch.txid} committed, {batch.records} records in"
+            f" {batch.duration_ms:.0f} ms, {self._records} records in all"
+        )
+        self._stream.write("\r" + line.ljust(self._width))
+        self._stream.flush()
+        self._width = len(line)
+
+    def close(self) -> None:
+        """End the line."""
+        if self._width:
+            self._stream.write("\n")
+
+
+Listener = Callable[[BatchProgress], None]
+"""Called after each committed batch, in txid order, on a thread of its own."""

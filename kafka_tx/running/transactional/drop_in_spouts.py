@@ -1,0 +1,203 @@
+"""Kafka spouts as users make them: from the options of the drop-in source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from kafka_tx import assembly
+from kafka_tx.config import (
+    LEGAL_OPTIONS,
+    FromCommitted,
+    SourceConfig,
+    TransactionsConfig,
+    check_kind,
+)
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import (
+    Earliest,
+    LogBounds,
+    TopicPartition,
+    Unavailable,
+)
+from kafka_tx.offsets.loss import OutOfRange
+from kafka_tx.options.source_options import parse_source
+from kafka_tx.planning.limits import BatchLimits
+from kafka_tx.planning.start_positions import committed_or, resolve
+from kafka_tx.running.task_reader import TaskReader
+from kafka_tx.topology.declare.spout_types import SCHEMES, is_scheme
+from kafka_tx.topology.kafka import kafka_batch_spout as kafka_spouts
+from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
+from kafka_tx.topology.rows.schemes import Scheme, StringScheme
+
+_NOT_FOR_SPOUTS = {
+    "tx.id": "the topology's id is the builder's first argument",
+    "minpartitions": "give parallelism to the builder",
+}
+
+
+class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
+    """How both spouts are made.
+
+    Args:
+        options: Those of the drop-in source, without ``tx.…``: at least
+            ``kafka.bootstrap.servers`` and one of ``subscribe``, ``subscribePattern``
+            and ``assign``. ``startingOffsets`` is ``earliest`` if not given; also
+            ``latest``, JSON that names all partitions, or ``committed``: the offsets of
+            the topology's ``tx.commitGroupId``, else of ``kafka.group.id``. It counts
+            for the very first batch; then the topology's store decides.
+            ``maxOffsetsPerTrigger`` and ``maxRecordsPerPartition`` bound a batch,
+            ``minOffsetsPerTrigger`` and ``maxTriggerDelay`` let it wait.
+        scheme: From records to rows.
+        max_bytes: Bounds a batch by size, about.
+        out_of_range: ``fail`` or ``earliest``, when the next offset of a partition is
+            not in the log any more. None: as the option ``failOnDataLoss`` says; where
+            that is not given either, a transactional spout fails and an opaque one goes
+            on. To go on: at the log's start, where retention came first; at the log's
+            end, where it lost its end, since what is above was read before; at the
+            start of a topic that was made anew. What is given up is counted and logged.
+        poll_ms: While there is nothing to read, ask the brokers this often; less and
+            less often while that lasts, with many partitions.
+        refresh_ms: While there is nothing to read, look for new partitions this often.
+
+    Raises:
+        ConfigError: An option is missing, unknown to spouts, or illegal.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        scheme: Scheme | None = None,
+        max_bytes: int | None = None,
+        out_of_range: str | None = None,
+        poll_ms: int = 100,
+        refresh_ms: int = 5_000,
+    ) -> None:
+        config = _source(options)
+        if scheme is not None and not is_scheme(scheme):
+            raise ConfigError.illegal("scheme", scheme, SCHEMES)
+        batches = KafkaBatches(
+            subscription=config.subscription,
+            start=config.start if isinstance(config.start, Earliest) else None,
+            limits=_limits(config, max_bytes),
+            scheme=scheme or StringScheme(),
+            out_of_range=_policy(out_of_range, options, config),
+            poll_ms=poll_ms,
+            refresh_ms=refresh_ms,
+        )
+        super().__init__(
+            batches,
+            assembly.cluster_view(config),
+            TaskReader(config),
+            assembly.SystemClock(),
+        )
+        self.config = config
+        """What the options say; settings of clients included."""
+
+    def commits_to(self, transactions: TransactionsConfig) -> None:
+        """Learn where the topology commits to; called before ``open``."""
+        self.config = replace(self.config, transactions=transactions)
+
+    def first_offsets(
+        self, partitions: list[TopicPartition]
+    ) -> Mapping[TopicPartition, int | Unavailable | None]:
+        """As the drop-in source starts, to the words of its errors.
+
+        Raises:
+            OffsetsError: The rule names other partitions than there are, no record
+                matches a start time, or there is no committed offset.
+            BrokerUnavailableError: A partition or the group does not answer.
+        """
+        config, rule = self.config, self.config.start
+        if not isinstance(rule, FromCommitted):
+            return resolve(config, self._cluster, partitions, rule, starting=True)
+        load = assembly.group_offsets(config)
+        known = {} if load is None else load(partitions)
+        return committed_or(config, self._cluster, partitions, rule, known)
+
+    def bounds(self) -> Mapping[TopicPartition, LogBounds | Unavailable]:
+        """What the logs of planned partitions held when they were looked at last.
+
+        While nothing is to be read the spout looks more and more rarely.
+        Called on the driver, by the thread that plans.
+
+        Raises:
+            BrokerUnavailableError: No broker answers.
+            AuthenticationError: Credentials, permission or TLS.
+        """
+        planned, seen = self._progress.to, self._looks.last_bounds()
+        if any(partition not in seen for partition in planned):
+            seen = self._looks.bounds(planned)
+        return {partition: seen[partition] for partition in planned}
+
+
+class TransactionalKafkaSpout(KafkaSpoutFromOptions):
+    """Numbered batches of Kafka records; a replay holds exactly the same ones.
+
+    A replay that cannot read them any more stops with ``ReplayImpossibleError``.
+    Arguments: see ``KafkaSpoutFromOptions``.
+    """
+
+
+class OpaqueTransactionalKafkaSpout(
+    KafkaSpoutFromOptions, kafka_spouts.OpaqueTransactionalKafkaSpout
+):
+    """The opaque twin: a replay may hold other records, each is committed once.
+
+    A partition that cannot be reached contributes an empty range, and catches up later.
+    Arguments: see ``KafkaSpoutFromOptions``.
+    """
+
+
+def _source(options: Mapping[str, Any]) -> SourceConfig:
+    check_kind("options", options, Mapping, LEGAL_OPTIONS)
+    given = {name: str(value) for name, value in options.items()}
+    names = {name.lower(): name for name in given}
+    for name, instead in _NOT_FOR_SPOUTS.items():
+        if name in names:
+            raise ConfigError(
+                f"option '{names[name]}' is not for spouts: {instead}",
+                option=names[name],
+            )
+    if not names.keys() & {
+        "startingoffsets",
+        "startingtimestamp",
+        "startingoffsetsbytimestamp",
+    }:
+        given["startingOffsets"] = "earliest"
+    return parse_source(given, streaming=True)
+
+
+def _limits(config: SourceConfig, max_bytes: int | None) -> BatchLimits:
+    limits = config.limits
+    return BatchLimits(
+        max_records=limits.max_offsets_per_trigger,
+        max_records_per_partition=limits.max_records_per_partition,
+        max_bytes=max_bytes,
+        min_records=limits.min_offsets_per_trigger,
+        max_delay_ms=limits.max_trigger_delay_ms,
+    )
+
+
+def _policy(
+    word: str | None, options: Mapping[str, Any], config: SourceConfig
+) -> OutOfRange | None:
+    is_given = any(name.lower() == "failondataloss" for name in options)
+    asked = OutOfRange.FAIL if config.fails_on_data_loss else OutOfRange.EARLIEST
+    if word is None:
+        return asked if is_given else None
+    try:
+        policy = OutOfRange(word)
+    except ValueError:
+        legal = " or ".join(f"'{policy.value}'" for policy in OutOfRange)
+        raise ConfigError.illegal("out_of_range", word, legal) from None
+    if is_given and (policy is OutOfRange.FAIL) is not config.fails_on_data_loss:
+        raise ConfigError.illegal(
+            "out_of_range",
+            word,
+            f"'{asked.value}' with failOnDataLoss={config.fails_on_data_loss}",
+            "Give one of the two.",
+        )
+    return policy

@@ -1,0 +1,102 @@
+"""What a topology's runner is made of, and what others see of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.protocols import Clock, Store
+from kafka_tx.running.transactional.batch_progress import Journal, LagWatch, Listener
+from kafka_tx.topology.declare.spouts import Json, Spout
+from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.flights import Phase
+
+
+class Mirror(Protocol):
+    """Takes committed metadata elsewhere, without ever waiting or failing."""
+
+    def __call__(self, metadata: Json, /) -> None:
+        """Take the newest."""
+        ...
+
+    def close(self) -> None:
+        """Take what waits, within a bounded time, and end."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunnerParts:
+    """What a runner is made of.
+
+    Attributes:
+        spout: The user's.
+        spout_name: Its component.
+        store: Acquired.
+        coordinator: Opened on what the store held.
+        journal: Takes what happened.
+        clock: The machine's.
+        listeners: Told of committed batches.
+        watch: Looks at the spout's logs.
+        mirror: Sends committed metadata elsewhere, after the store has it.
+    """
+
+    spout: Spout
+    spout_name: str
+    store: Store
+    coordinator: TransactionCoordinator[Json]
+    journal: Journal
+    clock: Clock
+    listeners: Sequence[Listener]
+    watch: LagWatch
+    mirror: Mirror | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the coordinator said after the last event, for other threads."""
+
+    committed_txid: int | None
+    phases: Mapping[TransactionAttempt, Phase]
+
+
+class IdleLooks:
+    """Counts how often nothing was in flight and the spout had nothing new."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._looks = 0
+        self._is_over = False
+        self._waiters = 0
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits."""
+        return self._waiters > 0
+
+    def saw(self) -> None:
+        """Once more."""
+        with self._changed:
+            self._looks += 1
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Let nobody wait any longer."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until all that is there now was seen; False when the time is up."""
+        with self._changed:
+            # The look under way may have begun before the caller's rows were there.
+            wanted = self._looks + 2
+            self._waiters += 1
+            try:
+                return self._changed.wait_for(
+                    lambda: self._looks >= wanted or self._is_over, timeout_s
+                )
+            finally:
+                self._waiters -= 1

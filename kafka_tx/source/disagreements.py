@@ -1,0 +1,128 @@
+"""Batches that Spark's log has and the store does not know like this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from kafka_tx.config import TransactionsConfig
+from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.offsets.discovery import is_another
+from kafka_tx.planning.log_looks import Positions
+from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.source import agreement
+from kafka_tx.source.kept_batches import KeptBatches
+from kafka_tx.source.logged_batches import begun, ids_of
+
+
+class RangesFromLog(Protocol):
+    """What is left between a position and an end that Spark logged."""
+
+    def __call__(self, start: Positions, end: SourceOffset) -> list[OffsetRange]:
+        """Ask the brokers."""
+
+
+class Disagreements:
+    """Decides what such a batch holds: as logged, as stored, or nobody can tell.
+
+    Args:
+        begin: Asks where a query without transactions would begin.
+        ranges_from_log: Of the planner.
+    """
+
+    def __init__(
+        self,
+        transactions: TransactionsConfig,
+        kept: KeptBatches,
+        begin: Callable[[], Positions],
+        ranges_from_log: RangesFromLog,
+    ) -> None:
+        self._tx = transactions
+        self._kept = kept
+        self._begin = begin
+        self._ranges_from_log = ranges_from_log
+
+    def batch(self, start: SourceOffset, end: SourceOffset) -> BatchMetadata | None:
+        """Its transaction, stored now; None: the store decides otherwise.
+
+        Raises:
+            CheckpointDisagreesError: And nothing says who decides.
+        """
+        kept = self._kept
+        if end.mark is None and not kept.txid and not kept.planned:
+            return self._first_of_checkpoint(start, end)
+        if self._is_next(start, end):
+            assert kept.committed is not None
+            known = {**kept.committed.offsets, **kept.settled(start)}
+            return self._take(kept.txid + 1, known, end)
+        decides = self._tx.on_disagreement
+        if decides == "store" and kept.committed is not None:
+            unread = kept.next()
+            return unread if unread and not unread.spark_batch else None
+        if decides == "checkpoint":
+            logged = end.mark.txid if end.mark else 0
+            txid = max(kept.txid + 1, logged, *(n + 1 for n in kept.planned))
+            begins, ids = begun(start, end)
+            kept.adopt(txid - 1, begins, ids)
+            return self._take(txid, begins, end)
+        raise agreement.contradiction(self._tx, end, kept.committed)
+
+    def _is_next(self, start: SourceOffset, end: SourceOffset) -> bool:
+        """Whether it begins where the store is, and only its ranges are not there.
+
+        They were planned after the copy was made that the store was put back from; or,
+        opaque, another checkpoint planned the txid anew.
+        """
+        mark, kept = end.mark, self._kept
+        if mark is not None and (mark.id, mark.txid) != (self._tx.id, kept.txid + 1):
+            return False
+        is_free = self._tx.mode == "opaque" or kept.next() is None
+        return is_free and kept.agrees(start)
+
+    def _first_of_checkpoint(
+        self, start: SourceOffset, end: SourceOffset
+    ) -> BatchMetadata:
+        """A batch that was logged before ``tx.id`` was set becomes transaction 1."""
+        positions = dict(start.positions)
+        if start.mark is not None:  # the checkpoint's first: Spark asked where it began
+            positions = dict(self._begin())
+        ranges = self._ranges_from_log(positions, end)
+        begins = {r.topic_partition: r.start for r in ranges}
+        self._kept.adopt(0, {**positions, **begins})
+        return self._stored(1, ranges, end)
+
+    def _take(
+        self, txid: int, positions: Positions, end: SourceOffset
+    ) -> BatchMetadata:
+        """Plan a transaction as Spark's log has it.
+
+        It began at the start of topics that are others since, and nowhere where a log
+        lost its end. What is out of sight keeps its range: that is not read, not lost.
+        """
+        former, ids = self._kept.ids(), ids_of(end)
+        begins: dict[TopicPartition, int] = {}
+        for partition, position in positions.items():
+            topic = partition.topic
+            is_anew = is_another(former.get(topic), ids.get(topic))
+            ended = end.positions.get(partition, position)
+            begins[partition] = 0 if is_anew else min(position, ended)
+        begins = {**end.begins, **begins}  # new ones, whose topic may be out of sight
+        ranges = self._ranges_from_log(begins, end)
+        found = {r.topic_partition for r in ranges}
+        ranges += [
+            OffsetRange(p, begins[p], at)
+            for p, at in sorted(end.positions.items())
+            if p in begins and p not in found
+        ]
+        return self._stored(txid, ranges, end)
+
+    def _stored(
+        self, txid: int, ranges: list[OffsetRange], end: SourceOffset
+    ) -> BatchMetadata:
+        ends = {r.topic_partition: r.end for r in ranges}
+        logged = {p: at for p, at in end.positions.items() if ends.get(p) != at}
+        name = agreement.logged_as(end)
+        batch = BatchMetadata(txid, tuple(ranges), ids_of(end), "", logged, name)
+        self._kept.store(batch)
+        self._kept.own.discard(txid)  # whether it can be read is still to be seen
+        return batch

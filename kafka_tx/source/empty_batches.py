@@ -1,0 +1,68 @@
+"""Batches of Spark without new records: transactions with a txid and empty ranges."""
+
+from __future__ import annotations
+
+from kafka_tx.config import TransactionsConfig
+from kafka_tx.model import BatchMetadata, OffsetRange
+from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.source import agreement
+from kafka_tx.source.kept_batches import KeptBatches
+from kafka_tx.source.questions import Question
+
+_INSTEAD = "instead"
+"""Name of a plan without records for a txid that was planned with records before."""
+
+
+def stored_empty(kept: KeptBatches, question: Question) -> BatchMetadata | None:
+    """The transaction of the batch, where an earlier try has stored it."""
+    name = question.spark_batch
+    known = (b for b in kept.planned.values() if b.spark_batch == name)
+    return next(known, None)
+
+
+def new_empty(
+    transactions: TransactionsConfig, kept: KeptBatches, question: Question
+) -> BatchMetadata:
+    """The same, stored now, once checkpoint and store are settled.
+
+    Raises:
+        CheckpointDisagreesError: Transactional, and its txid has records already.
+    """
+    before = kept.committed
+    assert before is not None
+    unread = kept.next()
+    if unread is not None and transactions.mode == "transactional":
+        raise agreement.contradiction(transactions, question.end, before)
+    ranges = tuple(OffsetRange(p, o, o) for p, o in sorted(before.offsets.items()))
+    batch = BatchMetadata(
+        before.txid + 1,
+        ranges,
+        before.topic_ids,
+        question.spark_batch,
+        logged_as=_INSTEAD if unread is not None else "",
+    )
+    kept.store(batch)
+    return batch
+
+
+def is_spent(
+    kept: KeptBatches,
+    batch: BatchMetadata,
+    start: SourceOffset,
+    asked: Question | None,
+) -> bool:
+    """Whether the next batch is one without records that Spark is done with.
+
+    Its checkpoint tells no end of it. Being asked for what follows means that it is
+    finished; or its checkpoint is gone with all of its state, and what the batch
+    brought is written or lost: its txid is spent either way. Not so where sinks may
+    have its txid with records that were planned before: a new checkpoint, or one
+    that is elsewhere, plans it anew, so that they take them back.
+    """
+    if not batch.spark_batch:
+        return False
+    is_new = start.mark is not None and start.mark.start
+    is_its = not is_new and kept.agrees(start)
+    if asked is not None and is_its:
+        is_its = asked.start is not None and asked.is_of_query(batch.spark_batch)
+    return batch.logged_as != _INSTEAD or batch.txid in kept.own or is_its

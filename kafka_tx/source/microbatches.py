@@ -1,0 +1,335 @@
+"""The streaming source's decisions, without Spark: where a micro-batch ends and begins.
+
+Lives in Spark's long-lived planning process on the driver's machine. ``stream.py`` is
+the thin edge that Spark calls.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kafka_tx.config import FromCommitted, SourceConfig
+from kafka_tx.errors import BrokerUnavailableError, ConfigError
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.offsets.discovery import Discovery
+from kafka_tx.planning.log_looks import Look, Looks, Positions
+from kafka_tx.planning.losses import Losses, Skip
+from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.planning.split import is_delayed, rate_limit
+from kafka_tx.planning.standing import Finding
+from kafka_tx.planning.start_positions import assigned_partitions, committed_or, resolve
+from kafka_tx.protocols import Clock, ClusterView
+from kafka_tx.source.logged_batches import first_begins, readable_ranges
+from kafka_tx.source.questions import Answer, Question
+
+logger = logging.getLogger(__name__)
+
+_LOOK_AGAIN_MS = 1_000
+"""How old the last look may be where the end of the run is known."""
+
+GroupOffsets = Callable[[list[TopicPartition]], dict[TopicPartition, int]]
+"""Committed offsets of a Kafka group; partitions without one are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A batch that could run: its ranges, and the position of every partition after."""
+
+    ranges: tuple[OffsetRange, ...]
+    ends: Positions
+    topic_ids: Mapping[str, str]
+
+    def moves(self, start: Positions) -> bool:
+        """Whether it reads or skips anything: otherwise there is no batch."""
+        return dict(start) != dict(self.ends) or any(len(r) for r in self.ranges)
+
+    def begins(self, start: Positions) -> dict[TopicPartition, int]:
+        """Where it begins to read, where that is not the former position."""
+        begins = {r.topic_partition: r.start for r in self.ranges}
+        return {p: begin for p, begin in begins.items() if start.get(p) != begin}
+
+
+class MicroBatches:
+    """Plans micro-batches for a query without ``tx.id``.
+
+    Life of a batch: ``latest`` picks its end, Spark logs it, ``ranges`` tells what to
+    read between two ends, possibly in a later process, and then again. Where a batch
+    does not begin at the end of the one before (the first one; new partitions; what was
+    lost), the end that Spark logs says where.
+    """
+
+    def __init__(
+        self,
+        config: SourceConfig,
+        view: ClusterView,
+        clock: Clock,
+        committed: GroupOffsets | None = None,
+    ) -> None:
+        self._config = config
+        self._view = view
+        self._discovery = Discovery(view.topics, config.subscription)
+        self._clock = clock
+        self._committed = committed
+        self.losses = Losses(fails=config.fails_on_data_loss)
+        self.skipped: Counter[Skip] = Counter()
+        self._looks = Looks(
+            view,
+            self._discovery,
+            clock,
+            (config.num_retries, config.retry_interval_ms),
+        )
+        self._initial: Positions | None = None
+        self._target: dict[TopicPartition, int] | None = None
+        self._last_batch_ms: int | None = None
+        self._topic_ids: dict[str, str] = {}
+        self._out_of_sight: dict[TopicPartition, int] = {}
+        self._cut_to: dict[TopicPartition, tuple[int, int]] = {}
+        self._planned: dict[str, tuple[OffsetRange, ...]] = {}
+
+    # --- what Spark asks ---
+
+    def initial(self) -> SourceOffset:
+        """Where a query without checkpoint begins.
+
+        Raises:
+            UnknownTopicError: A named topic or partition does not exist.
+            OffsetsError: ``startingOffsets`` does not fit the topic.
+            KafkaError: The cluster cannot be asked.
+        """
+        self._initial = self.start_positions()
+        return SourceOffset(self._initial)
+
+    def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
+        """The end of the next batch; ``start`` itself when there is nothing to do.
+
+        Args:
+            start: The end of the batch before.
+            everything: The trigger asked to ignore all limits.
+        """
+        positions = {p: self._actual(p, at) for p, at in start.positions.items()}
+        plan = self.plan(positions, everything=everything)
+        if plan is None or not plan.moves(start.positions):
+            return start
+        is_first = positions == self._initial
+        begins = plan.begins({} if is_first else start.positions)
+        end = SourceOffset(plan.ends, begins=begins)
+        self._planned = {_key(start, end): plan.ranges}
+        return end
+
+    def ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
+        """What to read between two ends. Asked several times, also after a restart."""
+        if start.positions == end.positions and start.begins == end.begins:
+            return []
+        planned = self._planned.get(_key(start, end))
+        if planned is None:
+            planned = tuple(self.ranges_from_log(start.positions, end))
+            self._planned = {_key(start, end): planned}
+        return [r for r in planned if len(r)]
+
+    def number(self, question: Question) -> Answer:
+        """Which transaction a batch of Spark is; there are none without ``tx.id``."""
+        raise ConfigError(
+            f"batch {question.spark_batch} is no transaction: the source has no tx.id",
+            option="tx.id",
+        )
+
+    def finished(self, end: SourceOffset) -> None:
+        """Spark will not ask below ``end`` again; nothing is kept here."""
+
+    def prepare_available_now(self) -> None:
+        """Freeze the end: whatever comes later is not part of this run."""
+        self._target = {p: b.end for p, b in self._looks.now().bounds.items()}
+
+    def report(self) -> SourceOffset | None:
+        """The end of every partition as last seen, for the progress report."""
+        look = self._looks.last
+        if look is None or not look.bounds:
+            return None
+        return SourceOffset({p: b.end for p, b in look.bounds.items()})
+
+    def log_starts(self) -> dict[TopicPartition, int]:
+        """The log start of every partition as last seen."""
+        look = self._looks.last
+        return {p: b.log_start for p, b in look.bounds.items()} if look else {}
+
+    def close(self) -> None:
+        """Release connections."""
+        self._view.close()
+
+    # --- what is known of positions ---
+
+    def _ids(self) -> Mapping[str, str]:
+        """Ids of the topics that positions are of; unknown ones are left out."""
+        return self._topic_ids
+
+    def _remembered(self, partition: TopicPartition) -> int | None:
+        """The position of a partition that Spark's offsets do not name."""
+        return self._out_of_sight.get(partition)
+
+    def _actual(self, partition: TopicPartition, logged: int) -> int:
+        """The position that a logged one means: less where a log lost its end."""
+        known, cut_to = self._cut_to.get(partition, (logged, logged))
+        return cut_to if known == logged else logged
+
+    def _known(self, start: Positions, look: Look) -> dict[TopicPartition, int]:
+        """Positions of all partitions that were read before."""
+        found = (p for p in look.found.partitions if p not in start)
+        back = {p: at for p in found if (at := self._remembered(p)) is not None}
+        return {**back, **start}
+
+    # --- planning ---
+
+    def start_positions(self) -> dict[TopicPartition, int]:
+        """Apply ``startingOffsets`` to the partitions that exist now."""
+        config, rule = self._config, self._config.start
+        found = self._discovery.look()
+        self._topic_ids.update(found.topic_ids())
+        partitions = assigned_partitions(config, found)
+        if isinstance(rule, FromCommitted):
+            known = {} if self._committed is None else self._committed(partitions)
+            return committed_or(config, self._view, partitions, rule, known)
+        return resolve(config, self._view, partitions, rule, starting=True)
+
+    def plan(self, start: Positions, *, everything: bool) -> Plan | None:
+        """A new batch from ``start``, or None when it should wait for more records."""
+        ids = self._ids()
+        look = self._recent_look(start) or self._looks.steady(
+            lambda look: look.standings(self._known(start, look), ids)
+        )
+        limits = self._config.limits
+        starts = self._starts(start, look, ids)
+        ends = self._ends(starts, look)
+        if not everything:
+            if self._waits(starts, ends):
+                self.losses.take()
+                return None
+            if limits.max_offsets_per_trigger is not None:
+                ends = rate_limit(limits.max_offsets_per_trigger, starts, ends)
+        self._learn(start, starts, look)
+        ranges = tuple(OffsetRange(p, starts[p], ends[p]) for p in sorted(ends))
+        self.skipped.update(self.losses.take())
+        return Plan(ranges, ends, look.found.topic_ids())
+
+    def ranges_from_log(self, start: Positions, end: SourceOffset) -> list[OffsetRange]:
+        """What is left between two ends that Spark logged in an earlier run.
+
+        Raises:
+            BrokerUnavailableError: A partition that was new in this batch does not
+                answer, so nobody knows where it began.
+            OffsetsError: The first batch, and nobody knows where it began.
+        """
+        begins: dict[TopicPartition, int] = dict(start)
+        if start == self._initial and end.mark is None and not end.begins:
+            begins |= first_begins(self._config.start, end.positions)
+        look = self._looks.steady(lambda look: look.standings(end.positions, {}))
+        begins |= end.begins
+        unknown = [
+            str(p)
+            for p in end.positions
+            if p not in begins and look.found.exists(p) and p not in look.bounds
+        ]
+        if unknown:
+            raise BrokerUnavailableError(
+                f"the first offset of {', '.join(unknown)} cannot be had now. Are its"
+                " leaders up?"
+            )
+        ranges = readable_ranges(begins, end, look, self.losses)
+        for r in ranges:
+            if r.end < end.positions[r.topic_partition]:
+                logged = end.positions[r.topic_partition]
+                self._cut_to[r.topic_partition] = logged, r.end
+        self.skipped.update(self.losses.take())
+        return ranges
+
+    def _waits(self, starts: Positions, ends: Positions) -> bool:
+        """Whether ``minOffsetsPerTrigger`` holds the batch back; never AvailableNow."""
+        limits = self._config.limits
+        if limits.min_offsets_per_trigger is None or self._target is not None:
+            return False
+        now_ms = self._clock.monotonic_ms()
+        if is_delayed(
+            limits.min_offsets_per_trigger,
+            starts,
+            ends,
+            now_ms=now_ms,
+            last_batch_ms=self._last_batch_ms,
+            max_delay_ms=limits.max_trigger_delay_ms,
+        ):
+            return True
+        self._last_batch_ms = now_ms
+        return False
+
+    def _recent_look(self, start: Positions) -> Look | None:
+        """The last look, where the end is frozen and a newer one would tell nothing.
+
+        Not for durable transactions: what retention has taken since would be stored as
+        part of a batch, which then could not be replayed.
+        """
+        look, target = self._looks.last, self._target
+        if target is None or look is None or self._config.transactions is not None:
+            return None
+        standings = look.standings(start, self._ids()).values()
+        is_enough = look.reaches(target) and not any(
+            s.finding not in {Finding.WITHIN, Finding.TRIMMED} for s in standings
+        )
+        age_ms = self._clock.monotonic_ms() - look.at_ms
+        if not is_enough or age_ms >= _LOOK_AGAIN_MS:
+            return None
+        return look if self._looks.is_of_these_topics(look) else None
+
+    def _starts(
+        self, start: Positions, look: Look, ids: Mapping[str, str]
+    ) -> dict[TopicPartition, int]:
+        """Where reading begins, every loss reported."""
+        standings = look.standings(self._known(start, look), ids)
+        gone = {p for p, s in standings.items() if s.finding is Finding.DELETED}
+        self.losses.deleted(gone)
+        starts = {}
+        for partition, standing in standings.items():
+            if partition not in gone:
+                self.losses.judge(partition, standing)
+                starts[partition] = standing.next_offset
+                self._freeze_anew(partition, standing.finding, look)
+        for partition, bounds in look.bounds.items():
+            if partition not in standings:
+                if bounds.log_start > 0:
+                    self.losses.added_late(partition, bounds.log_start)
+                starts[partition] = bounds.log_start
+        return starts
+
+    def _freeze_anew(
+        self, partition: TopicPartition, finding: Finding, look: Look
+    ) -> None:
+        """The frozen end of a log that is gone says nothing about the one there now."""
+        bounds = look.bounds.get(partition)
+        is_another = finding in {Finding.ANEW, Finding.CUT}
+        if self._target is not None and is_another and bounds is not None:
+            self._target[partition] = bounds.end
+
+    def _ends(self, starts: Positions, look: Look) -> dict[TopicPartition, int]:
+        """The end of every partition: what it holds now, or no further than frozen."""
+        ends = {}
+        for partition, start in starts.items():
+            bounds = look.bounds.get(partition)
+            end = start if bounds is None else bounds.end
+            if self._target is not None:
+                end = min(end, self._target.get(partition, start))
+            ends[partition] = max(end, start)
+        return ends
+
+    def _learn(self, start: Positions, starts: Positions, look: Look) -> None:
+        """Remember what the next look will be held against."""
+        anew = look.found.recreated(self._topic_ids)
+        self._topic_ids.update(look.found.topic_ids())
+        gone = {p: at for p, at in start.items() if p not in starts}
+        kept = {**self._out_of_sight, **gone}
+        self._out_of_sight = {
+            p: at for p, at in kept.items() if p not in starts and p.topic not in anew
+        }
+
+
+def _key(start: SourceOffset, end: SourceOffset) -> str:
+    return f"{start.to_json()}{end.to_json()}"

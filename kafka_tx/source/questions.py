@@ -1,0 +1,114 @@
+"""What the user's process asks the planning process, inside of a foreachBatch.
+
+Spark gives the two no way to talk, except the calls of a source. ``latestOffset`` takes
+an offset and gives one back: a question is an offset that holds nothing but one, and so
+is its answer. Spark's own thread waits for foreachBatch meanwhile, so that nobody else
+calls. Whoever asks through a query's own stream hears its own planner, whatever other
+owners have come since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from kafka_tx.planning.offset_json import MARK, SourceOffset, TransactionMark
+
+_QUESTION, _ANSWER = "question", "answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which transaction is this batch of Spark?
+
+    Attributes:
+        query_id: Spark's id of the query, which goes with its checkpoint.
+        batch_id: Spark's number of the batch.
+        start: Spark's offset before the batch; None for the first of a checkpoint.
+        end: Its offset after the batch.
+    """
+
+    query_id: str
+    batch_id: int
+    start: SourceOffset | None
+    end: SourceOffset
+
+    @property
+    def spark_batch(self) -> str:
+        """What a replay of the batch is known by."""
+        return f"{self.query_id}/{self.batch_id}"
+
+    def is_of_query(self, spark_batch: str) -> bool:
+        """Whether a batch known by such a name is of the same checkpoint."""
+        return spark_batch.rpartition("/")[0] == self.query_id
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the source moved in this batch; each batch that moves has a txid."""
+        return moves(self.start, self.end)
+
+    def to_json(self) -> dict[str, Any]:
+        """The offset that asks it."""
+        asked = {
+            "query_id": self.query_id,
+            "batch_id": self.batch_id,
+            "start": self.start.to_json() if self.start else None,
+            "end": self.end.to_json(),
+        }
+        return {MARK: {_QUESTION: asked}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self | None:
+        """The question that an offset asks; None for every other offset."""
+        asked = data.get(MARK, {}).get(_QUESTION)
+        if asked is None:
+            return None
+        start = asked["start"]
+        return cls(
+            asked["query_id"],
+            asked["batch_id"],
+            SourceOffset.from_json(start) if start else None,
+            SourceOffset.from_json(asked["end"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The batch's txid, the epoch of the planner that handed it out, and its plan.
+
+    Attributes:
+        plan: As of ``TransactionAttempt``.
+    """
+
+    txid: int
+    epoch: int
+    plan: str = field(default="", compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The offset that tells it."""
+        return {MARK: {_ANSWER: asdict(self)}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """What ``to_json`` wrote."""
+        return cls(**data[MARK][_ANSWER])
+
+
+def moves(start: SourceOffset | None, end: SourceOffset) -> bool:
+    """Whether a transaction ends at ``end`` that did not end at ``start``.
+
+    By txid where there is one: positions may stay where they are, and be another's. By
+    owner too: an opaque txid that another checkpoint has planned anew holds others.
+    """
+    if end.mark is None:  # from before tx.id was set
+        return start is None or dict(start.positions) != dict(end.positions)
+    if end.mark.start or not end.mark.txid:
+        return False
+    if start is None or start.mark is None or start.mark.start:
+        return True
+    return _plan(start.mark) != _plan(end.mark)
+
+
+def _plan(mark: TransactionMark) -> tuple[str, int, int]:
+    return mark.id, mark.txid, mark.epoch

@@ -1,0 +1,75 @@
+"""Bringing the store to where a checkpoint is, or finding that the two disagree."""
+
+from __future__ import annotations
+
+from kafka_tx.config import TransactionsConfig
+from kafka_tx.kafka.topics import is_subscribed
+from kafka_tx.model import Subscription, TopicPartition
+from kafka_tx.planning.log_looks import Positions
+from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.source import agreement
+from kafka_tx.source.agreement import Case
+from kafka_tx.source.empty_batches import is_spent
+from kafka_tx.source.kept_batches import KeptBatches
+from kafka_tx.source.logged_batches import all_of, ids_of
+from kafka_tx.source.questions import Question
+
+
+class Settling:
+    """Judges where a checkpoint is against what the store has.
+
+    A checkpoint may be one step ahead of the store (crash before the commit) or exactly
+    with it; anything else contradicts, and ``tx.onDisagreement`` decides.
+
+    Args:
+        wanted: What the query reads; the rest of the store's positions waits there.
+    """
+
+    def __init__(
+        self,
+        transactions: TransactionsConfig,
+        kept: KeptBatches,
+        wanted: Subscription,
+    ) -> None:
+        self._tx = transactions
+        self._kept = kept
+        self._wanted = wanted
+
+    def settle(self, start: SourceOffset, asked: Question | None = None) -> Positions:
+        """Commit what Spark is done with; the positions to go on from.
+
+        Args:
+            start: Where the checkpoint is.
+            asked: The batch without records that is about to be handled; None where
+                the next batch is planned.
+
+        Raises:
+            CheckpointDisagreesError: And nothing says who decides.
+        """
+        kept = self._kept
+        if start.mark is None and kept.committed is None:
+            # A checkpoint from before tx.id was set: its offsets become transaction 0.
+            kept.adopt(0, start.positions)
+        kept.own_newest(start)
+        kept.commit_if_next(start)
+        batch = kept.next()
+        if batch is not None and is_spent(kept, batch, start, asked):
+            kept.commit(batch.txid)
+        return kept.settled(start) if kept.agrees(start) else self._disagree(start)
+
+    def subscribed(self, offsets: Positions) -> dict[TopicPartition, int]:
+        """Those that the query still wants to read; the others wait in the store."""
+        return {p: at for p, at in offsets.items() if is_subscribed(self._wanted, p)}
+
+    def _disagree(self, start: SourceOffset) -> Positions:
+        decides, kept = self._tx.on_disagreement, self._kept
+        state = kept.committed
+        is_ahead = agreement.case_of(self._tx, start, state) is Case.AHEAD
+        if decides == "store" and state is not None and not is_ahead:
+            return self.subscribed(state.offsets)
+        if decides == "checkpoint":
+            logged = start.mark.txid if start.mark else 0
+            txid = max(kept.txid, logged, *kept.planned)
+            kept.adopt(txid, all_of(start), ids_of(start))
+            return start.positions
+        raise agreement.contradiction(self._tx, start, state)

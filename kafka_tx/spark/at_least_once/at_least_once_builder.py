@@ -1,0 +1,50 @@
+"""Builds at-least-once topologies that can be started on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.spark.at_least_once.at_least_once_handle import (
+    RecordTopologyHandle,
+    start_record_topology,
+)
+from kafka_tx.topology import builder as topology_builder
+from kafka_tx.topology.declare.templates import Dumps
+
+
+@dataclass(frozen=True)
+class StartableRecordTopology(topology_builder.AtLeastOnceTopology):
+    """A checked at-least-once topology that Spark can run; immutable."""
+
+    def start(
+        self,
+        spark: SparkSession,
+        config: Mapping[str, Any] | None = None,
+        *,
+        registry: MetricsRegistry | None = None,
+    ) -> RecordTopologyHandle:
+        """Run it until it is stopped; see ``start_record_topology``."""
+        return start_record_topology(self, spark, config, registry=registry)
+
+
+class TopologyBuilder(topology_builder.TopologyBuilder):
+    """Declares an at-least-once topology to be run on Spark.
+
+    See ``kafka_tx.topology.builder.TopologyBuilder``. Bolts may be defined anywhere,
+    also in a notebook or in the main script.
+    """
+
+    def build(self, dumps: Dumps = cloudpickle.dumps) -> StartableRecordTopology:
+        """Check everything and plan it. The builder may be used further.
+
+        Raises:
+            ConfigError: Lists all that is wrong, with the components' names.
+        """
+        built = super().build(dumps)
+        return StartableRecordTopology(built.id, built.plan, built.spouts)

@@ -1,0 +1,222 @@
+"""A running at-least-once topology, as its user sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from kafka_tx.assembly import SystemClock
+from kafka_tx.errors import ConfigError
+from kafka_tx.metrics.endpoint import Endpoint, Guest
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.options.at_least_once_options import parse_record_settings
+from kafka_tx.protocols import Store
+from kafka_tx.running.at_least_once.at_least_once_spout import Deployment, KafkaSpout
+from kafka_tx.running.at_least_once.poller_parts import DeskParts
+from kafka_tx.running.ends import open_notes, show_last_stop
+from kafka_tx.spark.at_least_once.at_least_once_runner import SpoutRunner
+from kafka_tx.spark.at_least_once.chunk_engine import RecordEngine
+from kafka_tx.spark.at_least_once.chunk_jobs import SpoutRunnerParts
+from kafka_tx.spark.topologies.running import (
+    RunningTopology,
+    end_with_session,
+    serve_metrics,
+)
+from kafka_tx.spark.topologies.session import check_session
+from kafka_tx.topology.builder import AtLeastOnceTopology
+
+_END_WITHIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordTopologyStatus:
+    """What an at-least-once topology does now, and did since it was started.
+
+    Attributes:
+        id: Of the topology.
+        is_active: Whether it runs.
+        chunks: Jobs in flight.
+        pending: Records emitted and not completed.
+        waiting: Failed ones among them that wait for their retry.
+        emitted: Records emitted for the first time.
+        completed: Records completed, skipped ones and dead letters included.
+        failed: Failures.
+        retried: Records emitted again.
+        lost: Records that were gone from the log before they were completed.
+        skipped: Records that had no retry left and went nowhere.
+        dead_letters: Records that had no retry left and were written elsewhere.
+        lag: Records of the log that are not committed; None where unknown.
+    """
+
+    id: str
+    is_active: bool
+    chunks: int = 0
+    pending: int = 0
+    waiting: int = 0
+    emitted: int = 0
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    lost: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
+    lag: int | None = None
+
+
+_COUNTED = ("emitted", "completed", "failed", "retried", "lost")
+
+
+class RecordTopologyHandle(RunningTopology):
+    """A topology that was started, like a ``StreamingQuery``. Safe in any thread.
+
+    Made by ``start_record_topology``.
+    """
+
+    _kept = "stored"
+
+    def __init__(
+        self,
+        topology_id: str,
+        runner: SpoutRunner,
+        registry: MetricsRegistry,
+        endpoint: Endpoint | Guest,
+    ) -> None:
+        super().__init__(topology_id, runner, registry, endpoint)
+        self._runner = runner
+
+    @property
+    def status(self) -> RecordTopologyStatus:
+        """What it does now; at most as old as two seconds."""
+        totals = self._runner.totals
+        words = (*_COUNTED, "skipped", "dead_letters")
+        return RecordTopologyStatus(
+            id=self.id,
+            is_active=self.is_active,
+            lag=self._lag(),
+            **self._runner.view,
+            **{word: totals.get(word, 0) for word in words},
+        )
+
+    def _lag(self) -> int | None:
+        desks = self._runner.desks.values()
+        return self._lag_of(*{desk.parts.keeper.id for desk in desks})
+
+    def process_all_available(self, timeout_s: float | None = None) -> bool:
+        """Wait until every record there is now is completed and its offset stored.
+
+        New partitions are looked for. While brokers do not answer, or a partition has
+        no leader, nobody knows what there is: it waits.
+
+        Returns:
+            Whether that is so; without a time-out always true.
+
+        Raises:
+            KafkaTxError: as ``await_termination``.
+        """
+        return self._wait_until_idle(timeout_s)
+
+    def pause(self) -> None:
+        """Emit nothing more; commit what is completed. What is in flight goes on."""
+        self._runner.pause()
+
+    def stop(self, *, finish: bool = True, timeout_s: float | None = 60.0) -> None:
+        """Commit what is completed, end the topology and wait for that.
+
+        Harmless when it has ended. Records that are not completed are emitted again
+        after the next start.
+
+        Args:
+            finish: Wait for the jobs in flight first; else cancel them.
+            timeout_s: After so long everything is cut off, as by a crash.
+
+        Raises:
+            TransactionError: It was cut off.
+        """
+        self._runner.end_within(timeout_s)
+        self._end(finish=finish, timeout_s=timeout_s)
+
+
+def start_record_topology(
+    topology: AtLeastOnceTopology,
+    spark: SparkSession,
+    config: Mapping[str, Any] | None = None,
+    *,
+    registry: MetricsRegistry | None = None,
+) -> RecordTopologyHandle:
+    """Run a topology on Spark until it is stopped. It goes on where it committed.
+
+    Args:
+        topology: What to run; its spouts are ``KafkaSpout``.
+        spark: A classic session; must live as long as the topology.
+        config: Settings, see ``parse_record_settings``.
+        registry: Takes the metrics; a new one if None.
+
+    Raises:
+        ConfigError: A setting, a store's URL or the session cannot be used.
+        KafkaError: The cluster cannot be looked at.
+        StateError: The store cannot be reached, or an offset in it not be read.
+    """
+    settings = parse_record_settings(config)
+    plan = replace(topology.plan, settings=dict(config or {}))
+    check_session(spark, plan, settings.limits.chunks)
+    registry = registry or MetricsRegistry(spark_version=spark.version)
+    clock = SystemClock()
+    deployment = Deployment(
+        topology=topology.id,
+        name=settings.deployment or topology.id,
+        store=settings.topology.store,
+        registry=registry,
+        clock=clock,
+        spouts=len(topology.spouts),
+    )
+    desks = _desks(topology, deployment)
+    notes = _notes(topology, settings.topology.store)
+    runner = SpoutRunner(
+        SpoutRunnerParts(
+            id=topology.id,
+            plan=plan,
+            engine=RecordEngine(spark, plan),
+            desks=desks,
+            limits=settings.limits,
+            registry=registry,
+            clock=clock,
+            notes=notes,
+        )
+    )
+    registry.record_start(topology.id)
+    if notes is not None:
+        show_last_stop(registry, notes, topology.id)
+    endpoint = serve_metrics(registry, settings.topology)
+    runner.start()
+    end_with_session(runner, spark.sparkContext)
+    return RecordTopologyHandle(topology.id, runner, registry, endpoint)
+
+
+def _notes(topology: AtLeastOnceTopology, url: str) -> Store | None:
+    """Beside the offsets; a store that no spout uses is not made for notes alone."""
+    spouts = [s for s in topology.spouts.values() if isinstance(s, KafkaSpout)]
+    is_used = any(not spout.config.store_url for spout in spouts)
+    return open_notes(url, topology.id) if is_used else None
+
+
+def _desks(
+    topology: AtLeastOnceTopology, deployment: Deployment
+) -> dict[str, DeskParts]:
+    """What each spout needs; of all or none."""
+    spouts: dict[str, KafkaSpout] = {}
+    for name, spout in topology.spouts.items():
+        if not isinstance(spout, KafkaSpout):
+            raise ConfigError.illegal(f"spout '{name}'", spout, "a KafkaSpout")
+        spouts[name] = spout
+    desks: dict[str, DeskParts] = {}
+    try:
+        for name, spout in spouts.items():
+            desks[name] = spout.desk(name, deployment)
+    except BaseException:
+        for desk in desks.values():
+            desk.release(lambda: _END_WITHIN_S)
+        raise
+    return desks

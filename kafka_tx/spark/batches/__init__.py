@@ -1,1 +1,0 @@
-"""Transactional topologies: numbered batches, committed in order."""

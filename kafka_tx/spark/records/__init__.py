@@ -1,1 +1,0 @@
-"""At-least-once topologies: each record fails and is replayed on its own."""

@@ -1,0 +1,1 @@
+"""Transactional topologies on Spark: numbered batches, committed in order."""

@@ -1,0 +1,162 @@
+"""Starts a topology of numbered batches: wires its runner together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from kafka_tx import assembly
+from kafka_tx.config import TransactionsConfig
+from kafka_tx.errors import ConfigError
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.options.topology_options import TopologySettings, parse_settings
+from kafka_tx.protocols import Store
+from kafka_tx.running.ends import show_last_stop
+from kafka_tx.running.transactional.batch_progress import (
+    Journal,
+    LagWatch,
+    Listener,
+    TerminalProgress,
+    kafka_ranges,
+)
+from kafka_tx.running.transactional.drop_in_spouts import KafkaSpoutFromOptions
+from kafka_tx.running.transactional.runner_parts import RunnerParts
+from kafka_tx.spark.topologies.attempt import Answers, AttemptRunner
+from kafka_tx.spark.topologies.engine import SparkEngine
+from kafka_tx.spark.topologies.running import end_with_session, serve_metrics
+from kafka_tx.spark.topologies.session import check_session
+from kafka_tx.spark.transactional.transactional_handle import TopologyHandle
+from kafka_tx.spark.transactional.transactional_runner import Runner
+from kafka_tx.topology.builder import TransactionalTopology
+from kafka_tx.topology.declare.bolts import TOPOLOGY_ID
+from kafka_tx.topology.plan.physical import Plan
+from kafka_tx.transactions.chain import Opened
+from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.rotating import RecordCodec
+
+if TYPE_CHECKING:
+    from kafka_tx.kafka.mirror_thread import MirrorThread
+
+
+def start_topology(
+    topology: TransactionalTopology,
+    spark: SparkSession,
+    config: Mapping[str, Any] | None = None,
+    *,
+    listeners: Iterable[Listener] = (),
+    registry: MetricsRegistry | None = None,
+) -> TopologyHandle:
+    """Run a topology on Spark until it is stopped. It goes on where it committed.
+
+    Args:
+        topology: What to run.
+        spark: A classic session; must live as long as the topology.
+        config: Settings, ours (``tx.…``) or by Storm's names.
+        listeners: Called after each committed batch.
+        registry: Takes the metrics; a new one if None.
+
+    Raises:
+        ConfigError: A setting, the store's URL or the session cannot be used.
+        StateError: The store cannot be reached, or a record of it not be read.
+        Exception: What the spout raises when it is opened.
+    """
+    settings = parse_settings(config)
+    plan = replace(topology.plan, settings={**(config or {}), TOPOLOGY_ID: topology.id})
+    check_session(spark, plan, settings.pacing.max_pending)
+    registry = registry or MetricsRegistry(spark_version=spark.version)
+    store = assembly.patient_store(settings.store, topology.id)
+    try:
+        parts = open_parts(topology, settings, store, registry, listeners)
+        registry.record_start(topology.id)
+        show_last_stop(registry, store)
+        endpoint = serve_metrics(registry, settings)
+    except BaseException:
+        store.close()
+        raise
+    runner = Runner(parts, _attempts(spark, plan))
+    runner.start()
+    end_with_session(runner, spark.sparkContext)
+    return TopologyHandle(runner, parts, endpoint)
+
+
+def _attempts(spark: SparkSession, plan: Plan) -> Callable[[Answers], AttemptRunner]:
+    engine = SparkEngine(spark, plan)
+    return lambda answers: AttemptRunner(engine, plan, answers)
+
+
+def open_parts(
+    topology: TransactionalTopology,
+    settings: TopologySettings,
+    store: Store,
+    registry: MetricsRegistry,
+    listeners: Iterable[Listener] = (),
+) -> RunnerParts:
+    """Become the owner of the topology's state, and make what its runner drives.
+
+    Raises:
+        ConfigError: A Kafka group is wanted and the spout reads no Kafka.
+        StateError: The store cannot be reached, or a record of it not be read.
+    """
+    epoch = store.acquire()  # before reading: an older owner may still write
+    opened = Opened(epoch, store.read(), store.url, store.id)
+    clock = assembly.SystemClock()
+    coordinator = TransactionCoordinator[Any](
+        topology.spout.mode,
+        RecordCodec("metadata", store.url, store.id),
+        settings.pacing,
+        opened,
+    )
+    told = list(listeners)
+    if settings.shows_progress:
+        told.append(TerminalProgress(topology.id))
+    journal = Journal(topology.id, registry, clock)
+    return RunnerParts(
+        spout=topology.spout,
+        spout_name=topology.spout_name,
+        store=store,
+        coordinator=coordinator,
+        journal=journal,
+        clock=clock,
+        listeners=told,
+        watch=LagWatch(getattr(topology.spout, "bounds", None), journal),
+        mirror=_mirror(topology, settings.commit_group_id, journal),
+    )
+
+
+def _mirror(
+    topology: TransactionalTopology, group: str | None, journal: Journal
+) -> GroupOfSpout | None:
+    """What sends the ends of a batch's ranges to a Kafka group, if asked for."""
+    if group is None:
+        return None
+    spout = topology.spout
+    if not isinstance(spout, KafkaSpoutFromOptions):
+        raise ConfigError.illegal(
+            "tx.commitGroupId", group, "set only where the spout reads Kafka"
+        )
+    spout.commits_to(TransactionsConfig(id=topology.id, commit_group_id=group))
+
+    def failed() -> None:
+        journal.registry.add("kafka_tx_mirror_failures_total", id=journal.id)
+
+    thread = assembly.group_mirror(spout.config, failed)
+    assert thread is not None
+    return GroupOfSpout(thread)
+
+
+class GroupOfSpout:
+    """The ``Mirror`` into a Kafka group, for the ranges of a Kafka spout."""
+
+    def __init__(self, thread: MirrorThread) -> None:
+        self._thread = thread
+
+    def __call__(self, metadata: Any) -> None:  # noqa: ANN401 - the spout's
+        """Send where these ranges end."""
+        self._thread({p: end for p, (_, end) in kafka_ranges(metadata).items()})
+
+    def close(self) -> None:
+        """Send what waits, within a bounded time."""
+        self._thread.close()

@@ -1,0 +1,350 @@
+"""Drives a topology's transaction coordinator: one thread, a queue of answers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from typing import Any, ClassVar
+
+from pyspark import InheritableThread
+
+from kafka_tx.errors import KafkaTxError, TransactionError
+from kafka_tx.running.ends import note_stop
+from kafka_tx.running.serial_worker import SerialWorker
+from kafka_tx.running.transactional.attempt_answers import AttemptAnswers, Event
+from kafka_tx.running.transactional.batch_progress import TerminalProgress
+from kafka_tx.running.transactional.runner_parts import IdleLooks, RunnerParts, View
+from kafka_tx.running.transactional.spout_thread import SpoutThread, log_failure
+from kafka_tx.spark.topologies.attempt import Answers, AttemptRunner
+from kafka_tx.spark.topologies.job_failures import SparkStoppedError
+from kafka_tx.spark.transactional.attempt_threads import Attempts
+from kafka_tx.topology.declare.spouts import Json
+from kafka_tx.topology.run.attempt_run import Processed
+from kafka_tx.transactions.actions import (
+    Action,
+    Cancel,
+    Committed,
+    Initialize,
+    StartBatch,
+    StartCommit,
+    Stopped,
+    Write,
+)
+from kafka_tx.transactions.coordinator import TransactionCoordinator
+
+logger = logging.getLogger(__name__)
+
+_CANCEL_AGAIN_S = 0.2
+"""A job may begin just after it was cancelled: it is cancelled again."""
+
+_END_WITHIN_S = 30.0
+"""How long the end waits for user code that runs on the driver."""
+
+_GONE_WITHIN_S = 3.0
+"""The same when Spark is gone."""
+
+_MOST_ENDING = 16
+"""Given-up attempts that may hang in user code on the driver, each on a thread."""
+
+
+class Runner:
+    """Performs what the coordinator asks for, and brings it the answers.
+
+    One thread (the loop) owns the coordinator. The spout is called on a thread of its
+    own, the store on another one, listeners on a third; each attempt runs on
+    its own thread. Everything comes back through one queue.
+
+    Args:
+        parts: What it drives; released when it has ended.
+        attempts: Makes what attempts share, given where to tell their answers.
+    """
+
+    def __init__(
+        self, parts: RunnerParts, attempts: Callable[[Answers], AttemptRunner]
+    ) -> None:
+        self._parts = parts
+        self._machine = parts.coordinator
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        answers = AttemptAnswers(
+            self._events.put,
+            self._machine,
+            self._observe,
+            lambda attempt: self._attempts.ended(attempt),
+        )
+        self._attempts = Attempts(attempts(answers))
+        self._idle = IdleLooks()
+        self._is_stopping = False
+        self._empty_txid = 0  # of the newest plan, if it holds nothing
+        self._over: Stopped | None = None
+        name = parts.journal.id
+        self._spout = SpoutThread(name, parts.spout, parts.spout_name, parts.watch.look)
+        self._store = SerialWorker(f"kafka-tx {name} store")
+        self._notices = SerialWorker(f"kafka-tx {name} notices")
+        self._thread = InheritableThread(
+            target=self._run, name=f"kafka-tx {name}", daemon=True
+        )
+        self.view = View(parts.coordinator.committed_txid, {})
+        """What is in flight; replaced whole."""
+        self.error: BaseException | None = None
+        """Why it ended; None while it runs, and after ``stop``."""
+        self.has_ended = threading.Event()
+        """Set when everything is released."""
+
+    # --- called from other threads ---
+
+    def start(self) -> None:
+        """Open the spout and begin.
+
+        Raises:
+            Exception: What ``spout.open`` raises; everything is released then.
+        """
+        try:
+            self._spout.open()
+        except BaseException as error:
+            self._over = Stopped(error)
+            self._release()
+            raise
+        self._thread.start()
+
+    def stop(self, *, finish: bool) -> None:
+        """See ``TransactionCoordinator.stop``."""
+        self._events.put(lambda: self._stop(finish=finish))
+
+    def abort(self, error: BaseException) -> None:
+        """Stop now; ``error`` is what the handle raises."""
+        self._events.put(lambda: self._machine.abort(error))
+
+    def pause(self) -> None:
+        """Start nothing more until ``activate``."""
+        self._events.put(lambda: _told(self._machine.pause))
+
+    def activate(self) -> None:
+        """Undo ``pause``."""
+        self._events.put(lambda: _told(self._machine.activate))
+
+    def wait_until_idle(self, timeout_s: float | None) -> bool:
+        """Wait until the spout has nothing new and nothing is in flight."""
+        return self._idle.wait(timeout_s)
+
+    # --- the loop ---
+
+    def _run(self) -> None:
+        try:
+            while self._over is None:
+                self._step()
+        except BaseException as error:
+            logger.exception("the runner of %s failed", self._parts.journal.id)
+            self._over = Stopped(error)
+        finally:
+            self._release()
+
+    def _step(self) -> None:
+        """Tick, then wait for an event and carry out what it leads to."""
+        now_ms = self._parts.clock.monotonic_ms()
+        is_ready = self._machine.asks_ready(now_ms) and self._is_ready()
+        self._perform(lambda: self._machine.tick(now_ms, is_ready=is_ready))
+        self.view = View(self._machine.committed_txid, self._machine.phases)
+        self._parts.journal.in_flight(
+            self.view.phases, is_planning=self._machine.planning is not None
+        )
+        if self._over is not None:
+            return
+        try:
+            event = self._events.get(timeout=self._wait_s())
+        except Empty:
+            self._attempts.cancel_again()
+        else:
+            self._perform(event)
+
+    def _wait_s(self) -> float | None:
+        wakes_at_ms = self._machine.wakes_at_ms()
+        waits = [_CANCEL_AGAIN_S] if self._attempts.ending else []
+        if wakes_at_ms is not None:
+            now_ms = self._parts.clock.monotonic_ms()
+            waits.append(max(0.0, (wakes_at_ms - now_ms) / 1000))
+        return min(waits, default=None)
+
+    def _is_ready(self) -> bool:
+        txid = (self._machine.committed_txid or 0) + 1
+        try:
+            ready = self._spout.is_ready(txid)
+            is_idle = ready is False and not self._machine.phases
+            if is_idle and self._idle.is_awaited and self._spout.is_drained(txid):
+                self._idle.saw()
+        except KafkaTxError as error:
+            self._perform(lambda error=error: self._machine.abort(error))  # type: ignore[misc]
+            return False
+        return bool(ready)
+
+    # --- actions ---
+
+    def _perform(self, event: Event) -> None:
+        """Carry out what an event leads to; an error in it stops the topology."""
+        try:
+            actions = event()
+        except Exception as error:  # noqa: BLE001 - told through the handle
+            actions = self._machine.abort(error)
+        self._is_stopping |= any(isinstance(action, Stopped) for action in actions)
+        for action in actions:
+            self._DO[type(action)](self, action)
+
+    def _plan(self, asked: Initialize[Json]) -> None:
+        attempt, machine, journal = asked.attempt, self._machine, self._parts.journal
+        journal.planning(attempt)
+
+        def planned(metadata: Json, is_empty: bool) -> None:
+            def event() -> list[Action[Json]]:
+                journal.planned(attempt)
+                self._empty_txid = attempt.txid if is_empty else 0
+                return machine.initialized(attempt, metadata, is_empty=is_empty)
+
+            self._events.put(event)
+
+        def failed(error: KafkaTxError | None) -> None:
+            if error is None:
+                self._events.put(lambda: machine.initialize_failed(attempt))
+            else:
+                self._events.put(lambda: machine.crashed(attempt, error))
+
+        self._spout.plan(attempt, asked.previous, planned, failed)
+
+    def _write(self, write: Write) -> None:
+        store, machine = self._parts.store, self._machine
+
+        def make() -> None:
+            try:
+                store.write(write.epoch, write.put, write.delete)
+            except Exception as error:  # noqa: BLE001 - told to the coordinator
+                logger.warning("a write to %s failed: %s", store.url, error)
+                answer = _failed_write(machine, write.write_id, error)
+                self._events.put(answer)
+            else:
+                self._events.put(lambda: machine.stored(write.write_id))
+
+        self._store.submit(make)
+
+    def _start_batch(self, batch: StartBatch[Json]) -> None:
+        attempt, metadata = batch.attempt, batch.metadata
+        source = self._spout.batch(attempt, metadata)
+        self._parts.journal.started(attempt)
+        self._attempts.start(attempt, metadata, source)
+
+    def _start_commit(self, commit: StartCommit) -> None:
+        self._parts.journal.committing(commit.attempt)
+        self._attempts.commit(commit.attempt)
+
+    def _cancel(self, cancel: Cancel) -> None:
+        attempts = ", ".join(map(str, cancel.attempts))
+        if not self._is_stopping:
+            logger.warning("%s will be replayed: %s", attempts, cancel.reason)
+            self._parts.journal.dropped(cancel)
+        self._attempts.give_up(cancel.attempts)
+        most = _MOST_ENDING + 2 * self._machine.max_pending
+        if self._attempts.ending > most and not self._is_stopping:
+            self._perform(lambda: self._machine.abort(_hanging(most, cancel)))
+
+    def _committed(self, committed: Committed[Json]) -> None:
+        attempt, metadata = committed.attempt, committed.metadata
+        self._attempts.done(attempt)
+        progress = self._parts.journal.committed(attempt, metadata)
+        self._spout.committed(attempt.txid, metadata)
+        if attempt.txid == self._empty_txid and not self._machine.phases:
+            self._idle.saw()
+        for listener in self._parts.listeners:
+            self._notice(listener, progress)
+        if self._parts.mirror is not None:
+            self._parts.mirror(metadata)
+
+    def _notice(self, call: Callable[[Any], None], given: object) -> None:
+        self._notices.submit(lambda: call(given)).add_done_callback(log_failure)
+
+    def _stopped(self, stopped: Stopped) -> None:
+        self._over = stopped
+
+    def _stop(self, *, finish: bool) -> list[Action[Json]]:
+        self._is_stopping = True
+        return self._machine.stop(finish=finish)
+
+    _DO: ClassVar[Mapping[type, Callable[[Runner, Any], None]]] = {
+        Initialize: _plan,
+        Write: _write,
+        StartBatch: _start_batch,
+        StartCommit: _start_commit,
+        Cancel: _cancel,
+        Committed: _committed,
+        Stopped: _stopped,
+    }
+
+    # --- answers ---
+
+    def _observe(self, processed: Processed) -> None:
+        running = self._attempts.find(processed.attempt)
+        if running is not None:
+            self._parts.journal.processed(processed)
+            self._spout.observed(processed.attempt, running.metadata, processed.facts)
+
+    # --- the end ---
+
+    def _release(self) -> None:
+        """End everything that was started; what hangs is named and left behind."""
+        self.error = self._over.error if self._over else None
+        try:
+            self._end_work()
+            self._note_stop()
+            self._parts.store.close()
+            self._parts.journal.in_flight({}, is_planning=False)
+        except Exception:
+            logger.exception("%s did not end properly", self._parts.journal.id)
+        finally:  # nobody may wait for ever
+            self.view = View(self._machine.committed_txid, {})
+            self.has_ended.set()
+            self._idle.end()
+
+    def _note_stop(self) -> None:
+        journal, store = self._parts.journal, self._parts.store
+        if self.error is not None:
+            note_stop(journal.registry, store, journal.id, self.error, journal.clock)
+
+    def _end_work(self) -> None:
+        is_gone = isinstance(self.error, SparkStoppedError)
+        deadline = time.monotonic() + (_GONE_WITHIN_S if is_gone else _END_WITHIN_S)
+        hanging = self._attempts.end_all(deadline - time.monotonic())
+        for listener in self._parts.listeners:
+            if isinstance(listener, TerminalProgress):
+                self._notices.submit(listener.close)
+        if self._parts.mirror is not None:
+            self._notices.submit(self._parts.mirror.close)
+        workers = self._workers()
+        closed = [w.close(max(1.0, deadline - time.monotonic())) for w in workers]
+        if hanging or not all(closed):
+            logger.warning(
+                "%s has ended, but user code of it still runs on the driver %s",
+                self._parts.journal.id,
+                hanging,
+            )
+
+    def _workers(self) -> tuple[SerialWorker | SpoutThread, ...]:
+        return self._spout, self._store, self._notices
+
+
+def _hanging(most: int, cancel: Cancel) -> TransactionError:
+    return TransactionError(
+        f"more than {most} attempts were given up, the last ones {cancel.attempts}"
+        f" ({cancel.reason}), and their code on the driver still runs, each on a thread"
+        " of its own. Bound what components on the driver wait for, or put them on"
+        " executors, where they are ended."
+    )
+
+
+def _told(tell: Callable[[], object]) -> list[Action[Json]]:
+    tell()
+    return []
+
+
+def _failed_write(
+    machine: TransactionCoordinator[Json], write_id: int, error: Exception
+) -> Event:
+    return lambda: machine.store_failed(write_id, error)

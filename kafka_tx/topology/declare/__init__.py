@@ -1,0 +1,1 @@
+"""What users declare: spouts, bolts, groupings; and the graph they become."""

@@ -1,0 +1,264 @@
+"""Everything an at-least-once Kafka spout is told, by Storm's names in Python form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any
+
+from kafka_tx.config import check_id
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import (
+    AtTime,
+    Earliest,
+    Latest,
+    Subscription,
+    TopicPattern,
+    Topics,
+)
+from kafka_tx.offsets.loss import OutOfRange
+from kafka_tx.offsets.retry import BackOff
+from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.planning.start import StartRules
+from kafka_tx.topology.declare.spout_hosts import Hosts, StaticHosts
+from kafka_tx.topology.declare.spout_table import ABOUT
+from kafka_tx.topology.declare.spout_types import check_types
+from kafka_tx.topology.rows.schemes import RawScheme, Scheme
+
+_FOR_EVER = -1
+_FARTHEST = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpoutConfig:
+    """What a ``KafkaSpout`` is told. ``print(config)`` shows it as a table.
+
+    The meaning, unit and Storm's name of each setting: ``SpoutConfig.table()``.
+
+    Raises:
+        ConfigError: A value is not legal, or contradicts another.
+
+    Source: Storm, SpoutConfig and KafkaConfig (deviates: ``retry_limit`` 0 is no retry,
+    not for ever; ``max_offset_behind`` None is no bound).
+    """
+
+    hosts: Hosts
+    topic: str
+    id: str = ""
+    is_pattern: bool = False
+    client_id: str = ""
+    fetch_size_bytes: int = 1048576
+    socket_timeout_ms: int = 10000
+    fetch_max_wait_ms: int | None = None
+    min_fetch_bytes: int | None = None
+    buffer_size_bytes: int = 1048576
+    scheme: Scheme = field(default_factory=RawScheme)
+    ignore_stored_offsets: bool = False
+    start_offset_time: Earliest | Latest | AtTime = field(default_factory=Earliest)
+    max_offset_behind: int | None = None
+    use_start_offset_time_if_offset_out_of_range: bool = True
+    out_of_range: OutOfRange = OutOfRange.EARLIEST
+    metrics_time_bucket_size_in_secs: int = 60
+    store: str | None = None
+    zk_servers: tuple[str, ...] | None = None
+    zk_port: int = 2181
+    zk_root: str = "/kafka_tx"
+    output_stream_id: str = "default"
+    state_update_interval_ms: int = 2000
+    retry_initial_delay_ms: int = 0
+    retry_delay_multiplier: float = 1.0
+    retry_delay_max_ms: int = 60000
+    retry_limit: int | None = None
+    max_uncommitted_offsets: int | None = 10000000
+    dead_letter_topic: str | None = None
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    task_index: int = 0
+    total_tasks: int = 1
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        self._set("start_offset_time", _start(self.start_offset_time))
+        self._set("out_of_range", _policy(self.out_of_range))
+        if self.retry_limit == _FOR_EVER:
+            self._set("retry_limit", None)
+        if self.max_offset_behind == _FARTHEST:
+            self._set("max_offset_behind", None)
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError.illegal(name, value, f"a whole number from {least}")
+        if self.id:
+            check_id(self.id, "id")
+        self._check_choices()
+        self.partition_rules("")
+
+    def _check_choices(self) -> None:
+        if not self.topic:
+            raise ConfigError.illegal("topic", self.topic, "a topic's name")
+        if self.is_pattern and isinstance(self.hosts, StaticHosts):
+            legal = "false with StaticHosts, which name partitions of one topic"
+            raise ConfigError.illegal("is_pattern", self.is_pattern, legal)
+        if self.output_stream_id != "default":
+            legal = "default: a spout emits one stream"
+            raise ConfigError.illegal("output_stream_id", self.output_stream_id, legal)
+        if self.store is not None and self.zk_servers is not None:
+            legal = "not set together with zk_servers"
+            raise ConfigError.illegal("store", self.store, legal)
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    # --- what the parts are told ------------------------------------------------------
+
+    @property
+    def subscription(self) -> Subscription:
+        """What the coordinator looks for."""
+        return TopicPattern(self.topic) if self.is_pattern else Topics((self.topic,))
+
+    @property
+    def refresh_interval_ms(self) -> int:
+        """Between two looks at topics and leaders."""
+        return self.hosts.refresh_freq_secs * 1_000
+
+    @property
+    def policy(self) -> OutOfRange:
+        """What to do with an offset that is not in the log."""
+        may_move = self.use_start_offset_time_if_offset_out_of_range
+        return self.out_of_range if may_move else OutOfRange.FAIL
+
+    def back_off(self) -> BackOff:
+        """When failed records are tried again."""
+        return BackOff(
+            initial_delay_ms=self.retry_initial_delay_ms,
+            multiplier=self.retry_delay_multiplier,
+            max_delay_ms=self.retry_delay_max_ms,
+            limit=self.retry_limit,
+        )
+
+    def partition_rules(
+        self, topology_name: str, deployment: str = ""
+    ) -> PartitionRules:
+        """How partition managers behave."""
+        return PartitionRules(
+            back_off=self.back_off(),
+            max_uncommitted_offsets=self.max_uncommitted_offsets,
+            max_offset_behind=self.max_offset_behind,
+            out_of_range=self.policy,
+            topology_id=deployment or topology_name,
+            topology_name=topology_name,
+        )
+
+    def start_rules(self, deployment: str) -> StartRules:
+        """Where partitions start."""
+        return StartRules(
+            position=self.start_offset_time,
+            topology_id=deployment,
+            ignore_stored_offsets=self.ignore_stored_offsets,
+            max_offset_behind=self.max_offset_behind,
+            out_of_range=self.policy,
+        )
+
+    def client_options(self) -> dict[str, str]:
+        """Options of Kafka clients, without the addresses; ``kafka`` wins."""
+        own = {
+            "client.id": self.client_id or None,
+            "max.partition.fetch.bytes": self.fetch_size_bytes,
+            "fetch.max.wait.ms": self.fetch_max_wait_ms,
+            "fetch.min.bytes": self.min_fetch_bytes,
+            "receive.buffer.bytes": self.buffer_size_bytes,
+        }
+        given = {name: str(value) for name, value in own.items() if value is not None}
+        return {**given, **self.kafka}
+
+    @property
+    def store_url(self) -> str | None:
+        """URL of the offset store; None where the topology decides."""
+        if self.zk_servers is None:
+            return self.store
+        hosts = ",".join(
+            host if ":" in host else f"{host}:{self.zk_port}"
+            for host in self.zk_servers
+        )
+        return f"zookeeper://{hosts}/{self.zk_root.strip('/')}"
+
+    # --- what people see --------------------------------------------------------------
+
+    @classmethod
+    def table(cls) -> str:
+        """Every setting with its default, unit, meaning and Storm's name; Markdown."""
+        lines = [
+            "| setting | default | unit | meaning | in Storm |",
+            "|" + " --- |" * 5,
+        ]
+        for setting in fields(cls):
+            about = ABOUT[setting.name]
+            lines.append(
+                f"| `{setting.name}` | {_default(setting)} | {about.unit} |"
+                f" {about.meaning} | {about.storm} |"
+            )
+        return "\n".join(lines) + "\n"
+
+    def __str__(self) -> str:
+        """Every setting with its value and unit; of ``kafka`` only the names."""
+        rows = [(n, self._shown(n), about.unit) for n, about in ABOUT.items()]
+        widths = [max(len(row[n]) for row in rows) for n in range(2)]
+        return "\n".join(
+            f"{name:<{widths[0]}}  {value:<{widths[1]}}  {unit}".rstrip()
+            for name, value, unit in rows
+        )
+
+    def _shown(self, name: str) -> str:
+        value = getattr(self, name)
+        if name == "kafka":
+            return ", ".join(sorted(value)) or "none"
+        return str(value.value) if isinstance(value, OutOfRange) else str(value)
+
+    def __repr__(self) -> str:
+        return f"SpoutConfig({self.hosts!r}, topic={self.topic!r}, id={self.id!r})"
+
+
+_LEAST = {
+    "fetch_size_bytes": 1,
+    "socket_timeout_ms": 1,
+    "fetch_max_wait_ms": 0,
+    "min_fetch_bytes": 1,
+    "buffer_size_bytes": 1,
+    "metrics_time_bucket_size_in_secs": 1,
+    "zk_port": 1,
+    "state_update_interval_ms": 1,
+    "task_index": 0,
+    "total_tasks": 1,
+}
+
+
+def _start(given: object) -> Earliest | Latest | AtTime:
+    match given:
+        case Earliest() | Latest() | AtTime():
+            return given
+        case -2:
+            return Earliest()
+        case -1:
+            return Latest()
+        case int() if given >= 0 and not isinstance(given, bool):
+            return AtTime(given)
+        case _:
+            legal = "Earliest(), Latest(), AtTime(ms), -2, -1, or epoch milliseconds"
+            raise ConfigError.illegal("start_offset_time", given, legal)
+
+
+def _policy(given: str) -> OutOfRange:
+    try:
+        return OutOfRange(given)
+    except ValueError:
+        legal = ", ".join(policy.value for policy in OutOfRange)
+        raise ConfigError.illegal("out_of_range", given, legal) from None
+
+
+def _default(setting: Field[Any]) -> str:
+    if setting.default_factory is not MISSING:
+        made = setting.default_factory()
+        return "none" if made == {} else f"`{made!r}`"
+    if setting.default is MISSING:
+        return "required"
+    value = setting.default
+    return f"`{value.value if isinstance(value, OutOfRange) else value!r}`"

@@ -1,0 +1,284 @@
+"""Spouts: where the batches of a transactional topology come from.
+
+A spout object lives on the driver. There it says what each batch holds (*plan*); what
+it sends to the tasks then reads exactly that (*read*). Between the two lies only
+metadata, made of JSON values, which the transaction coordinator keeps: for a
+transactional spout before anything is emitted, for an opaque one when the batch has
+committed.
+
+===================================  ==================================================
+``TransactionalSpout``               one plan for the batch, any number of reading tasks
+``PartitionedTransactionalSpout``    a plan for each partition; a replay is the same
+``OpaquePartitionedTransactional…``  the same; a replay is planned anew
+===================================  ==================================================
+
+The engine uses only what all of them have: ``mode``, ``open``, ``is_ready``,
+``is_drained``, ``initialize_transaction``, ``is_empty``, ``batch``, ``observed``,
+``committed``, ``close``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, final
+
+from kafka_tx.config import Mode
+from kafka_tx.model import TransactionAttempt, Unavailable
+from kafka_tx.topology.rows.blocks import Block
+from kafka_tx.topology.rows.fields import FieldsLike
+
+Json: TypeAlias = Any
+"""A JSON value: None, bool, int, float, str, lists and dicts with str keys of them."""
+
+
+class BatchSource(Protocol):
+    """What the tasks of a spout are sent for one attempt. Pickled."""
+
+    def read(self, task: int, tasks: int, facts: dict[str, Json]) -> Iterator[Block]:
+        """Yield the rows of the batch that are this task's, of ``tasks`` in all.
+
+        Args:
+            task: Index of this task, from 0.
+            tasks: How many tasks share the batch; all of them are called.
+            facts: Filled, per partition, with what is worth telling the driver about
+                the reading (records, bytes, a checksum).
+        """
+        ...
+
+
+class Spout:
+    """What all transactional spouts have. Subclass one of the others, not this."""
+
+    fields: FieldsLike = ()
+    """What is emitted, without ``tx``."""
+
+    mode: Mode = "transactional"
+    """Whether a replay holds the same records; if not, the mode is ``opaque``."""
+
+    def open(self) -> None:
+        """Forget all that was planned: the topology starts, perhaps not the first time.
+
+        Called on the driver, first; what counts is what the store says.
+        """
+
+    def is_ready(self) -> bool:
+        """Whether a brand-new batch may be planned now; never asked for a replay.
+
+        Called on the driver, again and again: it must not block.
+        """
+        return True
+
+    def is_drained(self) -> bool:
+        """Whether nothing that is there now is left to be planned.
+
+        Called on the driver while somebody waits for that, nothing is in flight and
+        the spout is not ready. It is to look anew, however rarely ``is_ready`` does.
+        """
+        return not self.is_ready()
+
+    def initialize_transaction(self, txid: int, previous: Json | None) -> Json:
+        """The metadata of a new batch, from that of ``txid - 1`` (None for txid 1).
+
+        Called on the driver: once per txid ever for a transactional spout, once per
+        attempt for an opaque one. A retryable error is no failure: it is asked again.
+        """
+        raise NotImplementedError
+
+    def is_empty(self, metadata: Json) -> bool:  # noqa: ARG002 - subclasses use it
+        """Whether the batch is known to hold nothing; the next one then waits a little.
+
+        An empty batch runs through both phases like any other.
+        """
+        return False
+
+    def batch(self, attempt: TransactionAttempt, metadata: Json) -> BatchSource:
+        """What is sent to the tasks of this attempt. Called on the driver.
+
+        Raises:
+            ReplayImpossibleError: The batch cannot be read again as it was.
+        """
+        raise NotImplementedError
+
+    def empty_batch(self) -> BatchSource:
+        """A batch of nothing; ``build`` pickles it to see whether that can be done."""
+        return self.batch(TransactionAttempt(0, 0), None)
+
+    def observed(
+        self, attempt: TransactionAttempt, metadata: Json, facts: Mapping[str, Json]
+    ) -> None:
+        """What the tasks found out by reading. Called on the driver, once processed."""
+
+    def committed(self, txid: int, metadata: Json) -> None:
+        """The batch is recorded; nothing below this txid is needed any more.
+
+        Called on the driver, in txid order. Source: Storm, cleanupBefore.
+        """
+
+    def close(self) -> None:
+        """Release resources. Called once, on the driver, also after an error."""
+
+
+class TransactionalSpout(Spout):
+    """One plan for a batch, read by any number of tasks; a replay is the same.
+
+    Override ``initialize_transaction`` and ``emit_batch``. The object itself is pickled
+    and sent to the tasks unless ``emitter`` gives something else for it.
+    """
+
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Json, task: int, tasks: int
+    ) -> Iterator[Block]:
+        """Yield this task's share of the batch: the same rows for every attempt.
+
+        Called in a task. The shares of all tasks make the batch, whatever ``tasks`` is.
+        """
+        raise NotImplementedError
+
+    def emitter(self) -> TransactionalSpout:
+        """What is sent to the tasks."""
+        return self
+
+    @final
+    def batch(self, attempt: TransactionAttempt, metadata: Json) -> BatchSource:
+        """The emitter with what it is to emit."""
+        return _WholeBatch(self.emitter(), attempt, metadata)
+
+
+class PartitionEmitter(Protocol):
+    """Reads partitions of a batch in a task. Pickled."""
+
+    def read(
+        self, partition: str, metadata: Json, facts: dict[str, Json]
+    ) -> Iterator[Block]:
+        """Yield the rows of that partition's metadata, the same ones every time."""
+        ...
+
+
+class PartitionedTransactionalSpout(Spout):
+    """A plan for each partition; a replay of a txid holds exactly the same rows.
+
+    Override ``partitions``, ``plan``, ``empty_after`` and ``read``; override ``offers``
+    instead of ``plan`` when all partitions can be asked at once. The metadata of a
+    batch is a mapping from partition to that partition's metadata. It freezes which
+    partitions take part, so that a replay never reads one that was added later; task
+    ``i`` of ``n`` reads the partitions ``i, i + n, …`` of it.
+
+    The object itself is pickled and sent to the tasks unless ``emitter`` gives
+    something else for it.
+    """
+
+    def partitions(self) -> Sequence[str]:
+        """The partitions there are now; new ones come last. Called on the driver."""
+        raise NotImplementedError
+
+    def plan(self, partition: str, last: Json | None) -> Json | Unavailable:
+        """What a new batch holds of a partition. Called on the driver.
+
+        Args:
+            partition: Which one; also one that is not in ``partitions`` any more.
+            last: Its metadata in the batch before; None if it was in none yet.
+
+        Returns:
+            The metadata; when nothing is there to read that of an empty batch at the
+            same position. ``Unavailable``: it cannot be reached now; it then takes part
+            with ``empty_after(last)``, or not at all while it has no position.
+        """
+        raise NotImplementedError
+
+    def offers(
+        self, lasts: Mapping[str, Json | None]
+    ) -> Mapping[str, Json | Unavailable]:
+        """``plan`` of all partitions; what is left out counts as unavailable."""
+        return {
+            partition: self.plan(partition, last) for partition, last in lasts.items()
+        }
+
+    def empty_after(self, metadata: Json) -> Json:
+        """The metadata of an empty batch that begins where this one ends."""
+        raise NotImplementedError
+
+    def read(
+        self, partition: str, metadata: Json, facts: dict[str, Json]
+    ) -> Iterator[Block]:
+        """Yield the rows of that metadata, always the same ones. Called in a task."""
+        raise NotImplementedError
+
+    def emitter(
+        self,
+        attempt: TransactionAttempt,  # noqa: ARG002 - subclasses use it
+        metadata: Mapping[str, Json],  # noqa: ARG002 - subclasses use it
+    ) -> PartitionEmitter:
+        """What is sent to the tasks of this attempt at the batch with this metadata."""
+        return self
+
+    def initialize_transaction(
+        self,
+        txid: int,  # noqa: ARG002 - partitions are planned from where they ended
+        previous: Mapping[str, Json] | None,
+    ) -> Mapping[str, Json]:
+        """The metadata of a new batch: partitions known before, then the new ones."""
+        lasts: dict[str, Json | None] = dict(previous or {})
+        lasts |= {p: None for p in self.partitions() if p not in lasts}
+        offers = self.offers(lasts)
+        batch: dict[str, Json] = {}
+        for partition, last in lasts.items():
+            offer = offers.get(partition, _NOT_OFFERED)
+            if not isinstance(offer, Unavailable):
+                batch[partition] = offer
+            elif last is not None:
+                batch[partition] = self.empty_after(last)
+        return batch
+
+    def empty_batch(self) -> BatchSource:
+        """A batch without partitions."""
+        return self.batch(TransactionAttempt(0, 0), {})
+
+    @final
+    def batch(
+        self, attempt: TransactionAttempt, metadata: Mapping[str, Json]
+    ) -> BatchSource:
+        """The emitter with the metadata of all partitions."""
+        return _Partitions(self.emitter(attempt, metadata), dict(metadata))
+
+
+_NOT_OFFERED = Unavailable("not offered")
+
+
+class OpaquePartitionedTransactionalSpout(PartitionedTransactionalSpout):
+    """The same, but a replay may hold other rows.
+
+    Every attempt is planned anew, from where the batch before it ended *this* time. So
+    a partition that cannot be reached contributes an empty batch at the same position,
+    and the others go on. Each row is in exactly one committed batch.
+    """
+
+    mode: Mode = "opaque"
+
+
+@dataclass(frozen=True, slots=True)
+class _WholeBatch:
+    emitter: TransactionalSpout
+    attempt: TransactionAttempt
+    metadata: Json
+
+    def read(
+        self,
+        task: int,
+        tasks: int,
+        facts: dict[str, Json],  # noqa: ARG002 - a batch as a whole has no partitions
+    ) -> Iterator[Block]:
+        return self.emitter.emit_batch(self.attempt, self.metadata, task, tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Partitions:
+    emitter: PartitionEmitter
+    metadata: dict[str, Json]
+
+    def read(self, task: int, tasks: int, facts: dict[str, Json]) -> Iterator[Block]:
+        for partition in list(self.metadata)[task::tasks]:
+            told: dict[str, Json] = {}
+            yield from self.emitter.read(partition, self.metadata[partition], told)
+            if told:
+                facts[partition] = told

@@ -1,0 +1,1 @@
+"""Kafka as spout of transactional topologies."""

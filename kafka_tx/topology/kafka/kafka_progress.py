@@ -1,0 +1,183 @@
+"""How far a Kafka spout has planned, and whether there is more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.model import LogBounds, TopicPartition, Unavailable
+from kafka_tx.offsets.discovery import Found, is_another
+from kafka_tx.planning.kept_answers import Bounds, Looks
+from kafka_tx.planning.split import is_delayed
+from kafka_tx.planning.standing import Settling, Standing, stand
+from kafka_tx.protocols import Clock
+from kafka_tx.topology.declare.spouts import Json
+from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
+
+_IDLE_MS_EACH = 4
+"""Least time between two looks at nothing new, for each partition.
+
+A look costs the driver about 50 µs for each, so idleness about 1 % of a core.
+"""
+
+_REFRESH = 4
+"""How much rarer than ends topics are looked at when there are many partitions."""
+
+
+class PlanProgress:
+    """Where the last plan ends in each partition, since the spout was opened.
+
+    Args:
+        batches: What is read.
+        looks: At its topics and logs.
+        clock: Of the driver.
+    """
+
+    def __init__(self, batches: KafkaBatches, looks: Looks, clock: Clock) -> None:
+        self._batches = batches
+        self._looks = looks
+        self._clock = clock
+        self._settling = Settling()
+        self.to: dict[TopicPartition, int] = {}
+        """Where the last plan ends."""
+        self._ids: dict[str, str] = {}
+        self._look_at_ms = self._refresh_at_ms = 0
+        self._fruitless = 0
+        self._last_batch_ms: int | None = None
+
+    # --- plans ---
+
+    def believes(self, partition: TopicPartition, standing: Standing) -> bool:
+        """Whether a look that contradicts the last plan counts: is it no old answer?"""
+        now_ms = self._clock.monotonic_ms()
+        return self._settling.believes(partition, standing, now_ms)
+
+    def planned(
+        self,
+        lasts: Mapping[TopicPartition, Json | None],
+        ends: Mapping[TopicPartition, int],
+        ids: Mapping[str, str],
+    ) -> None:
+        """A batch is planned; a partition that it leaves out stays where it was.
+
+        Not where a former plan of the batch ended: that one is void, and its records
+        are still to be read.
+
+        Args:
+            lasts: Metadata of the batch before.
+            ends: Where the plan ends, in the partitions that could be judged.
+            ids: Of the topics, as the brokers told them for this plan.
+        """
+        self.to, self._ids = {}, {}
+        for partition, last in lasts.items():
+            if partition in ends:
+                self.to[partition] = ends[partition]
+                topic_id = ids.get(partition.topic)
+                self._settling.forget(partition)
+            elif last is not None:
+                self.to[partition] = last["end"]
+                topic_id = last.get("id")
+            else:
+                continue
+            if topic_id is not None:
+                self._ids[partition.topic] = topic_id
+        self._last_batch_ms = self._clock.monotonic_ms()
+
+    # --- is there more ---
+
+    def is_ready(self) -> bool:
+        """See ``TransactionalKafkaSpout``."""
+        now_ms = self._clock.monotonic_ms()
+        if self._has_a_full_batch(self._looks.kept_bounds()):
+            return True
+        if now_ms < self._look_at_ms:
+            return False
+        ready = self._looks_ready(now_ms)
+        self._fruitless = 0 if ready else self._fruitless + 1
+        self._look_at_ms = 0 if ready else now_ms + self._pause_ms()
+        return ready
+
+    def is_drained(self) -> bool:
+        """See ``TransactionalKafkaSpout``."""
+        try:
+            found = self._looks.fresh_found()
+            now_ms = self._clock.monotonic_ms()
+            is_more = bool(self.to) and self._has_enough(now_ms)
+        except KafkaTxError as error:
+            if not error.retryable:
+                raise
+            return False
+        if is_more or self._is_news(found):
+            self._look_at_ms = self._refresh_at_ms = 0
+            return False
+        logs = self._looks.last_bounds()
+        return all(p in self.to for p in found.partitions) and all(
+            isinstance(log := logs.get(p), LogBounds) and log.end >= planned
+            for p, planned in self.to.items()
+        )
+
+    def _looks_ready(self, now_ms: int) -> bool:
+        try:
+            if not self.to:
+                return bool(self._looks.found().partitions)
+            return self._has_enough(now_ms) or self._has_new_partitions(now_ms)
+        except KafkaTxError as error:
+            if not error.retryable:
+                raise
+            # Before anything was planned planning says what is wrong.
+            return not self.to
+
+    def _pause_ms(self) -> int:
+        """Until the next look: twice as long after each one that found nothing."""
+        shortest, idle_ms = self._batches.poll_ms, len(self.to) * _IDLE_MS_EACH
+        longest = max(shortest, idle_ms if self.to else self._batches.refresh_ms)
+        return min(shortest << min(self._fruitless - 1, 16), longest)
+
+    def _has_a_full_batch(self, seen: Bounds) -> bool:
+        """Whether a look now would not make the next batch any larger."""
+        left = sum(
+            max(bounds.end - self.to.get(partition, bounds.end), 0)
+            for partition, bounds in seen.items()
+            if isinstance(bounds, LogBounds)
+        )
+        limits = self._batches.limits
+        return left >= (limits.max_records or limits.min_records or 1)
+
+    def _has_enough(self, now_ms: int) -> bool:
+        found = self._looks.fresh_bounds(self.to)
+        ends = {p: b.end for p, b in found.items() if isinstance(b, LogBounds)}
+        moved = {p: end for p, end in ends.items() if end != self.to[p]}
+        if not moved:
+            return False
+        if not any(end > self.to[p] for p, end in moved.items()):
+            return any(self._is_cut(p, found[p]) for p in moved)
+        least = self._batches.limits.min_records
+        return least is None or not is_delayed(
+            least,
+            self.to,
+            ends,
+            now_ms=now_ms,
+            last_batch_ms=self._last_batch_ms,
+            max_delay_ms=self._batches.limits.max_delay_ms,
+        )
+
+    def _has_new_partitions(self, now_ms: int) -> bool:
+        if now_ms < self._refresh_at_ms:
+            return False
+        idle_ms = len(self.to) * _IDLE_MS_EACH
+        self._refresh_at_ms = now_ms + max(self._batches.refresh_ms, _REFRESH * idle_ms)
+        return self._is_news(self._looks.found())
+
+    def _is_news(self, found: Found) -> bool:
+        """Whether it names a partition to be planned for the first time."""
+        if any(p not in self.to and found.leader(p) for p in found.partitions):
+            return True
+        ids = found.topic_ids()
+        return any(is_another(i, ids.get(t)) for t, i in self._ids.items())
+
+    def _is_cut(
+        self, partition: TopicPartition, bounds: LogBounds | Unavailable
+    ) -> bool:
+        """Whether its log ends below what was planned, and that is no old answer."""
+        standing = stand(self.to[partition], bounds)
+        return standing.means_loss and self.believes(partition, standing)

@@ -1,0 +1,129 @@
+"""The executor's side of Kafka spouts: reads the ranges of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_tx.errors import (
+    FailedException,
+    KafkaTxError,
+    OffsetOutOfRangeError,
+    ReplayImpossibleError,
+)
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.offsets.discovery import is_another
+from kafka_tx.protocols import RangeReader
+from kafka_tx.topology.declare.spouts import Json
+from kafka_tx.topology.kafka.fingerprints import Fingerprint
+from kafka_tx.topology.rows.blocks import Block
+from kafka_tx.topology.rows.schemes import Scheme
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaEmitter:
+    """Reads ranges in a task.
+
+    Attributes:
+        reader: Reads one range.
+        scheme: From records to rows.
+        txid: Named in errors.
+        is_exact: Whether the same records must be read as last time.
+        seen: By partition, what was read the last time, if it is known.
+    """
+
+    reader: RangeReader
+    scheme: Scheme
+    txid: int
+    is_exact: bool
+    seen: Mapping[str, Json]
+
+    def read(
+        self, partition: str, metadata: Json, facts: dict[str, Json]
+    ) -> Iterator[Block]:
+        """Yield the rows of one range.
+
+        Raises:
+            ReplayImpossibleError: Exact, and the records are gone or other ones.
+            FailedException: Not exact, and the records are gone.
+            FetchError: No progress in time.
+            AuthenticationError: Credentials, permission or TLS.
+        """
+        wanted = OffsetRange(
+            partition_of(partition), metadata["start"], metadata["end"]
+        )
+        read = Fingerprint()
+        if len(wanted):
+            try:
+                for batch in self.reader.read(wanted):
+                    read.add(batch)
+                    yield self.scheme.decode(batch).rows
+            except OffsetOutOfRangeError as error:
+                raise self._gone(wanted, error) from error
+        facts.update(read.facts())
+        self._check(wanted, facts, self.seen.get(partition))
+
+    def _gone(self, wanted: OffsetRange, error: OffsetOutOfRangeError) -> KafkaTxError:
+        if not self.is_exact:
+            return FailedException(f"{wanted} cannot be read any more: {error.message}")
+        available = (error.fields.get("log_start"), error.fields.get("log_end"))
+        reason = f"The log holds {available}."
+        return replay_impossible(self.txid, wanted, available, reason)
+
+    def _check(self, wanted: OffsetRange, read: Json, seen: Json | None) -> None:
+        if seen is not None and read != seen:
+            reason = f"It held {seen} the last time and holds {read} now."
+            available = (wanted.start, wanted.end)
+            raise replay_impossible(self.txid, wanted, available, reason)
+
+
+def replay_impossible(
+    txid: int, wanted: OffsetRange, available: object, reason: str
+) -> ReplayImpossibleError:
+    """The error for a batch that cannot be read again as it was."""
+    partition = wanted.topic_partition
+    return ReplayImpossibleError(
+        f"txid {txid} holds {wanted}, and these records cannot be read as they"
+        f" were. {reason} A transactional batch never changes: give the topology a"
+        " new id to go on without them, or use an opaque spout.",
+        txid=txid,
+        topic=partition.topic,
+        partition=partition.partition,
+        wanted=(wanted.start, wanted.end),
+        available=available,
+    )
+
+
+def check_topics(
+    txid: int, metadata: Mapping[str, Json], ids: Mapping[str, str]
+) -> None:
+    """Compare the topics of a planned batch with those of today.
+
+    Raises:
+        ReplayImpossibleError: One was deleted and made again under its name.
+    """
+    for name, part in metadata.items():
+        partition = partition_of(name)
+        was, now = part.get("id"), ids.get(partition.topic)
+        if is_another(was, now):
+            wanted = OffsetRange(partition, part["start"], part["end"])
+            reason = f"The topic was re-created: its id was {was}, now {now}."
+            raise replay_impossible(txid, wanted, None, reason)
+
+
+def kafka_parts(metadata: object) -> dict[TopicPartition, Mapping[str, Any]]:
+    """What a Kafka spout planned for each partition; nothing for other spouts."""
+    if not isinstance(metadata, Mapping):
+        return {}
+    return {
+        partition_of(name): part
+        for name, part in metadata.items()
+        if isinstance(part, Mapping) and {"start", "end"} <= part.keys()
+    }
+
+
+def partition_of(name: str) -> TopicPartition:
+    """Read the text form ``topic-3``."""
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))

@@ -1,0 +1,1 @@
+"""The physical plan of a graph: phases, stages, waves."""

@@ -1,0 +1,243 @@
+"""Cells: a component at work in one task, and what collects its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, TaskContext
+from kafka_tx.topology.declare.graph import Component
+from kafka_tx.topology.rows.blocks import (
+    Block,
+    Rows,
+    columns_of,
+    conform,
+    size,
+    to_batch,
+    with_tx,
+)
+from kafka_tx.topology.rows.declared_values import ValueCheck
+from kafka_tx.topology.rows.fields import DEFAULT_STREAM, DeclarationError, Fields
+from kafka_tx.topology.rows.row import (
+    Row,
+    names_with_tx,
+    row_class,
+    rows_of_attempt,
+    rows_of_columns,
+)
+
+
+class Outlet:
+    """The collector a bolt is given. Keeps what is emitted until it is taken.
+
+    Picklable, and pickled together with a bolt that waits for its commit phase.
+
+    Args:
+        component: Who emits.
+        wanted: The streams that anybody reads; rows of others are checked and dropped.
+    """
+
+    def __init__(self, component: Component, wanted: Collection[str]) -> None:
+        self._name = component.name
+        self._fields = dict(component.outputs)
+        # In the order declared, so that every attempt sends its rows in the same order.
+        self._blocks: dict[str, list[Block]] = {
+            stream: [] for stream in component.outputs if stream in wanted
+        }
+        self._open: dict[str, tuple[int, ValueCheck, Rows]] = {
+            stream: (len(fields), ValueCheck(self._name, fields), [])
+            for stream, fields in self._fields.items()
+        }
+        self.rows = 0
+        """Rows taken so far."""
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """See ``Collector``."""
+        known = self._open.get(stream)
+        if known is None:
+            raise self._unknown(stream)
+        width, check, rows = known
+        if type(values) is not tuple:
+            values = self._as_tuple(values)
+        if len(values) != width:
+            raise self._misfit(values, stream)
+        check(values)
+        rows.append(values)
+
+    def emit_arrow(
+        self,
+        batch: pa.RecordBatch,
+        stream: str = DEFAULT_STREAM,
+        rows: Sequence[int] | None = None,  # noqa: ARG002 - batches fail as a whole
+    ) -> None:
+        """See ``Collector``."""
+        if stream not in self._open:
+            raise self._unknown(stream)
+        self._close_rows(stream)
+        parts = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
+        for part in parts:
+            whole = conform(part, self._fields[stream], self._name)
+            if whole.num_rows and stream in self._blocks:
+                self._blocks[stream].append(whole)
+
+    def reset_timeout(self, row: Row) -> None:
+        """A batch times out as a whole: there is nothing to do."""
+
+    def put(self, block: Block, stream: str = DEFAULT_STREAM) -> None:
+        """Emit a whole block, as spouts do.
+
+        Raises:
+            ConfigError: as ``emit`` and ``emit_arrow``.
+        """
+        if isinstance(block, pa.RecordBatch):
+            self.emit_arrow(block, stream)
+            return
+        for row in block:
+            self.emit(row, stream)
+
+    def take(self) -> list[tuple[str, Block]]:
+        """What was emitted since the last call, by stream, in order."""
+        for stream in self._open:
+            self._close_rows(stream)
+        taken = [(stream, b) for stream, blocks in self._blocks.items() for b in blocks]
+        for blocks in self._blocks.values():
+            blocks.clear()
+        self.rows += sum(size(block) for _, block in taken)
+        return taken
+
+    def _close_rows(self, stream: str) -> None:
+        width, check, rows = self._open[stream]
+        if rows:
+            if stream in self._blocks:
+                self._blocks[stream].append(rows)
+            self._open[stream] = (width, check, [])
+
+    def _as_tuple(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        if isinstance(values, Sequence) and not isinstance(values, str | bytes):
+            return tuple(values)
+        raise ConfigError(
+            f"component '{self._name}' emitted {values!r}; legal: a tuple or list with"
+            " one value for each declared field.",
+            option=self._name,
+        )
+
+    def _misfit(self, values: Sequence[Any], stream: str) -> DeclarationError:
+        fields = self._fields[stream]
+        return DeclarationError(
+            f"component '{self._name}' emitted {len(values)} values on stream"
+            f" '{stream}'; legal: one for each of its {len(fields)} declared fields"
+            f" ({fields}). 'tx' is put before them by itself.",
+            option=self._name,
+        )
+
+    def _unknown(self, stream: str) -> DeclarationError:
+        return DeclarationError(
+            f"component '{self._name}' emitted on stream '{stream}'; legal: its"
+            f" declared streams ({', '.join(self._open) or 'none'}). Set 'fields' or"
+            " 'streams' on the bolt.",
+            option=self._name,
+        )
+
+
+class Cell(Protocol):
+    """A bolt at work in one task."""
+
+    outlet: Outlet
+
+    def prepare(self, context: TaskContext) -> None:
+        """Called once, first."""
+        ...
+
+    def feed(self, source: str, stream: str, fields: Fields, block: Block) -> None:
+        """Give the bolt rows of one stream."""
+        ...
+
+    def finish(self) -> None:
+        """All rows were given."""
+        ...
+
+    def close(self) -> None:
+        """Clean up."""
+        ...
+
+
+class BasicCell:
+    """A basic bolt: gets the collector with every row; has nothing to finish."""
+
+    def __init__(
+        self, bolt: BasicBolt, outlet: Outlet, attempt: TransactionAttempt, arrow: bool
+    ) -> None:
+        self.bolt = bolt
+        self.outlet = outlet
+        self._attempt = attempt
+        self._arrow = arrow
+
+    def prepare(self, context: TaskContext) -> None:
+        """Prepare the bolt."""
+        self.bolt.prepare(context)
+
+    def feed(self, source: str, stream: str, fields: Fields, block: Block) -> None:
+        """Execute all rows."""
+        outlet = self.outlet
+        if self._arrow:
+            batch = with_tx(to_batch(block, fields, source), self._attempt)
+            self.bolt.execute_arrow(batch, outlet)
+            return
+        execute = self.bolt.execute
+        for row in rows_for(source, stream, fields, block, self._attempt):
+            execute(row, outlet)
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+    def close(self) -> None:
+        """Clean the bolt up."""
+        self.bolt.cleanup()
+
+
+class BatchCell:
+    """A batch bolt or committer."""
+
+    def __init__(
+        self, bolt: BatchBolt, outlet: Outlet, attempt: TransactionAttempt, arrow: bool
+    ) -> None:
+        self.bolt = bolt
+        self.outlet = outlet
+        self._attempt = attempt
+        self._arrow = arrow
+
+    def prepare(self, context: TaskContext) -> None:
+        """Prepare the bolt."""
+        self.bolt.prepare(context, self.outlet)
+
+    def feed(self, source: str, stream: str, fields: Fields, block: Block) -> None:
+        """Execute all rows."""
+        if self._arrow:
+            batch = with_tx(to_batch(block, fields, source), self._attempt)
+            self.bolt.execute_arrow(batch)
+            return
+        execute = self.bolt.execute
+        for row in rows_for(source, stream, fields, block, self._attempt):
+            execute(row)
+
+    def finish(self) -> None:
+        """Finish the batch."""
+        self.bolt.finish_batch()
+
+    def close(self) -> None:
+        """Clean the bolt up."""
+        self.bolt.cleanup()
+
+
+def rows_for(
+    source: str, stream: str, fields: Fields, block: Block, attempt: TransactionAttempt
+) -> Iterable[Row]:
+    """The rows of a block as bolts see them: named, the attempt first."""
+    kind = row_class(source, stream, names_with_tx(fields.names))
+    if isinstance(block, pa.RecordBatch):
+        return rows_of_columns(kind, attempt, columns_of(block))
+    return rows_of_attempt(kind, attempt, block)

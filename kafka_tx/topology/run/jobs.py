@@ -1,0 +1,227 @@
+"""Jobs: what an engine runs for one attempt on executors, or as DataFrames.
+
+An engine needs no knowledge of topologies: a job tells how many partitions each wave
+has, what goes into the first one, and what function to apply in each partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
+
+import pyarrow as pa
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.declare.bolts import DataFrameBolt
+from kafka_tx.topology.declare.graph import Input
+from kafka_tx.topology.declare.spouts import BatchSource
+from kafka_tx.topology.plan.phases import Phase
+from kafka_tx.topology.plan.physical import Plan, Stage, TaskId, Wave
+from kafka_tx.topology.rows.blocks import conform, with_tx
+from kafka_tx.topology.rows.fields import TX, TX_TYPE, Fields
+from kafka_tx.topology.run.messages import Message, Packet, Suspended
+from kafka_tx.topology.run.outgoing import Outgoing
+from kafka_tx.topology.run.task_failures import failure_of
+from kafka_tx.topology.run.tasks import Task
+
+
+@dataclass(frozen=True)
+class TaskJob:
+    """Consecutive waves of one phase on executors, one exchange between two of them.
+
+    Attributes:
+        plan: Of the topology.
+        phase: Which.
+        waves: At least one.
+        attempt: What it is run for.
+        source: What the spout reads; None when the spout is not in these waves.
+        inbox: What the driver holds for tasks of these waves. Not needed by partitions
+            of later waves: ``shipped`` leaves it out.
+    """
+
+    plan: Plan
+    phase: Phase
+    waves: tuple[Wave, ...]
+    attempt: TransactionAttempt
+    source: BatchSource | None = None
+    inbox: tuple[Message, ...] = field(default=(), repr=False)
+
+    @property
+    def partitions(self) -> list[int]:
+        """How many partitions each wave has."""
+        return [len(wave.task_ids) for wave in self.waves]
+
+    def first(self) -> list[list[Message]]:
+        """What goes into each partition of the first wave; often nothing."""
+        parts: list[list[Message]] = [[] for _ in self.waves[0].task_ids]
+        for number, message in enumerate(self.inbox):
+            parts[self._partition(0, message, number)].append(message)
+        return parts
+
+    def shipped(self) -> Self:
+        """The job as partitions need it: pickle this one."""
+        return replace(self, inbox=())
+
+    def run_partition(
+        self, wave: int, partition: int, messages: Iterable[Message]
+    ) -> Iterator[tuple[int, Message]]:
+        """Run the task of one partition of one wave (executor).
+
+        Args:
+            wave: Index of the wave.
+            partition: Index within the wave.
+            messages: All that earlier waves, or ``first``, sent to this partition. They
+                are taken to their end.
+
+        Yields:
+            (partition in the next wave, message); after the last wave the partition is
+            0 and the message is for the driver. What is not for the next wave passes
+            through it.
+        """
+        passing: list[Message] = []
+        task = self.waves[wave].task_ids[partition]
+        for message in self._run(task, _mine(self.plan, task, messages, passing)):
+            yield self._partition(wave + 1, message, partition), message
+        for message in passing:
+            yield self._partition(wave + 1, message, partition), message
+
+    def _run(self, task: TaskId, messages: Iterator[Message]) -> Iterator[Message]:
+        work = Task(self.plan, task, self.attempt)
+        if self.phase is Phase.PROCESSING:
+            packets = (m for m in messages if isinstance(m, Packet))
+            return work.process(packets, self._source_of(task), suspend=True)
+        waiting = list(messages)
+        suspended = next((m for m in waiting if isinstance(m, Suspended)), None)
+        return work.commit([m for m in waiting if isinstance(m, Packet)], suspended)
+
+    def _source_of(self, task: TaskId) -> BatchSource | None:
+        first = self.plan.graph.by_name[task.stage]
+        return None if first.inputs else self.source
+
+    def _partition(self, wave: int, message: Message, otherwise: int) -> int:
+        if wave >= len(self.waves):
+            return 0
+        known = self.waves[wave].partitions
+        task = addressee(self.plan, message)
+        if task is not None and task in known:
+            return known[task]
+        return otherwise % len(known)
+
+
+@dataclass(frozen=True)
+class FrameJob:
+    """A stage of DataFrame bolts.
+
+    Attributes:
+        plan: Of the topology.
+        stage: Which.
+        attempt: What it is run for.
+        packets: Rows for its bolts, as Arrow.
+    """
+
+    plan: Plan
+    stage: Stage
+    attempt: TransactionAttempt
+    packets: tuple[Packet, ...] = field(default=(), repr=False)
+
+    def run(
+        self,
+        to_frame: Callable[[pa.Table], Any],
+        to_table: Callable[[Any, tuple[str, ...]], pa.Table],
+    ) -> Iterator[Message]:
+        """Call the bolts and yield what they emit, or one failure (driver).
+
+        Args:
+            to_frame: Makes a DataFrame of a table (with its ``tx`` column).
+            to_table: Runs a DataFrame; gives these columns of its result.
+        """
+        frames: dict[str, Any] = {}
+        for name in self.stage.components:
+            try:
+                frames[name] = self._transform(name, frames, to_frame)
+                yield from self._emit(name, frames[name], to_table)
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # noqa: BLE001 - is word to the driver
+                yield failure_of(error, self.attempt, name, 0, is_spout=False)
+                return
+
+    def _transform(
+        self, name: str, frames: Mapping[str, Any], to_frame: Callable[[pa.Table], Any]
+    ) -> Any:  # noqa: ANN401 - a DataFrame
+        component = self.plan.graph.by_name[name]
+        assert component.template is not None
+        bolt = component.template.new()
+        if not isinstance(bolt, DataFrameBolt):
+            raise ConfigError(f"{bolt!r} was a DataFrame bolt at build", option="bolt")
+        inputs = [
+            frames[given.source]
+            if given.source in frames
+            else to_frame(self._table(name, given))
+            for given in component.inputs
+        ]
+        return bolt.transform(*inputs)
+
+    def _table(self, name: str, given: Input) -> pa.Table:
+        schema = self.plan.graph.fields(given.source, given.stream).schema
+        assert schema is not None
+        batches = [
+            with_tx(packet.block, self.attempt)
+            for packet in self.packets
+            if (packet.target, packet.source, packet.stream)
+            == (name, given.source, given.stream)
+        ]
+        with_attempt = schema.insert(0, pa.field(TX, TX_TYPE))
+        # Spark makes no DataFrame of columns that have no chunk at all.
+        nothing = pa.RecordBatch.from_pylist([], with_attempt)
+        return pa.Table.from_batches(batches or [nothing], with_attempt)
+
+    def _emit(
+        self, name: str, frame: object, to_table: Callable[..., pa.Table]
+    ) -> Iterator[Packet]:
+        edges = [edge for edge in self.plan.edges[name] if not edge.is_local]
+        if not edges:
+            return
+        fields: Fields = self.plan.graph.fields(name)
+        batches = to_table(frame, fields.names).combine_chunks().to_batches()
+        for edge in edges:
+            outgoing = Outgoing(edge, fields, 0)
+            for batch in batches:
+                yield from outgoing.put(conform(batch, fields, name))
+            yield from outgoing.flush()
+
+
+class Engine(Protocol):
+    """Runs jobs. Blocks until they are done; raises when they cannot be run at all."""
+
+    def run_tasks(self, job: TaskJob) -> Iterable[Message]:
+        """All messages for the driver, in any order that keeps each task's own."""
+        ...
+
+    def run_frames(self, job: FrameJob) -> Iterable[Message]:
+        """What ``job.run`` yields, with the engine's kind of DataFrame."""
+        ...
+
+
+def addressee(plan: Plan, message: Message) -> TaskId | None:
+    """The task that a message is for; None: the driver."""
+    match message:
+        case Packet(target=target, task=task):
+            return TaskId(plan.stage_of[target].name, task)
+        case Suspended(task=task_id):
+            return task_id
+        case _:
+            return None
+
+
+def _mine(
+    plan: Plan, task: TaskId, messages: Iterable[Message], passing: list[Message]
+) -> Iterator[Message]:
+    """This task's messages; the others are kept for later."""
+    for message in messages:
+        if addressee(plan, message) == task:
+            yield message
+        else:
+            passing.append(message)

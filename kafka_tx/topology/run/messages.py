@@ -1,0 +1,153 @@
+"""What tasks send: rows to other tasks, and word of themselves to the driver.
+
+All of it is picklable. Rows stay as they are between tasks of one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.plan.physical import TaskId
+from kafka_tx.topology.rows.blocks import Block
+from kafka_tx.transactions.root_blocks import Edges, Roots
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """Rows of one stream on their way to one task of a component."""
+
+    target: str
+    task: int
+    source: str
+    stream: str
+    block: Block
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        head = (self.target, self.task, self.source, self.stream)
+        if isinstance(self.block, pa.RecordBatch):
+            return _arrow_packet, (*head, _to_bytes(self.block))
+        return Packet, (*head, self.block)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """Bolts of a task that wait for the commit phase, each pickled with its output."""
+
+    task: TaskId
+    bolts: Mapping[str, bytes]
+
+
+class Emitted(NamedTuple):
+    """How many rows a component of a task emitted."""
+
+    component: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """A task did its part.
+
+    Attributes:
+        task: Which.
+        emitted: Rows by component.
+        facts: What the spout found out about its partitions.
+    """
+
+    task: TaskId
+    emitted: tuple[Emitted, ...]
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFailed:
+    """Replay the batch: user code asked for it, or its records cannot be read now."""
+
+    attempt: TransactionAttempt
+    component: str
+    task: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"component '{self.component}', task {self.task}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStopped:
+    """No replay helps: stop the topology with this error."""
+
+    attempt: TransactionAttempt
+    error: KafkaTxError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RootsFailed:
+    """Records that a bolt failed.
+
+    Attributes:
+        component: The bolt.
+        reason: What it said; the same for all of them.
+        roots: Ascending, each once.
+    """
+
+    component: str
+    reason: str
+    roots: Roots
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeReport:
+    """What a task knows about trees, for ``BlockLedger``.
+
+    Attributes:
+        task: Which.
+        completed: Runs ``[first, end)`` of roots that began and completed in this task.
+        begun: Roots that began in this task and did not complete in it.
+        begun_edges: The xor of each of them: for ``init``.
+        acked: Roots that began elsewhere.
+        acked_edges: The xor of each of them: for ``ack``.
+        failed: For ``fail``, and to tell why.
+        untried: Roots of rows that were given to no bolt here: the time was over.
+        emitted: Rows by component.
+        facts: What the spout found out.
+    """
+
+    task: TaskId
+    completed: tuple[tuple[int, int], ...]
+    begun: Roots
+    begun_edges: Edges
+    acked: Roots
+    acked_edges: Edges
+    failed: tuple[RootsFailed, ...]
+    emitted: tuple[Emitted, ...]
+    facts: Mapping[str, Any]
+    untried: Roots = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+Message: TypeAlias = (
+    Packet | Suspended | TaskReport | TreeReport | BatchFailed | BatchStopped
+)
+"""Anything a task sends."""
+
+
+def _to_bytes(batch: pa.RecordBatch) -> bytes:
+    """As an Arrow stream; of a slice only the slice."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _arrow_packet(
+    target: str, task: int, source: str, stream: str, data: bytes
+) -> Packet:
+    with pa.ipc.open_stream(data) as reader:
+        return Packet(target, task, source, stream, reader.read_next_batch())

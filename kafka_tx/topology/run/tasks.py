@@ -1,0 +1,280 @@
+"""Tasks: one stage's components at work on one task's share of one attempt.
+
+Pure Python and Arrow, so that a task runs on an executor, on the driver or in a test.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, TaskContext
+from kafka_tx.topology.declare.graph import Component, Kind
+from kafka_tx.topology.declare.spouts import BatchSource
+from kafka_tx.topology.plan.phases import Phase
+from kafka_tx.topology.plan.physical import Edge, Plan, Stage, TaskId
+from kafka_tx.topology.rows.blocks import Block, pieces
+from kafka_tx.topology.run.cells import BasicCell, BatchCell, Cell, Outlet
+from kafka_tx.topology.run.messages import (
+    BatchFailed,
+    BatchStopped,
+    Emitted,
+    Message,
+    Packet,
+    Suspended,
+    TaskReport,
+)
+from kafka_tx.topology.run.outgoing import Outgoing
+from kafka_tx.topology.run.task_failures import failure_of
+
+_ROWS_PER_TURN = 4096
+"""Rows a bolt is given before what it emitted goes on: bounds what a task holds."""
+
+
+class Task:
+    """The components of one stage in one of its tasks, for one attempt.
+
+    Lifecycle (executor or driver; one thread):
+
+    1. ``process``: bolts are made and prepared, rows are read or accepted, what the
+       bolts emit goes to their readers in this task at once and to others as packets;
+       then everything that belongs to the processing phase finishes, in graph order.
+    2. What belongs to the commit phase waits, with all it emitted so far: in this
+       object on the driver, pickled (``Suspended``) elsewhere.
+    3. ``commit``: further rows are accepted, then the rest finishes, in graph order.
+
+    A failure ends the task. It is a message like any other, never raised.
+    """
+
+    def __init__(self, plan: Plan, task: TaskId, attempt: TransactionAttempt) -> None:
+        self.id = task
+        self._plan = plan
+        self._stage: Stage = plan.stages[task.stage]
+        self._attempt = attempt
+        self._cells: dict[str, Cell] = {}
+        self._outlets: dict[str, Outlet] = {}
+        self._outgoing: dict[tuple[str, Edge], Outgoing] = {}
+        self._packets: list[Packet] = []
+        self._facts: dict[str, Any] = {}
+        self._phase = Phase.PROCESSING
+        self._running = ""  # whose code runs now; empty: ours
+
+    # --- the two phases ---
+
+    def process(
+        self,
+        packets: Iterable[Packet] = (),
+        source: BatchSource | None = None,
+        *,
+        suspend: bool,
+    ) -> Iterator[Message]:
+        """Run the processing phase; yield packets as they get full, then the report.
+
+        Args:
+            packets: For the components of this stage; all are taken, also after a
+                failure, because a Spark worker that leaves input unread is lost.
+            source: What the spout reads, if it is in this stage.
+            suspend: Whether the commit phase will be another object's.
+        """
+        yield from self._guarded(self._process(packets, source, suspend), packets)
+
+    def commit(
+        self, packets: Iterable[Packet] = (), suspended: Suspended | None = None
+    ) -> Iterator[Message]:
+        """Run the commit phase; yield packets, then the report.
+
+        Args:
+            packets: As for ``process``: what the commit phase sent so far.
+            suspended: What ``process`` left in another object; None when it was this
+                one, or when nothing of this task belonged to the processing phase.
+        """
+        yield from self._guarded(self._commit(packets, suspended), packets)
+
+    def close(self) -> None:
+        """Clean up all bolts that still wait; errors are ignored."""
+        for cell in self._cells.values():
+            with suppress(BaseException):
+                cell.close()
+        self._cells.clear()
+
+    def _process(
+        self, packets: Iterable[Packet], source: BatchSource | None, suspend: bool
+    ) -> Iterator[Message]:
+        self._open(self._stage.components)
+        if source is not None:
+            yield from self._read(source)
+        yield from self._accept(packets)
+        yield from self._finish()
+        if suspend and self._cells:
+            yield self._suspended()
+        yield self._report()
+
+    def _commit(
+        self, packets: Iterable[Packet], suspended: Suspended | None
+    ) -> Iterator[Message]:
+        self._phase = Phase.COMMIT
+        if suspended is not None:
+            self._resume(suspended)
+        elif not self._cells:
+            self._open(self._names(Phase.COMMIT))
+        for name in list(self._cells):
+            self._drain(name)
+        yield from self._accept(packets)
+        yield from self._finish()
+        yield self._report()
+
+    def _guarded(
+        self, steps: Iterator[Message], packets: Iterable[Packet]
+    ) -> Iterator[Message]:
+        try:
+            yield from steps
+        except GeneratorExit:
+            self.close()
+            raise
+        except BaseException as error:  # whatever user code raises, also SystemExit
+            self.close()
+            if not self._running:
+                raise
+            yield self._failed(error)
+            for _ in packets:
+                pass
+
+    def _failed(self, error: BaseException) -> BatchFailed | BatchStopped:
+        is_spout = self._plan.graph.by_name[self._running].kind is Kind.SPOUT
+        return failure_of(
+            error, self._attempt, self._running, self.id.task, is_spout=is_spout
+        )
+
+    # --- rows in ---
+
+    def _read(self, source: BatchSource) -> Iterator[Packet]:
+        name = self._stage.components[0]
+        blocks = iter(source.read(self.id.task, self._stage.tasks, self._facts))
+        outlet = self._outlets[name]
+        while True:
+            self._running = name
+            block = next(blocks, None)
+            if block is None:
+                break
+            for piece in pieces(block, _ROWS_PER_TURN * 16):
+                self._running = name
+                outlet.put(piece)
+                self._drain(name)
+                yield from self._ready()
+        self._running = ""
+
+    def _accept(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+        for packet in packets:
+            self._deliver(packet.target, packet.source, packet.stream, packet.block)
+            yield from self._ready()
+
+    def _deliver(self, name: str, source: str, stream: str, block: Block) -> None:
+        cell = self._cells[name]
+        fields = self._plan.graph.fields(source, stream)
+        whole = self._plan.graph.by_name[name].reads_arrow
+        for piece in (block,) if whole else pieces(block, _ROWS_PER_TURN):
+            self._running = name
+            cell.feed(source, stream, fields, piece)
+            self._running = ""
+            self._drain(name)
+
+    # --- rows out ---
+
+    def _drain(self, name: str) -> None:
+        """Hand on what a component emitted, if the phase is the one it finishes in."""
+        if self._plan.phase_of(name) is not self._phase:
+            return
+        for stream, block in self._outlets[name].take():
+            for edge in self._plan.edges[name]:
+                if edge.given.stream != stream:
+                    continue
+                if edge.is_local:
+                    self._deliver(edge.target, name, stream, block)
+                else:
+                    self._send(name, edge, block)
+
+    def _send(self, name: str, edge: Edge, block: Block) -> None:
+        outgoing = self._outgoing.get((name, edge))
+        if outgoing is None:
+            fields = self._plan.graph.fields(name, edge.given.stream)
+            outgoing = Outgoing(edge, fields, self.id.task)
+            self._outgoing[(name, edge)] = outgoing
+        self._running = edge.target  # a grouping on what cannot be hashed is its fault
+        self._packets.extend(outgoing.put(block))
+        self._running = ""
+
+    def _ready(self) -> Iterator[Packet]:
+        ready, self._packets = self._packets, []
+        yield from ready
+
+    # --- beginning and end ---
+
+    def _names(self, phase: Phase) -> list[str]:
+        phase_of = self._plan.phase_of
+        return [name for name in self._stage.components if phase_of(name) is phase]
+
+    def _open(self, names: Iterable[str]) -> None:
+        for name in names:
+            component = self._plan.graph.by_name[name]
+            wanted = {edge.given.stream for edge in self._plan.edges[name]}
+            outlet = self._outlets[name] = Outlet(component, wanted)
+            if component.template is None:
+                continue
+            self._running = name
+            bolt = component.template.new()
+            cell = self._cells[name] = self._cell(component, bolt, outlet)
+            cell.prepare(self._context(name))
+            self._running = ""
+
+    def _cell(self, component: Component, bolt: object, outlet: Outlet) -> Cell:
+        if isinstance(bolt, BasicBolt):
+            return BasicCell(bolt, outlet, self._attempt, component.reads_arrow)
+        if isinstance(bolt, BatchBolt):
+            return BatchCell(bolt, outlet, self._attempt, component.reads_arrow)
+        raise ConfigError(f"{bolt!r} was a {component.kind} at build", option="bolt")
+
+    def _context(self, name: str) -> TaskContext:
+        return TaskContext(
+            name, self.id.task, self._stage.tasks, self._attempt, self._plan.settings
+        )
+
+    def _finish(self) -> Iterator[Packet]:
+        """Finish what belongs to this phase, sources before what reads them."""
+        for name in self._names(self._phase):
+            cell = self._cells.get(name)
+            if cell is not None:
+                self._running = name
+                cell.finish()
+                self._drain(name)
+                self._running = name
+                del self._cells[name]
+                cell.close()
+                self._running = ""
+            yield from self._ready()
+        for outgoing in self._outgoing.values():
+            yield from outgoing.flush()
+
+    def _suspended(self) -> Suspended:
+        bolts = {}
+        for name, cell in self._cells.items():
+            self._running = name
+            bolts[name] = self._plan.dumps(cell)
+            self._running = ""
+        self._cells.clear()
+        return Suspended(self.id, bolts)
+
+    def _resume(self, suspended: Suspended) -> None:
+        for name, data in suspended.bolts.items():
+            self._running = name
+            cell = pickle.loads(data)  # noqa: S301 - our own bytes
+            self._running = ""
+            self._cells[name] = cell
+            self._outlets[name] = cell.outlet
+
+    def _report(self) -> TaskReport:
+        emitted = tuple(Emitted(name, o.rows) for name, o in self._outlets.items())
+        return TaskReport(self.id, emitted, self._facts)

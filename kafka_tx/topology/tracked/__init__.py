@@ -1,0 +1,1 @@
+"""Tasks whose rows are tracked back to the records they come from."""

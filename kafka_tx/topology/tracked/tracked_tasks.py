@@ -1,0 +1,398 @@
+"""Tasks of at-least-once topologies: rows are tracked back to their records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt, TaskContext
+from kafka_tx.topology.declare.graph import Component, Kind
+from kafka_tx.topology.declare.groupings import Router, router_for
+from kafka_tx.topology.plan.physical import Edge, Plan, TaskId
+from kafka_tx.topology.reasons import reason_of
+from kafka_tx.topology.rows.blocks import Block, bounded, pieces, size
+from kafka_tx.topology.rows.fields import FieldsLike
+from kafka_tx.topology.run.messages import Emitted, Message, Packet
+from kafka_tx.topology.run.task_failures import failure_of
+from kafka_tx.topology.tracked.lineage import Lineage, Positions, Tracked
+from kafka_tx.topology.tracked.pace import ROWS_PER_TURN, Pace, Turns
+from kafka_tx.topology.tracked.tracked_cells import (
+    STOPS,
+    BasicRecordCell,
+    RecordCell,
+    RichRecordCell,
+)
+from kafka_tx.topology.tracked.tracked_outlets import Piece, select
+from kafka_tx.topology.tracked.trees import NO_ROOTS, TaskTrees
+from kafka_tx.transactions.root_blocks import Edges, Roots
+
+_POSITION = "\0position"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """Rows that a spout read.
+
+    Attributes:
+        block: The rows.
+        roots: The number of each row's record; several rows may be of one.
+        read: The numbers of all records that were read, also of those without a row,
+            which are done with that. A number comes in one ``Records`` only, and all
+            rows of a record come together.
+        error: Why these records could not be read, if they could not: they fail, and
+            the others go on.
+    """
+
+    block: Block
+    roots: Roots
+    read: Roots
+    error: str = ""
+
+
+class RecordSource(Protocol):
+    """What the tasks of a spout are sent for one chunk of records. Pickled."""
+
+    def read(self, task: int, tasks: int, facts: dict[str, Any]) -> Iterator[Records]:
+        """Yield the records of the chunk that are this task's, of ``tasks`` in all."""
+        ...
+
+
+class RecordSpout(Protocol):
+    """What an at-least-once topology needs to know of a spout when it is built."""
+
+    @property
+    def fields(self) -> FieldsLike:
+        """What is emitted."""
+        ...
+
+    def empty_chunk(self) -> RecordSource:
+        """A chunk of nothing; ``build`` pickles it to see whether that can be done."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordPacket(Packet):
+    """A packet whose rows are tracked."""
+
+    lineage: Lineage = field(default=Lineage(np.empty(0, np.int64)))
+    edges: Edges = field(default_factory=lambda: np.empty(0, np.uint64))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        bare = Packet(self.target, self.task, self.source, self.stream, self.block)
+        parts = (self.lineage.roots, self.lineage.starts, self.edges)
+        return _record_packet, (bare, *parts)
+
+
+class RecordTask:
+    """The components of one stage in one of its tasks, for one chunk of records.
+
+    The same life as that of ``Task``, in one phase. A bolt that raises fails rows, not
+    the task; only what is raised outside of ``execute`` ends it. When its time is over
+    the task reads no more, and gives its bolts no more of what other tasks sent.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        task: TaskId,
+        attempt: TransactionAttempt,
+        pace: Pace | None = None,
+    ) -> None:
+        self.id = task
+        self._plan = plan
+        self._stage = plan.stages[task.stage]
+        self._attempt = attempt
+        self._trees = TaskTrees()
+        self._turns = Turns(pace)
+        self._cells: dict[str, RecordCell] = {}
+        self._emitted: dict[str, int] = {}
+        self._routers: dict[tuple[str, Edge], Router] = {}
+        self._packets: list[RecordPacket] = []
+        self._facts: dict[str, Any] = {}
+        self._running = ""
+        self._feeds = 0
+        self._given: tuple[RecordCell, Tracked] | None = None
+        seed = (attempt.txid, attempt.attempt_id, crc32(task.stage.encode()), task.task)
+        self._random = np.random.default_rng(seed)
+
+    def process(
+        self, packets: Iterable[RecordPacket] = (), source: RecordSource | None = None
+    ) -> Iterator[Message]:
+        """Work off all rows; yield packets, then the report, or one failure.
+
+        All packets are taken, also after a failure.
+        """
+        try:
+            yield from self._process(packets, source)
+        except (KeyboardInterrupt, GeneratorExit):
+            self.close()
+            raise
+        except BaseException as error:
+            self.close()
+            if not self._running:
+                raise
+            is_spout = self._plan.graph.by_name[self._running].kind is Kind.SPOUT
+            yield failure_of(
+                error, self._attempt, self._running, self.id.task, is_spout=is_spout
+            )
+            for _ in packets:
+                pass
+
+    @property
+    def running(self) -> str:
+        """The component that is at work; empty: none of the user's."""
+        return self._running
+
+    @property
+    def place(self) -> tuple[int, int | None, int] | None:
+        """How far the bolt at work is, by row and reset. Any thread may ask."""
+        given = self._given
+        if given is None:
+            return None
+        cell, _ = given
+        return self._feeds, cell.row, cell.resets
+
+    def in_hands(self) -> Roots:
+        """The records of the row that a bolt is at work on. Any thread may ask."""
+        given = self._given
+        if given is None:
+            return NO_ROOTS
+        cell, tracked = given
+        row, lineage = cell.row, tracked.lineage
+        if row is None or row >= len(lineage):
+            return np.unique(lineage.roots)
+        return np.unique(lineage.roots[lineage.of(row)])
+
+    def close(self) -> None:
+        """Clean up all bolts; errors are ignored."""
+        for cell in self._cells.values():
+            with suppress(Exception):
+                cell.close()
+        self._cells.clear()
+
+    def _process(
+        self, packets: Iterable[RecordPacket], source: RecordSource | None
+    ) -> Iterator[Message]:
+        self._open()
+        if source is not None:
+            yield from self._read(source)
+        for packet in packets:
+            tracked = Tracked(packet.block, packet.lineage, packet.edges)
+            for part in self._in_turns(tracked):
+                self._deliver(packet.target, packet.source, packet.stream, part)
+                yield from self._ready()
+        for name in [name for name in self._stage.components if name in self._cells]:
+            self._running = name
+            cell = self._cells.pop(name)
+            self._emit(name, cell.finish())
+            self._emitted[name] = cell.emitted
+            yield from self._ready()
+        self._running = ""
+        emitted = tuple(Emitted(name, rows) for name, rows in self._emitted.items())
+        yield self._trees.report(self.id, emitted, self._facts)
+
+    def _open(self) -> None:
+        for name in self._stage.components:
+            component = self._plan.graph.by_name[name]
+            self._emitted[name] = 0
+            if component.template is None:
+                continue
+            self._running = name
+            bolt = component.template.new()
+            cell = self._cells[name] = self._cell(component, bolt)
+            tasks, settings = self._stage.tasks, self._plan.settings
+            cell.prepare(
+                TaskContext(name, self.id.task, tasks, self._attempt, settings)
+            )
+            self._running = ""
+
+    def _cell(self, component: Component, bolt: object) -> RecordCell:
+        wanted = {edge.given.stream for edge in self._plan.edges[component.name]}
+        if isinstance(bolt, BasicBolt):
+            return BasicRecordCell(bolt, component, wanted, self._trees)
+        if isinstance(bolt, RichBolt):
+            return RichRecordCell(bolt, component, wanted, self._trees)
+        raise ConfigError(f"{bolt!r} was a {component.kind} at build", option="bolt")
+
+    # --- rows in ---
+
+    def _read(self, source: RecordSource) -> Iterator[RecordPacket]:
+        name = self._stage.components[0]
+        chunks = iter(source.read(self.id.task, self._stage.tasks, self._facts))
+        while not self._turns.is_over:
+            self._running = name
+            records = next(chunks, None)
+            self._running = ""
+            if records is None:
+                return
+            for part in self._records_in_turns(name, records):
+                self._trees.begin(part.read)
+                if part.error:
+                    self._fail(name, part.read, part.error)
+                self._emitted[name] += size(part.block)
+                self._emit(name, [Piece("default", part.block, Lineage(part.roots))])
+                yield from self._ready()
+        close = getattr(chunks, "close", None)
+        if close is not None:
+            close()
+
+    def _records_in_turns(self, name: str, records: Records) -> Iterator[Records]:
+        """As long as there is time; the rest never begins."""
+        roots = records.roots
+        is_given_here = any(edge.is_local for edge in self._plan.edges[name])
+        if not is_given_here or not len(roots) or (np.diff(roots) < 0).any():
+            yield records
+            return
+        start = begun = 0
+        while start < len(roots) and not self._turns.is_over:
+            last = min(start + self._turns.rows, len(roots)) - 1
+            end = int(np.searchsorted(roots, roots[last], side="right"))
+            is_rest = end == len(roots)
+            read = (
+                len(records.read)
+                if is_rest
+                else int(np.searchsorted(records.read, roots[end]))
+            )
+            self._turns.begin()
+            yield Records(
+                records.block[start:end]
+                if isinstance(records.block, list)
+                else records.block.slice(start, end - start),
+                roots[start:end],
+                records.read[begun:read],
+            )
+            self._turns.done()
+            start, begun = end, read
+
+    def _in_turns(self, given: Tracked) -> Iterator[Tracked]:
+        """Parts of a packet as long as there is time; the rest is left untried."""
+        start, rows = 0, len(given.lineage)
+        while start < rows and not self._turns.is_over:
+            end = min(start + self._turns.rows, rows)
+            self._turns.begin()
+            yield given if end - start == rows else given.rows(start, end)
+            self._turns.done()
+            start = end
+        if start < rows:
+            left = given.rows(start, rows) if start else given
+            self._trees.leave(left.lineage.roots)
+
+    def _fail(self, name: str, roots: Roots, reason: str) -> None:
+        edges = self._new_edges(len(roots))  # never acked, so never complete
+        self._trees.add(roots, edges)
+        self._trees.fail(roots, name, reason)
+
+    def _deliver(self, name: str, source: str, stream: str, given: Tracked) -> None:
+        cell = self._cells[name]
+        fields = self._plan.graph.fields(source, stream)
+        rows = len(given.lineage)
+        for start in range(0, rows, ROWS_PER_TURN):
+            end = min(start + ROWS_PER_TURN, rows)
+            part = given if rows <= ROWS_PER_TURN else given.rows(start, end)
+            self._running = name
+            self._given = cell, part
+            self._feeds += 1
+            pieces = cell.feed(source, stream, fields, part)
+            self._given = None
+            self._running = ""
+            self._emit(name, pieces)
+
+    # --- rows out ---
+
+    def _emit(self, name: str, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            for edge in self._plan.edges[name]:
+                if edge.given.stream != piece.stream or not len(piece.lineage):
+                    continue
+                if edge.is_local:
+                    given = self._sent(piece.block, piece.lineage)
+                    self._deliver(edge.target, name, piece.stream, given)
+                else:
+                    self._route(name, edge, piece)
+
+    def _sent(self, block: Block, lineage: Lineage) -> Tracked:
+        """Give every entry an edge of its own, and count it."""
+        edges = self._new_edges(len(lineage.roots))
+        self._trees.add(lineage.roots, edges)
+        return Tracked(block, lineage, edges)
+
+    def _new_edges(self, count: int) -> Edges:
+        return self._random.integers(1, 1 << 64, count, dtype=np.uint64)
+
+    def _route(self, name: str, edge: Edge, piece: Piece) -> None:
+        router = self._routers.get((name, edge))
+        if router is None:
+            fields = self._plan.graph.fields(name, piece.stream)
+            router = router_for(edge.given.grouping, fields, edge.tasks, self.id.task)
+            self._routers[(name, edge)] = router
+        self._running = edge.target
+        block = _with_positions(piece.block)
+        routed = self._routed(router, name, block, piece.lineage)
+        for task, part in bounded(routed):
+            rows = _positions(part)
+            is_all = len(rows) == len(piece.lineage)
+            block = piece.block if is_all else select(piece.block, rows)
+            lineage = piece.lineage if is_all else piece.lineage.take(rows)
+            sent = self._sent(block, lineage)
+            self._packets.append(
+                RecordPacket(
+                    edge.target, task, name, piece.stream, block, lineage, sent.edges
+                )
+            )
+        self._running = ""
+
+    def _routed(
+        self, router: Router, name: str, block: Block, lineage: Lineage
+    ) -> list[tuple[int, Block]]:
+        """Where rows go; one whose values cannot be grouped fails on its own."""
+        try:
+            return list(router.route(block))
+        except STOPS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a record fails on its own
+            if size(block) == 1:
+                (row,) = _positions(block)
+                roots = lineage.roots[lineage.of(int(row))]
+                self._fail(name, roots, reason_of(error))
+                return []
+        return [
+            routed
+            for half in pieces(block, -(-size(block) // 2))
+            for routed in self._routed(router, name, half, lineage)
+        ]
+
+    def _ready(self) -> Iterator[RecordPacket]:
+        ready, self._packets = self._packets, []
+        yield from ready
+
+
+def _with_positions(block: Block) -> Block:
+    """The block with the number of each row behind its values, for routers to carry."""
+    if isinstance(block, pa.RecordBatch):
+        rows = pa.array(np.arange(block.num_rows))
+        return pa.RecordBatch.from_arrays(
+            [*block.columns, rows], names=[*block.schema.names, _POSITION]
+        )
+    return [(*row, number) for number, row in enumerate(block)]
+
+
+def _positions(part: Block) -> Positions:
+    if isinstance(part, pa.RecordBatch):
+        found: Positions = part.column(part.num_columns - 1).to_numpy()
+        return found
+    return np.fromiter((row[-1] for row in part), np.int64, len(part))
+
+
+def _record_packet(
+    bare: Packet, roots: Roots, starts: Positions | None, edges: Edges
+) -> RecordPacket:
+    head = (bare.target, bare.task, bare.source, bare.stream, bare.block)
+    return RecordPacket(*head, Lineage(roots, starts), edges)

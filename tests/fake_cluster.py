@@ -1,0 +1,96 @@
+"""A cluster that is a dict, and a clock that is moved by hand."""
+
+from __future__ import annotations
+
+from kafka_tx.model import (
+    AtOffset,
+    AtTime,
+    Broker,
+    Earliest,
+    LogBounds,
+    TopicDescription,
+    TopicPartition,
+    Unavailable,
+)
+
+LEADER = Broker("b", 9092, 1)
+
+
+class FakeCluster:
+    """A ClusterView over what a test sets: ``logs[partition] = (start, end)``.
+
+    ``down`` partitions have no leader; ``ids`` are topic ids; ``later`` are logs that
+    ``clock`` brings.
+    """
+
+    def __init__(self):
+        self.logs: dict[TopicPartition, tuple[int, int]] = {}
+        self.down: set[TopicPartition] = set()
+        self.ids: dict[str, str] = {}
+        self.looks = 0
+        self.answers: list[dict[TopicPartition, tuple[int, int]]] = []
+        self.later: list[tuple[int, dict[TopicPartition, tuple[int, int]]]] = []
+        self.clock: FakeClock | None = None
+
+    def set(self, partition: int, start: int, end: int, topic: str = "t"):
+        self.logs[TopicPartition(topic, partition)] = (start, end)
+
+    def topics(self, wanted):
+        self.looks += 1
+        while self.later and self.clock and self.clock.ms >= self.later[0][0]:
+            self.logs.update(self.later.pop(0)[1])
+        logs = self.answers.pop(0) if self.answers else self.logs
+        names = {p.topic for p in logs}
+        return {
+            name: TopicDescription(
+                name,
+                {
+                    p.partition: None if p in self.down else LEADER
+                    for p in logs
+                    if p.topic == name
+                },
+                self.ids.get(name),
+            )
+            for name in names
+        }
+
+    def bounds(self, partitions):
+        return {
+            p: Unavailable("no leader")
+            if p in self.down or p not in self.logs
+            else LogBounds(*self.logs[p])
+            for p in partitions
+        }
+
+    def offsets(self, wanted):
+        return {p: self._at(p, position) for p, position in wanted.items()}
+
+    def _at(self, partition, position):
+        if partition in self.down:
+            return Unavailable("no leader")
+        start, end = self.logs[partition]
+        if isinstance(position, AtOffset):
+            return position.offset
+        if isinstance(position, AtTime):  # record n was written at n milliseconds
+            found = max(start, position.timestamp_ms)
+            return found if found < end else None
+        return start if isinstance(position, Earliest) else end
+
+    def close(self):
+        pass
+
+
+class FakeClock:
+    def __init__(self):
+        self.ms = 1_000_000
+        self.slept_ms = 0
+
+    def now_ms(self):
+        return self.ms
+
+    def monotonic_ms(self):
+        return self.ms
+
+    def sleep_ms(self, duration_ms):
+        self.slept_ms += duration_ms
+        self.ms += duration_ms

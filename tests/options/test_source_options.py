@@ -1,0 +1,250 @@
+"""Options: names, precedence, refusals."""
+
+import logging
+
+import pytest
+
+from kafka_tx.config import FromCommitted, PerPartition
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import (
+    Assigned,
+    AtOffset,
+    AtTime,
+    Earliest,
+    Latest,
+    TopicPartition,
+    TopicPattern,
+    Topics,
+)
+from kafka_tx.options.option_tables import Table, options_markdown
+from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source_table import OPTIONS
+
+BROKERS = {"kafka.bootstrap.servers": "a:9092"}
+
+
+def parse(streaming=True, **options):
+    named = {name.replace("__", "."): value for name, value in options.items()}
+    return parse_source(BROKERS | named, streaming=streaming)
+
+
+def test_names_are_case_insensitive():
+    config = parse_source(
+        {
+            "KAFKA.Bootstrap.Servers": "a:9092",
+            "SUBSCRIBE": "t",
+            "INCLUDEHEADERS": "TRUE",
+        },
+        streaming=True,
+    )
+
+    assert config.subscription == Topics(("t",))
+    assert config.include_headers
+    assert config.kafka == {"bootstrap.servers": "a:9092"}
+
+
+def test_topics_are_split_trimmed_and_kept_once():
+    assert parse(subscribe=" a, b ,,a").subscription == Topics(("a", "b"))
+
+
+def test_assign_names_partitions():
+    given = parse(assign='{"b":[1],"a":[2,0]}').subscription
+
+    assert given == Assigned(
+        (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
+    )
+
+
+def test_a_pattern_must_be_a_regular_expression():
+    found = parse(subscribePattern="(?i)ord").subscription
+
+    assert found == TopicPattern("(?i).*(?:ord).*")  # found anywhere, as in Spark
+    with pytest.raises(ConfigError, match="regular expression"):
+        parse(subscribePattern="ord(")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"subscribe": "a", "assign": '{"a":[0]}'},
+        {"subscribe": " , "},
+        {"subscribePattern": " "},
+        {"assign": "a"},
+        {"assign": '{"a":["x"]}'},
+        {"assign": '{"a":[-1]}'},
+        {"assign": "{}"},
+        {"assign": "{"},
+        {"subscribe": "a", "startingOffsets": "soon"},
+        {"subscribe": "a", "startingOffsets": '{"a":{"0":-3}}'},
+        {"subscribe": "a", "startingOffsets": '{"a":{"x":1}}'},
+        {"subscribe": "a", "startingOffsets": '{"a":5}'},
+        {"subscribe": "a", "startingOffsetsByTimestamp": "[1]"},
+        {"subscribe": "a", "startingTimestamp": "now"},
+        {"subscribe": "a", "endingOffsets": "latest"},
+        {"subscribe": "a", "minPartitions": "0"},
+        {"subscribe": "a", "maxRecordsPerPartition": "-1"},
+        {"subscribe": "a", "maxOffsetsPerTrigger": "many"},
+        {"subscribe": "a", "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+        {"subscribe": "a", "maxTriggerDelay": "15 fortnights"},
+        {"subscribe": "a", "failOnDataLoss": "yes"},
+        {"subscribe": "a", "startingOffsetsByTimestampStrategy": "guess"},
+        {"subscribe": "a", "tx__id": "no/slash"},
+        {"subscribe": "a", "tx__id": ""},
+        {"subscribe": "a", "tx__id": "x" * 201},
+        {"subscribe": "a", "tx__mode": "opaque"},
+        {"subscribe": "a", "tx__id": "x", "tx__mode": "twice"},
+        {"subscribe": "a", "tx__id": "x", "tx__stroe": "memory:"},
+        {"subscribe": "a,_kafka_tx", "tx__id": "x"},
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_contacted(options):
+    with pytest.raises(ConfigError, match="KAFKA_TX_CONFIG"):
+        parse(**options)
+
+
+def test_the_brokers_are_required():
+    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers"):
+        parse_source({"subscribe": "a"}, streaming=True)
+
+
+def test_an_error_names_option_value_and_legal_values():
+    with pytest.raises(ConfigError, match=r"tx\.mode.*'twice'.*transactional, opaque"):
+        parse(subscribe="a", tx__id="x", tx__mode="twice")
+
+
+@pytest.mark.parametrize(
+    ("streaming", "start"), [(True, Latest()), (False, Earliest())]
+)
+def test_the_default_start_is_sparks(streaming, start):
+    assert parse(streaming, subscribe="a").start == start
+
+
+def test_a_global_start_time_wins_over_times_and_offsets():
+    config = parse(
+        subscribe="a",
+        startingOffsets="earliest",
+        startingOffsetsByTimestamp='{"a":{"0":5}}',
+        startingTimestamp="7",
+    )
+
+    assert config.start == AtTime(7)
+
+
+def test_times_win_over_offsets():
+    config = parse(
+        subscribe="a",
+        startingOffsets="latest",
+        startingOffsetsByTimestamp='{"a":{"0":5}}',
+    )
+
+    assert config.start == PerPartition(positions={TopicPartition("a", 0): AtTime(5)})
+
+
+def test_offsets_name_earliest_and_latest_by_negative_numbers():
+    config = parse(subscribe="a", startingOffsets='{"a":{"0":23,"1":-1,"2":-2}}')
+
+    assert config.start == PerPartition(
+        positions={
+            TopicPartition("a", 0): AtOffset(23),
+            TopicPartition("a", 1): Latest(),
+            TopicPartition("a", 2): Earliest(),
+        }
+    )
+
+
+def test_an_offset_copied_from_a_progress_report_is_a_legal_start():
+    copied = '{"a": {"0": 250}, "_kafka_tx": {"id": "x", "txid": 1, "epoch": 3}}'
+
+    config = parse(subscribe="a", startingOffsets=copied)
+
+    assert config.start == PerPartition(
+        positions={TopicPartition("a", 0): AtOffset(250)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "otherwise"),
+    [
+        ("committed", Earliest()),
+        ("Committed:latest", Latest()),
+        ("committed:earliest", Earliest()),
+        ("committed:error", None),
+    ],
+)
+def test_committed_says_what_else(word, otherwise):
+    assert parse(subscribe="a", startingOffsets=word).start == FromCommitted(
+        otherwise=otherwise
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "latest"},
+        {"endingOffsets": "earliest"},
+        {"startingOffsets": '{"a":{"0":-1}}'},
+        {"endingOffsets": '{"a":{"0":-2}}'},
+    ],
+)
+def test_a_batch_read_has_a_beginning_and_an_end(options):
+    with pytest.raises(ConfigError, match="batch queries on Kafka"):
+        parse(streaming=False, subscribe="a", **options)
+
+
+def test_trigger_limits_are_ignored_in_batch_with_a_warning(caplog):
+    parse(streaming=False, subscribe="a", maxOffsetsPerTrigger="5")
+
+    assert "maxOffsetsPerTrigger option ignored in batch queries" in caplog.text
+
+
+def test_a_misspelt_option_is_refused_with_the_one_that_was_meant():
+    with pytest.raises(ConfigError, match="'startingoffset'.*mean 'startingOffsets'"):
+        parse(subscribe="a", startingOffset="earliest")
+
+
+def test_an_option_that_resembles_none_is_ignored_with_a_warning(caplog):
+    with caplog.at_level(logging.WARNING):
+        parse(subscribe="a", mergeSchema="true")
+
+    assert "unknown option 'mergeschema' is ignored" in caplog.text
+
+
+def test_an_opaque_source_skips_lost_records_unless_told_otherwise():
+    assert parse(subscribe="a").fails_on_data_loss
+    assert not parse(subscribe="a", tx__id="x", tx__mode="opaque").fails_on_data_loss
+    assert parse(
+        subscribe="a", tx__id="x", tx__mode="opaque", failOnDataLoss="true"
+    ).fails_on_data_loss
+
+
+@pytest.mark.parametrize(
+    ("text", "delay_ms"),
+    [("15m", 900_000), ("30s", 30_000), ("250", 250), ("1h", 3_600_000)],
+)
+def test_delays_are_times(text, delay_ms):
+    limits = parse(subscribe="a", maxTriggerDelay=text).limits
+
+    assert limits.max_trigger_delay_ms == delay_ms
+
+
+def test_a_configuration_never_shows_its_secrets():
+    config = parse_source(
+        BROKERS | {"subscribe": "a", "kafka.sasl.password": "hunter2"}, streaming=True
+    )
+
+    assert "hunter2" not in repr(config)
+
+
+def test_the_table_has_a_row_for_every_option():
+    table = options_markdown()
+
+    for option in OPTIONS:
+        assert f"| `{option.name}` |" in table
+
+
+def test_the_table_of_settings_says_which_of_two_names_wins():
+    table = Table.TOPOLOGY.markdown()
+
+    assert "| `tx.timeoutMs` | 30000 |" in table
+    assert "`topology.max.spout.pending` | — | Batches in flight. `tx.maxP" in table

@@ -1,0 +1,119 @@
+import pytest
+
+from kafka_tx.errors import FetchError, OffsetOutOfRangeError
+from kafka_tx.model import (
+    LogBounds,
+    TopicPartition,
+    Unavailable,
+)
+from kafka_tx.offsets.loss import OutOfRange
+from kafka_tx.planning.batch_starts import choose_starts
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+LOGS = {A: LogBounds(10, 100), B: LogBounds(0, 50)}
+
+
+def at_once(partition, standing):
+    return True
+
+
+def starts(
+    lasts, policy=OutOfRange.FAIL, known=LOGS, ids=None, at=None, believes=at_once
+):
+    return choose_starts(lasts, known, ids or {}, policy, at, believes)
+
+
+def test_the_first_batch_starts_at_the_earliest():
+    assert starts({A: None, B: None}) == ({A: 10, B: 0}, {})
+
+
+def test_the_first_batch_starts_where_the_position_is():
+    found, _ = starts({A: None, B: None}, at={A: 100, B: 50})
+
+    assert found == {A: 100, B: 50}
+
+
+def test_a_time_after_all_records_is_the_end():
+    found, _ = starts({A: None}, known={A: LOGS[A]}, at={A: None})
+
+    assert found == {A: 100}
+
+
+def test_a_partition_that_comes_later_starts_at_the_earliest():
+    found, _ = starts({A: {"start": 20, "end": 30}, B: None})
+
+    assert found == {A: 30, B: 0}
+
+
+@pytest.mark.parametrize(
+    ("known", "answer"),
+    [(LOGS, Unavailable("no leader")), ({A: LOGS[A]}, 50)],
+    ids=["no position", "no log"],
+)
+def test_the_first_batch_waits_for_every_partition(known, answer):
+    with pytest.raises(FetchError, match="t-1 has no start position yet") as waits:
+        starts({A: None, B: None}, known=known, at={A: 100, B: answer})
+
+    assert waits.value.retryable
+
+
+def test_from_the_earliest_the_first_batch_waits_for_nobody():
+    assert starts({A: None, B: None}, known={A: LOGS[A]})[0] == {A: 10}
+
+
+@pytest.mark.parametrize("policy", OutOfRange)
+def test_a_first_offset_beyond_the_end_fails_whatever_the_policy(policy):
+    with pytest.raises(OffsetOutOfRangeError, match="101"):
+        starts({A: None}, policy, known={A: LOGS[A]}, at={A: 101})
+
+
+def test_a_batch_goes_on_where_the_one_before_ended():
+    lasts = {A: {"start": 20, "end": 30}, B: {"start": 50, "end": 50}}
+
+    assert starts(lasts) == ({A: 30, B: 50}, {})
+
+
+def test_a_trimmed_position_fails_or_is_counted():
+    lasts = {A: {"start": 0, "end": 4}}
+    known = {A: LOGS[A]}
+
+    with pytest.raises(OffsetOutOfRangeError, match="the next offset to read is 4"):
+        starts(lasts, known=known)
+    found, lost = starts(lasts, policy=OutOfRange.EARLIEST, known=known)
+    assert (found, lost) == ({A: 10}, {A: {"trimmed": 6}})
+
+
+def test_a_topic_that_was_re_created_fails_or_starts_anew():
+    lasts = {A: {"start": 20, "end": 30, "id": "old"}}
+    known = {A: LOGS[A]}
+
+    with pytest.raises(OffsetOutOfRangeError, match="re-created"):
+        starts(lasts, known=known, ids={"t": "new"})
+    found, _ = starts(lasts, policy=OutOfRange.EARLIEST, known=known, ids={"t": "new"})
+    assert found == {A: 10}
+
+
+@pytest.mark.parametrize("now", ["same", None])
+def test_an_id_that_is_the_same_or_not_told_is_no_new_topic(now):
+    lasts = {A: {"start": 20, "end": 30, "id": "same"}}
+
+    assert starts(lasts, known={A: LOGS[A]}, ids={"t": now})[0] == {A: 30}
+
+
+def test_a_log_that_lost_its_end_fails_or_goes_on_at_the_new_end():
+    lasts = {A: {"start": 90, "end": 130, "id": "same"}}
+    known = {A: LOGS[A]}
+
+    with pytest.raises(OffsetOutOfRangeError, match="failOnDataLoss=false"):
+        starts(lasts, known=known, ids={"t": "same"})
+    for policy in (OutOfRange.EARLIEST, OutOfRange.NEAREST):
+        found, lost = starts(lasts, policy, known, ids={"t": "same"})
+        assert (found, lost) == ({A: 100}, {A: {"cut": 30}})
+
+
+def test_what_is_not_believed_yet_is_left_out():
+    lasts = {A: {"start": 90, "end": 130}, B: {"start": 0, "end": 50}}
+
+    found, lost = starts(lasts, believes=lambda *_: False)
+
+    assert (found, lost) == ({B: 50}, {})

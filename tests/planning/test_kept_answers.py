@@ -1,0 +1,124 @@
+import pytest
+
+from kafka_tx.model import LogBounds, TopicPartition, Topics
+from kafka_tx.planning.kept_answers import Looks
+from kafka_tx.planning.limits import BatchLimits
+from kafka_tx.topology.kafka.kafka_batch_spout import TransactionalKafkaSpout
+from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
+from tests.topology.conftest import Cluster
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class SlowCluster(Cluster):
+    """Every answer takes 50 ms."""
+
+    def _ask(self, what):
+        super()._ask(what)
+        self.clock.advance(50)
+
+
+@pytest.fixture
+def slow():
+    cluster = SlowCluster()
+    cluster.fill("t", 10, 10)
+    return cluster
+
+
+def looks_at(cluster):
+    return Looks(cluster, Topics(("t",)), cluster.clock)
+
+
+def test_an_answer_counts_ten_times_as_long_as_it_took(slow):
+    looks = looks_at(slow)
+    looks.bounds([A])
+    slow.more("t-0", 5)
+
+    slow.clock.advance(449)
+    assert looks.bounds([A]) == {A: LogBounds(0, 10)}
+    slow.clock.advance(1)
+    assert looks.bounds([A]) == {A: LogBounds(0, 15)}
+
+
+def test_no_answer_counts_longer_than_a_second(slow):
+    looks = looks_at(slow)
+    slow._ask = lambda _: slow.clock.advance(5_000)
+    assert len(looks.found().partitions) == 2
+    slow.add_partitions("t", 3)
+
+    assert len(looks.found().partitions) == 3
+
+
+def test_a_quick_answer_is_never_used_again(cluster):
+    cluster.fill("t", 10)
+    looks = looks_at(cluster)
+
+    assert looks.bounds([A]) == {A: LogBounds(0, 10)}
+    cluster.more("t-0", 1)
+    assert looks.bounds([A]) == {A: LogBounds(0, 11)}
+
+
+def test_an_answer_without_a_wanted_partition_is_not_enough(slow):
+    looks = looks_at(slow)
+    looks.bounds([A])
+
+    assert set(looks.bounds([A, B])) == {A, B}
+
+
+def test_what_is_forgotten_is_asked_again(slow):
+    looks = looks_at(slow)
+    looks.bounds([A])
+    looks.found()
+
+    looks.forget()
+    looks.bounds([A])
+    looks.found()
+
+    assert slow.requests == {"bounds": 2, "topics": 2}
+
+
+def test_while_a_log_holds_full_batches_brokers_are_asked_now_and_then(slow):
+    spout = spout_on(slow, max_records=4)
+    metadata = None
+    for txid in (1, 2, 3, 4):
+        assert spout.is_ready()
+        metadata = spout.initialize_transaction(txid, metadata)
+
+    assert slow.requests == {"bounds": 1, "topics": 1}
+
+
+def test_a_batch_that_would_not_be_full_looks_anew(slow):
+    spout = spout_on(slow, max_records=12)
+    first = spout.initialize_transaction(1, None)
+    slow.more("t-0", 100)
+
+    assert spout.is_ready()
+    second = spout.initialize_transaction(2, first)
+
+    assert sum(p["end"] - p["start"] for p in second.values()) == 12
+    assert slow.requests["bounds"] == 2
+
+
+def test_too_few_records_left_of_an_answer_are_no_batch(slow):
+    spout = spout_on(slow, min_records=5, max_records_per_partition=8)
+    first = spout.initialize_transaction(1, None)
+    assert sum(part["end"] for part in first.values()) == 16
+
+    assert not spout.is_ready()
+
+
+def test_a_plan_that_is_made_again_looks_anew(slow):
+    spout = spout_on(slow, max_records=4)
+    spout.initialize_transaction(1, None)
+    slow.lose("t-0")
+
+    again = spout.initialize_transaction(1, None)
+
+    assert set(again) == {"t-1"}
+
+
+def spout_on(cluster, **limits):
+    batches = KafkaBatches(
+        subscription=Topics(("t",)), limits=BatchLimits(**limits), poll_ms=1
+    )
+    return TransactionalKafkaSpout(batches, cluster, cluster, cluster.clock)

@@ -1,0 +1,44 @@
+"""The JSON of offsets."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_tx.model import TopicPartition
+from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
+
+MARK = TransactionMark(id="job", txid=3, epoch=2)
+
+positions = st.dictionaries(
+    st.builds(
+        TopicPartition,
+        st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True),
+        st.integers(0, 10_000),
+    ),
+    st.integers(0, 2**62),
+    max_size=20,
+)
+
+
+@given(positions, st.one_of(st.none(), st.just(MARK)))
+def test_an_offset_survives_sparks_log(found, mark):
+    offset = SourceOffset(found, mark)
+
+    read = SourceOffset.from_json(json.loads(json.dumps(offset.to_json())))
+
+    assert read == offset
+
+
+def test_it_contains_sparks_own_form():
+    offset = SourceOffset({TopicPartition("b", 10): 1, TopicPartition("b", 2): 7}, MARK)
+
+    assert json.dumps(offset.to_json()) == (
+        '{"b": {"2": 7, "10": 1}, "_kafka_tx": {"id": "job", "txid": 3, "epoch": 2}}'
+    )
+
+
+def test_an_offset_of_sparks_own_source_has_no_mark():
+    offset = SourceOffset.from_json({"orders": {"0": 250}})
+
+    assert offset == SourceOffset({TopicPartition("orders", 0): 250})

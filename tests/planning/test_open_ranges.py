@@ -1,0 +1,159 @@
+"""What a batch read's plan leaves open, and what its tasks make of it later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_tx.config import LimitsConfig, PerPartition, SourceConfig
+from kafka_tx.errors import OffsetsError, UnknownTopicError
+from kafka_tx.model import (
+    Assigned,
+    AtOffset,
+    AtTime,
+    Earliest,
+    Latest,
+    OffsetRange,
+    TopicPartition,
+    TopicPattern,
+    Topics,
+)
+from kafka_tx.planning.open_ranges import bound, came_since
+from kafka_tx.spark.source.batch import plan
+from kafka_tx.testing import MemoryLog
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+
+
+@pytest.fixture
+def log():
+    log = MemoryLog({"t": 2})
+    log.append(P0, *[b"v"] * 10, timestamp_ms=1)
+    return log
+
+
+def config(**more):
+    given: dict[str, Any] = {"subscription": Topics(("t",)), "kafka": {}}
+    given["start"] = Earliest()
+    return SourceConfig(**(given | more))
+
+
+def offsets(log, config, planned=None):
+    """The non-empty ranges that the tasks of a plan read now."""
+    found: list[OffsetRange] = []
+    for partition in planned or plan(config, log):
+        if partition.task is not None:
+            found.append(bound(config, log, partition.task))
+        if partition.planned is not None:
+            found += came_since(config, log, partition.planned)
+    return [(r.topic_partition.partition, r.start, r.end) for r in found if len(r)]
+
+
+def test_latest_and_earliest_mean_what_they_mean_when_a_task_runs(log):
+    planned = plan(config(), log)
+    first = offsets(log, config(), planned)
+    log.append(P0, b"v")
+    log.append(P1, b"v")
+    log.trim(P0, 4)
+
+    assert first == [(0, 0, 10)]
+    assert offsets(log, config(), planned) == [(0, 4, 11), (1, 0, 1)]
+
+
+def test_numbers_stay_and_open_ends_beside_them_move(log):
+    given = config(
+        start=PerPartition(positions={P0: AtOffset(3), P1: Earliest()}),
+        end=PerPartition(positions={P0: Latest(), P1: Latest()}),
+    )
+    planned = plan(given, log)
+    log.append(P0, b"v")
+
+    assert offsets(log, given, planned) == [(0, 3, 11)]
+
+
+def test_what_is_given_by_numbers_is_read_without_asking(log):
+    both = config(
+        subscription=Assigned((P0,)),
+        start=PerPartition(positions={P0: AtOffset(3)}),
+        end=PerPartition(positions={P0: AtOffset(7)}),
+    )
+
+    (partition,) = plan(both, log)
+
+    assert partition.planned is None
+    assert partition.task is not None
+    assert partition.task.given() == OffsetRange(P0, 3, 7)
+
+
+def test_a_time_is_looked_up_by_each_job(log):
+    given = config(start=AtTime(1), end=AtTime(2), start_without_match="latest")
+    planned = plan(given, log)
+    log.append(P0, b"late", timestamp_ms=1)
+    log.append(P0, b"later", timestamp_ms=2)
+
+    assert offsets(log, given, planned) == [(0, 0, 11)]
+
+
+@pytest.mark.parametrize(
+    "limits", [{"min_partitions": 4}, {"max_records_per_partition": 3}]
+)
+def test_cuts_hold_and_the_outer_ends_move(log, limits):
+    given = config(limits=LimitsConfig(**limits))
+    planned = plan(given, log)
+    first = offsets(log, given, planned)
+    log.append(P0, b"v", b"v")
+    log.trim(P0, 4)
+
+    second = offsets(log, given, planned)
+
+    assert len(first) == 4
+    assert [start for _, start, _ in first[1:]] == [end for _, _, end in first[:-1]]
+    assert (first[0][1], first[-1][2]) == (0, 10)
+    assert [start for _, start, _ in second[1:]] == [end for _, _, end in second[:-1]]
+    assert (second[0][1], second[-1][2]) == (4, 12)
+
+
+def test_partitions_that_came_since_are_read_once(log):
+    planned = plan(config(), log)
+    log.add_partitions("t", 3)
+    log.append(P2, b"v")
+
+    assert offsets(log, config(), planned) == [(0, 0, 10), (2, 0, 1)]
+
+
+def test_partitions_that_came_since_must_be_named_where_all_are(log):
+    start = PerPartition(positions={P0: AtOffset(1), P1: Earliest()})
+    planned = plan(config(start=start), log)
+    log.add_partitions("t", 3)
+
+    with pytest.raises(OffsetsError, match="Name every partition") as caught:
+        offsets(log, config(start=start), planned)
+    assert "t-2" in str(caught.value)
+
+
+def test_topics_of_a_pattern_come_and_go(log):
+    by_pattern = config(subscription=TopicPattern("t.*"))
+    planned = plan(by_pattern, log)
+    log.delete("t")
+    log.create("t2", 1)
+    log.append(TopicPartition("t2", 0), b"v")
+
+    assert offsets(log, by_pattern, planned) == [(0, 0, 1)]
+
+
+def test_a_pattern_without_topics_finds_the_first_one():
+    log, by_pattern = MemoryLog({}), config(subscription=TopicPattern("t.*"))
+    planned = plan(by_pattern, log)
+    log.create("t", 1)
+    log.append(P0, b"v")
+
+    assert offsets(log, by_pattern, planned) == [(0, 0, 1)]
+
+
+def test_a_named_topic_that_is_gone_is_an_error(log):
+    planned = plan(config(), log)
+    log.delete("t")
+
+    with pytest.raises(UnknownTopicError):
+        offsets(log, config(), planned)

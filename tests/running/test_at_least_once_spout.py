@@ -1,0 +1,156 @@
+"""The spout's parts on the driver, made by the kind of hosts."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_tx.assembly import SystemClock
+from kafka_tx.errors import ConfigError, FencedError
+from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import TopicPartition
+from kafka_tx.offsets.coordinators import RefreshingCoordinator, StaticCoordinator
+from kafka_tx.running.at_least_once.at_least_once_spout import Deployment, KafkaSpout
+from kafka_tx.spark.at_least_once.at_least_once_builder import TopologyBuilder
+from kafka_tx.spark.at_least_once.at_least_once_handle import start_record_topology
+from kafka_tx.topology.declare.bolts import BasicBolt
+from kafka_tx.topology.declare.spout_config import SpoutConfig
+from kafka_tx.topology.declare.spout_hosts import BrokerHosts, StaticHosts
+
+P0, P1, P2 = (TopicPartition("orders", n) for n in range(3))
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with MockCluster() as made:
+        made.create_topic("orders", 3)
+        for n in range(5):
+            made.produce("orders", b"v", partition=n % 3)
+        made.flush()
+        yield made
+
+
+@pytest.fixture
+def desk():
+    made = []
+
+    def make(hosts, spouts=1, **more):
+        config = SpoutConfig(hosts=hosts, topic="orders", store="memory:", **more)
+        deployment = Deployment(
+            "job", "job", MetricsRegistry(), SystemClock(), spouts=spouts
+        )
+        made.append(KafkaSpout(config).desk("spout", deployment))
+        return made[-1]
+
+    yield make
+    for each in made:
+        assert each.release(lambda: 5)
+
+
+def test_brokers_are_asked_for_the_partitions(desk, cluster):
+    made = desk(BrokerHosts(cluster.bootstrap_servers))
+
+    assert isinstance(made.coordinator, RefreshingCoordinator)
+    assert made.coordinator.my_managed_partitions() == (P0, P1, P2)
+    manager = made.coordinator.manager(P0)
+    assert manager is not None
+    assert str(manager.leader) == cluster.bootstrap_servers
+
+
+def test_static_hosts_are_believed(desk, cluster):
+    made = desk(StaticHosts({0: cluster.bootstrap_servers}))
+
+    assert isinstance(made.coordinator, StaticCoordinator)
+    assert made.coordinator.my_managed_partitions() == (P0,)
+    assert made.coordinator.manager(P0) is not None
+
+
+def test_jobs_share_the_partitions(desk, cluster):
+    hosts = BrokerHosts(cluster.bootstrap_servers)
+    shares = [
+        desk(hosts, task_index=n, total_tasks=2).coordinator.my_managed_partitions()
+        for n in range(2)
+    ]
+
+    assert shares == [(P0, P2), (P1,)]
+
+
+def test_topics_are_matched_by_their_whole_names(desk, cluster):
+    config = SpoutConfig(
+        hosts=BrokerHosts(cluster.bootstrap_servers),
+        topic="ord.*s",
+        is_pattern=True,
+        store="memory:",
+    )
+    deployment = Deployment("job", "job", MetricsRegistry(), SystemClock())
+
+    made = KafkaSpout(config).desk("spout", deployment)
+
+    assert made.coordinator.my_managed_partitions() == (P0, P1, P2)
+    assert made.release(lambda: 5)
+
+
+def test_offsets_are_named_by_the_config_else_the_topology_else_the_spout(
+    desk, cluster
+):
+    hosts = BrokerHosts(cluster.bootstrap_servers)
+
+    assert desk(hosts, id="mine").keeper.id == "mine"
+    assert desk(hosts).keeper.id == "job"
+    assert desk(hosts, spouts=2).keeper.id == "job.spout"
+
+
+def test_letters_go_where_the_config_says(desk, cluster):
+    hosts = BrokerHosts(cluster.bootstrap_servers)
+
+    assert desk(hosts).letters is None
+    letters = desk(hosts, dead_letter_topic="dead").letters
+    assert letters is not None
+
+
+def test_a_store_that_cannot_be_used_is_refused(cluster):
+    config = SpoutConfig(
+        hosts=BrokerHosts(cluster.bootstrap_servers), topic="orders", store="offsets"
+    )
+    deployment = Deployment("job", "job", MetricsRegistry(), SystemClock())
+
+    with pytest.raises(ConfigError, match="zookeeper://"):
+        KafkaSpout(config).desk("spout", deployment)
+
+
+class Bolt(BasicBolt):
+    def execute(self, row, collector):
+        raise AssertionError
+
+
+def test_a_topology_is_built_of_it_and_shows_its_fields():
+    config = SpoutConfig(hosts=BrokerHosts("nowhere:9092"), topic="orders")
+    builder = TopologyBuilder("job")
+    builder.set_spout("orders", KafkaSpout(config), 2)
+    builder.set_bolt("bolt", Bolt).shuffle_grouping("orders")
+
+    built = builder.build()
+
+    assert built.graph.fields("orders").names == ("bytes",)
+    with pytest.raises(ConfigError, match="SparkSession"):
+        start_record_topology(built, object())
+
+
+def test_a_former_owner_of_the_same_id_stores_nothing_more(cluster, tmp_path):
+    config = SpoutConfig(
+        hosts=BrokerHosts(cluster.bootstrap_servers),
+        topic="orders",
+        store=f"sqlite:///{tmp_path}/offsets.db",
+    )
+    deployment = Deployment("job", "job", MetricsRegistry(), SystemClock())
+    former, owner = (KafkaSpout(config).desk("spout", deployment) for _ in range(2))
+
+    def offers(desk):
+        manager = desk.coordinator.manager(P0)
+        return {manager: manager.next_to_commit()}
+
+    owner.keeper.store_now(offers(owner))
+    with pytest.raises(FencedError, match="another owner took over"):
+        former.keeper.store_now(offers(former))
+    assert former.release(lambda: 5)
+    assert owner.release(lambda: 5)

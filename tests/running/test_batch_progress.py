@@ -1,0 +1,112 @@
+"""What is told of committed batches: on a terminal, and of their Kafka ranges."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from kafka_tx.errors import AuthenticationError
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import LogBounds, TopicPartition, TransactionAttempt
+from kafka_tx.running.transactional.batch_progress import (
+    LOOK_EVERY_MS,
+    BatchProgress,
+    Journal,
+    LagWatch,
+    TerminalProgress,
+    kafka_ranges,
+)
+
+A = TopicPartition("t", 0)
+
+
+def batch(txid, records, duration_ms):
+    return BatchProgress(
+        attempt=TransactionAttempt(txid, 1),
+        metadata=None,
+        records=records,
+        bytes=None,
+        emitted={},
+        phases_ms={},
+        duration_ms=duration_ms,
+        committed_at_ms=0,
+    )
+
+
+def test_a_terminal_shows_the_last_batch_and_all_records_on_one_line():
+    stream = io.StringIO()
+    progress = TerminalProgress("count", stream)
+
+    progress(batch(9, records=1000, duration_ms=120.4))
+    progress(batch(10, records=5, duration_ms=3))
+    progress.close()
+
+    _, first, second = stream.getvalue().split("\r")
+    assert (
+        first == "count: txid 9 committed, 1000 records in 120 ms, 1000 records in all"
+    )
+    assert second.rstrip() == (
+        "count: txid 10 committed, 5 records in 3 ms, 1005 records in all"
+    )
+    assert len(second.rstrip("\n")) >= len(first), "a rest of the longer line is left"
+    assert second.endswith("\n")
+
+
+def test_a_terminal_without_batches_stays_clean():
+    stream = io.StringIO()
+
+    TerminalProgress("count", stream).close()
+
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("metadata", [None, 7, [1, 2], {"from": 1}, {"p": {"at": 1}}])
+def test_metadata_of_other_spouts_has_no_kafka_ranges(metadata):
+    assert kafka_ranges(metadata) == {}
+
+
+def test_metadata_of_kafka_spouts_tells_its_ranges():
+    assert kafka_ranges({"t-0": {"start": 2, "end": 5, "id": "x"}}) == {A: (2, 5)}
+
+
+class Logs:
+    def __init__(self):
+        self.looks = 0
+        self.error = None
+
+    def __call__(self):
+        self.looks += 1
+        if self.error:
+            raise self.error
+        return {A: LogBounds(0, 10)}
+
+
+def test_lag_is_looked_at_now_and_then_and_a_failed_look_changes_nothing(clock):
+    logs, registry = Logs(), MetricsRegistry()
+    watch = LagWatch(logs, Journal("count", registry, clock))
+
+    watch.look()
+    watch.look()
+    assert logs.looks == 1
+
+    clock.sleep_ms(LOOK_EVERY_MS)
+    logs.error = AuthenticationError("refused")
+    watch.look()
+    assert logs.looks == 2
+
+
+def test_logs_that_did_not_change_are_told_now_and_then(clock, monkeypatch):
+    registry, told = MetricsRegistry(), []
+    monkeypatch.setattr(registry, "record_log", lambda *given: told.append(given))
+    watch = LagWatch(Logs(), Journal("count", registry, clock))
+
+    for _ in range(12):
+        watch.look()
+        clock.sleep_ms(LOOK_EVERY_MS)
+
+    assert len(told) == 2  # in a minute
+
+
+def test_a_spout_without_logs_has_no_lag(clock):
+    LagWatch(None, Journal("count", MetricsRegistry(), clock)).look()

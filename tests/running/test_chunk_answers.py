@@ -1,0 +1,338 @@
+"""What becomes of records when their chunk is lost, times out or cannot be buried."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kafka_tx.errors import (
+    BrokerUnavailableError,
+    DeliveryError,
+    OffsetOutOfRangeError,
+    TransactionError,
+)
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import (
+    CommittedOffset,
+    LogBounds,
+    TopicPartition,
+    TransactionAttempt,
+)
+from kafka_tx.offsets.emitting import Candidate, RoundRobin
+from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.offsets.retry import BackOff
+from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.running.at_least_once.chunk_answers import LETTER_AGAIN_MS, Answers
+from kafka_tx.running.at_least_once.dead_letters import Buried
+from kafka_tx.running.at_least_once.manager_metrics import SpoutMetrics
+from kafka_tx.testing import ManualClock
+from kafka_tx.topology.run.messages import RootsFailed
+from kafka_tx.topology.tracked.chunk_flights import Flight
+from kafka_tx.topology.tracked.chunks import Settled
+from kafka_tx.transactions.root_blocks import BlockLedger
+
+P0 = TopicPartition("t", 0)
+BOUNDS = LogBounds(0, 10)
+
+
+class Letters:
+    """Answers each letter as told; None: it is written."""
+
+    def __init__(self):
+        self.errors: list[Exception | None] = []
+        self.letters: list[Any] = []
+
+    def write(self, letter, answer):
+        self.letters.append(letter)
+        error = self.errors.pop(0) if self.errors else None
+        answer(Buried(0 if error else len(letter.records)), error)
+
+
+class EndedChunk:
+    """Says itself what its trees came to."""
+
+    def __init__(self, completed=(), failed=(), facts=None, untried=()):
+        self._completed = np.array(completed, np.int64)
+        self._untried = np.array(untried, np.int64)
+        self.failed = list(failed)
+        self.facts = facts or {}
+
+    def settle(self, ledger, first_root):
+        roots = [told.roots for told in self.failed]
+        failed = np.concatenate([np.empty(0, np.int64), *roots])
+        return Settled(self._completed, failed, self._untried)
+
+
+def chunk(completed=(), failed=(), facts=None, untried=()) -> Any:
+    return EndedChunk(completed, failed, facts, untried)
+
+
+def told(roots, component="work", reason="bad luck"):
+    return RootsFailed(component, reason, np.array(roots, np.int64))
+
+
+class Case:
+    def __init__(self, letters=None, **rules):
+        self.manager = PartitionManager(P0, PartitionRules(**rules), CommittedOffset(0))
+        self.clock, self.ledger = ManualClock(), BlockLedger(buckets=2)
+        self.fetch_failed: list[TopicPartition] = []
+        self.events: SimpleQueue[Any] = SimpleQueue()
+        self.metrics = SpoutMetrics("job", MetricsRegistry())
+        desk: Any = SimpleNamespace(
+            parts=SimpleNamespace(letters=letters),
+            fetch_failed=self.fetch_failed.append,
+        )
+        self.answers = Answers(
+            {"spout": desk},
+            {"spout": self.metrics},
+            self.ledger,
+            self.events.put,
+            self.clock,
+        )
+
+    def send(self, first_root=0):
+        candidates = [Candidate(self.manager, BOUNDS)]
+        emissions = RoundRobin().chunk(candidates, room=100, now_ms=self.now_ms)
+        flight = Flight(
+            TransactionAttempt(1, 1), "spout", first_root, emissions, self.now_ms
+        )
+        self.ledger.begin(first_root, flight.open)
+        self.answers.flights.add(flight)
+        return flight
+
+    @property
+    def now_ms(self):
+        return self.clock.monotonic_ms()
+
+    def due(self):
+        plan = self.manager.plan(BOUNDS, max_offsets=100, now_ms=self.now_ms)
+        return [(run.start, run.end) for run in plan.retries]
+
+    def drain(self):
+        while not self.events.empty():
+            self.events.get()()
+
+
+def test_completed_records_are_acked_and_failed_ones_retried():
+    case = Case()
+    flight = case.send()
+
+    case.answers.finished(flight, chunk([0, 1, 2, 4, 5, 6, 7, 8, 9], [told([3])]))
+
+    assert case.manager.counts.completed == 9
+    assert case.due() == [(3, 4)]
+    assert flight not in case.answers.flights
+
+
+def test_what_was_no_record_is_not_counted_as_one():
+    case = Case()
+    flight = case.send()
+    facts = {"t-0": {"records": 7, "errors": [], "holes": [(2, 4), (9, 10)]}}
+
+    case.answers.finished(flight, chunk(range(10), facts=facts))
+
+    counts = case.manager.counts
+    assert (counts.completed, counts.holes, counts.ignored_acks) == (7, 3, 0)
+    assert case.manager.last_completed_offset == 10
+
+
+def test_a_fetch_that_failed_is_no_failure_of_the_records():
+    case = Case()
+    flight = case.send()
+    gone = told(range(5, 10), "spout", "[KAFKA_TX_FETCH] silent")
+    facts = {"t-0": {"records": 5, "errors": ["KAFKA_TX_FETCH"]}}
+
+    case.answers.finished(flight, chunk(range(5), [gone], facts))
+
+    assert case.fetch_failed == [P0]
+    assert case.manager.counts.failed == 0
+    assert case.due() == [(5, 10)]
+
+
+def test_a_scheme_that_cannot_read_a_record_is_no_failed_fetch():
+    case = Case()
+    flight = case.send()
+
+    case.answers.finished(flight, chunk(range(1, 10), [told([0], "spout", "no JSON")]))
+
+    assert case.fetch_failed == []
+    assert case.manager.counts.failed == 1
+
+
+def test_a_chunk_that_is_lost_is_emitted_again_and_nothing_failed():
+    case = Case()
+
+    case.answers.lost(case.send(), "the worker died")
+
+    assert case.due() == [(0, 10)]
+    assert case.manager.counts.failed == 0
+
+
+def test_a_record_that_is_lost_alone_has_failed():
+    case = Case(max_uncommitted_offsets=1)
+
+    case.answers.lost(case.send(), "the worker died")
+
+    assert case.manager.counts.failed == 1
+
+
+def test_what_comes_after_a_time_out_is_not_believed():
+    case = Case()
+    flight = case.send()
+    ((fallen, roots),) = case.answers.flights.timed_out(flight.roots)
+    case.answers.timed_out(fallen, roots, "too slow")
+    assert case.due() == [(0, 10)]
+
+    case.answers.finished(flight, chunk(range(10)))
+    case.answers.failed(flight, "late")
+    case.answers.lost(flight, "late")
+
+    counts = case.manager.counts
+    assert (counts.completed, counts.failed) == (0, 10)
+    assert case.metrics.timed_out == {P0: 10}
+
+
+def test_records_that_no_bolt_was_given_are_emitted_again_and_have_not_failed():
+    case = Case(back_off=BackOff(limit=0))
+    flight = case.send()
+
+    answer = chunk(range(4), [told([4])], untried=range(5, 10))
+    assert case.answers.finished(flight, answer) == 5
+
+    counts = case.manager.counts
+    assert (counts.completed, counts.failed, counts.given_up) == (5, 1, 1)
+    assert case.due() == [(5, 10)]
+    assert flight not in case.answers.flights
+
+
+def fallen(case, flight):
+    case.ledger.rotate()
+    roots = case.ledger.rotate()
+    assert list(case.answers.flights.timed_out(roots)) == [
+        (flight, pytest.approx(roots))
+    ]
+    return flight
+
+
+def test_a_job_that_takes_its_time_is_waited_for():
+    case = Case(back_off=BackOff(limit=0))
+    flight = fallen(case, case.send())
+
+    case.answers.wait_for(flight)
+    case.answers.finished(flight, chunk(range(10)))
+
+    assert case.manager.counts.completed == 10
+
+
+def test_records_of_a_job_that_never_ends_are_emitted_again():
+    case = Case(back_off=BackOff(limit=0))
+    flight = fallen(case, case.send())
+
+    case.answers.silent(flight, "too slow")
+
+    assert case.due() == [(0, 10)]
+    assert case.manager.counts.failed == 0
+    assert case.metrics.timed_out == {}
+
+
+def test_only_the_record_that_a_bolt_does_not_give_back_has_failed():
+    case = Case(back_off=BackOff(limit=0))
+    flight = case.send()
+
+    for _ in range(2):  # the word comes again
+        case.answers.hangs(flight, np.array([3]), "work: not given back")
+    case.answers.finished(flight, chunk(range(10)))
+
+    assert case.due() == [(0, 3), (4, 10)]
+    assert (case.manager.counts.failed, case.metrics.timed_out) == (1, {P0: 1})
+
+
+def test_of_several_records_in_one_batch_nobody_knows_which_one_hangs():
+    case = Case(back_off=BackOff(limit=0))
+
+    case.answers.hangs(case.send(), np.arange(3, 7), "work: not given back")
+
+    assert case.due() == [(0, 10)]
+    assert case.manager.counts.failed == 0
+
+
+def hopeless(letters=None):
+    case = Case(letters, back_off=BackOff(limit=0))
+    flight = case.send()
+    case.answers.finished(flight, chunk(range(1, 10), [told([0])]))
+    return case
+
+
+def test_without_dead_letters_the_hopeless_is_skipped_and_counted():
+    case = hopeless()
+
+    assert case.metrics.skipped == {P0: 1}
+    assert case.manager.last_completed_offset == 10
+
+
+def test_a_dead_letter_holds_the_commit_back_until_it_is_written():
+    letters = Letters()
+    case = hopeless(letters)
+    assert case.manager.last_completed_offset == 0
+
+    case.drain()
+
+    assert case.manager.last_completed_offset == 10
+    assert case.metrics.written == {P0: 1}
+    (letter,) = letters.letters
+    assert (letter.attempts, letter.error) == (1, "work: bad luck")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BrokerUnavailableError("down"), DeliveryError("slow", code="_MSG_TIMED_OUT")],
+)
+def test_a_dead_letter_that_may_be_written_later_is_tried_again_after_a_pause(error):
+    letters = Letters()
+    letters.errors = [error]
+    case = hopeless(letters)
+    case.drain()
+    assert list(case.answers.wakes()) == [case.now_ms + LETTER_AGAIN_MS]
+
+    case.clock.advance(LETTER_AGAIN_MS - 1)
+    case.answers.write_again()
+    assert len(letters.letters) == 1
+    case.clock.advance(1)
+    case.answers.write_again()
+    case.drain()
+
+    assert len(letters.letters) == 2
+    assert list(case.answers.wakes()) == []
+    assert case.manager.last_completed_offset == 10
+
+
+def test_a_dead_letter_that_is_refused_ends_the_topology():
+    letters = Letters()
+    letters.errors = [DeliveryError("too large", code="MSG_SIZE_TOO_LARGE")]
+    case = hopeless(letters)
+
+    with pytest.raises(DeliveryError):
+        case.drain()
+
+
+def test_a_record_that_is_gone_before_its_dead_letter_is_lost():
+    letters = Letters()
+    letters.errors = [OffsetOutOfRangeError("trimmed")]
+    case = hopeless(letters)
+
+    case.drain()
+
+    assert case.manager.last_completed_offset == 10
+    assert case.metrics.written == {}
+
+
+def test_a_partition_on_which_nothing_ever_completes_ends_the_topology():
+    case = Case(max_offset_behind=5)
+    flight = case.send()
+
+    with pytest.raises(TransactionError, match="10 failures and not one record"):
+        case.answers.failed(flight, "no such table")

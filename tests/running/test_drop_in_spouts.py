@@ -1,0 +1,172 @@
+"""Where topologies over Kafka start, by the options of the drop-in source."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kafka_tx import assembly
+from kafka_tx.config import TransactionsConfig
+from kafka_tx.errors import OffsetOutOfRangeError, OffsetsError
+from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.running.transactional.drop_in_spouts import (
+    OpaqueTransactionalKafkaSpout,
+    TransactionalKafkaSpout,
+)
+
+BOTH = pytest.mark.parametrize(
+    "kind", [TransactionalKafkaSpout, OpaqueTransactionalKafkaSpout]
+)
+A = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def logs(cluster, monkeypatch):
+    """Partition 0 holds [2, 10), partition 1 holds [0, 20)."""
+    cluster.set(0, 2, 10)
+    cluster.set(1, 0, 20)
+    monkeypatch.setattr(assembly, "cluster_view", lambda _: cluster)
+    return cluster
+
+
+def starts(kind, start, **more):
+    """Where the first batch begins, and where a second one with a new partition."""
+    spout = spout_with(kind, start, **more)
+    return begins(spout.initialize_transaction(1, None))
+
+
+def spout_with(kind, start, **more):
+    options = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", **more}
+    return kind(options | ({} if start is None else {"startingOffsets": start}))
+
+
+def begins(metadata):
+    return {name: part["start"] for name, part in metadata.items()}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("start", "begin"),
+    [
+        (None, {"t-0": 2, "t-1": 0}),
+        ("earliest", {"t-0": 2, "t-1": 0}),
+        ("latest", {"t-0": 10, "t-1": 20}),
+        ('{"t": {"0": 5, "1": -1}}', {"t-0": 5, "t-1": 20}),
+        ('{"t": {"0": -2, "1": 7}}', {"t-0": 2, "t-1": 7}),
+    ],
+)
+def test_the_first_batch_starts_where_the_option_says(logs, kind, start, begin):
+    assert starts(kind, start) == begin
+
+
+@BOTH
+def test_start_times_count_too(logs, kind):
+    assert starts(kind, None, startingTimestamp="6") == {"t-0": 6, "t-1": 6}
+
+
+@BOTH
+def test_a_start_time_after_the_last_record_is_refused_or_the_end(logs, kind):
+    with pytest.raises(OffsetsError, match="KAFKA_TX_NO_OFFSET_FOR_TIMESTAMP"):
+        starts(kind, None, startingTimestamp="15")
+
+    found = starts(
+        kind,
+        None,
+        startingTimestamp="15",
+        startingOffsetsByTimestampStrategy="latest",
+    )
+    assert found == {"t-0": 10, "t-1": 15}
+
+
+@BOTH
+@pytest.mark.parametrize("named", [{"0": 5}, {"0": 5, "1": 5, "2": 5}])
+def test_offsets_of_other_partitions_are_refused_as_by_the_source(logs, kind, named):
+    with pytest.raises(
+        OffsetsError, match="KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+    ):
+        starts(kind, json.dumps({"t": named}))
+
+
+@BOTH
+def test_an_offset_beyond_the_end_is_refused(logs, kind):
+    with pytest.raises(OffsetOutOfRangeError, match="11"):
+        starts(kind, '{"t": {"0": 11, "1": 0}}')
+
+
+@BOTH
+def test_a_partition_that_comes_later_starts_at_its_beginning(logs, kind):
+    spout = spout_with(kind, '{"t": {"0": 5, "1": 6}}', maxOffsetsPerTrigger="4")
+    first = spout.initialize_transaction(1, None)
+    logs.set(2, 0, 3)
+    spout._looks.forget()  # on a busy machine an answer counts for a while
+
+    second = spout.initialize_transaction(2, first)
+
+    assert begins(second)["t-2"] == 0
+
+
+# --- committed ---
+
+
+@pytest.fixture
+def group(monkeypatch):
+    """Offsets of the groups, by name."""
+    offsets: dict[str, dict[TopicPartition, int]] = {}
+
+    class Mirror:
+        def __init__(self, name):
+            self.name = name
+
+        def load(self, partitions):
+            known = offsets.get(self.name, {})
+            return {p: known[p] for p in partitions if p in known}
+
+    monkeypatch.setattr(assembly, "_group", lambda _, name: Mirror(name))
+    return offsets
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("start", "otherwise"), [("committed:earliest", 0), ("committed:latest", 20)]
+)
+def test_committed_is_where_the_group_of_the_topology_is(
+    logs, group, kind, start, otherwise
+):
+    group["mine"] = {A: 6}
+    spout = spout_with(kind, start)
+    spout.commits_to(TransactionsConfig(id="t", commit_group_id="mine"))
+
+    assert begins(spout.initialize_transaction(1, None)) == {
+        "t-0": 6,
+        "t-1": otherwise,
+    }
+
+
+@BOTH
+def test_committed_may_be_of_another_group_that_the_options_name(logs, group, kind):
+    group["theirs"] = {A: 7, TopicPartition("t", 1): 8}
+
+    found = starts(kind, "committed", **{"kafka.group.id": "theirs"})
+
+    assert found == {"t-0": 7, "t-1": 8}
+
+
+@BOTH
+def test_committed_or_error_names_the_partitions_without_an_offset(logs, group, kind):
+    with pytest.raises(OffsetsError, match=r"no committed offset.*t-0, t-1"):
+        starts(kind, "committed:error")
+
+
+@BOTH
+def test_what_planned_logs_hold_can_be_asked_for_lag(logs, kind):
+    spout = spout_with(kind, None)
+    assert spout.bounds() == {}
+    spout.initialize_transaction(1, None)
+    logs.set(1, 0, 25)
+    spout._looks.fresh_bounds(spout._progress.to)  # as the runner does before
+
+    assert spout.bounds() == {
+        A: LogBounds(2, 10),
+        TopicPartition("t", 1): LogBounds(0, 25),
+    }

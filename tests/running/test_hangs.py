@@ -1,0 +1,89 @@
+"""Rows that bolts do not give back, noticed beside a task."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.running.at_least_once.hangs import HangWatch
+from kafka_tx.running.task_reports import WordDesk, send_word
+from kafka_tx.topology.builder import TopologyBuilder
+from kafka_tx.topology.declare.bolts import BasicBolt
+from kafka_tx.topology.plan.physical import TaskId
+from kafka_tx.topology.rows.fields import Fields
+from kafka_tx.topology.tracked.record_sources import GivenRecords
+from kafka_tx.topology.tracked.tracked_tasks import RecordTask
+
+WITHIN_S = 20
+ATTEMPT = TransactionAttempt(7, 1)
+may_go = threading.Event()
+words: SimpleQueue[Any] = SimpleQueue()
+
+
+class Spout:
+    fields = Fields.parse("word string")
+
+    def empty_chunk(self):
+        return GivenRecords(())
+
+
+class Hangs(BasicBolt):
+    def execute(self, row, collector):
+        if row.word == "hang":
+            assert may_go.wait(WITHIN_S)
+        if row.word == "slow":
+            for _ in range(30):
+                may_go.wait(0.02)
+                collector.reset_timeout(row)
+
+
+@pytest.fixture
+def desk():
+    may_go.clear()
+    made = WordDesk("127.0.0.1", words.put, "test")
+    yield made
+    may_go.set()
+    made.close()
+
+
+def run(desk, *rows):
+    builder = TopologyBuilder("job")
+    builder.set_spout("spout", Spout())
+    builder.set_bolt("work", Hangs).shuffle_grouping("spout")
+    plan = builder.build().plan
+    task = RecordTask(plan, TaskId("spout", 0), ATTEMPT)
+    source = GivenRecords(([(row,) for row in rows],), first_root=10)
+    with HangWatch(desk.address, ATTEMPT, 0.2)(task):
+        return list(task.process(source=source))
+
+
+def test_the_driver_is_told_which_record_a_bolt_holds(desk):
+    thread = threading.Thread(target=run, args=(desk, "a", "b", "hang", "c"))
+    thread.start()
+
+    word = words.get(timeout=WITHIN_S)
+    may_go.set()
+    thread.join(WITHIN_S)
+
+    assert (word["attempt"], word["component"]) == ("7:1", "work")
+    assert word["roots"] == [12]
+
+
+def test_a_bolt_that_resets_the_time_out_is_not_told_of(desk):
+    run(desk, "slow")
+
+    assert words.empty()
+
+
+def test_a_stranger_is_not_heard(desk):
+    host, port, _ = desk.address.rsplit(":", 2)
+    with pytest.raises(ConnectionError):
+        send_word(f"{host}:{port}:wrong", {"roots": [1]})
+    send_word(desk.address, {"roots": [2]})
+
+    assert words.get(timeout=WITHIN_S)["roots"] == [2]
+    assert words.empty()

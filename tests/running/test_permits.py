@@ -1,0 +1,143 @@
+"""Tasks ask the driver over a socket, and both sides notice when the other is gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from kafka_tx.errors import FailedException
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.running.permit import PermitAddress, permit
+from kafka_tx.running.permit_server import PermitDesk
+
+ATTEMPT = TransactionAttempt(3, 1_000_000_000_007)
+WITHIN_S = 60
+
+
+@pytest.fixture
+def desk():
+    made = PermitDesk("127.0.0.1")
+    yield made
+    made.close()
+
+
+def in_thread(function):
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_task_works_while_its_phase_is_open(desk):
+    with desk.phase(ATTEMPT) as address, permit(address, ATTEMPT, "note[0]"):
+        pass
+
+    with (
+        pytest.raises(FailedException, match=r"given up before task note\[0\] began"),
+        permit(desk.address, ATTEMPT, "note[0]"),
+    ):
+        pass
+
+
+def test_a_stranger_is_not_answered(desk):
+    stranger = PermitAddress("127.0.0.1", desk.address.port, "guessed")
+
+    with (
+        desk.phase(ATTEMPT),
+        pytest.raises(FailedException),
+        permit(stranger, ATTEMPT, "note[0]"),
+    ):
+        pass
+
+
+def test_a_phase_ends_after_the_last_task_and_tells_it_to_leave(desk):
+    told, may_end, working = (threading.Event() for _ in range(3))
+
+    def task():
+        with permit(desk.address, ATTEMPT, "note[0]", leave=told.set):
+            working.set()
+            may_end.wait(WITHIN_S)
+
+    def phase():
+        with desk.phase(ATTEMPT):
+            worker.start()
+            working.wait(WITHIN_S)
+
+    worker = threading.Thread(target=task, daemon=True)
+    driver = in_thread(phase)
+
+    assert told.wait(WITHIN_S)
+    driver.join(0.2)
+    assert driver.is_alive(), "it did not wait for the task"
+    may_end.set()
+    driver.join(WITHIN_S)
+    assert not driver.is_alive()
+
+
+def test_a_task_leaves_when_it_hears_nothing_from_the_driver(desk):
+    left = threading.Event()
+
+    with (
+        desk.phase(ATTEMPT) as address,
+        permit(address, ATTEMPT, "note[0]", silence_s=0.05, leave=left.set),
+    ):
+        assert left.wait(WITHIN_S)
+
+
+TASK = """
+import sys
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.running.permit import PermitAddress, permit
+import time
+host, port, token, attempt = sys.argv[1:]
+address = PermitAddress(host, int(port), token)
+with permit(address, TransactionAttempt.parse(attempt), "note[0]"):
+    print("working", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("end", ["killed", "given up"])
+def test_a_process_that_is_killed_or_given_up_is_gone_at_once(desk, end):
+    address = desk.address
+    given = (address.host, str(address.port), address.token, str(ATTEMPT))
+    with desk.phase(ATTEMPT):
+        process = subprocess.Popen(
+            [sys.executable, "-c", TASK, *given],
+            stdout=subprocess.PIPE,
+            env=os.environ,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"working\n"
+        if end == "killed":
+            process.kill()
+    process.stdout.close()
+
+    # The phase has ended, so the process is gone, or just about to be reaped.
+    assert process.wait(5) == (-9 if end == "killed" else 70)
+
+
+def test_a_closed_desk_lets_nobody_wait(desk):
+    working = threading.Event()
+
+    def task():
+        with permit(desk.address, ATTEMPT, "note[0]", leave=lambda: None):
+            working.set()
+            time.sleep(WITHIN_S)
+
+    def phase():
+        with desk.phase(ATTEMPT):
+            in_thread(task)
+            working.wait(WITHIN_S)
+
+    driver = in_thread(phase)
+    assert working.wait(WITHIN_S)
+
+    desk.close()
+
+    driver.join(WITHIN_S)
+    assert not driver.is_alive()

@@ -1,0 +1,269 @@
+"""Where partitions begin, asked for all at once, and what is stored at their end."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_tx.assembly import SystemClock
+from kafka_tx.errors import BrokerUnavailableError, StateCorruptedError, StateError
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import (
+    AtTime,
+    CommittedOffset,
+    Earliest,
+    Latest,
+    LogBounds,
+    TopicPartition,
+)
+from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.planning.start import StartRules
+from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
+from kafka_tx.running.at_least_once.spout_managers import SpoutManagers
+from kafka_tx.testing import MEMORY_BROKER, ManualClock, MemoryLog
+from kafka_tx.transactions.memory import MemoryOffsetStore
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Offsets(MemoryOffsetStore):
+    """Counts questions; its records may be unreadable."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.is_broken = [], False
+
+    def load(self, partitions):
+        self.asked.append(sorted(partitions))
+        if self.is_broken:
+            raise StateCorruptedError("not an offset")
+        return super().load(partitions)
+
+
+class Log(MemoryLog):
+    """Counts looks."""
+
+    looks = 0
+
+    def bounds(self, partitions):
+        self.looks += 1
+        return super().bounds(partitions)
+
+
+@pytest.fixture
+def log():
+    made = Log({"t": 2})
+    for n in range(10):
+        made.append(P0, b"v", timestamp_ms=n)
+        made.append(P1, b"v", timestamp_ms=n)
+    return made
+
+
+@pytest.fixture
+def store():
+    return Offsets()
+
+
+@pytest.fixture
+def registry():
+    return MetricsRegistry()
+
+
+@pytest.fixture
+def managers(log, store, registry):
+    keepers = []
+
+    def make(prepared=(P0, P1), **start):
+        keepers.append(OffsetKeeper("job", store, registry, SystemClock()))
+        rules = PartitionRules(topology_id=start.get("topology_id", ""))
+        made = SpoutManagers(rules, StartRules(**start), log, keepers[-1], registry)
+        made.prepare(prepared)
+        return made
+
+    yield make
+    for keeper in keepers:
+        assert keeper.close(5)
+
+
+def test_all_partitions_are_looked_up_at_once(managers, log, store):
+    made = managers()
+
+    for partition in (P0, P1):
+        made.open(partition, MEMORY_BROKER, is_new=False)
+
+    assert store.asked == [[P0, P1]]
+    assert log.looks == 1
+
+
+def test_a_stored_offset_comes_before_the_start_position(managers, store):
+    store.store({P0: CommittedOffset(4, ((6, 8),))})
+    made = managers(position=Latest())
+
+    first = made.open(P0, None, is_new=False)
+    second = made.open(P1, None, is_new=False)
+
+    assert (first.emitted_to, second.emitted_to) == (4, 0)
+    assert (first.committed_to, second.committed_to) == (4, None)
+
+
+def test_without_any_stored_offset_all_begin_at_the_start_position(managers):
+    made = managers(position=Latest())
+
+    begun = [made.open(p, None, is_new=False).emitted_to for p in (P0, P1)]
+
+    assert begun == [10, 10]
+
+
+class Forgetful(Offsets):
+    """A store that drops what is not written again."""
+
+    def renew_ms(self):
+        return 1_000
+
+
+@pytest.mark.parametrize("position", [Latest(), Earliest()])
+def test_offsets_that_a_store_forgot_are_no_fresh_start(log, registry, position):
+    store = Forgetful()
+    store.store({P1: CommittedOffset(4)})
+    keeper = OffsetKeeper("job", store, registry, SystemClock())
+    keeper.acquire(0, 1)
+    rules = StartRules(position=position)
+    made = SpoutManagers(PartitionRules(), rules, log, keeper, registry)
+
+    with pytest.raises(StateError, match="none of t-0") as caught:
+        made.prepare([P0, P1])
+    assert "--group job --reset-offsets --topic t:0 --execute" in str(caught.value)
+
+    store.store({P0: CommittedOffset(7)})
+    made.prepare([P0, P1])
+    assert made.open(P0, None, is_new=False).emitted_to == 7
+    assert keeper.close(5)
+
+
+def test_a_start_time_is_looked_up(managers):
+    made = managers(position=AtTime(7))
+
+    assert made.open(P0, None, is_new=False).emitted_to == 7
+
+
+def test_a_partition_that_appears_later_begins_at_its_beginning(managers, store):
+    store.store({P1: CommittedOffset(3)})
+    made = managers(position=Latest())
+
+    assert made.open(P0, None, is_new=True).emitted_to == 0
+    assert made.open(P1, None, is_new=True).emitted_to == 3
+
+
+def test_another_deployments_offset_can_be_ignored(managers, store):
+    store.store({P0: CommittedOffset(4, topology_id="release-1")})
+
+    again = managers(topology_id="release-1", ignore_stored_offsets=True)
+    assert again.open(P0, None, is_new=False).emitted_to == 4
+    other = managers(topology_id="release-2", ignore_stored_offsets=True)
+    assert other.open(P0, None, is_new=False).emitted_to == 0
+
+
+def test_what_was_trimmed_before_the_start_is_counted_as_skipped(
+    managers, log, store, registry
+):
+    store.store({P0: CommittedOffset(2)})
+    log.trim(P0, 5)
+
+    assert managers().open(P0, None, is_new=False).emitted_to == 5
+
+    skipped = registry.samples()["kafka_tx_skipped_offsets_total"]
+    assert skipped["job", "t", "0", "retention"] == (3,)
+
+
+def test_an_unreadable_record_is_an_error_and_no_reason_to_start_anew(managers, store):
+    store.is_broken = True
+
+    with pytest.raises(StateCorruptedError):
+        managers()
+
+
+def test_a_partition_without_a_leader_is_opened_later(managers, log):
+    log.set_leader(P0, None)
+    made = managers()
+    with pytest.raises(BrokerUnavailableError, match="t-0: no leader"):
+        made.open(P0, None, is_new=False)
+
+    log.set_leader(P0, MEMORY_BROKER)
+    made.prepare([P0])
+    assert made.open(P0, MEMORY_BROKER, is_new=False).emitted_to == 0
+
+
+def test_what_was_not_looked_up_waits_for_the_next_look(managers):
+    made = managers(prepared=[P1])
+
+    with pytest.raises(BrokerUnavailableError, match="t-0 was not looked up"):
+        made.open(P0, None, is_new=False)
+
+
+def test_closing_stores_what_is_completed(managers, store):
+    made = managers(topology_id="release-1")
+    manager = made.open(P0, MEMORY_BROKER, is_new=False)
+    plan = manager.plan(LogBounds(0, 10), max_offsets=5, now_ms=0)
+    manager.emitted(plan.fresh, 0)
+    manager.ack(0)
+    manager.ack(3)
+
+    made.close([manager])
+
+    stored = store.load([P0])[P0]
+    assert (stored.offset, stored.completed) == (1, ((3, 4),))
+    assert (stored.topology_id, stored.broker) == ("release-1", MEMORY_BROKER)
+    assert manager.committed_to == 1
+
+
+@pytest.fixture
+def looked_at(log, registry):
+    """Managers that go by a clock that is moved by hand, and that clock."""
+    clock, store = ManualClock(), Offsets()
+    store.store({P0: CommittedOffset(10, topic_id="former")})
+    keeper = OffsetKeeper("job", store, registry, clock)
+    yield SpoutManagers(PartitionRules(), StartRules(), log, keeper, registry), clock
+    assert keeper.close(5)
+
+
+def test_an_end_below_the_stored_offset_is_looked_at_again_before_it_counts(
+    looked_at, log
+):
+    made, clock = looked_at
+    log.cut(P0, 7)
+    for _ in range(2):
+        made.prepare([P0])
+        with pytest.raises(BrokerUnavailableError, match="looking again"):
+            made.open(P0, None, is_new=False, topic_id="former")
+        clock.advance(5_000)
+
+    made.prepare([P0])
+    opened = made.open(P0, None, is_new=False, topic_id="former")
+
+    assert (opened.emitted_to, opened.topic_id) == (7, "former")
+    assert opened.next_to_commit() is not None
+
+
+def test_an_end_that_was_an_old_answer_costs_nothing(looked_at, log):
+    made, _ = looked_at
+    log.cut(P0, 7)
+    made.prepare([P0])
+    with pytest.raises(BrokerUnavailableError):
+        made.open(P0, None, is_new=False, topic_id="former")
+
+    log.append(P0, b"v", b"v", b"v")
+    made.prepare([P0])
+
+    assert made.open(P0, None, is_new=False, topic_id="former").emitted_to == 10
+
+
+def test_a_topic_made_anew_while_nobody_looked_is_read_whole(looked_at, log):
+    made, clock = looked_at
+    made.prepare([P0])
+    with pytest.raises(BrokerUnavailableError, match="anew"):
+        made.open(P0, None, is_new=False, topic_id="latter")
+    clock.advance(1_000)
+
+    made.prepare([P0])
+    opened = made.open(P0, None, is_new=False, topic_id="latter")
+
+    assert (opened.emitted_to, opened.topic_id) == (0, "latter")

@@ -1,0 +1,583 @@
+"""Where micro-batches begin and end, without durable transactions."""
+
+import pytest
+
+from kafka_tx.errors import (
+    BrokerUnavailableError,
+    DataLossError,
+    OffsetsError,
+    UnknownTopicError,
+)
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.options.source_options import parse_source
+from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.source.microbatches import MicroBatches
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+
+
+def source(cluster, clock, committed=None, **options):
+    given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
+    if "assign" in options or "subscribePattern" in options:
+        del given["subscribe"]
+    named = {name.replace("__", "."): value for name, value in options.items()}
+    config = parse_source(given | named, streaming=True)
+    return MicroBatches(config, cluster, clock, committed)
+
+
+def at(*offsets):
+    return SourceOffset({TopicPartition("t", n): o for n, o in enumerate(offsets)})
+
+
+def test_a_new_query_begins_at_the_end_by_default(cluster, clock):
+    cluster.set(0, 3, 10)
+
+    assert source(cluster, clock).initial() == at(10)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": "earliest"}, (3, 0)),
+        ({"startingOffsets": '{"t":{"0":5,"1":-1}}'}, (5, 7)),
+        ({"startingTimestamp": "6"}, (6, 6)),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":4,"1":2}}'}, (4, 2)),
+        (
+            {"startingTimestamp": "8", "startingOffsetsByTimestampStrategy": "latest"},
+            (8, 7),
+        ),
+    ],
+)
+def test_start_rules(cluster, clock, options, expected):
+    cluster.set(0, 3, 10)
+    cluster.set(1, 0, 7)
+
+    assert source(cluster, clock, **options).initial() == at(*expected)
+
+
+def test_a_start_time_after_the_last_record_is_an_error(cluster, clock):
+    cluster.set(0, 3, 10)
+
+    with pytest.raises(OffsetsError, match="No offset matched"):
+        source(cluster, clock, startingTimestamp="99").initial()
+
+
+@pytest.mark.parametrize("given", ['{"t":{"0":5}}', '{"t":{"0":5,"1":5,"2":5}}'])
+def test_given_offsets_must_name_every_partition_and_no_other(cluster, clock, given):
+    cluster.set(0, 0, 10)
+    cluster.set(1, 0, 10)
+
+    with pytest.raises(
+        OffsetsError, match="KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+    ):
+        source(cluster, clock, startingOffsets=given).initial()
+
+
+def test_an_unknown_topic_is_named(cluster, clock):
+    with pytest.raises(UnknownTopicError, match=r"not found on b:9092: t\."):
+        source(cluster, clock).initial()
+
+
+def test_an_unknown_partition_is_named(cluster, clock):
+    cluster.set(0, 0, 10)
+
+    with pytest.raises(UnknownTopicError, match="t-1"):
+        source(cluster, clock, assign='{"t":[0,1]}').initial()
+
+
+def test_only_assigned_partitions_are_read(cluster, clock):
+    cluster.set(0, 0, 10)
+    cluster.set(1, 0, 10)
+    batches = source(cluster, clock, assign='{"t":[1]}', startingOffsets="earliest")
+
+    start = batches.initial()
+    end = batches.latest(start, everything=True)
+
+    assert end == SourceOffset({P1: 10})
+
+
+def test_committed_takes_the_groups_offsets_and_the_rule_for_the_rest(cluster, clock):
+    cluster.set(0, 0, 10)
+    cluster.set(1, 2, 10)
+    batches = source(cluster, clock, lambda _: {P0: 6}, startingOffsets="committed")
+
+    assert batches.initial() == at(6, 2)
+
+
+def test_committed_or_error_names_what_has_no_offset(cluster, clock):
+    cluster.set(0, 0, 10)
+
+    with pytest.raises(OffsetsError, match=r"KAFKA_TX_NO_COMMITTED_OFFSET.*t-0"):
+        source(cluster, clock, startingOffsets="committed:error").initial()
+
+
+def test_a_batch_ends_where_the_log_ends(cluster, clock):
+    cluster.set(0, 0, 10)
+    batches = source(cluster, clock)
+
+    end = batches.latest(at(4), everything=True)
+
+    assert end == at(10)
+    assert batches.ranges(at(4), end) == [OffsetRange(P0, 4, 10)]
+
+
+def test_nothing_new_gives_back_the_very_same_offset(cluster, clock):
+    cluster.set(0, 0, 10)
+    start = at(10)
+
+    assert source(cluster, clock).latest(start, everything=True) is start
+
+
+def test_the_limit_is_shared_in_proportion(cluster, clock):
+    cluster.set(0, 0, 100)
+    cluster.set(1, 0, 300)
+    batches = source(cluster, clock, maxOffsetsPerTrigger="40")
+
+    assert batches.latest(at(0, 0), everything=False) == at(10, 30)
+    assert batches.latest(at(0, 0), everything=True) == at(100, 300)
+
+
+def test_too_few_records_wait_until_the_longest_delay(cluster, clock):
+    cluster.set(0, 0, 50)
+    batches = source(cluster, clock, minOffsetsPerTrigger="100", maxTriggerDelay="10s")
+
+    first = batches.latest(at(0), everything=False)
+    waiting = batches.latest(first, everything=False)
+    cluster.set(0, 0, 60)
+    too_few = batches.latest(first, everything=False)
+    clock.ms += 10_000
+    late = batches.latest(first, everything=False)
+
+    assert (first, late) == (at(50), at(60))
+    assert waiting is first
+    assert too_few is first
+
+
+def test_available_now_never_waits_and_stops_where_it_began(cluster, clock):
+    cluster.set(0, 0, 50)
+    batches = source(cluster, clock, minOffsetsPerTrigger="100")
+    batches.prepare_available_now()
+    cluster.set(0, 0, 80)
+    cluster.set(1, 0, 5)
+
+    first = batches.latest(at(10), everything=False)
+
+    assert first.positions[P0] == 50
+    assert first.positions.get(P1, 0) == 0
+    assert batches.latest(first, everything=False) is first
+
+
+def test_where_the_end_is_frozen_brokers_are_asked_once_a_second(cluster, clock):
+    cluster.set(0, 0, 50)
+    batches = source(cluster, clock, maxOffsetsPerTrigger="10", failOnDataLoss="false")
+    batches.prepare_available_now()
+    cluster.set(0, 20, 50)  # retention
+
+    first = batches.latest(at(0), everything=False)
+    clock.ms += 1_000
+    second = batches.latest(first, everything=False)
+
+    assert (first, second) == (at(10), at(30))
+    assert batches.ranges(first, second) == [OffsetRange(P0, 20, 30)]
+
+
+def test_a_look_that_does_not_reach_the_frozen_end_is_not_used_again(cluster, clock):
+    cluster.set(0, 0, 50)
+    cluster.set(1, 0, 50)
+    batches = source(cluster, clock)
+    batches.prepare_available_now()
+    clock.ms += 1_000
+    cluster.down = {P1}
+
+    first = batches.latest(at(0, 0), everything=False)
+    cluster.down = set()
+    second = batches.latest(first, everything=False)
+
+    assert (first, second) == (at(50, 0), at(50, 50))
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_made_anew_within_a_run_is_seen_at_once(cluster, clock, fails):
+    cluster.ids = {"t": "first"}
+    cluster.set(0, 0, 4)
+    batches = source(cluster, clock, maxOffsetsPerTrigger="2", failOnDataLoss=fails)
+    batches.prepare_available_now()
+    first = batches.latest(at(0), everything=False)
+    cluster.ids = {"t": "second"}
+    cluster.set(0, 0, 2)
+
+    if fails == "true":
+        with pytest.raises(DataLossError, match="created again"):
+            batches.latest(first, everything=False)
+        return
+    second = batches.latest(first, everything=False)
+    assert batches.ranges(first, second) == [OffsetRange(P0, 0, 2)]
+    assert batches.latest(second, everything=False) is second
+
+
+def test_durable_batches_are_planned_with_what_logs_hold_now(cluster, clock):
+    cluster.set(0, 0, 50)
+    batches = source(
+        cluster,
+        clock,
+        maxOffsetsPerTrigger="10",
+        failOnDataLoss="false",
+        tx__id="t",
+        tx__store="memory:",
+    )
+    batches.prepare_available_now()
+    cluster.set(0, 20, 50)  # retention
+
+    end = batches.latest(at(0), everything=False)
+
+    assert batches.ranges(at(0), end) == [OffsetRange(P0, 20, 30)]
+
+
+def test_a_look_that_knows_less_than_the_query_is_not_used_again(cluster, clock):
+    cluster.set(0, 0, 50)
+    batches = source(cluster, clock)
+    batches.prepare_available_now()
+    cluster.set(1, 0, 5)
+
+    end = batches.latest(at(10, 5), everything=False)
+
+    assert end == at(50, 5)
+
+
+def test_a_new_partition_is_read_from_its_beginning(cluster, clock):
+    cluster.set(0, 0, 10)
+    cluster.set(1, 0, 4)
+    batches = source(cluster, clock)
+
+    end = batches.latest(at(10), everything=True)
+
+    assert batches.ranges(at(10), end) == [OffsetRange(P1, 0, 4)]
+
+
+def test_a_partition_without_leader_contributes_nothing(cluster, clock):
+    cluster.set(0, 0, 10)
+    cluster.set(1, 0, 10)
+    cluster.down = {P1}
+    batches = source(cluster, clock)
+
+    end = batches.latest(at(4, 5), everything=True)
+
+    assert end == at(10, 5)
+    assert batches.ranges(at(4, 5), end) == [OffsetRange(P0, 4, 10)]
+
+
+def test_a_new_partition_without_leader_waits_for_it(cluster, clock):
+    cluster.set(0, 0, 10)
+    cluster.set(1, 0, 10)
+    cluster.down = {P1}
+    batches = source(cluster, clock)
+
+    assert P1 not in batches.latest(at(4), everything=True).positions
+
+    cluster.down = set()
+    start = at(10)
+    end = batches.latest(start, everything=True)
+    assert batches.ranges(start, end) == [OffsetRange(P1, 0, 10)]
+
+
+def test_an_older_metadata_answer_is_no_loss(cluster, clock):
+    cluster.set(0, 0, 10)
+    cluster.set(1, 0, 10)
+    cluster.answers = [{}, {P0: (0, 10)}]
+    batches = source(cluster, clock)
+
+    assert batches.latest(at(4, 4), everything=True) == at(10, 10)
+
+
+def test_a_deleted_topic_stops_the_query(cluster, clock):
+    with pytest.raises(
+        DataLossError, match=r"KAFKA_DATA_LOSS\.PARTITIONS_DELETED.*t-0"
+    ):
+        source(cluster, clock).latest(at(4), everything=True)
+
+
+def test_a_deleted_topic_is_dropped_if_losses_are_allowed(cluster, clock):
+    cluster.set(0, 0, 5, topic="other")
+    batches = source(cluster, clock, failOnDataLoss="false", subscribe="t,other")
+    start = SourceOffset({P0: 4, TopicPartition("other", 0): 2})
+
+    end = batches.latest(start, everything=True)
+
+    assert end == SourceOffset({TopicPartition("other", 0): 5})
+
+
+def test_records_removed_by_retention_stop_the_query(cluster, clock):
+    cluster.set(0, 6, 10)
+
+    with pytest.raises(DataLossError, match=r"START_OFFSET_RESET.*was 4.*reset to 6"):
+        source(cluster, clock).latest(at(4), everything=True)
+
+
+def test_records_removed_by_retention_are_counted_if_losses_are_allowed(cluster, clock):
+    cluster.set(0, 6, 10)
+    batches = source(cluster, clock, failOnDataLoss="false")
+
+    end = batches.latest(at(4), everything=True)
+
+    assert batches.ranges(at(4), end) == [OffsetRange(P0, 6, 10)]
+    assert batches.skipped == {(P0, "retention"): 2}
+
+
+def test_waiting_does_not_count_the_same_loss_twice(cluster, clock):
+    cluster.set(0, 0, 10)
+    options = {"minOffsetsPerTrigger": "50", "failOnDataLoss": "false"}
+    batches = source(cluster, clock, **options)
+    start = batches.latest(at(4), everything=False)
+    cluster.set(0, 15, 20)
+
+    batches.latest(start, everything=False)
+    batches.latest(start, everything=False)
+    cluster.set(0, 15, 100)
+    batches.latest(start, everything=False)
+
+    assert batches.skipped == {(P0, "retention"): 5}
+
+
+def test_a_log_that_ends_too_early_stops_the_query_once_that_is_settled(cluster, clock):
+    cluster.set(0, 0, 3)
+
+    with pytest.raises(DataLossError, match=r"PARTITION_OFFSET_CHANGED.*from 8 to 3"):
+        source(cluster, clock).latest(at(8), everything=True)
+    assert clock.slept_ms == 10_000  # a leader may be the former one for so long
+
+
+def test_a_log_that_lost_its_end_is_not_read_again(cluster, clock):
+    cluster.ids = {"t": "same"}
+    cluster.set(0, 0, 10)
+    batches = source(cluster, clock, failOnDataLoss="false")
+    start = batches.latest(at(0), everything=True)
+    cluster.set(0, 0, 6)
+
+    end = batches.latest(start, everything=True)
+    cluster.set(0, 0, 12)
+    after = batches.latest(end, everything=True)
+
+    assert (end, after) == (at(6), at(12))
+    assert batches.ranges(start, end) == []
+    assert batches.ranges(end, after) == [OffsetRange(P0, 6, 12)]
+    assert batches.skipped == {(P0, "cut"): 4}
+
+
+def test_a_broker_that_lags_behind_for_seconds_costs_nothing(cluster, clock):
+    cluster.set(0, 0, 10)
+    batches = source(cluster, clock, failOnDataLoss="false")
+    start = batches.latest(at(0), everything=True)
+    cluster.later = [(clock.ms + 5_000, {P0: (0, 14)})]
+    cluster.set(0, 0, 6)
+    cluster.clock = clock
+
+    end = batches.latest(start, everything=True)
+
+    assert end == at(14)
+    assert batches.ranges(start, end) == [OffsetRange(P0, 10, 14)]
+    assert not batches.skipped
+
+
+def test_where_a_lost_end_left_off_is_known_to_a_later_process(cluster, clock):
+    cluster.set(0, 0, 6)
+    end = source(cluster, clock, failOnDataLoss="false").latest(at(10), everything=True)
+    cluster.set(0, 0, 20)
+
+    logged = SourceOffset.from_json(end.to_json())
+    again = source(cluster, clock, failOnDataLoss="false").ranges(at(10), logged)
+
+    assert again == []
+
+
+def test_a_topic_with_another_id_is_made_anew_also_if_it_is_longer(cluster, clock):
+    cluster.set(0, 0, 5)
+    cluster.ids = {"t": "first"}
+    batches = source(cluster, clock)
+    start = batches.latest(at(0), everything=True)
+    cluster.ids = {"t": "second"}
+    cluster.set(0, 0, 9)
+
+    with pytest.raises(DataLossError, match="PARTITION_OFFSET_CHANGED"):
+        batches.latest(start, everything=True)
+
+
+@pytest.mark.parametrize("length", [3, 8, 20])
+def test_a_topic_made_anew_is_read_from_its_beginning_if_allowed(
+    cluster, clock, length
+):
+    cluster.ids = {"t": "first"}
+    cluster.set(0, 0, 8)
+    batches = source(cluster, clock, failOnDataLoss="false")
+    start = batches.latest(at(0), everything=True)
+    cluster.ids = {"t": "second"}
+    cluster.set(0, 0, length)
+
+    end = batches.latest(start, everything=True)
+    logged = SourceOffset.from_json(end.to_json())
+    later = source(cluster, clock, failOnDataLoss="false")
+
+    assert end == at(length)
+    assert logged.to_json() != start.to_json()  # or Spark would see nothing new
+    assert batches.ranges(start, end) == [OffsetRange(P0, 0, length)]
+    assert later.ranges(start, logged) == [OffsetRange(P0, 0, length)]
+    assert batches.latest(end, everything=True) is end
+
+
+def test_a_topic_out_of_sight_goes_on_where_it_was(cluster, clock):
+    other = TopicPartition("other", 0)
+    cluster.ids = {"t": "t", "other": "o"}
+    cluster.set(0, 0, 5)
+    cluster.set(0, 0, 5, topic="other")
+    batches = source(cluster, clock, failOnDataLoss="false", subscribe="t,other")
+    start = batches.latest(SourceOffset({P0: 0, other: 0}), everything=True)
+    del cluster.logs[other]
+    without = batches.latest(start, everything=True)
+    cluster.set(0, 0, 7, topic="other")
+
+    end = batches.latest(without, everything=True)
+
+    assert without == at(5)
+    assert batches.ranges(without, end) == [OffsetRange(other, 5, 7)]
+
+
+# --- the first batch ---
+
+
+def test_a_first_batch_says_where_it_began(cluster, clock):
+    cluster.set(0, 0, 6)
+    batches = source(cluster, clock, startingOffsets="earliest")
+    end = batches.latest(batches.initial(), everything=True)
+    cluster.set(0, 3, 9)  # retention, after the batch failed
+
+    again = source(cluster, clock, startingOffsets="earliest")
+    start = again.initial()
+
+    with pytest.raises(DataLossError, match=r"START_OFFSET_RESET.*was 0.*to 3"):
+        again.ranges(start, SourceOffset.from_json(end.to_json()))
+
+
+def test_a_first_batch_from_the_latest_offsets_is_read_again(cluster, clock):
+    cluster.set(0, 0, 6)
+    batches = source(cluster, clock)
+    start = batches.initial()
+    cluster.set(0, 0, 9)
+    end = SourceOffset.from_json(batches.latest(start, everything=True).to_json())
+    cluster.set(0, 0, 30)
+
+    again = source(cluster, clock)
+
+    assert again.ranges(again.initial(), end) == [OffsetRange(P0, 6, 9)]
+
+
+def test_a_first_batch_of_another_source_does_not_begin_at_a_guess(cluster, clock):
+    cluster.set(0, 0, 30)
+    logged = at(9)
+    latest, earliest = (
+        source(cluster, clock),
+        source(cluster, clock, startingOffsets="earliest"),
+    )
+    given = source(cluster, clock, startingOffsets='{"t":{"0":6}}')
+
+    with pytest.raises(
+        OffsetsError, match=r"KAFKA_TX_START_NOT_KNOWN.*startingOffsets"
+    ):
+        latest.ranges(latest.initial(), logged)
+    assert given.ranges(given.initial(), logged) == [OffsetRange(P0, 6, 9)]
+    assert earliest.ranges(earliest.initial(), logged) == [OffsetRange(P0, 0, 9)]
+    start = earliest.initial()  # of a new checkpoint: nothing is left out
+    end = earliest.latest(start, everything=True)
+    assert earliest.ranges(start, end) == [OffsetRange(P0, 0, 30)]
+
+
+# --- losses ---
+
+
+def test_a_partition_that_appears_late_and_trimmed_is_a_loss(cluster, clock):
+    cluster.set(0, 0, 10)
+    cluster.set(1, 2, 10)
+
+    with pytest.raises(DataLossError, match=r"ADDED_PARTITION.*t-1 starts from 2"):
+        source(cluster, clock).latest(at(10), everything=True)
+
+
+# --- ranges of a batch that an earlier process logged ---
+
+
+def test_a_logged_batch_is_read_between_its_ends(cluster, clock):
+    cluster.set(0, 0, 50)
+    cluster.set(1, 0, 50)
+
+    ranges = source(cluster, clock).ranges(at(4, 5), at(10, 5))
+
+    assert ranges == [OffsetRange(P0, 4, 10)]
+
+
+def test_a_partition_new_in_a_logged_batch_is_read_from_its_beginning(cluster, clock):
+    cluster.set(0, 0, 50)
+    cluster.set(1, 0, 50)
+
+    ranges = source(cluster, clock).ranges(at(4), at(10, 6))
+
+    assert ranges == [OffsetRange(P0, 4, 10), OffsetRange(P1, 0, 6)]
+
+
+def test_where_a_new_partition_began_is_never_guessed(cluster, clock):
+    cluster.set(0, 0, 50)
+    cluster.set(1, 0, 50)
+    cluster.down = {P1}
+
+    with pytest.raises(BrokerUnavailableError, match="t-1"):
+        source(cluster, clock).ranges(at(4), at(10, 6))
+
+
+def test_what_is_left_of_a_logged_batch_counts_only_its_own_losses(cluster, clock):
+    cluster.set(0, 8, 50)
+    cluster.set(1, 30, 50)
+    batches = source(cluster, clock, failOnDataLoss="false")
+
+    ranges = batches.ranges(at(4, 5), at(10, 20))
+
+    assert ranges == [OffsetRange(P0, 8, 10)]
+    assert batches.skipped == {(P0, "retention"): 4, (P1, "retention"): 15}
+
+
+def test_an_empty_range_loses_nothing(cluster, clock):
+    cluster.set(0, 0, 50)
+    cluster.set(1, 30, 50)
+
+    ranges = source(cluster, clock).ranges(at(4, 5), at(10, 5))
+
+    assert ranges == [OffsetRange(P0, 4, 10)]
+
+
+def test_a_logged_batch_beyond_the_log_reads_what_is_there_if_allowed(cluster, clock):
+    cluster.set(0, 0, 20)
+    batches = source(cluster, clock, failOnDataLoss="false")
+
+    ranges = batches.ranges(at(4), at(50))
+    cluster.set(0, 0, 60)
+    after = batches.latest(at(50), everything=True)
+
+    assert ranges == [OffsetRange(P0, 4, 20)]
+    assert batches.ranges(at(50), after) == [OffsetRange(P0, 20, 60)]
+    assert batches.skipped == {(P0, "cut"): 30}
+    with pytest.raises(DataLossError, match="PARTITION_OFFSET_CHANGED"):
+        source(cluster, clock).ranges(at(4), at(70))
+
+
+def test_ranges_are_asked_twice_and_are_the_same(cluster, clock):
+    cluster.set(0, 0, 50)
+    batches = source(cluster, clock)
+
+    assert batches.ranges(at(4), at(10)) == batches.ranges(at(4), at(10))
+
+
+def test_the_report_shows_the_end_of_every_partition(cluster, clock):
+    cluster.set(0, 2, 50)
+    batches = source(cluster, clock, maxOffsetsPerTrigger="5")
+    assert batches.report() is None
+
+    batches.latest(at(4), everything=False)
+
+    assert batches.report() == at(50)
+    assert batches.log_starts() == {P0: 2}

@@ -1,0 +1,610 @@
+"""Micro-batches as durable transactions: replays, restarts, contradictions."""
+
+import uuid
+
+import pytest
+
+from kafka_tx.errors import (
+    CheckpointDisagreesError,
+    DataLossError,
+    FencedError,
+    ReplayImpossibleError,
+    StateUnavailableError,
+)
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.options.source_options import parse_source
+from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
+from kafka_tx.source.transactional import TransactionalMicroBatches
+from kafka_tx.testing.crashing_store import CrashingStore
+from kafka_tx.transactions.by_hand import moved
+from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.memory import MemoryStore
+from kafka_tx.transactions.patience import Patience
+from kafka_tx.transactions.patient_store import PatientStore
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Job:
+    """Runs of one query on one store; ``start()`` is what a restart makes."""
+
+    def __init__(self, cluster, clock):
+        self.cluster, self.clock = cluster, clock
+        self.name = uuid.uuid4().hex
+        self.mirrored = []
+
+    def start(self, **options):
+        named = {name.replace("__", "."): value for name, value in options.items()}
+        given = {
+            "kafka.bootstrap.servers": "b:9092",
+            "subscribe": "t",
+            "startingOffsets": "earliest",
+            "tx.id": "job",
+        }
+        config = parse_source(given | named, streaming=True)
+        assert config.transactions is not None
+        return TransactionalMicroBatches(
+            config,
+            config.transactions,
+            self.cluster,
+            self.clock,
+            self.ledger(),
+            mirror=self.mirrored.append,
+        )
+
+    def ledger(self):
+        return Ledger(MemoryStore(self.name, "job"))
+
+    def state(self):
+        return Ledger(MemoryStore(self.name, "job")).load()
+
+
+@pytest.fixture
+def job(cluster, clock):
+    cluster.set(0, 0, 10)
+    return Job(cluster, clock)
+
+
+def marked(txid, *offsets, epoch=1, start=False):
+    positions = {TopicPartition("t", n): o for n, o in enumerate(offsets)}
+    return SourceOffset(positions, TransactionMark("job", txid, epoch, start))
+
+
+def test_transactions_are_numbered_from_one(job):
+    run = job.start()
+
+    start = run.initial()
+    first = run.latest(start, everything=True)
+    job.cluster.set(0, 0, 15)
+    second = run.latest(first, everything=True)
+
+    began = marked(0, 0, start=True)
+    assert [start, first, second] == [began, marked(1, 10), marked(2, 15)]
+
+
+def test_ranges_are_stored_before_spark_hears_of_them(job):
+    run = job.start()
+
+    run.latest(run.initial(), everything=True)
+
+    assert job.state().planned[1].ranges == (OffsetRange(P0, 0, 10),)
+
+
+def test_asking_for_the_next_batch_commits_the_one_before(job):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    assert job.state().txid == 0
+
+    run.latest(first, everything=True)
+
+    assert job.state().txid == 1
+    assert job.mirrored == [{P0: 10}]
+
+
+@pytest.mark.parametrize("write", [3, 4])
+def test_what_was_committed_is_mirrored_once_though_its_answer_was_lost(job, write):
+    lost = StateUnavailableError("no answer came", store="memory")
+    store = CrashingStore(
+        MemoryStore(job.name, "job"), at_write=write, landed=True, error=lost
+    )
+    job.ledger = lambda: Ledger(PatientStore(store, Patience(job.clock)))
+    run = job.start()  # writes: where it begins, the plan, the commit
+
+    first = run.latest(run.initial(), everything=True)
+    run.latest(first, everything=True)
+
+    assert job.state().txid == 1
+    assert job.mirrored == [{P0: 10}]
+
+
+def test_what_the_listener_committed_is_not_committed_again(job):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    listener = Ledger(MemoryStore(job.name, "job"))
+    assert listener.commit(1, 1, 123)
+
+    assert run.latest(first, everything=True) is first
+    assert job.state().committed.completed_ms == 123
+
+
+def test_nothing_new_makes_no_transaction(job):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+
+    assert run.latest(first, everything=True) is first
+    assert job.state().unfinished == {}
+
+
+def test_the_store_goes_before_starting_offsets(job):
+    run = job.start()
+    run.finished(run.latest(run.initial(), everything=True))
+
+    assert job.start(startingOffsets="latest").initial() == marked(
+        1, 10, epoch=2, start=True
+    )
+
+
+def test_a_new_checkpoint_replays_an_unfinished_transaction_exactly(job):
+    run = job.start()
+    run.latest(run.initial(), everything=True)
+    job.cluster.set(0, 0, 99)
+
+    again = job.start()
+    start = again.initial()
+    end = again.latest(start, everything=True)
+
+    assert (start, end) == (marked(0, 0, epoch=2, start=True), marked(1, 10, epoch=2))
+    assert again.ranges(start, end) == [OffsetRange(P0, 0, 10)]
+
+
+def test_a_replay_never_reads_a_partition_added_later(job):
+    run = job.start()
+    run.latest(run.initial(), everything=True)
+    job.cluster.set(1, 0, 50)
+
+    again = job.start()
+    start = again.initial()
+
+    assert again.ranges(start, again.latest(start, everything=True)) == [
+        OffsetRange(P0, 0, 10)
+    ]
+
+
+def test_opaque_plans_an_unfinished_transaction_anew(job):
+    run = job.start(tx__mode="opaque")
+    run.latest(run.initial(), everything=True)
+    job.cluster.set(0, 0, 99)
+
+    again = job.start(tx__mode="opaque")
+    start = again.initial()
+    end = again.latest(start, everything=True)
+
+    assert end == marked(1, 99, epoch=2)
+    assert again.ranges(start, end) == [OffsetRange(P0, 0, 99)]
+
+
+def test_a_logged_batch_is_replayed_from_the_store(job):
+    run = job.start()
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    job.cluster.set(0, 0, 99)
+
+    again = job.start()
+
+    assert again.ranges(start, end) == [OffsetRange(P0, 0, 10)]
+    again.latest(end, everything=True)
+    assert job.state().txid == 1
+
+
+def test_the_batch_committed_last_can_be_replayed_once_more(job):
+    run = job.start()
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    run.finished(end)
+
+    again = job.start()
+
+    assert again.ranges(start, end) == [OffsetRange(P0, 0, 10)]
+    again.finished(end)
+    assert job.state().txid == 1
+
+
+def test_a_checkpoint_one_step_ahead_finishes_the_transaction(job):
+    run = job.start()
+    end = run.latest(run.initial(), everything=True)
+
+    again = job.start()
+
+    assert again.latest(end, everything=True) is end
+    assert job.state().txid == 1
+
+
+def test_a_transactional_replay_without_its_records_stops(job):
+    run = job.start()
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    job.cluster.set(0, 4, 99)
+
+    with pytest.raises(
+        ReplayImpossibleError, match=r"t-0 \[0, 10\).*\[4, 99\)"
+    ) as error:
+        job.start().ranges(start, end)
+    assert error.value.fields["wanted"] == (0, 10)
+    assert job.state().txid == 0
+
+
+def test_an_opaque_replay_reads_what_is_left_and_counts_the_rest(job):
+    run = job.start(tx__mode="opaque")
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    job.cluster.set(0, 4, 99)
+
+    again = job.start(tx__mode="opaque")
+
+    assert again.ranges(start, end) == [OffsetRange(P0, 4, 10)]
+    assert again.skipped == {(P0, "retention"): 4}
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_a_replay_of_a_topic_made_anew_does_not_read_other_records(job, mode):
+    job.cluster.ids = {"t": "first"}
+    run = job.start(tx__mode=mode)
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    job.cluster.ids = {"t": "second"}
+
+    again = job.start(tx__mode=mode)
+
+    if mode == "opaque":
+        assert again.ranges(start, end) == []
+    else:
+        with pytest.raises(ReplayImpossibleError):
+            again.ranges(start, end)
+
+
+def test_a_replay_waits_for_a_partition_without_leader(job):
+    run = job.start()
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    job.cluster.down = {P0}
+
+    assert job.start().ranges(start, end) == [OffsetRange(P0, 0, 10)]
+
+
+def test_a_topic_made_anew_between_runs_is_a_loss(job):
+    job.cluster.ids = {"t": "first"}
+    run = job.start()
+    run.finished(run.latest(run.initial(), everything=True))
+    job.cluster.ids = {"t": "second"}
+    job.cluster.set(0, 0, 50)
+
+    again = job.start()
+
+    with pytest.raises(DataLossError, match="PARTITION_OFFSET_CHANGED"):
+        again.latest(again.initial(), everything=True)
+
+
+def test_a_second_owner_fences_the_first(job):
+    first = job.start()
+    end = first.latest(first.initial(), everything=True)
+    second = job.start()
+    second.initial()
+
+    with pytest.raises(FencedError, match="KAFKA_TX_FENCED"):
+        first.latest(end, everything=True)
+
+
+def test_the_mirror_is_brought_up_to_date_at_the_start(job):
+    run = job.start()
+    run.latest(run.initial(), everything=True)
+    Ledger(MemoryStore(job.name, "job")).commit(1, 1, 0)  # died before the mirror
+
+    job.start().initial()
+
+    assert job.mirrored[-1] == {P0: 10}
+
+
+def test_offsets_that_do_not_change_are_mirrored_again_in_time(job):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    run.latest(first, everything=True)
+    assert job.mirrored == [{P0: 10}]
+
+    job.clock.ms += 3_599_000
+    run.latest(first, everything=True)
+    assert job.mirrored == [{P0: 10}]
+    job.clock.ms += 1_000
+    run.latest(first, everything=True)
+    run.latest(first, everything=True)
+    assert job.mirrored == 2 * [{P0: 10}]
+
+
+# --- checkpoint and store contradict each other ---
+
+
+def test_a_checkpoint_from_before_tx_id_becomes_transaction_zero(job):
+    run = job.start()
+
+    end = run.latest(SourceOffset({P0: 4}), everything=True)
+
+    assert end == marked(1, 10)
+    assert job.state().planned[1].ranges == (OffsetRange(P0, 4, 10),)
+
+
+def test_a_batch_logged_before_tx_id_becomes_the_first_transaction(job):
+    run = job.start()
+    start, end = SourceOffset({P0: 4}), SourceOffset({P0: 8})
+
+    assert run.ranges(start, end) == [OffsetRange(P0, 4, 8)]
+
+
+@pytest.fixture
+def ahead(job):
+    """A store at txid 3 and a checkpoint still at txid 1."""
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    end = first
+    for length in (20, 30):
+        job.cluster.set(0, 0, length)
+        end = run.latest(end, everything=True)
+    run.finished(end)
+    assert job.state().txid == 3
+    job.cluster.set(0, 0, 40)
+    return first
+
+
+def test_an_older_checkpoint_disagrees(job, ahead):
+    with pytest.raises(CheckpointDisagreesError, match=r"tx\.onDisagreement"):
+        job.start().latest(ahead, everything=True)
+
+
+def test_the_checkpoint_of_another_id_is_refused_and_both_ways_out_are_safe(job):
+    ledger = job.ledger
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    run.finished(first)
+    job.cluster.set(0, 0, 15)
+
+    job.ledger = lambda: Ledger(MemoryStore(job.name, "other"))
+    with pytest.raises(CheckpointDisagreesError) as told:
+        job.start(tx__id="other").latest(first, everything=True)
+    assert "Set tx.id back, or start with a new checkpoint" in str(told.value)
+
+    other = job.start(tx__id="other")  # with a new checkpoint: its own store's txids
+    start = other.initial()
+    end = other.latest(start, everything=True)
+    assert other.ranges(start, end) == [OffsetRange(P0, 0, 15)]
+    job.ledger = ledger  # tx.id set back
+    assert job.start().latest(first, everything=True) == marked(2, 15, epoch=2)
+
+
+@pytest.mark.parametrize("advice", ["a new checkpointLocation", "onDisagreement=store"])
+def test_offsets_set_by_hand_are_where_both_ways_out_go_on(job, advice):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    run.finished(first)
+    job.cluster.set(0, 0, 20)
+    run.latest(first, everything=True)  # its txid is given up
+    by_hand = job.ledger()
+    moved_to = moved(by_hand.load(), {P0: 15}, {}, 0)
+    by_hand.adopt(by_hand.acquire(), moved_to)
+
+    with pytest.raises(CheckpointDisagreesError) as told:
+        job.start().latest(first, everything=True)
+    assert advice in str(told.value)
+    assert told.value.fields["case"] == "behind"
+    if advice == "onDisagreement=store":
+        again, start = job.start(tx__onDisagreement="store"), first
+    else:
+        again = job.start()
+        start = again.initial()
+    end = again.latest(start, everything=True)
+
+    assert again.ranges(start, end) == [OffsetRange(P0, 15, 20)]
+    assert end.mark.txid == 3
+
+
+def test_the_store_may_decide(job, ahead):
+    run = job.start(tx__onDisagreement="store")
+
+    end = run.latest(ahead, everything=True)
+
+    assert end == marked(4, 40, epoch=2)
+    assert run.ranges(ahead, end) == [OffsetRange(P0, 30, 40)]
+
+
+def test_the_checkpoint_may_decide_and_txids_go_on(job, ahead):
+    run = job.start(tx__onDisagreement="checkpoint")
+
+    end = run.latest(ahead, everything=True)
+
+    assert end == marked(4, 40, epoch=2)
+    assert run.ranges(ahead, end) == [OffsetRange(P0, 10, 40)]
+
+
+def test_a_lost_store_disagrees_with_its_checkpoint(job):
+    with pytest.raises(CheckpointDisagreesError):
+        job.start().latest(marked(7, 5), everything=True)
+
+
+def test_a_logged_batch_that_the_store_knows_otherwise_disagrees(job):
+    run = job.start()
+    run.latest(run.initial(), everything=True)
+
+    with pytest.raises(CheckpointDisagreesError):
+        job.start().ranges(marked(0, 0), marked(1, 7))
+
+
+def test_a_logged_batch_of_an_older_checkpoint_is_not_run_if_the_store_decides(
+    job, ahead
+):
+    run = job.start(tx__onDisagreement="store")
+
+    assert run.ranges(ahead, marked(2, 20)) == []
+    run.finished(marked(2, 20))
+    assert job.state().txid == 3
+
+
+def test_a_mark_that_is_next_but_ends_elsewhere_commits_nothing(job):
+    run = job.start()
+    run.latest(run.initial(), everything=True)
+
+    run.finished(marked(1, 7))
+
+    assert job.state().txid == 0
+
+
+def test_a_new_checkpoint_asks_only_for_what_is_subscribed(job):
+    job.cluster.set(0, 0, 4, topic="other")
+    run = job.start(subscribe="t,other")
+    run.finished(run.latest(run.initial(), everything=True))
+    del job.cluster.logs[TopicPartition("other", 0)]
+
+    again = job.start()
+    start = again.initial()
+
+    assert start == marked(1, 10, epoch=2, start=True)
+    assert again.latest(start, everything=True) is start
+
+
+def test_a_topic_that_was_not_subscribed_for_a_run_goes_on_where_it_was(job):
+    other = TopicPartition("other", 0)
+    job.cluster.set(0, 0, 4, topic="other")
+    run = job.start(subscribe="t,other")
+    run.finished(run.latest(run.initial(), everything=True))
+    without = job.start(failOnDataLoss="false")
+    job.cluster.set(0, 0, 12)
+    without.finished(without.latest(without.initial(), everything=True))
+    job.cluster.set(0, 0, 6, topic="other")
+
+    again = job.start(subscribe="t,other")
+    start = again.initial()
+    end = again.latest(start, everything=True)
+
+    assert again.ranges(start, end) == [OffsetRange(other, 4, 6)]
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+@pytest.mark.parametrize("length", [3, 10, 25])
+def test_a_topic_made_anew_is_read_once_also_over_a_crash(job, mode, length):
+    job.cluster.ids = {"t": "first"}
+    options = {"tx__mode": mode, "failOnDataLoss": "false"}
+    run = job.start(**options)
+    start = run.latest(run.initial(), everything=True)
+    run.finished(start)
+    job.cluster.ids = {"t": "second"}
+    job.cluster.set(0, 0, length)
+    end = job.start(**options).latest(start, everything=True)
+
+    again = job.start(**options)  # it crashed in the batch
+
+    assert again.ranges(start, end) == [OffsetRange(P0, 0, length)]
+    assert again.latest(end, everything=True) is end
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_the_first_batch_is_replayed_whole_also_when_it_is_committed(job, mode):
+    run = job.start(tx__mode=mode)
+    end = run.latest(run.initial(), everything=True)
+    run.finished(end)
+
+    again = job.start(tx__mode=mode)
+
+    assert again.ranges(again.initial(), end) == [OffsetRange(P0, 0, 10)]
+
+
+def test_an_older_store_may_not_decide(job):
+    kept = MemoryStore(job.name, "job")
+    run = job.start()
+    end = run.latest(run.initial(), everything=True)
+    copy = kept.snapshot()
+    for length in (20, 30):
+        job.cluster.set(0, 0, length)
+        end = run.latest(end, everything=True)
+    kept.restore(copy)
+
+    with pytest.raises(CheckpointDisagreesError, match="Do not start with a new"):
+        job.start(tx__onDisagreement="store").latest(end, everything=True)
+    job.cluster.set(0, 0, 40)
+    after = job.start(tx__onDisagreement="checkpoint").latest(end, everything=True)
+    assert (after.mark.txid, after.positions) == (4, {P0: 40})
+
+
+def test_a_first_batch_says_where_it_began_for_a_store_that_is_put_back(job):
+    kept = MemoryStore(job.name, "job")
+    run = job.start()
+    run.finished(run.latest(run.initial(), everything=True))
+    copy = kept.snapshot()
+    job.cluster.set(0, 0, 20)
+    second = job.start()
+    first = second.latest(second.initial(), everything=True)
+    second.finished(first)
+    job.cluster.set(0, 0, 30)
+    third = job.start()
+    end = third.latest(third.initial(), everything=True)
+    kept.restore(copy)
+
+    again = job.start(tx__onDisagreement="checkpoint")
+
+    assert again.ranges(again.initial(), end) == [OffsetRange(P0, 20, 30)]
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_a_store_put_back_learns_again_what_was_out_of_sight(job, mode):
+    kept, other = MemoryStore(job.name, "job"), TopicPartition("other", 0)
+    copy = kept.snapshot()
+    job.cluster.set(0, 0, 4, topic="other")
+    run = job.start(subscribe="t,other", tx__mode=mode)
+    start = end = run.latest(run.initial(), everything=True)
+    options = {"tx__mode": mode, "failOnDataLoss": "false"}
+    for length in (12, 14):
+        start, without = end, job.start(**options)
+        job.cluster.set(0, 0, length)
+        end = without.latest(start, everything=True)
+    kept.restore(copy)
+    once = job.start(tx__onDisagreement="checkpoint", **options)
+    assert once.ranges(start, end) == [OffsetRange(P0, 12, 14)]
+    job.cluster.set(0, 0, 6, topic="other")
+
+    again = job.start(subscribe="t,other", **options)
+    after = again.latest(end, everything=True)
+
+    assert again.ranges(end, after) == [OffsetRange(other, 4, 6)]
+
+
+def test_a_batch_says_where_it_began_if_not_at_the_end_before_it(job):
+    kept = MemoryStore(job.name, "job")
+    run = job.start()
+    old = run.latest(run.initial(), everything=True)
+    copy = kept.snapshot()
+    job.cluster.set(0, 0, 20)
+    run.finished(run.latest(old, everything=True))
+    job.cluster.set(0, 0, 30)
+    by_store = job.start(tx__onDisagreement="store")
+    end = by_store.latest(old, everything=True)  # its checkpoint was put back, too
+    assert by_store.ranges(old, end) == [OffsetRange(P0, 20, 30)]
+    kept.restore(copy)
+
+    again = job.start(tx__onDisagreement="checkpoint")
+
+    assert again.ranges(old, end) == [OffsetRange(P0, 20, 30)]
+
+
+def test_a_store_put_back_keeps_a_batch_that_is_out_of_sight(job):
+    kept, other = MemoryStore(job.name, "job"), TopicPartition("other", 0)
+    job.cluster.set(0, 0, 4, topic="other")
+    options = {"subscribe": "t,other", "failOnDataLoss": "false"}
+    run = job.start(**options)
+    start = run.latest(run.initial(), everything=True)
+    run.finished(start)
+    copy = kept.snapshot()
+    job.cluster.set(0, 0, 6, topic="other")
+    end = job.start(**options).latest(start, everything=True)
+    kept.restore(copy)
+    del job.cluster.logs[other]
+    with pytest.raises(ReplayImpossibleError, match=r"other-0 \[4, 6\)"):
+        job.start(**options).ranges(start, end)
+    job.cluster.set(0, 0, 6, topic="other")
+
+    again = job.start(**options)
+    assert again.ranges(start, end) == [OffsetRange(other, 4, 6)]

@@ -1,0 +1,138 @@
+"""What a user sees of a topology, and how they end it; the runner is a puppet."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from typing import Any
+
+import pytest
+
+from kafka_tx.errors import ConfigError, FencedError, TransactionError
+from kafka_tx.metrics.endpoint import Guest
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.spark.at_least_once.at_least_once_builder import (
+    StartableRecordTopology,
+    TopologyBuilder,
+)
+from kafka_tx.spark.at_least_once.at_least_once_handle import RecordTopologyHandle
+from kafka_tx.topology.declare.bolts import BasicBolt
+from kafka_tx.topology.rows.fields import Fields
+from kafka_tx.topology.tracked.record_sources import GivenRecords
+
+
+class Runner:
+    """Ends when told to, unless it hangs."""
+
+    def __init__(self, *, hangs=False):
+        self.has_ended = threading.Event()
+        self.error: BaseException | None = None
+        self.desks: dict[str, Any] = {}
+        self.totals = {"emitted": 10, "completed": 7, "skipped": 1}
+        self.view = {"chunks": 2, "pending": 3, "waiting": 1}
+        self.calls: list[Any] = []
+        self._hangs = hangs
+
+    def end_within(self, timeout_s):
+        self.within_s = timeout_s
+
+    def stop(self, *, finish):
+        self.calls.append(("stop", finish))
+        if not self._hangs:
+            self.has_ended.set()
+
+    def abort(self, error):
+        self.calls.append("abort")
+        self.error = error
+        self.has_ended.set()
+
+    def pause(self):
+        self.calls.append("pause")
+
+    def activate(self):
+        self.calls.append("activate")
+
+    def wait_until_idle(self, timeout_s):
+        return True
+
+
+def handle_of(runner: Any):
+    registry = MetricsRegistry()
+    return RecordTopologyHandle("job", runner, registry, Guest(registry))
+
+
+def test_the_status_shows_what_is_now_and_what_was():
+    status = handle_of(Runner()).status
+
+    assert (status.chunks, status.pending, status.waiting) == (2, 3, 1)
+    assert (status.emitted, status.completed, status.skipped) == (10, 7, 1)
+    assert (status.failed, status.dead_letters, status.lag) == (0, 0, None)
+    assert status.is_active
+
+
+@pytest.mark.parametrize("finish", [True, False])
+def test_stopping_ends_it_and_leaves_no_error(finish):
+    runner = Runner()
+    handle = handle_of(runner)
+
+    handle.stop(finish=finish)
+
+    assert runner.calls == [("stop", finish)]
+    assert not handle.is_active
+    assert handle.exception is None
+    assert handle.await_termination(0)
+
+
+def test_what_hangs_is_cut_off_and_told():
+    runner = Runner(hangs=True)
+
+    with pytest.raises(TransactionError, match="goes on from what is stored"):
+        handle_of(runner).stop(timeout_s=0.01)
+
+    assert runner.calls[-1] == "abort"
+
+
+def test_what_ended_it_is_raised_by_every_wait():
+    runner = Runner()
+    handle = handle_of(runner)
+    assert not handle.await_termination(0)
+
+    runner.abort(FencedError("another owner"))
+
+    for wait in (handle.await_termination, handle.process_all_available):
+        with pytest.raises(FencedError):
+            wait(0)
+    assert isinstance(handle.exception, FencedError)
+
+
+def test_it_can_be_paused():
+    runner = Runner()
+    handle = handle_of(runner)
+
+    handle.pause()
+    handle.activate()
+
+    assert runner.calls == ["pause", "activate"]
+
+
+class Spout:
+    fields = Fields.parse("word string")
+
+    def empty_chunk(self):
+        return GivenRecords(())
+
+
+def test_bolts_of_the_main_script_are_sent_by_value():
+    class Local(BasicBolt):
+        def execute(self, row, collector):
+            pass
+
+    builder = TopologyBuilder("job")
+    builder.set_spout("spout", Spout())
+    builder.set_bolt("work", Local).shuffle_grouping("spout")
+
+    built = builder.build()
+
+    assert isinstance(built, StartableRecordTopology)
+    with pytest.raises(ConfigError, match="cannot be pickled"):
+        builder.build(pickle.dumps)

@@ -1,0 +1,388 @@
+"""At-least-once topologies whose brokers, store, workers or user code fail."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from kafka_tx.cli.main import app
+from kafka_tx.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    ComponentError,
+    DeliveryError,
+    OffsetOutOfRangeError,
+    StateCorruptedError,
+    StateUnavailableError,
+)
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import CommittedOffset, TopicPartition, TransactionAttempt
+from kafka_tx.offsets.loss import OutOfRange
+from kafka_tx.offsets.retry import BackOff
+from kafka_tx.running.ends import open_notes, show_last_stop
+from kafka_tx.testing import MEMORY_BROKER
+from tests.spark.spout_case import (
+    P0,
+    P1,
+    WITHIN_S,
+    Broken,
+    Letters,
+    Slow,
+    a_case,
+    tried,
+    until,
+)
+
+
+@pytest.fixture
+def case():
+    with a_case() as made:
+        yield made
+
+
+def test_without_a_dead_letter_topic_a_hopeless_record_is_skipped_and_counted(case):
+    case.fill(10)
+    tried.bad = {(P0, 3): 1_000}
+    case.rules = {"back_off": BackOff(limit=2)}
+
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+
+    assert tried.failed[P0, 3] == 3
+    assert case.store.at(P0) == [10]
+    assert handle.status.skipped == 1
+    assert case.metric("lost_records_total", reason="retry_limit") == 1
+    assert case.metric("ineligible_records_total") == 1
+    assert case.metric("completed_records_total") == 9
+
+
+def test_a_dead_letter_is_written_before_its_record_is_committed(case):
+    case.fill(10)
+    tried.bad = {(P0, 3): 1_000}
+    case.rules = {"back_off": BackOff(limit=1)}
+    case.letters = Letters()
+    case.letters.errors = [BrokerUnavailableError("down")]
+
+    handle = case.start()
+    until(lambda: case.store.at(P0) == [3])
+    assert case.letters.written == []
+    assert handle.process_all_available(WITHIN_S)
+
+    (letter,) = case.letters.written
+    assert (letter.records.start, letter.records.end, letter.attempts) == (3, 4, 2)
+    assert letter.error == "work: bad luck"
+    assert case.store.at(P0) == [10]
+    assert handle.status.dead_letters == 1
+    assert case.metric("dead_letter_records_total") == 1
+
+
+def test_a_dead_letter_that_is_refused_ends_the_topology(case):
+    case.fill(1)
+    tried.bad = {(P0, 0): 1_000}
+    case.rules = {"back_off": BackOff(limit=0)}
+    case.letters = Letters()
+    case.letters.errors = [DeliveryError("too large", code="MSG_SIZE_TOO_LARGE")]
+
+    with pytest.raises(DeliveryError, match="too large"):
+        case.start().await_termination(WITHIN_S)
+
+    assert case.store.at(P0) in ([], [0])
+
+
+def test_a_fetch_that_failed_is_no_failure_of_its_records(case):
+    everything = case.fill(10, 10)
+    case.rules = {"back_off": BackOff(limit=0)}
+    case.reader.failures = 2
+
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+
+    assert tried.done == Counter(dict.fromkeys(everything, 1))
+    assert handle.status.failed == 0
+
+
+def test_a_record_that_kills_its_worker_is_found_and_the_others_go_on(case):
+    everything = case.fill(40)
+    case.engine.deadly = {(P0, 13)}
+    case.rules = {"back_off": BackOff(limit=1)}
+
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+
+    assert set(tried.done) == everything - {(P0, 13)}
+    assert handle.status.skipped == 1
+    assert case.engine.sizes.count(1) >= 2
+    assert case.store.at(P0) == [40]
+
+
+def test_a_record_that_is_compacted_before_its_retry_is_none_that_was_completed(case):
+    case.fill(10)
+    tried.bad = {(P0, 3): 1_000_000}
+    case.rules = {"back_off": BackOff(initial_delay_ms=20)}
+    handle = case.start()
+    until(lambda: tried.failed[P0, 3] > 1)
+
+    case.log.compact(P0, [3])
+
+    assert handle.process_all_available(WITHIN_S)
+    assert (handle.status.completed, handle.status.lost) == (9, 1)
+    assert case.metric("lost_records_total", reason="compacted") == 1
+    assert case.store.at(P0) == [10]
+
+
+def test_a_store_that_is_away_is_written_later(case):
+    case.fill(10)
+    case.store.errors = [StateUnavailableError("away"), StateUnavailableError("away")]
+
+    assert case.start().process_all_available(WITHIN_S)
+
+    assert case.store.at(P0) == [10]
+
+
+def test_a_store_that_refuses_ends_the_topology(case):
+    case.fill(10)
+    case.store.errors = [StateCorruptedError("no")]
+
+    handle = case.start()
+    with pytest.raises(StateCorruptedError):
+        handle.await_termination(WITHIN_S)
+
+    assert isinstance(handle.exception, StateCorruptedError)
+    assert not handle.is_active
+    assert case.metric("stops_total", reason="state") == 1
+
+
+def test_a_bolt_that_cannot_begin_ends_the_topology(case):
+    case.fill(1)
+    case.bolt = Broken
+
+    with pytest.raises(ComponentError, match="no such setting"):
+        case.start().await_termination(WITHIN_S)
+
+
+def test_a_refused_login_ends_the_topology(case):
+    case.fill(1)
+
+    def refused(partitions):
+        raise AuthenticationError("wrong password")
+
+    handle = case.start()
+    case.log.bounds = refused
+    with pytest.raises(AuthenticationError):
+        handle.await_termination(WITHIN_S)
+
+
+def test_an_offset_that_was_trimmed_may_end_the_topology(case):
+    case.fill(10)
+    case.log.trim(P0, 5)
+    case.rules = {"out_of_range": OutOfRange.FAIL}
+    case.store.store({P0: CommittedOffset(2)})
+
+    with pytest.raises(OffsetOutOfRangeError):
+        case.start()
+
+
+def test_bolts_that_need_longer_than_the_time_out_for_a_chunk_do_their_work(case):
+    everything = case.fill(300, 300)
+    case.bolt = Slow
+    case.limits = replace(case.limits, timeout_ms=600, patience=0)
+    case.rules = {"back_off": BackOff(limit=0)}
+
+    handle = case.start()
+    assert handle.process_all_available(3 * WITHIN_S)
+
+    assert set(tried.done) == everything
+    assert (handle.status.failed, handle.status.skipped) == (0, 0)
+    assert case.store.at(P0, P1) == [300, 300]
+
+
+def test_a_record_that_takes_for_ever_is_found_and_no_other_fails(case):
+    everything = case.fill(40)
+    case.bolt = Slow
+    tried.bad = {(P0, 17): 1_000_000}
+    case.limits = replace(case.limits, timeout_ms=250, patience=0)
+    case.rules = {"back_off": BackOff(limit=1)}
+
+    handle = case.start()
+    assert handle.process_all_available(6 * WITHIN_S)
+
+    assert set(tried.done) == everything - {(P0, 17)}
+    assert handle.status.skipped == 1
+    assert case.metric("failed_records_total", reason="timed_out") == 2
+
+
+def test_a_record_that_a_bolt_does_not_give_back_fails_at_once_and_no_other(case):
+    everything = case.fill(40)
+    held = Hanging(case.engine.run_tasks)
+    case.engine.run_tasks = held
+    case.limits = replace(case.limits, chunks=1)
+    case.rules = {"back_off": BackOff(limit=0)}
+    handle = case.start()
+    assert held.is_held.wait(WITHIN_S)
+
+    case.engine.tell(TransactionAttempt(1, 1), "work", np.array([17]))
+    until(lambda: handle.status.skipped == 1)
+    held.may_go.set()
+    assert handle.process_all_available(WITHIN_S)
+
+    assert set(tried.done) == everything
+    assert handle.status.failed == 1
+
+
+class Hanging:
+    """Holds a function up until it is let go."""
+
+    def __init__(self, function):
+        self._function = function
+        self.is_held, self.may_go = threading.Event(), threading.Event()
+
+    def __call__(self, *given):
+        self.is_held.set()
+        assert self.may_go.wait(WITHIN_S)
+        return self._function(*given)
+
+
+def test_a_look_for_partitions_that_hangs_holds_up_no_record_and_no_commit(case):
+    handle = case.start()
+    hanging = case.log.topics = Hanging(case.log.topics)
+    assert hanging.is_held.wait(WITHIN_S)
+
+    everything = case.fill(50, 30)
+    tried.bad = {(P0, 3): 2}
+    until(lambda: case.store.at(P0, P1) == [50, 30])
+
+    assert set(tried.done) == everything
+    assert not handle.process_all_available(0.2)  # who knows what partitions there are
+    hanging.may_go.set()
+    assert handle.process_all_available(WITHIN_S)
+
+
+def test_a_store_that_hangs_for_a_new_partition_holds_up_no_record(case):
+    handle = case.start()
+    case.log.add_partitions("t", 3)
+    hanging = case.store.load = Hanging(case.store.load)
+    assert hanging.is_held.wait(WITHIN_S)
+
+    everything = case.fill(5, 5)
+    until(lambda: set(tried.done) == everything)
+    hanging.may_go.set()
+    case.log.append(TopicPartition("t", 2), b"v")
+    until(lambda: tried.done.total() == 11)
+
+    assert handle.process_all_available(WITHIN_S)
+
+
+def test_the_end_waits_for_a_silent_store_once_and_not_for_each_partition(case):
+    case.log.add_partitions("t", 30)
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+    for number in range(30):
+        case.log.append(TopicPartition("t", number), b"v")
+    hanging = case.store.store = Hanging(case.store.store)
+    until(lambda: tried.done.total() == 30)
+
+    began_s = time.monotonic()
+    handle.stop(timeout_s=3)
+
+    assert time.monotonic() - began_s < 20
+    assert handle.exception is None
+    hanging.may_go.set()
+
+
+def test_a_look_that_fails_for_good_ends_the_topology(case):
+    handle = case.start()
+
+    def refused(wanted):
+        raise AuthenticationError("wrong password")
+
+    case.log.topics = refused
+    with pytest.raises(AuthenticationError):
+        handle.await_termination(WITHIN_S)
+
+
+def test_it_is_not_idle_while_a_partition_has_no_leader_yet(case):
+    case.fill(5)
+    case.log.set_leader(P1, None)
+    handle = case.start()
+    until(lambda: case.store.at(P0) == [5])
+    assert not handle.process_all_available(0.3)
+
+    case.log.set_leader(P1, MEMORY_BROKER)
+    case.log.append(P1, b"v")
+    assert handle.process_all_available(WITHIN_S)
+
+    assert case.store.at(P0, P1) == [5, 1]
+
+
+def test_it_is_not_idle_while_a_leader_is_lost(case):
+    case.fill(5, 5)
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+
+    case.log.append(P1, b"v")
+    case.log.set_leader(P1, None)
+    until(lambda: case.store.at(P1) == [6] or not handle.process_all_available(0.3))
+    case.log.set_leader(P1, MEMORY_BROKER)
+    assert handle.process_all_available(WITHIN_S)
+
+    assert case.store.at(P0, P1) == [5, 6]
+
+
+def test_who_waits_for_everything_waits_for_new_partitions_too(case):
+    case.refresh_ms = 60_000
+    case.fill(5)
+    handle = case.start()
+    until(lambda: case.store.at(P0) == [5])
+    case.log.add_partitions("t", 3)
+    case.log.append(TopicPartition("t", 2), b"v")
+
+    assert handle.process_all_available(WITHIN_S)
+
+    assert case.store.at(P0, P1, TopicPartition("t", 2)) == [5, 0, 1]
+
+
+def test_a_store_without_room_for_more_runs_gets_no_more_new_records(case):
+    case.fill(20)
+    tried.bad = {(P0, offset): 1_000_000 for offset in range(1, 20, 2)}
+    case.rules = {"back_off": BackOff(initial_delay_ms=10)}
+    case.store.fitting = lambda committed: min(3, len(committed.completed))
+    handle = case.start()
+    until(lambda: case.store.at(P0) == [1])
+
+    case.fill(30)
+    tries = tried.failed[P0, 1]
+    until(lambda: tried.failed[P0, 1] > tries + 20)
+    assert max(offset for _, offset in tried.done) < 20
+    tried.bad = {}
+
+    assert handle.process_all_available(WITHIN_S)
+    assert case.store.at(P0) == [50]
+
+
+def test_what_ended_it_is_kept_for_status_and_the_next_process(case, tmp_path):
+    url = f"sqlite:///{tmp_path}/state.db"
+    case.fill(3)
+    case.bolt, case.notes = Broken, open_notes(url, "job")
+
+    with pytest.raises(ComponentError):
+        case.start().await_termination(WITHIN_S)
+
+    told = CliRunner().invoke(app, ["status", "--store", url])
+    assert "job.at-least-once" in told.stdout
+    assert "no such setting" in told.stdout
+    later, notes = MetricsRegistry(), open_notes(url, "job")
+    assert notes is not None
+    show_last_stop(later, notes, "job")
+    notes.close()
+    assert ("job", "user") in later.samples()["kafka_tx_last_stop_timestamp_seconds"]
+
+
+@pytest.mark.parametrize("url", ["kafka:", "memory:", "sqlite:////no/such/place.db"])
+def test_where_nothing_can_be_kept_it_works_all_the_same(url):
+    assert open_notes(url, "job") is None

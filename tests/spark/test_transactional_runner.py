@@ -1,0 +1,642 @@
+"""Topologies from start to end: the runner, its handle, attempts on threads.
+
+Jobs are run in this process, one at a time, by the engine that tests of topologies use.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from asyncio import CancelledError
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from kafka_tx import assembly
+from kafka_tx.errors import (
+    ComponentError,
+    FailedException,
+    FencedError,
+    StateUnavailableError,
+    TransactionError,
+)
+from kafka_tx.metrics.endpoint import Guest
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.options.topology_options import parse_settings
+from kafka_tx.spark.topologies.attempt import AttemptRunner
+from kafka_tx.spark.topologies.job_failures import JobLostError
+from kafka_tx.spark.transactional.starting import open_parts
+from kafka_tx.spark.transactional.transactional_handle import TopologyHandle
+from kafka_tx.spark.transactional.transactional_runner import Runner
+from kafka_tx.topology.builder import TransactionalTopologyBuilder
+from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, Committer
+from kafka_tx.topology.declare.memory_spouts import (
+    MemoryTransactionalSpout,
+    OpaqueMemoryTransactionalSpout,
+)
+from kafka_tx.topology.declare.spouts import TransactionalSpout
+from kafka_tx.topology.local import LocalEngine
+
+WITHIN_S = 10
+SPOUTS = pytest.mark.parametrize(
+    "kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout]
+)
+
+
+class ThreadEngine:
+    """Runs jobs in the attempts' threads; can lose jobs, and hold them until told."""
+
+    def __init__(self):
+        self._local = LocalEngine()
+        self.cancelled = set()
+        self.lost: Counter[int] = Counter()
+        self.held = {}
+
+    def enter(self, attempt):
+        self.attempt = attempt
+
+    def cancel(self, attempt):
+        self.cancelled.add(attempt)
+
+    def close(self):
+        pass
+
+    def run_tasks(self, job):
+        gate = self.held.get(job.attempt.txid)
+        while gate is not None and not gate.wait(0.01):
+            if job.attempt in self.cancelled:
+                raise JobLostError("cancelled")
+        if self.lost[job.attempt.txid] > 0:
+            self.lost[job.attempt.txid] -= 1
+            raise JobLostError("the executor is gone")
+        return self._local.run_tasks(job)
+
+    def run_frames(self, job):
+        return self._local.run_frames(job)
+
+
+class Table:
+    """What committers wrote: (value, txid) for each key, and every call."""
+
+    def __init__(self):
+        self.values = {}
+        self.calls = []
+        self.trouble = {}
+
+    def commit(self, attempt, counts):
+        self.calls.append(attempt)
+        for error in self.trouble.pop(attempt.txid, ()):
+            raise error
+        for key, count in counts.items():
+            value, txid = self.values.get(key, (0, 0))
+            if txid < attempt.txid:
+                self.values[key] = (value + count, attempt.txid)
+
+    def total(self):
+        return sum(value for value, _ in self.values.values())
+
+
+class Count(BatchBolt):
+    fields = ("key", "count")
+
+    def prepare(self, context, collector):
+        self.collector = collector
+        self.counts: Counter[str] = Counter()
+
+    def execute(self, row):
+        self.counts[row.key] += 1
+
+    def finish_batch(self):
+        for key, count in self.counts.items():
+            self.collector.emit((key, count))
+
+
+class Add(Committer, BatchBolt):
+    def __init__(self, table):
+        self.table = table
+
+    def prepare(self, context, collector):
+        self.attempt = context.attempt
+        self.counts: Counter[str] = Counter()
+        self.thread = threading.get_ident()
+
+    def execute(self, row):
+        self.counts[row.key] += row.count
+
+    def finish_batch(self):
+        assert threading.get_ident() == self.thread
+        self.table.commit(self.attempt, self.counts)
+
+
+class FailOn(BasicBolt):
+    """Raises each of the errors once, at the first row that has the key."""
+
+    fields = ("key",)
+
+    def __init__(self, errors):
+        self.errors = errors
+
+    def execute(self, row, collector):
+        for error in [self.errors.pop(row.key)] if row.key in self.errors else []:
+            raise error
+        collector.emit((row.key,))
+
+
+def no_dumps(_):
+    """Bolts here share objects with their tests: nothing is sent anywhere."""
+    return b"N."
+
+
+class World:
+    """A topology over memory, its table, and how it is started again and again."""
+
+    def __init__(self, kind=MemoryTransactionalSpout, rows=40, take=5, errors=None):
+        keys = [(f"k{number % 7}",) for number in range(rows)]
+        self.spout = kind({0: keys[::2], 1: keys[1::2]}, ("key",), take)
+        self.table, self.engine = Table(), ThreadEngine()
+        self.errors = {} if errors is None else errors
+        self.store = f"memory:{uuid.uuid4().hex}"
+        self.rows = rows
+        self.handle = None
+
+    def topology(self):
+        builder = TransactionalTopologyBuilder("jobs", "spout", self.spout, 2)
+        fail = builder.set_bolt("fail", partial(FailOn, self.errors))
+        fail.shuffle_grouping("spout")
+        builder.set_bolt("count", Count).shuffle_grouping("fail")
+        add = builder.set_bolt("add", partial(Add, self.table))
+        add.global_grouping("count")
+        return builder.build(dumps=no_dumps)
+
+    def start(self, listeners=(), store=None, **config):
+        topology = self.topology()
+        names = {"pending": "tx.maxPending", "timeout_ms": "tx.timeoutMs"}
+        given = {names[name]: value for name, value in config.items()}
+        given |= {"tx.idlePauseMs": 10, "tx.retryMs": 20}
+        self.registry = MetricsRegistry()
+        parts = open_parts(
+            topology,
+            parse_settings(given),
+            store or assembly.open_store(self.store, "jobs"),
+            self.registry,
+            listeners,
+        )
+        runner = Runner(parts, lambda at: AttemptRunner(self.engine, topology.plan, at))
+        runner.start()
+        self.handle = TopologyHandle(runner, parts, Guest(parts.journal.registry))
+        return self.handle
+
+    def end(self):
+        if self.handle is not None and self.handle.is_active:
+            self.handle.stop(finish=False, timeout_s=WITHIN_S)
+
+    def sample(self, name, *labels):
+        found = self.registry.samples()[name]
+        return found.get(("jobs", *labels), (0.0,))[0]
+
+
+@pytest.fixture
+def world():
+    made = []
+
+    def make(*args, **more):
+        made.append(World(*args, **more))
+        return made[-1]
+
+    before = set(threading.enumerate())
+    yield make
+    for each in made:
+        each.end()
+    wait_for(lambda: set(threading.enumerate()) <= before)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.005)
+
+
+# --- what is committed ---
+
+
+@SPOUTS
+@pytest.mark.parametrize("pending", [1, 4])
+def test_every_row_is_counted_once_and_txids_commit_in_order(world, kind, pending):
+    jobs = world(kind)
+
+    handle = jobs.start(pending=pending)
+    assert handle.process_all_available(WITHIN_S)
+    handle.stop()
+
+    assert jobs.table.total() == jobs.rows
+    assert [attempt.txid for attempt in jobs.table.calls] == [1, 2, 3, 4]
+    assert handle.status.committed_txid == 4
+    assert handle.status.in_flight == ()
+    assert handle.exception is None
+
+
+@SPOUTS
+def test_a_restart_goes_on_where_the_last_one_committed(world, kind):
+    jobs = world(kind)
+    jobs.start().process_all_available(WITHIN_S)
+    jobs.handle.stop()
+    jobs.spout.append(0, [("more",)] * 3)
+
+    handle = jobs.start()
+    handle.process_all_available(WITHIN_S)
+    handle.stop()
+
+    assert jobs.table.total() == jobs.rows + 3
+    assert handle.last_batch.txid == 5
+    assert handle.last_batch.attempt.attempt_id // 10**12 == 2
+
+
+def test_rows_that_come_later_are_processed(world):
+    jobs = world()
+    handle = jobs.start()
+    handle.process_all_available(WITHIN_S)
+
+    jobs.spout.append(1, [("late",)])
+
+    assert handle.process_all_available(WITHIN_S)
+    assert jobs.table.values["late"] == (1, 5)
+
+
+# --- replays ---
+
+
+@SPOUTS
+def test_a_failed_exception_in_a_task_replays_the_batch(world, kind):
+    jobs = world(kind, errors={"k3": FailedException("not now")})
+
+    jobs.start(pending=3).process_all_available(WITHIN_S)
+
+    assert jobs.table.total() == jobs.rows
+    assert jobs.handle.status.replays >= 1
+    assert jobs.sample("kafka_tx_replays_total") >= 1
+
+
+@SPOUTS
+def test_a_failed_exception_in_a_commit_replays_the_batch_and_later_ones(world, kind):
+    jobs = world(kind)
+    jobs.table.trouble[2] = [FailedException("busy")]
+
+    jobs.start(pending=3).process_all_available(WITHIN_S)
+
+    assert jobs.table.total() == jobs.rows
+    assert [attempt.txid for attempt in jobs.table.calls] == [1, 2, 2, 3, 4]
+    first, again = [a.attempt_id for a in jobs.table.calls if a.txid == 2]
+    assert again > first
+
+
+def test_a_lost_job_replays_the_batch(world):
+    jobs = world()
+    jobs.engine.lost[2] = 2
+
+    jobs.start(pending=3).process_all_available(WITHIN_S)
+
+    assert jobs.table.total() == jobs.rows
+    assert jobs.handle.status.replays >= 2
+
+
+def test_a_batch_that_takes_too_long_is_cancelled_and_replayed(world):
+    jobs = world(rows=10)
+    gate = jobs.engine.held[1] = threading.Event()
+
+    jobs.start(timeout_ms=50)
+    wait_for(lambda: jobs.handle.status.replays)
+    gate.set()
+
+    assert jobs.handle.process_all_available(WITHIN_S)
+    assert jobs.table.total() == jobs.rows
+    assert jobs.engine.cancelled
+    outcome = partial(jobs.sample, "kafka_tx_batches_total")
+    assert outcome("timed_out") >= 1
+    assert outcome("failed") == 0
+
+
+def test_a_batch_that_goes_with_an_earlier_one_counts_as_cancelled(world):
+    jobs = world()
+    jobs.engine.lost[1] = 1
+    gate = jobs.engine.held[2] = threading.Event()
+
+    jobs.start(pending=2)
+    wait_for(lambda: jobs.handle.status.replays)
+    gate.set()
+    jobs.handle.process_all_available(WITHIN_S)
+
+    outcome = partial(jobs.sample, "kafka_tx_batches_total")
+    assert outcome("failed") == 1
+    assert outcome("cancelled") <= 1
+    assert jobs.handle.status.replays == 1 + outcome("cancelled")
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize("where", ["a task", "a commit"])
+def test_any_other_error_stops_the_topology_and_a_restart_continues(world, where):
+    jobs = world(errors={"k3": ValueError("a bug")} if where == "a task" else {})
+    if where == "a commit":
+        jobs.table.trouble[1] = [ValueError("a bug")]
+
+    handle = jobs.start(pending=2)
+    with pytest.raises(ComponentError, match="ValueError: a bug") as raised:
+        handle.await_termination(WITHIN_S)
+    jobs.start().process_all_available(WITHIN_S)
+
+    assert raised.value.component == ("fail" if where == "a task" else "add")
+    assert raised.value.txid == 1
+    assert raised.value.attempt_id > 0
+    assert handle.exception is raised.value
+    assert jobs.table.total() == jobs.rows
+
+
+@pytest.mark.parametrize("where", ["a task", "a commit", "a plan"])
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, CancelledError])
+def test_what_is_no_exception_stops_the_topology_as_an_error_does(world, where, kind):
+    jobs = world(errors={"k3": kind("now")} if where == "a task" else {})
+    if where == "a commit":
+        jobs.table.trouble[1] = [kind("now")]
+    if where == "a plan":
+        jobs.spout.initialize_transaction = partial(fail_with, kind("now"))
+
+    handle = jobs.start(pending=2)
+
+    with pytest.raises(ComponentError, match=kind.__name__) as raised:
+        handle.await_termination(WITHIN_S)
+    component = {"a task": "fail", "a commit": "add", "a plan": "spout"}[where]
+    assert (raised.value.component, raised.value.txid) == (component, 1)
+    assert raised.value.attempt_id > 0
+
+
+def fail_with(error, *_):
+    raise error
+
+
+def test_threads_that_hang_in_user_code_do_not_pile_up_for_ever(world):
+    jobs = world(rows=10)
+    may_end, hanging = threading.Event(), []
+
+    def hang(_):
+        hanging.append(threading.current_thread())
+        may_end.wait(WITHIN_S)
+
+    jobs.engine.run_tasks = hang
+    handle = jobs.start(timeout_ms=1)
+    wait_for(lambda: handle._runner._over is not None)
+    may_end.set()
+
+    with pytest.raises(TransactionError, match="still runs, each on a thread"):
+        handle.await_termination(WITHIN_S)
+    assert len(hanging) <= 20
+
+
+def test_a_listener_may_stop_the_topology(world):
+    jobs, stopped = world(), threading.Event()
+
+    def stop(_):
+        jobs.handle.stop()
+        stopped.set()
+
+    gate = jobs.engine.held[1] = threading.Event()
+    handle = jobs.start(listeners=[stop])
+    gate.set()
+
+    assert stopped.wait(WITHIN_S)
+    assert handle.await_termination(WITHIN_S)
+
+
+def test_a_spout_that_is_always_ready_and_has_nothing_is_idle_and_gets_slower(world):
+    class Nothing(MemoryTransactionalSpout):
+        def is_ready(self):
+            return True
+
+    jobs = world()
+    jobs.spout = Nothing({0: []}, ("key",), 5)
+    handle = jobs.start()
+
+    assert handle.process_all_available(WITHIN_S)
+    assert handle.status.committed_txid <= 12  # pauses of 10, 20, 40, … ms
+
+
+def test_a_spout_that_is_not_ready_may_have_something_left(world):
+    class Shy(MemoryTransactionalSpout):
+        is_bold = False
+
+        def is_ready(self):
+            return self.is_bold and super().is_ready()
+
+        def is_drained(self):
+            self.is_bold = self.is_bold or may_look.is_set()
+            return self.is_exhausted
+
+    may_look = threading.Event()
+    jobs = world()
+    jobs.spout = Shy({0: [("a",)] * 7}, ("key",), 5)
+    handle = jobs.start()
+
+    assert not handle.process_all_available(0.2)
+    may_look.set()
+    assert handle.process_all_available(WITHIN_S)
+    assert jobs.table.total() == 7
+
+
+def test_a_spout_that_cannot_plan_is_named(world):
+    class Broken(TransactionalSpout):
+        fields = ("key",)
+
+        def initialize_transaction(self, txid, previous):
+            raise KeyError("no such table")
+
+    jobs = world()
+    jobs.spout = Broken()
+
+    handle = jobs.start()
+
+    with pytest.raises(ComponentError, match="no such table") as raised:
+        handle.await_termination(WITHIN_S)
+    assert (raised.value.component, raised.value.txid) == ("spout", 1)
+
+
+def test_what_a_spout_raises_when_it_opens_is_raised_by_start(world):
+    class Closed(TransactionalSpout):
+        fields = ("key",)
+
+        def open(self):
+            raise ConnectionError("nobody there")
+
+    jobs = world()
+    jobs.spout = Closed()
+
+    with pytest.raises(ConnectionError, match="nobody there"):
+        jobs.start()
+
+
+def test_a_spout_that_cannot_plan_yet_is_asked_again(world):
+    jobs = world(rows=4)
+    plan, refusals = jobs.spout.initialize_transaction, [1, 2]
+
+    def refuse(txid, previous):
+        if refusals:
+            raise FailedException(f"refusal {refusals.pop()}")
+        return plan(txid, previous)
+
+    jobs.spout.initialize_transaction = refuse
+
+    jobs.start().process_all_available(WITHIN_S)
+
+    assert refusals == []
+    assert jobs.table.total() == jobs.rows
+
+
+def test_a_newer_owner_fences_the_older_one_off(world):
+    jobs = world()
+    gate = jobs.engine.held[1] = threading.Event()
+    handle = jobs.start()
+    wait_for(lambda: handle.status.in_flight)
+
+    assembly.open_store(jobs.store, "jobs").acquire()
+    gate.set()
+
+    with pytest.raises(FencedError):
+        handle.await_termination(WITHIN_S)
+    assert jobs.table.calls == []
+
+
+class Stumbling:
+    """A store whose first writes fail, unknown whether they arrived."""
+
+    def __init__(self, store, failures):
+        self._store, self._failures = store, failures
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def write(self, *args, **more):
+        if self._failures:
+            self._failures.pop()
+            raise StateUnavailableError("try later")
+        self._store.write(*args, **more)
+
+
+@SPOUTS
+def test_a_store_that_does_not_answer_is_asked_again(world, kind):
+    jobs = world(kind)
+    failures = [1, 2, 3]
+
+    store = Stumbling(assembly.open_store(jobs.store, "jobs"), failures)
+    jobs.start(store=store).process_all_available(WITHIN_S)
+
+    assert failures == []
+    assert jobs.table.total() == jobs.rows
+
+
+# --- stopping ---
+
+
+def test_a_stop_that_finishes_commits_what_is_in_flight(world):
+    jobs = world()
+    gate = jobs.engine.held[1] = threading.Event()
+    handle = jobs.start(pending=2)
+    wait_for(lambda: len(handle.status.in_flight) == 2)
+
+    stopping = threading.Thread(target=handle.stop)
+    stopping.start()
+    gate.set()
+    stopping.join(WITHIN_S)
+
+    assert not handle.is_active
+    assert [attempt.txid for attempt in jobs.table.calls] == [1, 2]
+
+
+def test_a_stop_that_does_not_finish_cancels_what_is_in_flight(world):
+    jobs = world()
+    jobs.engine.held[1] = threading.Event()
+    handle = jobs.start(pending=2)
+    wait_for(lambda: len(handle.status.in_flight) == 2)
+
+    handle.stop(finish=False, timeout_s=WITHIN_S)
+
+    assert jobs.table.calls == []
+    assert {attempt.txid for attempt in jobs.engine.cancelled} == {1, 2}
+    assert handle.status.replays == 0
+    assert handle.await_termination()
+
+
+def test_what_does_not_finish_in_time_is_cut_off_with_an_error(world):
+    jobs = world()
+    jobs.engine.held[1] = threading.Event()
+    handle = jobs.start()
+    wait_for(lambda: handle.status.in_flight)
+
+    with pytest.raises(TransactionError, match=r"not finished within 0\.1 s"):
+        handle.stop(timeout_s=0.1)
+
+    assert not handle.is_active
+    handle.stop()  # harmless
+
+
+def test_pausing_starts_nothing_new(world):
+    jobs = world(rows=0)
+    handle = jobs.start()
+    handle.process_all_available(WITHIN_S)
+
+    handle.pause()
+    jobs.spout.append(0, [("k",)])
+    assert not handle.process_all_available(0.2)
+    handle.activate()
+
+    assert handle.process_all_available(WITHIN_S)
+    assert jobs.table.total() == 1
+
+
+# --- what is told ---
+
+
+def test_listeners_are_told_of_each_batch_in_order_and_may_fail(world, caplog):
+    jobs, told = world(), []
+
+    def listen(batch):
+        told.append((batch.txid, batch.records))
+        if batch.txid == 2:
+            raise RuntimeError("a listener's own trouble")
+
+    with caplog.at_level(logging.ERROR):
+        jobs.start(listeners=[listen]).process_all_available(WITHIN_S)
+        jobs.handle.stop()
+
+    assert told == [(1, 10), (2, 10), (3, 10), (4, 10)]
+    assert "a listener's own trouble" in caplog.text
+
+
+def test_a_committed_batch_tells_its_phases_and_rows(world):
+    jobs = world(rows=10)
+
+    jobs.start().process_all_available(WITHIN_S)
+
+    batch = jobs.handle.last_batch
+    assert batch.emitted == {"spout": 10, "fail": 10, "count": 10, "add": 0}
+    assert batch.metadata == {"0": [0, 5], "1": [0, 5]}
+    assert set(batch.phases_ms) == {"planning", "processing", "waiting", "committing"}
+    assert sum(batch.phases_ms.values()) == batch.duration_ms
+
+
+def test_metrics_show_batches_in_flight_by_phase(world):
+    jobs = world(rows=20)
+    gate = jobs.engine.held[1] = threading.Event()
+    handle = jobs.start(pending=2)
+    flying = partial(jobs.sample, "kafka_tx_in_flight_batches")
+
+    wait_for(lambda: flying("processing") == 1 and flying("waiting") == 1)
+    gate.set()
+    handle.process_all_available(WITHIN_S)
+
+    for phase in ("planning", "processing", "waiting", "committing"):
+        assert flying(phase) == 0
+    assert jobs.sample("kafka_tx_committed_txid") == 2
+    assert jobs.sample("kafka_tx_records_total") == 20

@@ -1,0 +1,76 @@
+"""From root numbers back to offsets."""
+
+import numpy as np
+
+from kafka_tx.model import (
+    CommittedOffset,
+    OffsetRange,
+    TopicPartition,
+    TransactionAttempt,
+)
+from kafka_tx.offsets.emitting import Emission
+from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.topology.tracked.chunk_flights import Flight, Flights
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def flight(first_root, *ranges):
+    emissions = [
+        Emission(
+            PartitionManager(partition, PartitionRules(), CommittedOffset(0)),
+            OffsetRange(partition, start, end),
+            1,
+        )
+        for partition, start, end in ranges
+    ]
+    attempt = TransactionAttempt(1, 1)
+    return Flight(attempt, "spout", first_root, emissions, since_ms=0)
+
+
+def spans(found):
+    return [(r.topic_partition, r.start, r.end) for _, r in found]
+
+
+def test_roots_are_numbered_through_all_ranges():
+    made = flight(100, (A, 5, 8), (B, 0, 2))
+
+    assert [n.first_root for n in made.numbered] == [100, 103]
+    assert (made.end, made.open) == (105, 5)
+    assert made.roots.tolist() == [100, 101, 102, 103, 104]
+
+
+def test_roots_become_runs_of_offsets_of_their_ranges():
+    made = flight(100, (A, 5, 8), (A, 20, 21), (B, 0, 2))
+
+    found = list(made.offsets(np.array([100, 102, 103, 104])))
+
+    assert spans(found) == [(A, 5, 6), (A, 7, 8), (A, 20, 21), (B, 0, 1)]
+    assert [e.range.start for e, _ in found] == [5, 5, 20, 0]
+    assert spans(made.offsets(made.roots)) == [(A, 5, 8), (A, 20, 21), (B, 0, 2)]
+
+
+def test_a_flight_is_forgotten_with_its_last_record():
+    flights, made = Flights(), flight(0, (A, 0, 3))
+    flights.add(made)
+
+    flights.settled(made, 2)
+    assert made in flights
+    assert flights.open == 1
+    flights.settled(made, 1)
+    assert made not in flights
+    assert (len(flights), flights.open) == (0, 0)
+
+
+def test_roots_that_timed_out_are_shared_out_among_their_flights():
+    flights = Flights()
+    one, two, three = flight(0, (A, 0, 3)), flight(3, (B, 0, 3)), flight(6, (A, 3, 4))
+    for each in (one, two, three):
+        flights.add(each)
+
+    found = [(f, roots.tolist()) for f, roots in flights.timed_out(np.array([1, 4, 5]))]
+
+    assert found == [(one, [1]), (two, [4, 5])]
+    assert one not in flights
+    assert three in flights

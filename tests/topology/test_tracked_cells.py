@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+
+from kafka_tx.errors import ConfigError, FailedException
+from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
+from kafka_tx.topology.declare.graph import Component, Kind
+from kafka_tx.topology.plan.physical import TaskId
+from kafka_tx.topology.reasons import reason_of
+from kafka_tx.topology.rows.blocks import to_rows
+from kafka_tx.topology.rows.fields import Fields
+from kafka_tx.topology.tracked.lineage import Lineage, Tracked
+from kafka_tx.topology.tracked.tracked_cells import (
+    BasicRecordCell,
+    RichRecordCell,
+)
+from kafka_tx.topology.tracked.trees import TaskTrees
+
+FIELDS = Fields(("n",))
+COMPONENT = Component("bolt", Kind.BASIC, outputs={"default": FIELDS})
+
+
+def given(*numbers):
+    """Rows whose roots are ten times, and whose edges a hundred times the number."""
+    return Tracked(
+        [(n,) for n in numbers],
+        Lineage(np.array(numbers) * 10),
+        np.array(numbers, np.uint64) * np.uint64(100),
+    )
+
+
+def told(trees):
+    report = trees.report(TaskId("bolt", 0), (), {})
+    acked = dict(zip(report.acked.tolist(), report.acked_edges.tolist(), strict=True))
+    return acked, {f.reason: f.roots.tolist() for f in report.failed}
+
+
+class FailsOdd(BasicBolt):
+    def execute(self, row, collector):
+        collector.emit((row.n + 1,))
+        if row.n % 2:
+            raise FailedException("odd")
+
+
+def test_what_returns_is_acked_and_what_raises_is_failed():
+    trees = TaskTrees()
+    cell = BasicRecordCell(FailsOdd(), COMPONENT, {"default"}, trees)
+
+    (piece,) = cell.feed("spout", "default", FIELDS, given(1, 2, 3, 4))
+
+    assert told(trees) == ({20: 200, 40: 400}, {"odd": [10, 30]})
+    assert piece.block == [(3,), (5,)]
+    assert piece.lineage.roots.tolist() == [20, 40]
+
+
+class FailsOddBatches(BasicBolt):
+    def execute_arrow(self, batch, collector):
+        numbers = batch.column("n").to_pylist()
+        if any(n % 2 for n in numbers):
+            raise FailedException("odd")
+        collector.emit_arrow(batch)
+
+
+def test_a_failed_batch_is_halved_until_the_guilty_rows_are_found():
+    component = Component(
+        "bolt", Kind.BASIC, outputs={"default": FIELDS}, reads_arrow=True
+    )
+    trees = TaskTrees()
+    cell = BasicRecordCell(FailsOddBatches(), component, {"default"}, trees)
+
+    pieces = cell.feed("spout", "default", FIELDS, given(2, 4, 5, 6, 8))
+
+    assert told(trees) == ({20: 200, 40: 400, 60: 600, 80: 800}, {"odd": [50]})
+    rows = [row for piece in pieces for row in to_rows(piece.block)]
+    assert rows == [(2,), (4,), (6,), (8,)]
+    assert cell.emitted == 4
+
+
+class KeepsRows(RichBolt):
+    """Acks each row when the next one comes."""
+
+    def prepare(self, context, collector):
+        self.collector = collector
+        self.last = None
+
+    def execute(self, row):
+        if self.last is not None:
+            self.collector.ack(self.last)
+        self.last = row
+
+
+def test_a_rich_bolt_acks_rows_of_earlier_blocks():
+    trees = TaskTrees()
+    cell = RichRecordCell(KeepsRows(), COMPONENT, {"default"}, trees)
+    cell.prepare(None)  # type: ignore[arg-type]
+
+    cell.feed("spout", "default", FIELDS, given(1, 2))
+    cell.feed("spout", "default", FIELDS, given(3))
+    cell.finish()
+
+    assert told(trees) == ({10: 100, 20: 200}, {})
+
+
+class Misuses(BasicBolt):
+    def execute(self, row, collector):
+        collector.emit((1, 2, 3))
+
+
+def test_misuse_of_the_collector_is_no_records_fault():
+    cell = BasicRecordCell(Misuses(), COMPONENT, {"default"}, TaskTrees())
+
+    with pytest.raises(ConfigError, match="emitted 3 values"):
+        cell.feed("spout", "default", FIELDS, given(1))
+
+
+def test_a_reason_is_what_user_code_said():
+    assert reason_of(FailedException("no space")) == "no space"
+    assert reason_of(KeyError("x")) == "KeyError: 'x'"
