@@ -77,7 +77,8 @@ class PausingReader(KafkaTxStreamReader):
 
     def _open(self) -> Any:
         batches: Any = super()._open()
-        batches._ledger = PausingLedger(batches._ledger, self._pause)
+        kept = batches._kept
+        kept._ledger = PausingLedger(kept._ledger, self._pause)
         return batches
 
     def read(self, partition: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import kafka_tx
-from integration.cluster.records import Record
+from integration.cluster.records import Produce, Record
 from integration.cluster.running import running
 from integration.cluster.topics import ask
 from integration.cluster.waiting import wait_until
@@ -197,6 +197,20 @@ def test_a_marker_topic_that_lost_the_sink_is_refused(
         write(spark, sink, 2, number=1)
 
     assert values(sink["topic"]) == expected(1, 2)
+
+
+def test_a_marker_topic_that_is_not_ours_is_named_and_another_works(
+    spark, sink, values, kafka, topic
+):
+    taken = {**sink, "tx.markerTopic": topic(1)}
+    Produce(kafka.bootstrap_servers)(taken["tx.markerTopic"], ["of somebody else"])
+
+    with pytest.raises(StateCorruptedError, match=r"'tx\.markerTopic' a topic of its"):
+        write(spark, taken, 1)
+    assert values(sink["topic"]) == []
+    write(spark, sink, 1)
+
+    assert values(sink["topic"]) == expected(1)
 
 
 def test_another_marker_topic_is_refused_until_the_former_one_is_given(

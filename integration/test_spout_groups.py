@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 import kafka_tx
@@ -11,7 +12,7 @@ from integration.cluster.waiting import wait_until
 from integration.spout_job import Work, done, topology
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
-from kafka_tx.errors import GroupOccupiedError, StateError
+from kafka_tx.errors import GroupOccupiedError, StateCorruptedError, StateError
 from kafka_tx.kafka import group_offsets
 from kafka_tx.model import Assigned, CommittedOffset, Earliest, Latest, TopicPartition
 
@@ -82,6 +83,35 @@ def test_offsets_that_expired_in_part_are_no_fresh_start(
     finally:
         handle.stop()
     assert done(tmp_path) == {(0, offset) for offset in range(5)}
+
+
+def test_metadata_that_cannot_be_read_is_mended_by_resetting_the_offset(
+    kafka, group, produce, spark, tmp_path
+):
+    name, partitions, store = group
+    produce(name, ["a"] * 5, partition=0)
+    store.store({p: CommittedOffset(2 * (p.partition == 0)) for p in partitions})
+    set_offset(kafka, name, 3, metadata="kafka_tx:2:0:-:broken")
+    built = topology(config(kafka, name), Work(str(tmp_path)))
+
+    with pytest.raises(StateCorruptedError, match="--reset-offsets"):
+        built.start(spark)
+    set_offset(kafka, name, 3)  # as kafka-consumer-groups --reset-offsets does
+
+    handle = built.start(spark)
+    try:
+        assert handle.process_all_available(60)
+    finally:
+        handle.stop()
+    assert done(tmp_path) == {(0, offset) for offset in range(3, 5)}
+
+
+def set_offset(kafka, group, offset, **more):
+    """Commit an offset of the topic's first partition, from outside."""
+    at = ClientPartition(group, 0, offset, **more)
+    wanted = ConsumerGroupTopicPartitions(group, [at])
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.alter_consumer_group_offsets([wanted])[group].result(30)
 
 
 def test_a_consumer_that_joins_the_group_for_a_look_ends_nothing(

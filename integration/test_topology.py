@@ -74,6 +74,13 @@ def test_records_that_are_gone_stop_a_transactional_replay_and_say_which(
     with pytest.raises(ReplayImpossibleError, match=r"txid 1 holds .* \[0, 100\)"):
         handle.await_termination(60)
 
+    well = Trouble(str(tmp_path))
+    opaque = topology_job.topology(
+        kafka.bootstrap_servers, name, "opaque", sink, well, failOnDataLoss="false"
+    )
+    topologies.run_out(opaque.start(spark, {"tx.store": store}))
+    assert kept(sink)[0][0] == 250  # "goes on with what is left"
+
 
 def test_an_error_in_a_task_names_its_place_and_leaves_the_session_usable(
     spark, kafka, topic, produce, tmp_path

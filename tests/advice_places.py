@@ -41,11 +41,11 @@ _OPTION = {"ConfigError"}
 """Refused before anything is done; the text names the legal values."""
 
 
-def places() -> dict[str, str]:
+def places(root: Path = ROOT) -> dict[str, str]:
     """Every place with all its texts."""
     found: dict[str, list[str]] = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        name = path.relative_to(ROOT).as_posix()
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
         if name.startswith(tuple(_ELSEWHERE)) or name == "errors.py":
             continue
         for place, text in _texts(ast.parse(path.read_text(encoding="utf-8"))):

@@ -139,7 +139,7 @@ def test_an_open_txid_that_is_given_up_is_told(run, store, url):
     assert "tx.onDisagreement=checkpoint" in result.stdout
 
 
-def test_what_no_record_tells_is_not_made_up(run, store, url):
+def test_what_no_record_tells_is_not_made_up_and_resetting_begins_anew(run, store, url):
     store.write(1, {"committed": "x", "currtx": "x"})
     before = store.read()
 
@@ -147,8 +147,14 @@ def test_what_no_record_tells_is_not_made_up(run, store, url):
 
     assert result.exit_code == 1
     assert "committed: it is not JSON" in result.stdout
-    assert "offsets reset" in result.stderr
     assert store.read() == before
+    printed = re.search(
+        r"kafka-tx (offsets reset .*?), and", " ".join(result.stderr.split())
+    )
+    assert printed is not None
+    done = run(*shlex.split(printed[1]), "--yes")
+    assert "The next txid is 1: empty sinks" in done.stdout
+    assert store.read() == {}
 
 
 def test_the_json_of_show_is_one_object(run, store, url):

@@ -151,6 +151,25 @@ def test_a_node_that_went_away_is_made_again(open_with, server):
     assert store.load([ORDERS_3]) == {ORDERS_3: CommittedOffset(2)}
 
 
+@pytest.mark.parametrize("way", ["deleted", "written"])
+def test_a_record_that_cannot_be_read_is_deleted_or_written_by_hand(
+    open_with, server, way
+):
+    put(server, b"{}")
+    with pytest.raises(StateCorruptedError, match="delete it .* or write the right"):
+        open_with().load([ORDERS_3])
+
+    by_hand = {"offset": 7, "topic": "orders", "partition": 3}
+    right = Set(NODE, json.dumps(by_hand).encode())
+    server.apply([Delete(NODE) if way == "deleted" else right])
+
+    store = open_with()
+    loaded = store.load([ORDERS_3])
+    assert [at.offset for at in loaded.values()] == ([] if way == "deleted" else [7])
+    store.store({ORDERS_3: CommittedOffset(9)})
+    assert store.load([ORDERS_3])[ORDERS_3].offset == 9
+
+
 @pytest.mark.parametrize("fault", ["lost", "landed"])
 def test_a_lost_answer_is_written_again(open_with, fault):
     store = open_with(lambda number: fault if number == 1 else None)

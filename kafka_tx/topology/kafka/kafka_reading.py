@@ -85,8 +85,10 @@ def replay_impossible(
     partition = wanted.topic_partition
     return ReplayImpossibleError(
         f"txid {txid} holds {wanted}, and these records cannot be read as they"
-        f" were. {reason} A transactional batch never changes: give the topology a"
-        " new id to go on without them, or use an opaque spout.",
+        f" were. {reason} A transactional batch never changes. An opaque spout under"
+        " the same id goes on with what is left; its sinks must be opaque, too, or"
+        f" must not have txid {txid} yet. Or begin anew: a new id, the option"
+        " startingOffsets of the spout where it shall begin, and empty sinks.",
         txid=txid,
         topic=partition.topic,
         partition=partition.partition,
