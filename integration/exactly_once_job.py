@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import kafka_tx
 from kafka_tx.kafka import part_transaction
@@ -30,6 +32,7 @@ POINTS = (
     "after-commit",
     "before-spark-commit",
 )
+LOGGED = "after-commit-log"
 PARTS = 2
 ID = "exactly-once"
 PAUSES = "KAFKA_TX_TEST_PAUSES"
@@ -106,10 +109,42 @@ def copy(options: dict[str, str], pauses: Pauses) -> Any:
     return kafka_tx.for_each_transaction(write)
 
 
+def counts(df: DataFrame, width: str) -> DataFrame:
+    """Counts of keys by event time, which come without new records of the source."""
+    return (
+        df.withWatermark("timestamp", "0 seconds")
+        .groupBy(F.window("timestamp", width), F.col("key").cast("string").alias("of"))
+        .agg(F.count("*").alias("number"))
+        .select(
+            F.concat_ws("|", F.unix_seconds("window.start"), "of").alias("key"),
+            F.col("number").cast("string").alias("value"),
+        )
+    )
+
+
+class Logged(StreamingQueryListener):
+    """Waits once a batch is in Spark's commit log."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        """Nothing to do."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """Spark counts batches from 0; here each is a transaction."""
+        if event.progress.stateOperators:
+            self._pauses.reach(LOGGED, event.progress.batchId + 1)
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """Nothing to do."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("work", "servers", "source", "target", "batch"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--windows", help="count by event time, such as '10 seconds'")
     given = parser.parse_args()
     work = Path(given.work)
 
@@ -123,7 +158,8 @@ def main() -> None:
         "topic": given.target,
         "tx.id": ID,
     }
-    query = (
+    pauses = Pauses.of_environment()
+    df = (
         spark.readStream.format("kafka_tx")
         .option("kafka.bootstrap.servers", given.servers)
         .option("subscribe", given.source)
@@ -132,7 +168,12 @@ def main() -> None:
         .option("tx.id", ID)
         .option("tx.store", f"sqlite:///{work}/store.db")
         .load()
-        .writeStream.foreachBatch(copy(options, Pauses.of_environment()))
+    )
+    if given.windows:
+        df = counts(df, given.windows)
+        spark.streams.addListener(Logged(pauses))
+    query = (
+        df.writeStream.foreachBatch(copy(options, pauses))
         .option("checkpointLocation", str(work / "checkpoint"))
         .trigger(availableNow=True)
         .start()

@@ -1,6 +1,7 @@
 """Where the package says in an error what to do: found in its source, run or not.
 
-A place is ``path::function``, or ``path::NAME[KEY]`` for an entry of a table of texts.
+A place is ``module::function``, or ``module::NAME[KEY]`` for an entry of a table of
+texts; a module by its own name, whichever room it is in.
 """
 
 from __future__ import annotations
@@ -43,14 +44,21 @@ _OPTION = {"ConfigError"}
 
 def places(root: Path = ROOT) -> dict[str, str]:
     """Every place with all its texts."""
-    found: dict[str, list[str]] = {}
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
         if name.startswith(tuple(_ELSEWHERE)) or name == "errors.py":
             continue
         for place, text in _texts(ast.parse(path.read_text(encoding="utf-8"))):
-            found.setdefault(f"{name}::{place}", []).append(text)
-    return {place: " | ".join(texts) for place, texts in found.items()}
+            found.setdefault((path.stem, place), {}).setdefault(name, []).append(text)
+    twice = [key for key, files in found.items() if len(files) > 1]
+    assert not twice, f"cannot be told apart: {twice}"
+    return {
+        f"{module}::{place}": " | ".join(
+            text for texts in files.values() for text in texts
+        )
+        for (module, place), files in found.items()
+    }
 
 
 def _texts(tree: ast.Module) -> Iterator[tuple[str, str]]:

@@ -32,7 +32,7 @@ def test_a_new_way_out_is_noticed(tmp_path):
         "def quiet():\n    return 'tx.store'\n"
     )
 
-    assert set(places(tmp_path)) == {"new.py::told", "new.py::config"}
+    assert set(places(tmp_path)) == {"new::told", "new::config"}
     assert all(
         any(way in text for way in WAYS_OUT) for text in places(tmp_path).values()
     )
