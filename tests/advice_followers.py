@@ -8,11 +8,11 @@ from __future__ import annotations
 
 _ADVICE = "integration/test_advice.py::"
 _ANEW = "integration/test_source_anew.py::"
-_BATCHES = "tests/spark/test_microbatches.py::"
+_BATCHES = "tests/source/test_microbatches.py::"
 _CLI = "tests/cli/test_offsets.py::"
 _FAULTS = "integration/test_source_faults.py::"
 _FORGOTTEN = (
-    "tests/spark/test_forgotten_store.py"
+    "tests/source/test_forgotten_store.py"
     "::test_a_store_that_forgot_is_told_and_both_are_put_back"
 )
 _NUMBERS = "integration/test_numbering.py::"
@@ -22,8 +22,8 @@ _SIMULATED = (
     "tests/properties/test_source.py"
     "::test_every_record_counts_once_or_a_documented_error_says_what_to_do"
 )
-_STARTS = "tests/topology/test_kafka_starts.py::"
-_TRANSACTIONS = "tests/spark/test_transactional.py::"
+_STARTS = "tests/planning/test_batch_starts.py::"
+_TRANSACTIONS = "tests/source/test_transactional.py::"
 _PUT_BACK = _ANEW + "test_a_store_that_was_put_back_is_refused_and_the_advice_is_safe"
 _CHECKPOINT_PUT_BACK = (
     _ANEW + "test_a_checkpoint_that_was_put_back_is_refused_and_the_advice_is_safe"
@@ -65,13 +65,13 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _RECORD_LOSSES + "test_what_was_completed_of_a_cut_log_is_not_read_again",
     ),
     "owners::Owners.check": (
-        "tests/spark/test_record_spout.py"
+        "tests/running/test_at_least_once_spout.py"
         "::test_a_former_owner_of_the_same_id_stores_nothing_more",
     ),
     "jvm::_streams": (
         _NUMBERS + "test_a_source_that_is_joined_with_itself_is_refused_by_name",
     ),
-    "managers::SpoutManagers._check_vanished": (
+    "spout_managers::SpoutManagers._check_vanished": (
         "integration/test_spout_groups.py"
         "::test_offsets_that_expired_in_part_are_no_fresh_start",
     ),
@@ -107,7 +107,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "losses::Losses.trimmed": (
         _FAULTS + "test_trimmed_records_are_skipped_if_losses_are_allowed",
     ),
-    "positions::_otherwise_of": (
+    "start_positions::_otherwise_of": (
         _BATCHES + "test_committed_takes_the_groups_offsets_and_the_rule_for_the_rest",
     ),
     "replays::_advice": (_IMPOSSIBLE, _SIMULATED),
@@ -120,7 +120,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "integration/test_topology.py"
         "::test_records_that_are_gone_stop_a_transactional_replay_and_say_which",
     ),
-    "kafka_starts::_refused": (
+    "batch_starts::_refused": (
         _STARTS + "test_a_log_that_lost_its_end_fails_or_goes_on_at_the_new_end",
     ),
     "patience::Patience._given_up": (
@@ -184,48 +184,48 @@ NOTHING_AT_RISK: dict[str, str] = {
     "refusals::REFUSED_FOR_READING[auto.offset.reset]": _MEANT,
     "tokens::_asked": _OUTSIDE,
     "transaction::Transaction._lost": _OUTSIDE,
-    "failures::translated": _OUTSIDE,
+    "reader_failures::translated": _OUTSIDE,
     "manager::PartitionManager.emitted": _CALLER,
-    "runner::_hanging": _OUTSIDE,
-    "spouts::_policy": _MEANT,
+    "transactional_runner::_hanging": _OUTSIDE,
+    "drop_in_spouts::_policy": _MEANT,
     "jvm::_unasked": _TOLD,
     "jvm::error_of": _TOLD,
-    "answers::Answers.fail": _TOLD,
-    "managers::SpoutManagers._check_settled": _AGAIN,
-    "managers::SpoutManagers.open": _AGAIN,
+    "chunk_answers::Answers.fail": _TOLD,
+    "spout_managers::SpoutManagers._check_settled": _AGAIN,
+    "spout_managers::SpoutManagers.open": _AGAIN,
     "offset_keeper::OffsetKeeper.__init__": "names a thread",
     "offset_keeper::OffsetKeeper._wait": _AGAIN,
-    "spout::KafkaSpout._servers": _OUTSIDE,
-    "kafka_bolt::_asking_for_replay": _AGAIN,
-    "option_table::SINK_OPTIONS": _MEANT,
-    "options::_marker_topic": _MEANT,
+    "at_least_once_spout::KafkaSpout._servers": _OUTSIDE,
+    "kafka_sink_bolt::_asking_for_replay": _AGAIN,
+    "sink_table::SINK_OPTIONS": _MEANT,
+    "sink_options::_marker_topic": _MEANT,
     "agreement::contradiction": "its advice is in _ADVICE",
     "microbatches::MicroBatches.ranges_from_log": _AGAIN,
-    "option_table::OPTIONS": _MEANT,
-    "options::_check_batch": _MEANT,
-    "positions::_check_match": _MEANT,
-    "positions::_unanswered": _AGAIN,
-    "positions::assigned_partitions": _MEANT,
-    "positions::check_given": _MEANT,
-    "positions::positions_of": _MEANT,
-    "positions::ranges_between": _MEANT,
+    "source_table::OPTIONS": _MEANT,
+    "source_options::_check_batch": _MEANT,
+    "start_positions::_check_match": _MEANT,
+    "start_positions::_unanswered": _AGAIN,
+    "start_positions::assigned_partitions": _MEANT,
+    "start_positions::check_given": _MEANT,
+    "start_positions::positions_of": _MEANT,
+    "start_positions::ranges_between": _MEANT,
     "ranges::_lost": "the replay that follows says what to do",
     "replays::_impossible": "its advice is in _advice",
     "engine::SparkEngine._to_table": _AGAIN,
-    "failures::job_failure": _OUTSIDE,
+    "job_failures::job_failure": _OUTSIDE,
     "permit::_connect": _OUTSIDE,
     "permit::permit": _AGAIN,
     "running::RunningTopology._end": _TOLD,
-    "settings::_OURS": _MEANT,
-    "failures::_of_sqlite": _OUTSIDE,
-    "failures::_of_statement": _OUTSIDE,
-    "failures::translate": _OUTSIDE,
+    "topology_options::_OURS": _MEANT,
+    "database_failures::_of_sqlite": _OUTSIDE,
+    "database_failures::_of_statement": _OUTSIDE,
+    "database_failures::translate": _OUTSIDE,
     "listing::_must_exist": _MEANT,
     "values::_overtaken": "its advice is in PUT_BACK",
     "values::is_counted": "its advice is in PUT_BACK",
-    "failures::component_error": _TOLD,
+    "task_failures::component_error": _TOLD,
     "kafka_reading::KafkaEmitter._gone": _AGAIN,
-    "kafka_starts::_reachable": _AGAIN,
+    "batch_starts::_reachable": _AGAIN,
     "memory_spouts::MemoryEmitter.read": _AGAIN,
     "spout_table::ABOUT[store]": _MEANT,
     "ledger::Ledger._out_of_order": _CALLER,
