@@ -122,7 +122,7 @@ def counts(df: DataFrame, width: str) -> DataFrame:
     )
 
 
-class Logged(StreamingQueryListener):
+class Logged(StreamingQueryListener):  # type: ignore[misc]
     """Waits once a batch is in Spark's commit log."""
 
     def __init__(self, pauses: Pauses) -> None:
