@@ -22,14 +22,14 @@ from kafka_tx.metrics.metric import (
     Metric,
     Rows,
 )
+from kafka_tx.offsets.loss import LossReason
 
 OUTCOME = Label("outcome", ("committed", "failed", "timed_out", "cancelled"))
 PHASE = Label("phase", ("planning", "processing", "waiting", "committing"))
-SKIP_REASON = Label("reason", ("retention", "cut", "topic_deleted", "too_far_behind"))
-LOSS_REASON = Label(
-    "reason",
-    ("retention", "compacted", "topic_deleted", "too_far_behind", "retry_limit"),
+SKIP_REASON = Label(
+    "reason", tuple(reason for reason in LossReason if reason != LossReason.COMPACTED)
 )
+LOSS_REASON = Label("reason", (*LossReason, "retry_limit"))
 STATISTIC = Label("statistic", ("min", "max", "avg"))
 FAIL_REASON = Label("reason", ("failed", "timed_out"))
 STOP_REASON = Label(

@@ -9,19 +9,27 @@ from kafka_tx.model import LogBounds, TopicPartition
 
 
 class LossReason(StrEnum):
-    """Why offsets were given up. Also the value of the metric's label ``reason``."""
+    """Why offsets were given up, in every door. The value is the metrics' label."""
 
-    TRIMMED = "trimmed"
+    TRIMMED = "retention"
     """The log start passed them: retention, or records were deleted."""
 
     CUT = "cut"
-    """The log end fell below them: the topic was re-created, or a leader lost them."""
+    """The log end fell below them: a leader lost them."""
 
-    BEHIND = "behind"
+    RECREATED = "topic_deleted"
+    """The topic was deleted, and created again."""
+
+    BEHIND = "too_far_behind"
     """They were more than ``max_offset_behind`` behind."""
 
     COMPACTED = "compacted"
     """Compaction removed them after they had failed, before they were tried again."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> LossReason | None:
+        """Stores written by 0.1.0 hold other words."""
+        return {"trimmed": cls.TRIMMED, "behind": cls.BEHIND}.get(str(value))
 
 
 class OutOfRange(StrEnum):

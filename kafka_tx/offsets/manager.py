@@ -263,7 +263,7 @@ class PartitionManager:
                 self.topic_partition, self.emitted_to, bounds, "of a deleted topic"
             )
         self._next_generation()
-        self._unfinished.lose(0, self.emitted_to, LossReason.CUT)
+        self._unfinished.lose(0, self.emitted_to, LossReason.RECREATED)
         self._begin(CommittedOffset(bounds.log_start))
         self._is_recreated = False
 
@@ -282,7 +282,7 @@ class PartitionManager:
             emitted_to,
             emitted_to - bounds.end,
         )
-        self.counts.cut += emitted_to - bounds.end
+        self.counts.skipped[LossReason.CUT] += emitted_to - bounds.end
         self._next_generation()
         self._unfinished.cut(bounds.end, now_ms)
 

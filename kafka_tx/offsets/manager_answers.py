@@ -58,7 +58,8 @@ class Counts:
         failed: Failures, several for one offset.
         given_up: Offsets that failed more often than the limit allows, each once.
         holes: Offsets in emitted ranges for which the log has no record to read.
-        cut: Offsets that were read already and that the log lost with its end.
+        skipped: Offsets that the position jumped over, by reason: never read, or cut
+            off with the log's end after they were read.
         ignored_acks: Offsets acknowledged late, twice, or without being emitted.
         ignored_fails: The same for failures.
         lost: Offsets given up for good, by reason. Where a record is still being
@@ -71,9 +72,11 @@ class Counts:
     failed: int = 0
     given_up: int = 0
     holes: int = 0
-    cut: int = 0
     ignored_acks: int = 0
     ignored_fails: int = 0
     lost: dict[LossReason, int] = field(
+        default_factory=lambda: dict.fromkeys(LossReason, 0)
+    )
+    skipped: dict[LossReason, int] = field(
         default_factory=lambda: dict.fromkeys(LossReason, 0)
     )

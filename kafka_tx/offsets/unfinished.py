@@ -165,7 +165,9 @@ class Unfinished:
         """Emit nothing below ``offset``; what was not emitted is lost."""
         if offset > self.window.emitted_to:
             self._forget(self.window.emitted_to, offset)
-        self._counts.lost[reason] += self.window.skip_to(offset)
+        skipped = self.window.skip_to(offset)
+        self._counts.lost[reason] += skipped
+        self._counts.skipped[reason] += skipped
 
     def cut(self, end: int, now_ms: int) -> None:
         """Lose ``end`` and all above, and emit what is in flight below it again."""

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 
 from kafka_tx.errors import DataLossError
 from kafka_tx.model import TopicPartition
+from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning.standing import Finding, Standing
 
 logger = logging.getLogger(__name__)
 
-Skip = tuple[TopicPartition, str]
+Skip = tuple[TopicPartition, LossReason]
 """A partition and the reason why offsets of it were jumped over."""
 
 
@@ -60,7 +61,7 @@ class Losses:
                 wanted=wanted,
                 available=end,
             ),
-            {(partition, "cut"): wanted - end},
+            {(partition, LossReason.CUT): wanted - end},
         )
 
     def trimmed(self, partition: TopicPartition, wanted: int, log_start: int) -> None:
@@ -75,11 +76,11 @@ class Losses:
                 wanted=wanted,
                 available=log_start,
             ),
-            {(partition, "retention"): log_start - wanted},
+            {(partition, LossReason.TRIMMED): log_start - wanted},
         )
 
     def skipped(
-        self, partition: TopicPartition, first: int, end: int, reason: str
+        self, partition: TopicPartition, first: int, end: int, reason: LossReason
     ) -> None:
         """Count ``[first, end)``, where skipping is the rule."""
         if end > first:
@@ -127,7 +128,7 @@ class Losses:
                 partition=partition.partition,
                 available=log_start,
             ),
-            {(partition, "retention"): log_start},
+            {(partition, LossReason.TRIMMED): log_start},
         )
 
     def _report(self, loss: DataLossError, skipped: dict[Skip, int]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import ReplayImpossibleError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning.log_looks import Look
 from kafka_tx.planning.losses import Losses
 from kafka_tx.planning.offset_json import MARK, nested
@@ -44,9 +45,9 @@ def readable_batch(
             )
             raise _impossible(transactions, batch, wanted, look, advice)
         partition = wanted.topic_partition
-        losses.skipped(partition, wanted.start, left.start, "retention")
+        losses.skipped(partition, wanted.start, left.start, LossReason.TRIMMED)
         if look.found.exists(partition):
-            losses.skipped(partition, left.end, wanted.end, "cut")
+            losses.skipped(partition, left.end, wanted.end, LossReason.CUT)
         if left.end < wanted.end:
             logged.setdefault(partition, wanted.end)
         ranges.append(left)

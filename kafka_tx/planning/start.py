@@ -148,6 +148,7 @@ def _within(
     elif wanted > bounds.end:
         # The offsets named by the record belong to a log that is gone.
         chosen = CommittedOffset(policy.next_offset(partition, wanted, bounds))
+        lost[LossReason.CUT] = wanted - bounds.end
         why += (
             f"; {wanted} is above the log end {bounds.end}: the log lost its end, and"
             " what is left was read already"

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.offsets.loss import LossReason
+from kafka_tx.planning.losses import Skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,12 @@ class Receipts:
         found = [each.newest_ms for each in self.by_range.values()]
         return max((ms for ms in found if ms is not None), default=None)
 
-    def skipped_offsets(self) -> dict[tuple[TopicPartition, str], int]:
+    def skipped_offsets(self) -> dict[Skip, int]:
         """Offsets that were gone when a task came to read them."""
-        found: dict[tuple[TopicPartition, str], int] = {}
+        found: dict[Skip, int] = {}
         for receipt in self.by_range.values():
             if receipt.skipped:
-                key = (receipt.wanted.topic_partition, "retention")
+                key = (receipt.wanted.topic_partition, LossReason.TRIMMED)
                 found[key] = found.get(key, 0) + receipt.skipped
         return found
 

@@ -94,7 +94,7 @@ def test_what_was_completed_of_a_cut_log_is_not_read_again(policy, caplog):
 
     assert plan.ranges == ()
     assert plan.generation == 2
-    assert made.counts.cut == 3
+    assert made.counts.skipped[LossReason.CUT] == 3
     assert made.next_to_commit() == CommittedOffset(7)
     assert "ends at 7 now and was read to 10: its end was lost" in caplog.text
     assert emit(made, bounds=LogBounds(0, 9)).ranges == (span(7, 9),)
@@ -134,7 +134,7 @@ def test_a_topic_that_was_created_again_begins_anew_though_it_is_longer():
 
     assert made.next_to_commit() is None  # 4 means nothing in the new log
     assert emit(made, max_offsets=5).ranges == (span(0, 5),)
-    assert lost(made) == {LossReason.CUT: 6}
+    assert lost(made) == {LossReason.RECREATED: 6}
     assert made.generation == 2
     assert made.next_to_commit() == CommittedOffset(0)
 

@@ -80,7 +80,7 @@ def test_a_trimmed_position_fails_or_is_counted():
     with pytest.raises(OffsetOutOfRangeError, match="the next offset to read is 4"):
         starts(lasts, known=known)
     found, lost = starts(lasts, policy=OutOfRange.EARLIEST, known=known)
-    assert (found, lost) == ({A: 10}, {A: {"trimmed": 6}})
+    assert (found, lost) == ({A: 10}, {A: {"retention": 6}})
 
 
 def test_a_topic_that_was_re_created_fails_or_starts_anew():

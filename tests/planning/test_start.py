@@ -120,7 +120,7 @@ def test_a_stored_offset_above_the_log_end_repeats_nothing(policy):
 
     assert decision.committed == CommittedOffset(1_000)
     assert "5000 is above the log end 1000" in decision.reason
-    assert decision.lost == {}
+    assert decision.lost == {LossReason.CUT: 4_000}
 
 
 @pytest.mark.parametrize("outside", [99, 1_001])

@@ -24,6 +24,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery
+from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.planning.start import StartDecision, StartRules, choose_start
@@ -128,7 +129,9 @@ class Spout:
         self.offers = [o for o in self.offers if o.manager.topic_partition != partition]
         former = manager.generation
         self.emit(manager, 1)
-        assert manager.generation == former + (manager.counts.cut > 0)
+        assert manager.generation == former + (
+            manager.counts.skipped[LossReason.CUT] > 0
+        )
         world.store_fails = ""
         offset = manager.next_to_commit(max_runs=3)
         if offset is not None:

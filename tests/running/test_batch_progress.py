@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -17,6 +18,7 @@ from kafka_tx.running.transactional.batch_progress import (
     TerminalProgress,
     kafka_ranges,
 )
+from kafka_tx.topology.run.attempt_run import Processed
 
 A = TopicPartition("t", 0)
 
@@ -68,6 +70,22 @@ def test_metadata_of_other_spouts_has_no_kafka_ranges(metadata):
 
 def test_metadata_of_kafka_spouts_tells_its_ranges():
     assert kafka_ranges({"t-0": {"start": 2, "end": 5, "id": "x"}}) == {A: (2, 5)}
+
+
+@pytest.mark.parametrize("stored", ["retention", "trimmed"])
+def test_offsets_that_a_batch_skipped_are_in_the_metric(clock, stored):
+    registry = MetricsRegistry()
+    journal = Journal("count", registry, clock)
+    attempt = TransactionAttempt(1, 1)
+    metadata = {"t-0": {"start": 6, "end": 9, "lost": {stored: 6}}}
+
+    journal.started(attempt)
+    journal.processed(Processed(MagicMock(), attempt))
+    journal.committing(attempt)
+    journal.committed(attempt, metadata)
+
+    counted = registry.samples()["kafka_tx_skipped_offsets_total"]
+    assert counted["count", "t", "0", "retention"] == (6,)
 
 
 class Logs:

@@ -106,6 +106,16 @@ def test_a_trimmed_record_is_lost(metrics, registry):
     metrics.update([manager], now_ms=0)
 
     assert of(registry, "lost_records_total", P0, "retention") == 1
+    assert of(registry, "skipped_offsets_total", P0, "retention") is None
+
+
+def test_offsets_that_are_jumped_over_unread_are_skipped(metrics, registry):
+    manager = emitting(P0, 10)
+    manager.trim(14)
+
+    metrics.update([manager], now_ms=0)
+
+    assert of(registry, "skipped_offsets_total", P0, "retention") == 4
 
 
 def test_a_partition_that_is_gone_is_forgotten_and_may_come_back(metrics, registry):

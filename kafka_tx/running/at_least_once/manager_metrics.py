@@ -12,14 +12,6 @@ from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager import PartitionManager
 
-LOSSES = {
-    LossReason.TRIMMED: "retention",
-    LossReason.CUT: "topic_deleted",
-    LossReason.BEHIND: "too_far_behind",
-    LossReason.COMPACTED: "compacted",
-}
-"""Values of the label ``reason``."""
-
 
 class SpoutMetrics:
     """Tells the registry of one spout's partitions (the topology's thread).
@@ -118,8 +110,8 @@ class SpoutMetrics:
             "failed": counts.failed,
             "retried": counts.retried,
             "given_up": counts.given_up,
-            "cut": counts.cut,
-            **{f"lost {LOSSES[reason]}": n for reason, n in counts.lost.items()},
+            **{f"lost {reason}": n for reason, n in counts.lost.items()},
+            **{f"skip {reason}": n for reason, n in counts.skipped.items()},
         }
         before = self._former.get(manager, {})
         for word, count in now.items():
@@ -138,10 +130,9 @@ class SpoutMetrics:
         self._tell(at, catalogue.INELIGIBLE_RECORDS, total["given_up"])
         self._tell(at, catalogue.DEAD_LETTERS, self.written[at])
         self._tell(at, catalogue.CUT_LETTERS, self.cut[at])
-        cut = total["cut"]
-        self._tell(at, catalogue.SKIPPED_OFFSETS, cut, LOSSES[LossReason.CUT])
-        for reason in LOSSES.values():
-            lost = total[f"lost {reason}"]
+        for reason in LossReason:
+            skipped, lost = total[f"skip {reason}"], total[f"lost {reason}"]
+            self._tell(at, catalogue.SKIPPED_OFFSETS, skipped, reason)
             self._tell(at, catalogue.LOST_RECORDS, lost, reason)
         self._tell(at, catalogue.LOST_RECORDS, self.skipped[at], "retry_limit")
 

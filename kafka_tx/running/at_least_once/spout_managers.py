@@ -22,7 +22,6 @@ from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.planning.standing import Settling, stand
 from kafka_tx.planning.start import StartRules, choose_start, vanished
 from kafka_tx.protocols import ClusterView, Meter
-from kafka_tx.running.at_least_once.manager_metrics import LOSSES
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 
 logger = logging.getLogger(__name__)
@@ -115,7 +114,7 @@ class SpoutManagers:
                 id=self._keeper.id,
                 topic=partition.topic,
                 partition=str(partition.partition),
-                reason=LOSSES[reason],
+                reason=reason,
             )
         manager = PartitionManager(
             partition,

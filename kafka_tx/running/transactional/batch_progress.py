@@ -32,9 +32,9 @@ LOOK_EVERY_MS = 5_000
 TELL_AGAIN_MS = 30_000
 """Until logs that did not change are told again, since lag in time may grow."""
 
-_REASONS = {
-    LossReason.TRIMMED.value: "retention or a deletion removed them unread",
-    LossReason.CUT.value: "they were read, and the log's end was lost below them;"
+_REASONS: dict[str, str] = {
+    LossReason.TRIMMED: "retention or a deletion removed them unread",
+    LossReason.CUT: "they were read, and the log's end was lost below them;"
     " reading goes on at its new end",
 }
 _METRIC_PHASES = {
@@ -231,7 +231,7 @@ def kafka_ranges(metadata: object) -> dict[TopicPartition, tuple[int, int]]:
 
 def _skipped(metadata: object) -> dict[tuple[TopicPartition, str], int]:
     return {
-        (partition, reason): offsets
+        (partition, LossReason(reason)): offsets
         for partition, part in kafka_parts(metadata).items()
         for reason, offsets in part.get("lost", {}).items()
     }
