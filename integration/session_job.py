@@ -77,13 +77,13 @@ def main() -> None:
         each.join()
     for handle in handles:
         handle.stop()
-        assert not handle.is_active
+        assert not handle.isActive
     print("stopped", flush=True)
     sys.exit(3)
 
 
 def wait(handle: Any, ended: float) -> None:
-    for call in (handle.await_termination, handle.process_all_available):
+    for call in (handle.awaitTermination, handle.process_all_available):
         try:
             call()
         except kafka_tx.errors.KafkaTxError as error:

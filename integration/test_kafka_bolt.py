@@ -82,7 +82,7 @@ def finish(handle):
     try:
         assert handle.process_all_available(120), handle.status
     finally:
-        if handle.is_active:
+        if handle.isActive:
             handle.stop()
 
 
@@ -130,7 +130,7 @@ def test_an_unknown_topic_stops_the_topology_with_its_name(
     )
 
     with pytest.raises(ComponentError, match=r"topic 'nowhere' with key .* bytes"):
-        handle.await_termination(60)
+        handle.awaitTermination(60)
 
 
 def test_a_record_that_cannot_be_written_becomes_a_dead_letter_that_says_why(

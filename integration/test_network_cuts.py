@@ -151,7 +151,7 @@ def test_a_topology_goes_on_when_its_database_was_silent(
 
     def ended() -> str | None:
         try:
-            handle.await_termination(0)
+            handle.awaitTermination(0)
         except KafkaTxError as error:
             return str(error)
         return None

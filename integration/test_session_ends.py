@@ -52,7 +52,7 @@ def test_waits_raise_stop_returns_and_the_process_ends(
     assert process.returncode == 3, text[-4000:]
     assert "stopped" in text
     told = re.findall(
-        r"^(\S+) await_termination (\S+) \[KAFKA_TX_SPARK_STOPPED\]", text, re.M
+        r"^(\S+) awaitTermination (\S+) \[KAFKA_TX_SPARK_STOPPED\]", text, re.M
     )
     assert {name for name, _ in told} == NAMES, text[-4000:]
     # 10 s on a machine that has nothing else to do

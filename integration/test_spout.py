@@ -317,7 +317,7 @@ def test_of_two_topologies_with_the_same_id_the_later_one_goes_on(
         produce(name, ["b"] * 10)
 
         with pytest.raises(FencedError, match="another owner took over"):
-            former.await_termination(60)
+            former.awaitTermination(60)
         assert later.process_all_available(60)
     finally:
         later.stop()

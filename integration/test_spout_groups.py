@@ -130,7 +130,7 @@ def test_a_consumer_that_joins_the_group_for_a_look_ends_nothing(
         with pytest.raises(GroupOccupiedError):
             store.store({partitions[0]: CommittedOffset(0)})
         assert not handle.process_all_available(1)
-        assert handle.is_active
+        assert handle.isActive
 
         guest.close()
         assert handle.process_all_available(60)

@@ -74,7 +74,7 @@ class Case:
 
     @property
     def soon(self):
-        return {"timeout_s": 90, "complain": lambda: self.handle.exception}
+        return {"timeout_s": 90, "complain": self.handle.exception}
 
     def committed(self):
         given = (self.store, self.topic, self.kafka.bootstrap_servers)
@@ -100,7 +100,7 @@ class Case:
 def case(kafka_zk, zookeeper, spark, tmp_path):
     made = Case(kafka_zk, zookeeper, spark, tmp_path)
     yield made
-    if made.handle.is_active:
+    if made.handle.isActive:
         made.handle.stop(finish=False)
 
 
@@ -123,7 +123,7 @@ def test_it_outlives_a_zookeeper_that_freezes_dies_and_forgets_it(case):
     assert case.handle.process_all_available(60)
     case.handle.stop()
     assert case.committed() == case.ends()
-    assert case.handle.exception is None
+    assert case.handle.exception() is None
 
 
 def begun(manager: PartitionManager | None) -> PartitionManager:

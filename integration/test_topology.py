@@ -72,7 +72,7 @@ def test_records_that_are_gone_stop_a_transactional_replay_and_say_which(
     kafka.delete_records(name, {0: 50})
 
     with pytest.raises(ReplayImpossibleError, match=r"txid 1 holds .* \[0, 100\)"):
-        handle.await_termination(60)
+        handle.awaitTermination(60)
 
     well = Trouble(str(tmp_path))
     opaque = topology_job.topology(
@@ -97,7 +97,7 @@ def test_an_error_in_a_task_names_its_place_and_leaves_the_session_usable(
     handle = built.start(spark, {"tx.store": store})
 
     with pytest.raises(ComponentError, match="TypeError") as raised:
-        handle.await_termination(60)
+        handle.awaitTermination(60)
     assert raised.value.component == "tally"
     assert raised.value.txid == 1
     assert "topology_job.py" in raised.value.traceback

@@ -132,7 +132,7 @@ def test_a_former_owner_runs_no_commit_phase(spark, tmp_path, tasks):
     (tmp_path / "go").touch()
 
     with pytest.raises(FencedError):
-        former.await_termination(WITHIN_S)
+        former.awaitTermination(WITHIN_S)
     owner.stop()
     assert [txid for txid, *_ in notes(tmp_path)] == sorted([1, 2, 3, 4] * tasks)
     assert {attempt // 10**12 for _, attempt, _ in notes(tmp_path)} == {2}

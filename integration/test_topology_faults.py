@@ -163,7 +163,7 @@ def test_a_driver_committer_that_raises_more_than_exceptions_is_named(spark, kin
     handle = builder.build().start(spark, {"tx.store": "memory:"})
 
     with pytest.raises(ComponentError, match="sum") as caught:
-        handle.await_termination(WITHIN_S)
+        handle.awaitTermination(WITHIN_S)
     assert (caught.value.component, caught.value.txid) == ("sum", 1)
     assert kind.__name__ in str(caught.value)
 
@@ -292,7 +292,7 @@ def test_what_a_replay_left_out_is_read_when_its_leader_is_back(
                 "a batch without the partition",
                 lambda: handle.status.committed_txid == 1,
                 timeout_s=WITHIN_S,
-                complain=lambda: handle.exception,
+                complain=handle.exception,
             )
         finally:
             kafka_pair.restart(2)

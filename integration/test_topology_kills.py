@@ -123,7 +123,7 @@ def test_a_broker_that_goes_and_comes_back_costs_no_record(
         deadline = time.monotonic() + 240
         while recount(ends) != kept(tmp_path / "sink.db"):
             assert time.monotonic() < deadline, (kept(tmp_path / "sink.db"), ends)
-            assert handle.is_active, handle.exception
+            assert handle.isActive, handle.exception()
             time.sleep(0.2)
     finally:
         handle.stop()
@@ -136,5 +136,5 @@ def missed(handle):
     wait_until(
         "the broker is missed",
         lambda: handle.status.replays or handle.status.committed_txid > last + 3,
-        complain=lambda: str(handle.exception) if handle.exception else None,
+        complain=lambda: str(handle.exception()) if handle.exception() else None,
     )

@@ -79,7 +79,7 @@ def run_out(handle: Any) -> Any:
         assert handle.process_all_available(WITHIN_S), handle.status
         handle.stop()
     finally:
-        if handle.is_active:
+        if handle.isActive:
             handle.stop(finish=False)
     return handle
 
@@ -89,7 +89,7 @@ def committed_past(handle: Any, txid: int) -> None:
     deadline = time.monotonic() + 90
     while (handle.status.committed_txid or 0) < txid:
         assert time.monotonic() < deadline, handle.status
-        assert handle.is_active, handle.exception
+        assert handle.isActive, handle.exception()
         time.sleep(0.05)
 
 

@@ -148,7 +148,7 @@ def topology(spark: SparkSession, given: Given) -> None:
             "tx.timeoutMs": 20_000,
             "tx.emitIntervalMs": 200,
         },
-    ).await_termination()
+    ).awaitTermination()
 
 
 class Note(kafka_tx.BasicBolt):
@@ -184,7 +184,7 @@ def records(spark: SparkSession, given: Given) -> None:
     builder.set_bolt("note", Note(given["database"]), 2).shuffle_grouping("spout")
     builder.build().start(
         spark, {"tx.store": given["database"], "tx.timeoutMs": 20_000}
-    ).await_termination()
+    ).awaitTermination()
 
 
 JOBS = {"sql": sql, "kafka": kafka, "topology": topology, "records": records}

@@ -288,7 +288,7 @@ def a_case() -> Iterator[Case]:
     made = Case()
     yield made
     for handle in made.handles:
-        if handle.is_active:
+        if handle.isActive:
             handle.stop(finish=False, timeout_s=WITHIN_S)
 
 

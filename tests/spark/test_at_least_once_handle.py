@@ -30,6 +30,7 @@ class Runner:
         self.desks: dict[str, Any] = {}
         self.totals = {"emitted": 10, "completed": 7, "skipped": 1}
         self.view = {"chunks": 2, "pending": 3, "waiting": 1}
+        self.recent = [(self.view, {"emitted": 4}), (self.view, self.totals)]
         self.calls: list[Any] = []
         self._hangs = hangs
 
@@ -78,9 +79,9 @@ def test_stopping_ends_it_and_leaves_no_error(finish):
     handle.stop(finish=finish)
 
     assert runner.calls == [("stop", finish)]
-    assert not handle.is_active
-    assert handle.exception is None
-    assert handle.await_termination(0)
+    assert not handle.isActive
+    assert handle.exception() is None
+    assert handle.awaitTermination(0)
 
 
 def test_what_hangs_is_cut_off_and_told():
@@ -95,14 +96,30 @@ def test_what_hangs_is_cut_off_and_told():
 def test_what_ended_it_is_raised_by_every_wait():
     runner = Runner()
     handle = handle_of(runner)
-    assert not handle.await_termination(0)
+    assert not handle.awaitTermination(0)
 
     runner.abort(FencedError("another owner"))
 
-    for wait in (handle.await_termination, handle.process_all_available):
+    for wait in (handle.awaitTermination, handle.process_all_available):
         with pytest.raises(FencedError):
             wait(0)
-    assert isinstance(handle.exception, FencedError)
+    assert isinstance(handle.exception(), FencedError)
+
+
+def test_what_it_did_is_told_as_by_a_streaming_query():
+    handle = handle_of(Runner())
+
+    assert [told.emitted for told in handle.recentProgress] == [4, 10]
+    assert handle.lastProgress.completed == 7
+
+
+def test_names_of_0_1_0_stay_for_one_version():
+    handle = handle_of(Runner())
+
+    with pytest.warns(DeprecationWarning, match="isActive"):
+        assert handle.is_active
+    with pytest.warns(DeprecationWarning, match="awaitTermination"):
+        assert not handle.await_termination(0)
 
 
 def test_it_can_be_paused():

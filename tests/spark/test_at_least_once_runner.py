@@ -183,8 +183,8 @@ def test_stopping_twice_is_harmless_and_leaves_no_error(case):
     handle.stop()
     handle.stop()
 
-    assert handle.exception is None
-    assert handle.await_termination(0)
+    assert handle.exception() is None
+    assert handle.awaitTermination(0)
     assert not handle.status.is_active
 
 

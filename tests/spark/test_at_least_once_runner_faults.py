@@ -90,7 +90,7 @@ def test_a_dead_letter_that_is_refused_ends_the_topology(case):
     case.letters.errors = [DeliveryError("too large", code="MSG_SIZE_TOO_LARGE")]
 
     with pytest.raises(DeliveryError, match="too large"):
-        case.start().await_termination(WITHIN_S)
+        case.start().awaitTermination(WITHIN_S)
 
     assert case.store.at(P0) in ([], [0])
 
@@ -151,10 +151,10 @@ def test_a_store_that_refuses_ends_the_topology(case):
 
     handle = case.start()
     with pytest.raises(StateCorruptedError):
-        handle.await_termination(WITHIN_S)
+        handle.awaitTermination(WITHIN_S)
 
-    assert isinstance(handle.exception, StateCorruptedError)
-    assert not handle.is_active
+    assert isinstance(handle.exception(), StateCorruptedError)
+    assert not handle.isActive
     assert case.metric("stops_total", reason="state") == 1
 
 
@@ -163,7 +163,7 @@ def test_a_bolt_that_cannot_begin_ends_the_topology(case):
     case.bolt = Broken
 
     with pytest.raises(ComponentError, match="no such setting"):
-        case.start().await_termination(WITHIN_S)
+        case.start().awaitTermination(WITHIN_S)
 
 
 def test_a_refused_login_ends_the_topology(case):
@@ -175,7 +175,7 @@ def test_a_refused_login_ends_the_topology(case):
     handle = case.start()
     case.log.bounds = refused
     with pytest.raises(AuthenticationError):
-        handle.await_termination(WITHIN_S)
+        handle.awaitTermination(WITHIN_S)
 
 
 def test_an_offset_that_was_trimmed_may_end_the_topology(case):
@@ -291,7 +291,7 @@ def test_the_end_waits_for_a_silent_store_once_and_not_for_each_partition(case):
     handle.stop(timeout_s=3)
 
     assert time.monotonic() - began_s < 20
-    assert handle.exception is None
+    assert handle.exception() is None
     hanging.may_go.set()
 
 
@@ -303,7 +303,7 @@ def test_a_look_that_fails_for_good_ends_the_topology(case):
 
     case.log.topics = refused
     with pytest.raises(AuthenticationError):
-        handle.await_termination(WITHIN_S)
+        handle.awaitTermination(WITHIN_S)
 
 
 def test_it_is_not_idle_while_a_partition_has_no_leader_yet(case):
@@ -371,7 +371,7 @@ def test_what_ended_it_is_kept_for_status_and_the_next_process(case, tmp_path):
     case.bolt, case.notes = Broken, open_notes(url, "job")
 
     with pytest.raises(ComponentError):
-        case.start().await_termination(WITHIN_S)
+        case.start().awaitTermination(WITHIN_S)
 
     told = CliRunner().invoke(app, ["status", "--store", url])
     assert "job.at-least-once" in told.stdout

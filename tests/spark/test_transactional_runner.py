@@ -190,7 +190,7 @@ class World:
         return self.handle
 
     def end(self):
-        if self.handle is not None and self.handle.is_active:
+        if self.handle is not None and self.handle.isActive:
             self.handle.stop(finish=False, timeout_s=WITHIN_S)
 
     def sample(self, name, *labels):
@@ -236,7 +236,7 @@ def test_every_row_is_counted_once_and_txids_commit_in_order(world, kind, pendin
     assert [attempt.txid for attempt in jobs.table.calls] == [1, 2, 3, 4]
     assert handle.status.committed_txid == 4
     assert handle.status.in_flight == ()
-    assert handle.exception is None
+    assert handle.exception() is None
 
 
 @SPOUTS
@@ -251,8 +251,8 @@ def test_a_restart_goes_on_where_the_last_one_committed(world, kind):
     handle.stop()
 
     assert jobs.table.total() == jobs.rows + 3
-    assert handle.last_batch.txid == 5
-    assert handle.last_batch.attempt.attempt_id // 10**12 == 2
+    assert handle.lastProgress.txid == 5
+    assert handle.lastProgress.attempt.attempt_id // 10**12 == 2
 
 
 def test_rows_that_come_later_are_processed(world):
@@ -346,13 +346,13 @@ def test_any_other_error_stops_the_topology_and_a_restart_continues(world, where
 
     handle = jobs.start(pending=2)
     with pytest.raises(ComponentError, match="ValueError: a bug") as raised:
-        handle.await_termination(WITHIN_S)
+        handle.awaitTermination(WITHIN_S)
     jobs.start().process_all_available(WITHIN_S)
 
     assert raised.value.component == ("fail" if where == "a task" else "add")
     assert raised.value.txid == 1
     assert raised.value.attempt_id > 0
-    assert handle.exception is raised.value
+    assert handle.exception() is raised.value
     assert jobs.table.total() == jobs.rows
 
 
@@ -368,7 +368,7 @@ def test_what_is_no_exception_stops_the_topology_as_an_error_does(world, where, 
     handle = jobs.start(pending=2)
 
     with pytest.raises(ComponentError, match=kind.__name__) as raised:
-        handle.await_termination(WITHIN_S)
+        handle.awaitTermination(WITHIN_S)
     component = {"a task": "fail", "a commit": "add", "a plan": "spout"}[where]
     assert (raised.value.component, raised.value.txid) == (component, 1)
     assert raised.value.attempt_id > 0
@@ -392,7 +392,7 @@ def test_threads_that_hang_in_user_code_do_not_pile_up_for_ever(world):
     may_end.set()
 
     with pytest.raises(TransactionError, match="still runs, each on a thread"):
-        handle.await_termination(WITHIN_S)
+        handle.awaitTermination(WITHIN_S)
     assert len(hanging) <= 20
 
 
@@ -408,7 +408,7 @@ def test_a_listener_may_stop_the_topology(world):
     gate.set()
 
     assert stopped.wait(WITHIN_S)
-    assert handle.await_termination(WITHIN_S)
+    assert handle.awaitTermination(WITHIN_S)
 
 
 def test_a_spout_that_is_always_ready_and_has_nothing_is_idle_and_gets_slower(world):
@@ -459,7 +459,7 @@ def test_a_spout_that_cannot_plan_is_named(world):
     handle = jobs.start()
 
     with pytest.raises(ComponentError, match="no such table") as raised:
-        handle.await_termination(WITHIN_S)
+        handle.awaitTermination(WITHIN_S)
     assert (raised.value.component, raised.value.txid) == ("spout", 1)
 
 
@@ -504,7 +504,7 @@ def test_a_newer_owner_fences_the_older_one_off(world):
     gate.set()
 
     with pytest.raises(FencedError):
-        handle.await_termination(WITHIN_S)
+        handle.awaitTermination(WITHIN_S)
     assert jobs.table.calls == []
 
 
@@ -550,7 +550,7 @@ def test_a_stop_that_finishes_commits_what_is_in_flight(world):
     gate.set()
     stopping.join(WITHIN_S)
 
-    assert not handle.is_active
+    assert not handle.isActive
     assert [attempt.txid for attempt in jobs.table.calls] == [1, 2]
 
 
@@ -565,7 +565,7 @@ def test_a_stop_that_does_not_finish_cancels_what_is_in_flight(world):
     assert jobs.table.calls == []
     assert {attempt.txid for attempt in jobs.engine.cancelled} == {1, 2}
     assert handle.status.replays == 0
-    assert handle.await_termination()
+    assert handle.awaitTermination()
 
 
 def test_what_does_not_finish_in_time_is_cut_off_with_an_error(world):
@@ -577,7 +577,7 @@ def test_what_does_not_finish_in_time_is_cut_off_with_an_error(world):
     with pytest.raises(TransactionError, match=r"not finished within 0\.1 s"):
         handle.stop(timeout_s=0.1)
 
-    assert not handle.is_active
+    assert not handle.isActive
     handle.stop()  # harmless
 
 
@@ -619,7 +619,7 @@ def test_a_committed_batch_tells_its_phases_and_rows(world):
 
     jobs.start().process_all_available(WITHIN_S)
 
-    batch = jobs.handle.last_batch
+    batch = jobs.handle.lastProgress
     assert batch.emitted == {"spout": 10, "fail": 10, "count": 10, "add": 0}
     assert batch.metadata == {"0": [0, 5], "1": [0, 5]}
     assert set(batch.phases_ms) == {"planning", "processing", "waiting", "committing"}

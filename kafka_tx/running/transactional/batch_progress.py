@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO
@@ -95,12 +96,13 @@ class Journal:
         id: The topology's id.
         registry: Takes the metrics.
         clock: The machine's.
+        recent: The last committed batches, oldest first; read by any thread.
     """
 
     id: str
     registry: MetricsRegistry
     clock: Clock
-    last: BatchProgress | None = None
+    recent: deque[BatchProgress] = field(default_factory=lambda: deque(maxlen=100))
     replays: int = 0
     _timelines: dict[TransactionAttempt, _Timeline] = field(default_factory=dict)
     _planning: dict[TransactionAttempt, int] = field(default_factory=dict)
@@ -150,7 +152,7 @@ class Journal:
         timeline = self._timelines.pop(attempt)
         now = self.clock.monotonic_ms()
         progress = _progress(attempt, metadata, timeline, now, self.clock.now_ms())
-        self.last = progress
+        self.recent.append(progress)
         for (partition, reason), offsets in _skipped(metadata).items():
             logger.warning(
                 "%s: txid %s gives up %s offsets of %s: %s",

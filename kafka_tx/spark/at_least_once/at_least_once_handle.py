@@ -90,13 +90,31 @@ class RecordTopologyHandle(RunningTopology):
     @property
     def status(self) -> RecordTopologyStatus:
         """What it does now; at most as old as two seconds."""
-        totals = self._runner.totals
+        return replace(
+            self._status(self._runner.view, self._runner.totals),
+            is_active=self.isActive,
+            lag=self._lag(),
+        )
+
+    @property
+    def lastProgress(self) -> RecordTopologyStatus | None:
+        """What it had done when that was last counted, every two seconds."""
+        recent = self.recentProgress
+        return recent[-1] if recent else None
+
+    @property
+    def recentProgress(self) -> list[RecordTopologyStatus]:
+        """The last 100 of these that told something new, oldest first; without lag."""
+        return [self._status(*counted) for counted in list(self._runner.recent)]
+
+    def _status(
+        self, view: Mapping[str, int], totals: Mapping[str, int]
+    ) -> RecordTopologyStatus:
         words = (*_COUNTED, "skipped", "dead_letters")
         return RecordTopologyStatus(
             id=self.id,
-            is_active=self.is_active,
-            lag=self._lag(),
-            **self._runner.view,
+            is_active=True,
+            **view,
             **{word: totals.get(word, 0) for word in words},
         )
 
@@ -114,7 +132,7 @@ class RecordTopologyHandle(RunningTopology):
             Whether that is so; without a time-out always true.
 
         Raises:
-            KafkaTxError: as ``await_termination``.
+            KafkaTxError: as ``awaitTermination``.
         """
         return self._wait_until_idle(timeout_s)
 

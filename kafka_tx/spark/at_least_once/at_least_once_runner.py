@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -39,6 +40,10 @@ _LEAST_S, _HANDS_S = 0.1, 0.5
 """Of each wait at the end, and what is left of the caller's time when all is over."""
 
 
+Counted = tuple[Mapping[str, int], Mapping[str, int]]
+"""What was in flight at a time, and what was counted until then."""
+
+
 class SpoutRunner:
     """Emits chunks, carries their answers to the managers, commits what is completed.
 
@@ -60,9 +65,7 @@ class SpoutRunner:
             self.desks, self.metrics, self._ledger, self._post, parts.clock
         )
         self._jobs: dict[TransactionAttempt, ChunkJob] = {}
-        self._chunks = 0
-        self._next_root = 0
-        self._turn = 0
+        self._chunks = self._next_root = self._turn = 0
         limits = parts.limits
         self._size = ChunkSize(limits.chunk_records)
         self._pace = Pace.of(limits.timeout_ms, time.monotonic)
@@ -75,6 +78,8 @@ class SpoutRunner:
         """What is in flight; replaced whole."""
         self.totals: Mapping[str, int] = {}
         """What was counted since the start; replaced whole."""
+        self.recent: deque[Counted] = deque(maxlen=100)
+        """The last ``view`` and ``totals`` that differed from those before."""
         self._ends_s: float | None = None
         self.error: BaseException | None = None
         """Why it ended; None while it runs, and after ``stop``."""
@@ -321,12 +326,15 @@ class SpoutRunner:
             for word, count in self.metrics[name].totals().items():
                 totals[word] = totals.get(word, 0) + count
         managers = [m for desk in self.desks.values() for m in desk.awake]
+        is_news = totals != self.totals
         self.totals = totals
         self.view = {
             "chunks": len(self._jobs),
             "pending": sum(manager.pending for manager in managers),
             "waiting": sum(manager.waiting for manager in managers),
         }
+        if is_news:
+            self.recent.append((self.view, totals))
 
     # --- the end ---
 

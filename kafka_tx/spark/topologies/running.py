@@ -13,6 +13,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.topology_options import TopologySettings
 from kafka_tx.running.serial_worker import is_worker
 from kafka_tx.spark.topologies.job_failures import is_stopped, spark_stopped
+from kafka_tx.spark.topologies.old_names import deprecated
 
 _END_WITHIN_S = 60.0
 _LOOK_EVERY_S = 2.0
@@ -70,17 +71,19 @@ class RunningTopology:
         return self._endpoint.port
 
     @property
-    def is_active(self) -> bool:
+    def isActive(self) -> bool:
         """Whether it runs."""
         return not self._driver.has_ended.is_set()
 
-    @property
     def exception(self) -> BaseException | None:
         """Why it ended; None while it runs, and after ``stop``."""
         return self._driver.error
 
-    def await_termination(self, timeout_s: float | None = None) -> bool:
+    def awaitTermination(self, timeout: float | None = None) -> bool:
         """Wait for the end.
+
+        Args:
+            timeout: At most so many seconds.
 
         Returns:
             Whether it has ended; without a time-out always true.
@@ -88,10 +91,21 @@ class RunningTopology:
         Raises:
             KafkaTxError: What ended it, above all a ``ComponentError``.
         """
-        ended = self._driver.has_ended.wait(timeout_s)
+        ended = self._driver.has_ended.wait(timeout)
         if ended and self._driver.error is not None:
             raise self._driver.error
         return ended
+
+    @property
+    @deprecated("is_active is named isActive now, as in Spark's StreamingQuery")
+    def is_active(self) -> bool:
+        """As ``isActive``."""
+        return self.isActive
+
+    @deprecated("await_termination is named awaitTermination now, as in StreamingQuery")
+    def await_termination(self, timeout_s: float | None = None) -> bool:
+        """As ``awaitTermination``."""
+        return self.awaitTermination(timeout_s)
 
     def _wait_until_idle(self, timeout_s: float | None) -> bool:
         idle = self._driver.wait_until_idle(timeout_s)
@@ -131,7 +145,7 @@ class RunningTopology:
         return int(sum(mine)) if mine else None
 
     def __repr__(self) -> str:
-        word = "active" if self.is_active else "ended"
+        word = "active" if self.isActive else "ended"
         return f"{type(self).__name__}({self.id!r}, {word})"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kafka_tx.metrics.endpoint import Endpoint, Guest
 from kafka_tx.running.transactional.batch_progress import BatchProgress
 from kafka_tx.running.transactional.runner_parts import RunnerParts
+from kafka_tx.spark.topologies.old_names import deprecated
 from kafka_tx.spark.topologies.running import RunningTopology
 from kafka_tx.spark.transactional.transactional_runner import Runner
 
@@ -67,7 +68,7 @@ class TopologyHandle(RunningTopology):
         view = self._runner.view
         return TopologyStatus(
             id=self.id,
-            is_active=self.is_active,
+            is_active=self.isActive,
             committed_txid=view.committed_txid,
             in_flight=tuple(
                 BatchStatus(attempt.txid, attempt.attempt_id, phase.value)
@@ -78,9 +79,21 @@ class TopologyHandle(RunningTopology):
         )
 
     @property
-    def last_batch(self) -> BatchProgress | None:
+    def lastProgress(self) -> BatchProgress | None:
         """The last batch that was committed since the start."""
-        return self._journal.last
+        recent = self.recentProgress
+        return recent[-1] if recent else None
+
+    @property
+    def recentProgress(self) -> list[BatchProgress]:
+        """The last 100 batches that were committed since the start, oldest first."""
+        return list(self._journal.recent)
+
+    @property
+    @deprecated("last_batch is named lastProgress now, as in Spark's StreamingQuery")
+    def last_batch(self) -> BatchProgress | None:
+        """As ``lastProgress``."""
+        return self.lastProgress
 
     def process_all_available(self, timeout_s: float | None = None) -> bool:
         """Wait until everything there is now is committed.
@@ -92,7 +105,7 @@ class TopologyHandle(RunningTopology):
             Whether it is; without a time-out always true.
 
         Raises:
-            KafkaTxError: as ``await_termination``.
+            KafkaTxError: as ``awaitTermination``.
         """
         return self._wait_until_idle(timeout_s)
 
