@@ -6,6 +6,9 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 IN := .venv/bin
 INSTALLED := .venv/installed
 
+# Python keeps what it has compiled: Spark starts it often.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Files go to workers in the order of conftest.py; WORKERS=3 fills two cores while some
 # tests wait, and takes more memory.
 WORKERS := 2
@@ -37,10 +40,12 @@ $(INSTALLED): pyproject.toml setup.py $(wildcard kafka_tx/native/src/*)
 	@touch $@
 
 # What the tests start: jars of Kafka, ZooKeeper and Spark's connector, PostgreSQL and
-# Prometheus. Fetched once.
+# Prometheus, fetched once; and archives of classes, with which a JVM starts in half the
+# time.
 servers: setup
 	$(IN)/python -m integration.cluster.jars
 	$(IN)/python -m integration.cluster.debian
+	$(IN)/python -m integration.cluster.rehearsals
 
 # What runs containers: an engine that is there, or Podman with images built here.
 engine: servers

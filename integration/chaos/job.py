@@ -31,7 +31,6 @@ TRIED = "tried"
 
 QUICKLY = {
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.python.authenticate.socketTimeout": "60s",
     "spark.python.task.killTimeout": "200ms",
     "spark.task.maxFailures": "1",

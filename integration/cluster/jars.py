@@ -56,7 +56,7 @@ def jar_directory(jars: JarSet) -> Path:
     if place.is_dir():
         return place
     place.parent.mkdir(exist_ok=True)
-    with _only_one(place.parent / f"{jars.name}.lock"):
+    with only_one(place.parent / f"{jars.name}.lock"):
         if not place.is_dir():
             _fetch(jars, place)
     return place
@@ -78,7 +78,8 @@ def _fingerprint(jars: JarSet) -> str:
 
 
 @contextmanager
-def _only_one(lock: Path) -> Iterator[None]:
+def only_one(lock: Path) -> Iterator[None]:
+    """Keep other processes that ask for the same file waiting."""
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from integration.cluster.class_archives import class_archive
 from integration.cluster.jars import jar_paths
 from integration.cluster.java import java
-from integration.cluster.versions import SPARK, SPARK_CONNECTOR_JARS
+from integration.cluster.spark_home import launched_quickly, session_jars
+from integration.cluster.versions import SPARK, SPARK_CONNECTOR_JARS, SPARK_LINE
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -25,6 +27,9 @@ SETTINGS = {
 }
 """What every session of the tests and benchmarks has, in local mode or not."""
 
+ARCHIVE = f"spark-{SPARK_LINE}"
+"""The name of the archive of classes of sessions in local mode."""
+
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """Java options of a process that lives for a minute: it starts in half the time, and
 code that runs for long would be slower."""
@@ -35,11 +40,12 @@ def local_session(
     more: Mapping[str, str] | None = None,
     *,
     cores: int = 2,
-    java_options: str = QUICK_START,
+    java_options: str | None = None,
 ) -> SparkSession:
     """Start a session; ``work`` takes what Spark wants to leave on disk.
 
-    The session's JVM ends with this process. Only one session may live at a time.
+    The session's JVM ends with this process. Only one session may live at a time. It
+    starts quickly unless there are ``java_options``.
     """
     java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -50,11 +56,18 @@ def local_session(
         "spark.jars": ",".join(map(str, jars)),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work / "local"),
-        "spark.driver.extraJavaOptions": java_options,
+        "spark.driver.extraJavaOptions": _quickly()
+        if java_options is None
+        else java_options,
         **(more or {}),
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with launched_quickly():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _quickly() -> str:
+    return " ".join([QUICK_START, *class_archive(ARCHIVE, session_jars())])

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from integration.cluster import versions
 from integration.cluster.child import Child
-from integration.cluster.jars import class_path
+from integration.cluster.class_archives import class_archive
+from integration.cluster.jars import class_path, jar_paths
 from integration.cluster.java import java
 from integration.cluster.versions import JarSet
 
@@ -35,6 +36,11 @@ appender.out.layout.pattern = [%d] %p %m (%c)%n
 rootLogger.level = INFO
 rootLogger.appenderRef.out.ref = out
 """
+
+
+def archive_of(jars: JarSet) -> str:
+    """The name of the archive of classes of servers that run from these jars."""
+    return f"server-{jars.name}"
 
 
 class JavaServer:
@@ -134,6 +140,7 @@ class JavaServer:
             [
                 java(),
                 *FAST_START,
+                *class_archive(archive_of(self._jars), jar_paths(self._jars)),
                 *SMALL_HEAP,
                 self._logging(),
                 *("-cp", class_path(self._jars)),

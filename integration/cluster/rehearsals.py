@@ -1,0 +1,114 @@
+"""What each kind of JVM does once, so that the classes it loads are archived.
+
+``python -m integration.cluster.rehearsals`` makes the archives that are missing.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from integration.cluster.class_archives import make
+from integration.cluster.jars import jar_paths
+from integration.cluster.processes import Processes
+from integration.cluster.processes.java_server import archive_of
+from integration.cluster.records import Produce
+from integration.cluster.running import running
+from integration.cluster.spark_home import session_jars
+from integration.cluster.spark_local import ARCHIVE, local_session
+from integration.cluster.versions import KAFKA_JARS, KAFKA_WITH_ZOOKEEPER_JARS
+from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.spark.source.data_source import KafkaTxDataSource
+
+TOPIC = "rehearsal"
+TIMEOUT_S = 300
+
+
+def broker() -> None:
+    """A broker takes a record and shuts down."""
+    with running(Processes().kafka()) as cluster:
+        cluster.create_topic(TOPIC, 1)
+        Produce(cluster.bootstrap_servers)(TOPIC, ["a record"])
+        cluster.shut_down(1)
+
+
+def zookeeper() -> None:
+    """A ZooKeeper starts and shuts down."""
+    with running(Processes().zookeeper()) as server:
+        server.restart()
+
+
+def spark() -> None:
+    """A driver of its own does what most tests do, and ends."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
+        subprocess.run(
+            [sys.executable, "-m", "integration.cluster.rehearsals", work],
+            check=True,
+            timeout=TIMEOUT_S,
+        )
+
+
+def batch_and_stream(work: Path) -> None:
+    """Read a topic at once, and as a stream that counts."""
+    session = local_session(work)
+    session.dataSource.register(KafkaTxDataSource)
+    with MockCluster() as cluster:
+        cluster.create_topic(TOPIC, 2)
+        for number in range(10):
+            cluster.produce(TOPIC, value=str(number).encode())
+        options = {
+            "kafka.bootstrap.servers": cluster.bootstrap_servers,
+            "subscribe": TOPIC,
+            "startingOffsets": "earliest",
+        }
+        kind = "kafka_tx"
+        session.read.format(kind).options(**options).load().count()
+        records = session.readStream.format(kind).options(**options).load()
+        counts = records.groupBy("partition").count()
+        query = (
+            counts.writeStream.foreachBatch(lambda batch, _: batch.collect())
+            .outputMode("update")
+            .option("checkpointLocation", str(work / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    end_with_its_jvm(session)
+
+
+def end_with_its_jvm(session: SparkSession) -> None:
+    """Stop a session, and wait until its JVM has written what it has learned."""
+    gateway = session.sparkContext._gateway
+    assert gateway is not None
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(TIMEOUT_S)
+
+
+def main() -> None:
+    """Make what is missing; with a folder, be the driver that is watched."""
+    if len(sys.argv) > 1:
+        batch_and_stream(Path(sys.argv[1]))
+        return
+    for name, jars, work in (
+        (archive_of(KAFKA_JARS), jar_paths(KAFKA_JARS), broker),
+        (
+            archive_of(KAFKA_WITH_ZOOKEEPER_JARS),
+            jar_paths(KAFKA_WITH_ZOOKEEPER_JARS),
+            zookeeper,
+        ),
+        (ARCHIVE, session_jars(), spark),
+    ):
+        began = time.monotonic()
+        make(name, jars, work)
+        print(f"classes of {name} ({time.monotonic() - began:.1f} s)", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
