@@ -173,12 +173,6 @@ class RetryQueue:
         for failures in list(self._failures):
             self._forget(start, end, failures)
 
-    def clear_below(self, offset: int) -> int:
-        """Forget everything below ``offset``; returns how many were waiting."""
-        dropped = self._waiting.remove(0, offset)
-        self.completed(0, offset)
-        return dropped
-
     def clear_from(self, offset: int) -> int:
         """Forget ``offset`` and all above; returns how many were waiting.
 

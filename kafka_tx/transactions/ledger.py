@@ -23,7 +23,6 @@ from kafka_tx.protocols import Store
 from kafka_tx.transactions.ledger_reading import LedgerReader, Reading
 from kafka_tx.transactions.ledger_records import (
     COMMITTED,
-    CURRENT,
     METADATA,
     Committed,
     after,
@@ -193,17 +192,6 @@ class Ledger:
         self._store.write(
             epoch, position_records(committed), self._store.read(METADATA)
         )
-
-    def reset(self, epoch: int) -> None:
-        """Forget every transaction; the next txid is 1. The epoch stays.
-
-        Raises:
-            FencedError: ``epoch`` is not the current one.
-            StateUnavailableError: The store does not answer.
-        """
-        self._texts = None
-        gone = [CURRENT, COMMITTED, *self._store.read(METADATA)]
-        self._store.write(epoch, {}, gone)
 
     def check_owner(self, epoch: int) -> None:
         """Make sure that no newer owner has taken the id over. One small read.

@@ -1,8 +1,10 @@
-"""The acker's ledger for many roots at once: nine bytes each, numbers in arrays.
+"""The acker: a tuple tree is complete exactly when the xor of its edges is zero.
 
-The rules are those of ``Ledger`` (acker.py); the difference is that roots are numbered
-in blocks of consecutive numbers, one block for each chunk of records that is sent
-together, so a root needs no entry of its own and messages are handled as arrays.
+Every edge of a tree (a tuple sent to one task) has a random 64-bit id. It is xored in
+once when it is made and once when it is acked, so it cancels; a tree with an edge still
+open is zero with a chance of one in 2**64. Roots are numbered in blocks of consecutive
+numbers, one block for each chunk of records that is sent together, so a root needs nine
+bytes and no entry of its own, and messages are handled as arrays. Source: Storm, Acker.
 """
 
 from __future__ import annotations

@@ -175,10 +175,6 @@ class RotatingState(Generic[V]):
         lower = self._greatest_below(txid)
         return None if lower is None else self._values[lower]
 
-    def last_state(self) -> V | None:
-        """The value of the greatest txid; None when empty."""
-        return self._values[max(self._values)] if self._values else None
-
     # --- changing ---
 
     def get_state(
@@ -202,26 +198,9 @@ class RotatingState(Generic[V]):
         value = None if overtaken else init(txid, self.previous_state(txid))
         return value, self.override_state(txid, value)
 
-    def get_state_or_create(
-        self, txid: int, init: Callable[[int, V | None], V | None]
-    ) -> tuple[V | None, Change]:
-        """The value a *replay* needs: None when it was only made by this call.
-
-        A stored None reads None as well: in both cases there is nothing to replay.
-
-        Raises:
-            OutOfOrderError: As ``get_state``.
-        """
-        value, change = self.get_state(txid, init)
-        return (None if change else value), change
-
     def override_state(self, txid: int, value: V | None) -> Change:
         """Set a value whatever is there; strict order is not asked."""
         return Change(put={self._path(txid): self._codec.encode(value)})
-
-    def remove_state(self, txid: int) -> Change:
-        """Delete one txid, if present."""
-        return Change(delete=(self._path(txid),) if txid in self._values else ())
 
     def cleanup_before(self, txid: int) -> Change:
         """Delete every txid strictly lower; ``txid`` stays, the next one needs it."""

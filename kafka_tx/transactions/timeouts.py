@@ -66,38 +66,3 @@ class RotatingMap(Generic[K, V]):
         fallen = self._buckets.pop()
         self._buckets.appendleft({})
         return fallen
-
-
-class ExpiringMap(RotatingMap[K, V]):
-    """A RotatingMap that is told the time instead of being told to rotate.
-
-    An entry lives at least ``timeout_ms`` and less than ``timeout_ms * buckets /
-    (buckets - 1)``, as long as ``expire`` is called often enough: with 3 buckets 1.0 to
-    1.5 time-outs, with 2 buckets 1 to 2. Source: Storm, TimeCacheMap.
-
-    Raises:
-        ConfigError: Fewer than 2 buckets, or a time-out below 1 ms.
-    """
-
-    def __init__(self, timeout_ms: int, now_ms: int, buckets: int = 3) -> None:
-        super().__init__(buckets)
-        if timeout_ms < 1:
-            raise ConfigError.illegal("timeout_ms", timeout_ms, "a whole number >= 1")
-        # rounded up: an entry never falls out early
-        self._period_ms = -(-timeout_ms // (buckets - 1))
-        self._rotated_ms = now_ms
-
-    def rotates_at_ms(self) -> int:
-        """When ``expire`` has something to do next."""
-        return self._rotated_ms + self._period_ms
-
-    def expire(self, now_ms: int) -> dict[K, V]:
-        """Rotate once if it is time; return what fell out.
-
-        Once, however late: entries must not fall out early because nobody looked.
-        ``now_ms`` is monotonic.
-        """
-        if now_ms < self.rotates_at_ms():
-            return {}
-        self._rotated_ms = now_ms
-        return self.rotate()

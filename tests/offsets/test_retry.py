@@ -159,16 +159,6 @@ def test_released_records_are_due_at_once_and_keep_their_count():
     assert queue.knows(4)
 
 
-def test_clearing_below_a_log_start_tells_how_many_waited():
-    queue = RetryQueue(DOUBLING)
-    queue.failed(0, 10, now_ms=0)
-    queue.started(0, 2)
-
-    assert queue.clear_below(6) == 4
-    assert queue.due(100, 10) == [(6, 10)]
-    assert queue.failures(1) == 0
-
-
 def test_an_offset_that_comes_back_as_another_record_has_no_history():
     queue = RetryQueue(DOUBLING)
     queue.failed(0, 10, now_ms=0)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.transactions.acker import (
+from tests.transactions.plain_acker import (
     Ledger,
     TreeCompleted,
     TreeFailed,

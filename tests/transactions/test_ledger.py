@@ -240,7 +240,6 @@ def test_metadata_of_another_txid_does_not_commit(ledger):
         lambda ledger, epoch: ledger.commit(epoch, 2, NOW_MS),
         lambda ledger, epoch: ledger.commit(epoch, 9, NOW_MS),
         lambda ledger, epoch: ledger.adopt(epoch, Committed(5, {P0: 1})),
-        lambda ledger, epoch: ledger.reset(epoch),
     ],
 )
 def test_a_former_owner_is_fenced_whatever_it_tries(ledger, store, step):
@@ -285,19 +284,6 @@ def test_an_adopted_start_position_is_txid_zero(ledger):
 def test_a_negative_position_is_not_adopted(ledger, wrong):
     with pytest.raises(ConfigError, match="at least 0"):
         ledger.adopt(ledger.acquire(), wrong)
-
-
-def test_a_reset_forgets_all_transactions_but_not_other_records(ledger, store):
-    epoch = ledger.acquire()
-    store.write(epoch, {"note": "mine"})
-    ledger.plan(epoch, hundred(1))
-    ledger.commit(epoch, 1, NOW_MS)
-
-    ledger.reset(epoch)
-
-    assert store.read() == {"note": "mine"}
-    assert ledger.load().epoch == epoch
-    ledger.plan(epoch, hundred(1))
 
 
 def tamper(store, put=(), delete=()):

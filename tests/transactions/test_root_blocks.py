@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.transactions.acker import Ledger, TreeCompleted, TreeFailed
 from kafka_tx.transactions.root_blocks import BlockLedger, fold
+from tests.transactions.plain_acker import Ledger, TreeCompleted, TreeFailed
 
 A, B, C = 0xFFFFFFFFFFFFFFFF, 0x0123456789ABCDEF, 0xFEDCBA9876543210
 

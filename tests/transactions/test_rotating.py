@@ -29,10 +29,9 @@ def one_more(_txid, previous):
 # --- reading ---
 
 
-def test_an_empty_state_has_no_last_and_no_previous():
+def test_an_empty_state_has_no_previous():
     state = a_state()
 
-    assert state.last_state() is None
     assert state.previous_state(7) is None
     assert not state.has_state(1)
 
@@ -43,7 +42,6 @@ def test_previous_is_the_greatest_strictly_lower_txid():
     assert [state.previous_state(txid) for txid in (2, 3, 4, 5, 7)] == [
         None, 20, 20, 40, 60,
     ]  # fmt: skip
-    assert state.last_state() == 60
 
 
 def test_none_is_a_value_and_differs_from_absent():
@@ -52,13 +50,12 @@ def test_none_is_a_value_and_differs_from_absent():
 
     assert state.has_state(2)
     assert state.state(2) is None
-    assert state.last_state() is None
     with pytest.raises(OutOfOrderError, match="'user/0/3' does not exist"):
         state.state(3)
 
 
 def test_txids_are_numbers_not_text():
-    assert a_state(9, 10, 11).last_state() == 110
+    assert a_state(9, 10, 11).previous_state(12) == 110
     assert a_state(9, 10, 11).txids() == [9, 10, 11]
 
 
@@ -88,23 +85,6 @@ def test_below_a_later_txid_the_new_value_is_none_without_asking():
     assert value is None
     assert state.has_state(3)
     assert state.get_state(3, never) == (None, Change())
-
-
-def test_state_or_create_returns_nothing_for_what_it_has_just_made():
-    state = a_state(1)
-
-    value, change = state.get_state_or_create(2, one_more)
-    state.apply(change)
-
-    assert value is None
-    assert state.get_state_or_create(2, never) == (11, Change())
-
-
-def test_state_or_create_returns_nothing_for_a_stored_none():
-    state = a_state(4)
-    state.apply(state.get_state(3, never)[1])
-
-    assert state.get_state_or_create(3, never) == (None, Change())
 
 
 def test_memory_follows_only_after_the_write():
@@ -161,14 +141,6 @@ def test_override_does_not_ask_for_order():
     state.apply(state.override_state(3, 1))
 
     assert state.txids() == [3, 7]
-
-
-def test_removing_what_is_absent_writes_nothing():
-    state = a_state(1)
-
-    assert not state.remove_state(2)
-    state.apply(state.remove_state(1))
-    assert not state.has_state(1)
 
 
 def test_cleanup_is_strictly_below():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.transactions.timeouts import ExpiringMap, RotatingMap
+from kafka_tx.transactions.timeouts import RotatingMap
 
 
 @pytest.mark.parametrize("buckets", [2, 3, 5])
@@ -59,37 +59,3 @@ def test_iteration_begins_with_the_youngest():
 def test_fewer_than_two_buckets_are_refused(buckets):
     with pytest.raises(ConfigError, match="legal: a whole number >= 2"):
         RotatingMap(buckets)
-
-
-@pytest.mark.parametrize("buckets", [2, 3, 4])
-@pytest.mark.parametrize("put_at_ms", [0, 1, 99, 100, 149, 150, 199])
-def test_an_expiring_entry_lives_one_timeout_and_not_a_bucket_more(buckets, put_at_ms):
-    timeout_ms = 300
-    entries = ExpiringMap[str, int](timeout_ms, now_ms=0, buckets=buckets)
-
-    gone_at_ms = None
-    for now_ms in range(2_000):
-        if entries.expire(now_ms):
-            gone_at_ms = now_ms
-            break
-        if now_ms == put_at_ms:
-            entries.put("a", 1)
-
-    assert gone_at_ms is not None
-    lived_ms = gone_at_ms - put_at_ms
-    assert timeout_ms <= lived_ms <= timeout_ms * buckets / (buckets - 1)
-
-
-def test_nobody_looking_for_long_ages_entries_once():
-    entries = ExpiringMap[str, int](100, now_ms=0, buckets=2)
-    entries.put("a", 1)
-
-    assert entries.expire(10_000) == {}
-    assert entries.rotates_at_ms() == 10_100
-    assert entries.expire(10_099) == {}
-    assert entries.expire(10_100) == {"a": 1}
-
-
-def test_a_timeout_below_a_millisecond_is_refused():
-    with pytest.raises(ConfigError, match="timeout_ms"):
-        ExpiringMap(0, now_ms=0)

@@ -1,5 +1,6 @@
-"""The acker: a tuple tree is complete exactly when the xor of its edges is zero.
+"""The acker written plainly, one record for each root: the model of ``RootBlocks``.
 
+A tuple tree is complete exactly when the xor of its edges is zero.
 Every edge of the tree (a tuple sent to one task) has a random 64-bit id. It is xored in
 once when it is made and once when it is acked, so it cancels; a tree with an edge still
 open is zero with a chance of one in 2**64.
