@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+logger = logging.getLogger(__name__)
 
 _ANSWER_S = 60
 _ASK = """
@@ -71,3 +78,24 @@ def look_at(chosen: str | None = None) -> WorkerPython:
         has_package=has_package == "True",
         finds_format=finds_format == "True",
     )
+
+
+def warn_without_package(context: SparkContext) -> None:
+    """Say at once what would end the first job with many lines of Java.
+
+    A session must be there: it decides which Python its workers run. Only where these
+    are on this machine; those elsewhere cannot be asked.
+    """
+    python = str(context.pythonExec)
+    if shutil.which(python) == sys.executable or context._python_includes:
+        return
+    if not str(context.master).startswith("local"):
+        return
+    found = look_at(python)
+    if not found.has_package:
+        logger.warning(
+            "Spark's workers run %s, which has no kafka_tx: neither format('kafka_tx')"
+            " nor bolts will be found. To mend it, %s",
+            found.command,
+            found.advice,
+        )

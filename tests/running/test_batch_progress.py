@@ -36,8 +36,13 @@ def batch(txid, records, duration_ms):
     )
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
 def test_a_terminal_shows_the_last_batch_and_all_records_on_one_line():
-    stream = io.StringIO()
+    stream = Terminal()
     progress = TerminalProgress("count", stream)
 
     progress(batch(9, records=1000, duration_ms=120.4))
@@ -55,8 +60,23 @@ def test_a_terminal_shows_the_last_batch_and_all_records_on_one_line():
     assert second.endswith("\n")
 
 
-def test_a_terminal_without_batches_stays_clean():
+def test_a_file_has_a_line_for_each_batch():
     stream = io.StringIO()
+    progress = TerminalProgress("count", stream)
+
+    progress(batch(9, records=1000, duration_ms=120.4))
+    progress(batch(10, records=5, duration_ms=3))
+    progress.close()
+
+    assert "\r" not in stream.getvalue()
+    assert [line[:14] for line in stream.getvalue().splitlines()] == [
+        "count: txid 9 ",
+        "count: txid 10",
+    ]
+
+
+def test_a_terminal_without_batches_stays_clean():
+    stream = Terminal()
 
     TerminalProgress("count", stream).close()
 

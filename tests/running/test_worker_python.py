@@ -5,8 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_tx.running.worker_python import look_at
-from kafka_tx.spark.queries import listener
+from kafka_tx.running.worker_python import look_at, warn_without_package
 
 
 @pytest.fixture
@@ -36,8 +35,8 @@ def test_one_that_lacks_it_and_one_that_is_missing(bare, monkeypatch):
     assert not look_at("no-such-python").exists
 
 
-def test_attach_warns_when_local_workers_lack_it(bare, caplog):
-    listener._warn_without_package(context(bare))
+def test_a_warning_tells_when_local_workers_lack_it(bare, caplog):
+    warn_without_package(context(bare))
 
     assert bare in caplog.text
     assert f"PYSPARK_PYTHON={sys.executable}" in caplog.text
@@ -47,12 +46,12 @@ def test_attach_warns_when_local_workers_lack_it(bare, caplog):
     "more", [{"master": "spark://m:7077"}, {"includes": ["x.zip"]}]
 )
 def test_it_is_silent_about_workers_that_cannot_be_asked(bare, caplog, more):
-    listener._warn_without_package(context(bare, **more))
+    warn_without_package(context(bare, **more))
 
     assert not caplog.text
 
 
 def test_it_is_silent_about_its_own_python(caplog):
-    listener._warn_without_package(context(sys.executable))
+    warn_without_package(context(sys.executable))
 
     assert not caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import uuid
 from types import SimpleNamespace
 
@@ -37,6 +38,7 @@ def session(gateway=ClientServer, **settings):
         getConf=lambda: FAST | conf,
         applicationId=uuid.uuid4().hex,
         _gateway=gateway(),
+        pythonExec=sys.executable,
     )
     return SimpleNamespace(sparkContext=context, conf=conf, _jsparkSession=None)
 
@@ -98,3 +100,15 @@ def test_threads_that_are_not_pinned_are_refused():
 def test_spark_connect_is_refused_with_what_works_there():
     with pytest.raises(ConfigError, match="drop-in source"):
         check_session(SimpleNamespace(), plan(), 1)
+
+
+def test_workers_without_the_package_are_told_of(tmp_path, caplog):
+    bare = tmp_path / "python3"
+    bare.write_text("#!/bin/sh\necho False False\n")
+    bare.chmod(0o755)
+    spark = session()
+    spark.sparkContext.pythonExec = str(bare)
+    spark.sparkContext.master = "local[2]"
+    spark.sparkContext._python_includes = []
+
+    assert f"{bare}, which has no kafka_tx" in said(caplog, spark, plan())

@@ -278,6 +278,8 @@ class LagWatch:
 class TerminalProgress:
     """Draws one line that is overwritten with each committed batch.
 
+    Where that goes to a file or a pipe, each batch has a line of its own.
+
     Args:
         topology_id: Shown first.
         stream: Where to; by default the error stream, as Spark's own bar.
@@ -287,6 +289,7 @@ class TerminalProgress:
         self._id = topology_id
         self._stream = stream or sys.stderr
         self._records = 0
+        self._overwrites = self._stream.isatty()
         self._width = 0
 
     def __call__(self, batch: BatchProgress) -> None:
@@ -296,6 +299,9 @@ class TerminalProgress:
             f"{self._id}: txid {batch.txid} committed, {batch.records} records in"
             f" {batch.duration_ms:.0f} ms, {self._records} records in all"
         )
+        if not self._overwrites:
+            self._stream.write(line + "\n")
+            return
         self._stream.write("\r" + line.ljust(self._width))
         self._stream.flush()
         self._width = len(line)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import atexit
 import json
 import logging
-import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from threading import Thread
@@ -34,7 +32,7 @@ from kafka_tx.planning.offset_json import MARK
 from kafka_tx.protocols import ClusterView, Store
 from kafka_tx.running.ends import note_stop, show_last_stop
 from kafka_tx.running.lag_watch import LagWatch
-from kafka_tx.running.worker_python import look_at
+from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.source.commits import CommitFeed, Finished, Mirror
 from kafka_tx.source.receipts import Receipts
 from kafka_tx.spark.queries import jvm
@@ -114,7 +112,7 @@ def attach(
         ConfigError: The port is taken, or it is a session of Spark Connect.
     """
     context = _classic(spark)
-    _warn_without_package(context)
+    warn_without_package(context)
     registry = MetricsRegistry(spark_version=spark.version)
     with ExitStack() as undo:
         endpoint = None
@@ -129,26 +127,6 @@ def attach(
         spark.streams.addListener(listener)
         undo.pop_all()
     return Attachment(spark, listener, registry, desk, endpoint)
-
-
-def _warn_without_package(context: SparkContext) -> None:
-    """Say at once what would end the first query with many lines of Java.
-
-    Only where workers run on this machine; those elsewhere cannot be asked.
-    """
-    python = str(context.pythonExec)
-    is_ours = shutil.which(python) == sys.executable
-    ships = bool(context._python_includes)
-    if is_ours or ships or not str(context.master).startswith("local"):
-        return
-    found = look_at(python)
-    if not found.has_package:
-        logger.warning(
-            "Spark's workers run %s, which has no kafka_tx: format('kafka_tx') will not"
-            " be found. To mend it, %s",
-            found.command,
-            found.advice,
-        )
 
 
 def _open_desk(context: SparkContext) -> ReceiptDesk | None:

@@ -8,6 +8,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.plan.physical import Plan
 
@@ -25,6 +26,7 @@ def check_session(spark: SparkSession, plan: Plan, max_pending: int) -> None:
             together with committers on executors.
     """
     context = _context(spark)
+    warn_without_package(context)
     conf = context.getConf()
 
     def is_on(name: str, default: str) -> bool:
