@@ -8,10 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +77,7 @@ def look_at(chosen: str | None = None) -> WorkerPython:
     )
 
 
-def warn_without_package(context: SparkContext) -> None:
+def warn_without_package(context: Any) -> None:  # noqa: ANN401 - Spark's
     """Say at once what would end the first job with many lines of Java.
 
     A session must be there: it decides which Python its workers run. Only where these
