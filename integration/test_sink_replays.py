@@ -355,6 +355,33 @@ def test_a_stream_is_not_repeated_after_the_brokers_forgot_the_offsets(
     assert values(sink["topic"]) == numbers(0, 30)
 
 
+def test_a_part_that_was_left_open_and_has_no_task_now_holds_no_reader_up(
+    topic, produce, sink, copy, values, tmp_path, monkeypatch
+):
+    """It was killed before its marker: nothing tells of it but the earlier ones."""
+    source = topic(2)
+    produce(source, [Record(f"v{n}", partition=n % 2) for n in range(10)])
+    copy(source, sink)
+    earlier = config(
+        sink, txid=2, parts=0, life=life(tmp_path / "checkpoint"), run="earlier"
+    )
+    dead = assembly.part_transaction(earlier, 1)
+    open_ones: list[object] = []
+    monkeypatch.setattr(dead, "_mark", lambda transaction, _: None)
+    monkeypatch.setattr(dead, "_commit", open_ones.append)
+    dead.write([OutRecord(sink["topic"], None, b"never")])
+    produce(source, [Record(f"v{n}", partition=0) for n in range(10, 20)])
+
+    copy(source, sink)
+
+    assert open_ones
+    wait_until(  # it times out after 120 s
+        "all can be read",
+        lambda: values(sink["topic"]) == numbers(0, 20),
+        timeout_s=60,
+    )
+
+
 def test_a_query_that_another_took_over_from_is_refused(
     topic, produce, sink, copy, values
 ):

@@ -342,6 +342,15 @@ def marker_log(config: SinkConfig) -> MarkerLog:
     return MarkerLog(config.marker_topic, settings)
 
 
+def holds_readers_up(config: SinkConfig) -> bool:
+    """Whether some transaction in the sink's topic is open."""
+    from kafka_tx.kafka.open_records import holds_readers_up
+
+    assert config.topic is not None
+    settings = client_settings(config.kafka, purpose="consumer")
+    return holds_readers_up(config.topic, settings)
+
+
 def plan_keeper(config: SinkConfig) -> PlanKeeper:
     """What keeps how many parts a sink's batches have (driver)."""
     from kafka_tx.kafka.plan_keeper import PlanKeeper

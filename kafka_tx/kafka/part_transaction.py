@@ -113,6 +113,11 @@ class PartTransaction:
             self._commit(transaction)
             return Written(True, digest, looked=looks)
 
+    def end_open(self) -> None:
+        """Abort what a dead writer of the part has left open: readers wait for it."""
+        with self._begun():
+            pass
+
     def _begun(self) -> Transaction:
         part = self._part
         what = f"part {part.index} of txid {part.txid} of sink '{part.id}'"

@@ -64,6 +64,8 @@ class KafkaTxStreamWriter(StreamWriter):
         told = [message for message in messages if isinstance(message, PartMessage)]
         if any(message.written.held is not None for message in told):
             _write_the_rest(told)
+        if any(message.written.looked for message in told):  # the first batch of a run
+            _end_open_parts(told)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A task failed; what others delivered stays. Without ``tx.id`` it comes again.
@@ -87,6 +89,17 @@ def _write_the_rest(told: list[PartMessage]) -> None:
     for message in held:
         writing = assembly.part_transaction(replace(config, looks=False), message.index)
         writing.write(message.written.held or ())
+
+
+def _end_open_parts(told: list[PartMessage]) -> None:
+    """Abort what an earlier run left open in parts for which this one has no task."""
+    config = told[0].config
+    if not assembly.holds_readers_up(config):
+        return
+    memory = assembly.marker_log(config).recall(config.id or "")
+    known = {marker.index for marker in memory.markers}
+    for index in sorted(known - {message.index for message in told}):
+        assembly.part_transaction(config, index).end_open()
 
 
 def _of_this_batch(config: SinkConfig) -> SinkConfig:
