@@ -121,7 +121,7 @@ class Driver:
         return [(int(txid), int(attempt)) for txid, attempt in pairs]
 
     def started(self) -> list[float]:
-        """When each of its drivers had a Spark session, in seconds since 1970."""
+        """When each of its drivers had Spark ready, in seconds since 1970."""
         return [float(line) for line in self._lines(STARTED)]
 
     def _lines(self, name: str) -> list[str]:

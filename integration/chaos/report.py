@@ -18,7 +18,8 @@ class Happened:
         recovered_s: Seconds after its end until each job went on; None: it did not
             while it was watched.
         spark_s: Jobs of which another driver was begun, and how many of those seconds
-            it took until that one had a Spark session.
+            it took until that one had Spark ready: its session, and for queries the
+            Python processes that it starts for any source.
         began: The time of day.
         load: Of the machine, the minute before all had gone on.
     """
