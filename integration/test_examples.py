@@ -18,27 +18,45 @@ from integration.cluster.java import java
 from kafka_tx.spark import quiet_stop
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+FIRST_LINE_S = 2.0
+"""Computed until an example says something."""
 
 
 def run_as_process(name, *arguments):
     """With nothing but its file, as a reader of it does."""
     java()
-    with tempfile.TemporaryDirectory() as place:
-        done = subprocess.run(
-            [sys.executable, EXAMPLES / f"{name}.py", *arguments],
-            capture_output=True,
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+    with (
+        tempfile.TemporaryDirectory() as place,
+        Path(place, "errors").open("w+") as err,
+    ):
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=err,
             text=True,
-            timeout=170,
-            check=False,
             env=os.environ | {"TMPDIR": place},
-        )
+        ) as process:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            spent_s = cpu_s(process.pid)
+            rest, _ = process.communicate(timeout=170)
+        err.seek(0)
+        errors = err.read()
         left = [path for path in Path(place).iterdir() if is_ours(path)]
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert process.returncode == 0, errors[-4000:]
     # Spark shows one for a worker whose job was cancelled, as a replay does.
-    end = done.stderr.rpartition("TaskKilled")[2]
-    assert "Traceback" not in end, done.stderr[-4000:]
+    end = errors.rpartition("TaskKilled")[2]
+    assert "Traceback" not in end, errors[-4000:]
     assert not left, "folders are left behind"
-    return said(done.stdout)
+    assert spent_s < FIRST_LINE_S, "nothing was said for too long"
+    return said(first + rest)
+
+
+def cpu_s(pid):
+    """What a process has computed so far: a busy machine makes no difference."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, after_name[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def run_in_session(name, *arguments):
