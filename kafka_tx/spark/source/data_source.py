@@ -1,4 +1,8 @@
-"""``format("kafka_tx")``: what Spark finds by that name."""
+"""``format("kafka_tx")``: what Spark finds by that name.
+
+Every worker that reads or writes imports this module, so each of the four ways in is
+imported when it is taken.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +28,7 @@ from pyspark.sql.types import (
 from kafka_tx.errors import ConfigError
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.options.source_options import check_source, parse_source
-from kafka_tx.spark.sinks.stream_writer import KafkaTxStreamWriter
-from kafka_tx.spark.sinks.writer import KafkaTxWriter
-from kafka_tx.spark.source.batch import KafkaTxBatchReader
 from kafka_tx.spark.source.shipped import show_to_streams
-from kafka_tx.spark.source.stream import KafkaTxStreamReader
-from kafka_tx.spark.versions.reading import as_this_spark_calls_it
 
 _HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 _COLUMNS: dict[str, DataType] = {
@@ -86,10 +85,15 @@ class KafkaTxDataSource(DataSource):
         Raises:
             ConfigError: An option is missing or illegal.
         """
+        from kafka_tx.spark.source.batch import KafkaTxBatchReader
+
         return KafkaTxBatchReader(parse_source(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read (planning process)."""
+        from kafka_tx.spark.source.stream import KafkaTxStreamReader
+        from kafka_tx.spark.versions.reading import as_this_spark_calls_it
+
         return as_this_spark_calls_it(KafkaTxStreamReader(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -99,6 +103,8 @@ class KafkaTxDataSource(DataSource):
             ConfigError: An option or a column is missing or illegal, or the save mode
                 is ``overwrite``: a topic is only appended to.
         """
+        from kafka_tx.spark.sinks.writer import KafkaTxWriter
+
         if overwrite:
             raise ConfigError.illegal("mode", "overwrite", "append")
         return KafkaTxWriter(parse_sink(self.options), schema)
@@ -113,4 +119,6 @@ class KafkaTxDataSource(DataSource):
         Raises:
             ConfigError: An option or a column is missing or illegal.
         """
+        from kafka_tx.spark.sinks.stream_writer import KafkaTxStreamWriter
+
         return KafkaTxStreamWriter(parse_sink(self.options), schema)
