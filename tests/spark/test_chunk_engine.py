@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
+import pytest
 from pyspark import cloudpickle
 
 from kafka_tx.errors import ComponentError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.at_least_once.chunk_engine import RecordPartitionRun
+from kafka_tx.spark.at_least_once.chunk_engine import record_job
+from kafka_tx.spark.topologies import engine
+from kafka_tx.spark.topologies.engine import PartitionRun
 from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.graph import Placement
@@ -41,7 +45,8 @@ def plan():
 
 def run(made, wave, partition, given=(), records=b""):
     waves = tuple(w for w in made.processing if w.placement is Placement.EXECUTORS)
-    called = RecordPartitionRun(cloudpickle.dumps(made), waves, ATTEMPT, records, wave)
+    make = partial(record_job, waves, ATTEMPT, None, None)
+    called = PartitionRun(cloudpickle.dumps(made), ATTEMPT, make, records, wave)
     return list(pickle.loads(pickle.dumps(called))(partition, iter(given)))
 
 
@@ -91,3 +96,21 @@ def test_records_that_cannot_be_unpickled_are_word_to_the_driver():
     assert isinstance(message, BatchStopped)
     assert isinstance(message.error, ComponentError)
     assert message.error.component == "spout"
+
+
+def test_input_is_read_to_its_end_also_if_records_cannot_be_unpickled():
+    given = iter([["a"], ["b"]])
+
+    run(plan(), 0, 1, given, records=b"no pickle")
+
+    assert list(given) == []
+
+
+@pytest.mark.parametrize("records", [cloudpickle.dumps({}), b"no pickle"])
+def test_a_worker_is_told_that_a_task_is_done(monkeypatch, records):
+    done = []
+    monkeypatch.setattr(engine, "task_done", lambda: done.append(1))
+
+    run(plan(), 0, 0, records=records)
+
+    assert done == [1]

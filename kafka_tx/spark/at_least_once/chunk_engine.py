@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import logging
-import pickle
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import chain
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
-from pyspark import RDD, cloudpickle
+from pyspark import RDD
 from pyspark.sql import SparkSession
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.at_least_once.hangs import HangWatch
+from kafka_tx.running.permit import PermitAddress
 from kafka_tx.running.task_reports import WordDesk
 from kafka_tx.spark.at_least_once.chunk_jobs import Hangs
 from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.topology.plan.phases import Phase
 from kafka_tx.topology.plan.physical import Plan, Wave
 from kafka_tx.topology.run.jobs import TaskJob
-from kafka_tx.topology.run.messages import Message
-from kafka_tx.topology.run.task_failures import failure_of
 from kafka_tx.topology.tracked.chunks import RecordJob
 from kafka_tx.topology.tracked.pace import Pace
+from kafka_tx.topology.tracked.tracked_tasks import RecordSource
 
 logger = logging.getLogger(__name__)
 
@@ -69,81 +66,29 @@ class RecordEngine(SparkEngine):
             return None
         return HangWatch(self._words.address, attempt, self._timeout_s)
 
-    def _rdd(self, job: TaskJob, address: object = None) -> RDD[Any]:  # noqa: ARG002
-        records = dict(job.records) if isinstance(job, RecordJob) else {}
-        pace = job.pace if isinstance(job, RecordJob) else None
-        watch = self._watch(job.attempt)
-        sent = cloudpickle.dumps(records)
-        rdd = self._first(job)
-        for number in range(len(job.waves)):
-            run = RecordPartitionRun(
-                self._plan, job.waves, job.attempt, sent, number, pace, watch
-            )
-            if number:
-                rdd = rdd.partitionBy(job.partitions[number], _same)
-            rdd = rdd.mapPartitionsWithIndex(run)
-        return rdd
-
-
-@dataclass(frozen=True, slots=True)
-class RecordPartitionRun:
-    """What Spark calls in each partition of one wave (executor). Pickled.
-
-    Attributes:
-        plan: Pickled; read once per process.
-        waves: All waves of the job.
-        attempt: The chunk.
-        records: Pickled; what each spout reads.
-        wave: Index of this one.
-        pace: How long it gives rows to bolts.
-        watch: Tells of rows that bolts do not give back.
-    """
-
-    plan: bytes
-    waves: tuple[Wave, ...]
-    attempt: TransactionAttempt
-    records: bytes
-    wave: int
-    pace: Pace | None = None
-    watch: HangWatch | None = None
-
-    def __call__(
-        self, partition: int, given: Iterator[Any]
-    ) -> Iterator[tuple[int, Message]]:
-        """Yield pairs (partition of the next wave, message)."""
-        plan = _plan_of(self.plan)
-        messages: Iterator[Message] = chain.from_iterable(given)
-        if self.wave:
-            messages = (message for _, message in given)
-        records = {}
-        if self.wave == 0:
-            try:
-                records = pickle.loads(self.records)  # noqa: S301 - our own bytes
-            except Exception as error:  # noqa: BLE001 - any error is word to the driver
-                spout = plan.graph.components[0].name
-                yield (
-                    0,
-                    failure_of(error, self.attempt, spout, partition, is_spout=False),
-                )
-                return
-        job = RecordJob(
-            plan,
-            Phase.PROCESSING,
-            self.waves,
-            self.attempt,
-            records=records,
-            pace=self.pace,
-            watch=self.watch,
+    def _rdd(self, job: TaskJob, address: PermitAddress | None) -> RDD[Any]:
+        assert isinstance(job, RecordJob), "a chunk of records has no other phase"
+        make = partial(
+            record_job, job.waves, job.attempt, job.pace, self._watch(job.attempt)
         )
-        yield from job.run_partition(self.wave, partition, messages)
+        return self._partitions(job, make, dict(job.records), address)
 
 
-@lru_cache(maxsize=16)
-def _plan_of(payload: bytes) -> Plan:
-    plan: Plan = pickle.loads(payload)  # noqa: S301 - our own bytes
-    return plan
-
-
-def _same(partition: int) -> int:
-    """Partitions are numbers already."""
-    return partition
+def record_job(
+    waves: tuple[Wave, ...],
+    attempt: TransactionAttempt,
+    pace: Pace | None,
+    watch: HangWatch | None,
+    plan: Plan,
+    records: Mapping[str, RecordSource] | None,
+) -> RecordJob:
+    """A chunk's job on an executor: what the driver decided, the plan, the records."""
+    return RecordJob(
+        plan,
+        Phase.PROCESSING,
+        waves,
+        attempt,
+        records=records or {},
+        pace=pace,
+        watch=watch,
+    )

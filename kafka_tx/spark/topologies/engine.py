@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark import RDD, cloudpickle
@@ -25,6 +25,7 @@ from kafka_tx.running.permit import PermitAddress, permit
 from kafka_tx.running.permit_server import PermitDesk
 from kafka_tx.running.worker_heap import task_done
 from kafka_tx.spark.topologies.job_failures import JobLostError, job_failure
+from kafka_tx.topology.declare.spouts import BatchSource
 from kafka_tx.topology.plan.phases import Phase
 from kafka_tx.topology.plan.physical import Plan, Wave
 from kafka_tx.topology.run.jobs import FrameJob, TaskJob
@@ -115,11 +116,25 @@ class SparkEngine:
             raise job_failure(error, job.attempt) from error
 
     def _rdd(self, job: TaskJob, address: PermitAddress | None) -> RDD[Any]:
-        source = None if job.source is None else cloudpickle.dumps(job.source)
+        make = partial(_task_job, job.phase, job.waves, job.attempt)
+        return self._partitions(job, make, job.source, address)
+
+    def _partitions(
+        self, job: TaskJob, make: JobMaker, read: object, address: PermitAddress | None
+    ) -> RDD[Any]:
+        """The job's waves, one after the other.
+
+        Args:
+            job: What to run.
+            make: Makes it anew on executors.
+            read: What its spouts read; the first wave gets it.
+            address: Where tasks ask before they begin; None: no need to.
+        """
+        sent = cloudpickle.dumps(read)
         rdd = self._first(job)
         for number in range(len(job.waves)):
             run = PartitionRun(
-                self._plan, job.phase, job.waves, job.attempt, source, number, address
+                self._plan, job.attempt, make, b"" if number else sent, number, address
             )
             if number:
                 rdd = rdd.partitionBy(job.partitions[number], _same)
@@ -158,25 +173,29 @@ class SparkEngine:
             raise
 
 
+JobMaker: TypeAlias = Callable[[Plan, Any], TaskJob]
+"""Makes the job on an executor, of the plan and of what spouts read. Pickled."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionRun:
     """What Spark calls in each partition of one wave (executor). Pickled.
 
+    The one runner of tasks, of topologies of both kinds.
+
     Attributes:
         plan: Pickled; read once per process.
-        phase: Which.
-        waves: All waves of the job.
         attempt: What it is run for.
-        source: Pickled; what the spout reads.
+        make: Makes the job.
+        read: Pickled; what spouts read, in the first wave.
         wave: Index of this one.
         address: Where to ask before anything is done; None: no need to.
     """
 
     plan: bytes
-    phase: Phase
-    waves: tuple[Wave, ...]
     attempt: TransactionAttempt
-    source: bytes | None
+    make: JobMaker
+    read: bytes
     wave: int
     address: PermitAddress | None = None
 
@@ -197,10 +216,10 @@ class PartitionRun:
             messages: Iterator[Message] = (message for _, message in given)
         else:
             messages = chain.from_iterable(given)
-        source = None
-        if self.source is not None and self.wave == 0:
+        read = None
+        if self.wave == 0:
             try:
-                source = pickle.loads(self.source)  # noqa: S301 - our own bytes
+                read = pickle.loads(self.read)  # noqa: S301 - our own bytes
             except Exception as error:  # noqa: BLE001 - any error is word to the driver
                 spout = plan.graph.components[0].name
                 failure = failure_of(
@@ -210,7 +229,7 @@ class PartitionRun:
                 for _ in messages:  # a worker that leaves input unread is lost
                     pass
                 return
-        job = TaskJob(plan, self.phase, self.waves, self.attempt, source)
+        job = self.make(plan, read)
         if self.address is None:
             yield from job.run_partition(self.wave, partition, messages)
         else:
@@ -223,7 +242,7 @@ class PartitionRun:
         partition: int,
         messages: list[Message],
     ) -> Iterator[tuple[int, Message]]:
-        task = self.waves[self.wave].task_ids[partition]
+        task = job.waves[self.wave].task_ids[partition]
         try:
             with permit(address, self.attempt, str(task)):
                 yield from job.run_partition(self.wave, partition, messages)
@@ -232,6 +251,16 @@ class PartitionRun:
                 0,
                 failure_of(error, self.attempt, task.stage, task.task, is_spout=True),
             )
+
+
+def _task_job(
+    phase: Phase,
+    waves: tuple[Wave, ...],
+    attempt: TransactionAttempt,
+    plan: Plan,
+    source: BatchSource | None,
+) -> TaskJob:
+    return TaskJob(plan, phase, waves, attempt, source)
 
 
 @lru_cache(maxsize=16)
