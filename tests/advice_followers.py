@@ -116,7 +116,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/sql/test_maps.py"
         "::test_a_second_update_of_a_batch_is_no_replay_and_is_told",
     ),
-    "kafka_reading::replay_impossible": (
+    "kafka_reading::_cannot_be_replayed": (
         "integration/test_topology.py"
         "::test_records_that_are_gone_stop_a_transactional_replay_and_say_which",
     ),
@@ -210,7 +210,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "start_positions::positions_of": _MEANT,
     "start_positions::ranges_between": _MEANT,
     "ranges::_lost": "the replay that follows says what to do",
-    "replays::_impossible": "its advice is in _advice",
+    "impossible_replays::replay_impossible": "its advice is that of its callers",
     "engine::SparkEngine._to_table": _AGAIN,
     "job_failures::job_failure": _OUTSIDE,
     "permit::_connect": _OUTSIDE,

@@ -10,6 +10,7 @@ from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import ReplayImpossibleError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.offsets.loss import LossReason
+from kafka_tx.planning.impossible_replays import replay_impossible
 from kafka_tx.planning.log_looks import Look
 from kafka_tx.planning.losses import Losses
 from kafka_tx.planning.offset_json import MARK, nested
@@ -77,16 +78,13 @@ def _impossible(
 ) -> ReplayImpossibleError:
     partition = wanted.topic_partition
     bounds = look.bounds.get(partition)
-    return ReplayImpossibleError(
+    return replay_impossible(
         f"transaction {batch.txid} of '{transactions.id}' must read {wanted} again, but"
-        f" {partition} {_now(wanted, look, batch)}. A transactional batch holds the"
-        " same records on every try or stops, and so does one that is committed."
-        f" {advice}.",
+        f" {partition} {_now(wanted, look, batch)}.",
+        wanted,
         txid=batch.txid,
-        topic=partition.topic,
-        partition=partition.partition,
-        wanted=(wanted.start, wanted.end),
         available=(bounds.log_start, bounds.end) if bounds else None,
+        advice=f"{advice}.",
     )
 
 

@@ -15,9 +15,9 @@ from kafka_tx.errors import (
     DataLossError,
     KafkaTxError,
     OffsetOutOfRangeError,
-    ReplayImpossibleError,
 )
 from kafka_tx.model import OffsetRange
+from kafka_tx.planning.impossible_replays import replay_impossible
 from kafka_tx.planning.standing import BELIEVED_AFTER_MS, Finding
 from kafka_tx.running.worker_heap import task_done
 from kafka_tx.source.receipts import Receipt
@@ -139,10 +139,11 @@ def _lost(
 ) -> KafkaTxError:
     transactions = config.transactions
     if transactions is not None and transactions.mode == "transactional":
-        return ReplayImpossibleError(
-            f"{wanted} of '{transactions.id}' cannot be read any more: {error.message}."
-            " A transactional batch holds the same records on every try or stops.",
-            **error.fields,
+        return replay_impossible(
+            f"{wanted} of '{transactions.id}' cannot be read any more:"
+            f" {error.message}.",
+            wanted,
+            available=(error.fields.get("log_start"), error.fields.get("log_end")),
         )
     return DataLossError(
         "COULD_NOT_READ_OFFSET_RANGE",

@@ -14,6 +14,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.offsets.discovery import is_another
+from kafka_tx.planning.impossible_replays import replay_impossible
 from kafka_tx.protocols import RangeReader
 from kafka_tx.topology.declare.spouts import Json
 from kafka_tx.topology.kafka.fingerprints import Fingerprint
@@ -69,31 +70,32 @@ class KafkaEmitter:
             return FailedException(f"{wanted} cannot be read any more: {error.message}")
         available = (error.fields.get("log_start"), error.fields.get("log_end"))
         reason = f"The log holds {available}."
-        return replay_impossible(self.txid, wanted, available, reason)
+        return _cannot_be_replayed(self.txid, wanted, available, reason)
 
     def _check(self, wanted: OffsetRange, read: Json, seen: Json | None) -> None:
         if seen is not None and read != seen:
             reason = f"It held {seen} the last time and holds {read} now."
             available = (wanted.start, wanted.end)
-            raise replay_impossible(self.txid, wanted, available, reason)
+            raise _cannot_be_replayed(self.txid, wanted, available, reason)
 
 
-def replay_impossible(
-    txid: int, wanted: OffsetRange, available: object, reason: str
+def _cannot_be_replayed(
+    txid: int,
+    wanted: OffsetRange,
+    available: tuple[object, object] | None,
+    reason: str,
 ) -> ReplayImpossibleError:
     """The error for a batch that cannot be read again as it was."""
-    partition = wanted.topic_partition
-    return ReplayImpossibleError(
-        f"txid {txid} holds {wanted}, and these records cannot be read as they"
-        f" were. {reason} A transactional batch never changes. An opaque spout under"
-        " the same id goes on with what is left; its sinks must be opaque, too, or"
-        f" must not have txid {txid} yet. Or begin anew: a new id, the option"
-        " startingOffsets of the spout where it shall begin, and empty sinks.",
+    return replay_impossible(
+        f"txid {txid} holds {wanted}, and these records cannot be read as they were."
+        f" {reason}",
+        wanted,
         txid=txid,
-        topic=partition.topic,
-        partition=partition.partition,
-        wanted=(wanted.start, wanted.end),
         available=available,
+        advice="An opaque spout under the same id goes on with what is left; its sinks"
+        f" must be opaque, too, or must not have txid {txid} yet. Or begin anew: a new"
+        " id, the option startingOffsets of the spout where it shall begin, and empty"
+        " sinks.",
     )
 
 
@@ -111,7 +113,7 @@ def check_topics(
         if is_another(was, now):
             wanted = OffsetRange(partition, part["start"], part["end"])
             reason = f"The topic was re-created: its id was {was}, now {now}."
-            raise replay_impossible(txid, wanted, None, reason)
+            raise _cannot_be_replayed(txid, wanted, None, reason)
 
 
 def kafka_parts(metadata: object) -> dict[TopicPartition, Mapping[str, Any]]:
