@@ -85,9 +85,9 @@ class Case:
 
     def lose_sessions(self):
         """End the sessions of store and coordinator, as if they had timed out."""
-        desk = self.handle._driver.desks["spout"].parts
-        lookup = desk.coordinator._discovery._describe.__self__
-        for owner in (desk.keeper._store._store, lookup):
+        poller = self.handle._driver.pollers["spout"].parts
+        lookup = poller.coordinator._discovery._describe.__self__
+        for owner in (poller.keeper._store._store, lookup):
             thief = KazooClient(
                 self.zookeeper.hosts, client_id=owner._client._client().client_id
             )
@@ -150,8 +150,8 @@ def test_a_moved_leader_keeps_what_a_partition_is_about(kafka_zk, zookeeper):
         zk_root="/moved",
     )
     deployment = Deployment("moved", "moved", MetricsRegistry(), assembly.SystemClock())
-    desk = kafka_tx.KafkaSpout(config).desk("spout", deployment)
-    coordinator = desk.coordinator
+    poller = kafka_tx.KafkaSpout(config).poller("spout", deployment)
+    coordinator = poller.coordinator
     manager = begun(coordinator.manager(partition))
     former = manager.leader
     assert former is not None
@@ -169,4 +169,4 @@ def test_a_moved_leader_keeps_what_a_partition_is_about(kafka_zk, zookeeper):
         assert committed(store, "moved", servers, topic, 1) == {0: 1}
     finally:
         kafka_zk.restart(former.node_id)
-        desk.release(lambda: 5)
+        poller.release(lambda: 5)

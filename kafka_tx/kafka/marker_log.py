@@ -30,7 +30,7 @@ from kafka_tx.kafka.errors import ErrorWatch, client_error, is_refused, translat
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.model import LogBounds, TopicPartition, Topics
 from kafka_tx.transactions.sink_parts import Digest, Marker
-from kafka_tx.transactions.sink_plan import Plan
+from kafka_tx.transactions.sink_plan import SinkPlan
 
 _PARTITION = 0
 """The only one that is used: what lies in one is in order."""
@@ -61,7 +61,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._markers: dict[tuple[str, int], Marker] = {}
-        self.plan: Plan | None = None
+        self.plan: SinkPlan | None = None
 
     @property
     def markers(self) -> list[Marker]:
@@ -75,7 +75,7 @@ class Memory:
     def take(self, key: list[Any], fields: dict[str, Any]) -> None:
         """Remember a record of the sink."""
         if key[0] == "plan":
-            self.plan = Plan.of_fields(fields)
+            self.plan = SinkPlan.of_fields(fields)
             return
         life, index = key[2], key[3]
         self._markers.pop((life, index), None)  # so that it becomes the last
@@ -120,7 +120,7 @@ class MarkerLog:
         }
         return self._record(key, fields)
 
-    def plan(self, sink: str, plan: Plan) -> OutRecord:
+    def plan(self, sink: str, plan: SinkPlan) -> OutRecord:
         """The record that keeps a plan."""
         return self._record(["plan", sink], {"v": 1, **plan.as_fields()})
 

@@ -11,7 +11,7 @@ from kafka_tx.kafka.group_reader import read_group
 from kafka_tx.kafka.marker_log import MarkerLog
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.transactions.sink_parts import Marker, Part
-from kafka_tx.transactions.sink_plan import Plan, Wish, planned
+from kafka_tx.transactions.sink_plan import SinkPlan, Wish, planned
 
 _TIMEOUT_MS = 30_000
 
@@ -32,7 +32,7 @@ class PlanKeeper:
         self._log = log
         self._reading = {**reading, "isolation.level": "read_committed"}
 
-    def settle(self, wish: Wish, topic: str) -> Plan:
+    def settle(self, wish: Wish, topic: str) -> SinkPlan:
         """The plan for a batch, stored unless it was.
 
         An older program that is about to store its own is fenced.

@@ -18,9 +18,9 @@ from prometheus_client.metrics_core import Metric as Family
 
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.events import BatchCommitted, OffsetsCommitted, stop_reason
+from kafka_tx.metrics.lag_standing import LagStanding, partition_key
 from kafka_tx.metrics.metric import PER_ID, Fed, Kind, Metric
 from kafka_tx.metrics.series import Key, Samples, Series, family
-from kafka_tx.metrics.standing import Standing, partition_key
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class MetricsRegistry:
         self._monotonic_ms = monotonic_ms
         self._lock = RLock()
         self._series = {metric.name: Series(metric) for metric in catalogue.ALL}
-        self._standing = Standing(self._of)
+        self._standing = LagStanding(self._of)
         self._begun: set[tuple[Fed, Key]] = set()
         self._complained: set[str] = set()
         self._of(catalogue.METRIC_FAILURES).add((), 0)

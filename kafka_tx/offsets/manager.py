@@ -15,7 +15,7 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.loss import LossReason, OutOfRange, out_of_range
-from kafka_tx.offsets.manager_answers import Counts, GiveUp, Plan
+from kafka_tx.offsets.manager_answers import Counts, GiveUp, PartitionPlan
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.offsets.unfinished import Unfinished
@@ -89,7 +89,7 @@ class PartitionManager:
 
     def plan(
         self, bounds: LogBounds, *, max_offsets: int, now_ms: int, fresh: bool = True
-    ) -> Plan:
+    ) -> PartitionPlan:
         """What to emit next, at most ``max_offsets`` in all.
 
         First takes note of where the log begins and ends now. Where not all retries
@@ -112,7 +112,7 @@ class PartitionManager:
             self._cut(bounds, now_ms)
         self.trim(bounds.log_start)
         due = OffsetRuns(*self._unfinished.retry.due(now_ms, max_offsets))
-        return Plan(
+        return PartitionPlan(
             tuple(OffsetRange(self.topic_partition, *run) for run in due),
             self._fresh(bounds.end, max_offsets - len(due)) if fresh else None,
             self.generation,

@@ -9,7 +9,7 @@ from kafka_tx.offsets.loss import LossReason
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PartitionPlan:
     """What to emit next from one partition; nothing is emitted by planning it.
 
     Attributes:

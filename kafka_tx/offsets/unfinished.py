@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from kafka_tx.model import CommittedOffset
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager_answers import Counts
+from kafka_tx.offsets.offset_window import OffsetWindow
 from kafka_tx.offsets.retry import Failure, RetryQueue
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.offsets.runs import OffsetRuns
-from kafka_tx.offsets.window import Window
 
 
 class Unfinished:
@@ -28,7 +28,7 @@ class Unfinished:
     def __init__(
         self, start: CommittedOffset, rules: PartitionRules, counts: Counts
     ) -> None:
-        self.window = Window(start.offset, start.completed)
+        self.window = OffsetWindow(start.offset, start.completed)
         self.retry = RetryQueue(rules.back_off)
         self._max_behind = rules.max_offset_behind
         self._counts = counts

@@ -10,8 +10,8 @@ from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import ReplayImpossibleError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.offsets.loss import LossReason
+from kafka_tx.planning.cluster_poller import ClusterState
 from kafka_tx.planning.impossible_replays import replay_impossible
-from kafka_tx.planning.log_looks import Look
 from kafka_tx.planning.losses import Losses
 from kafka_tx.planning.offset_json import MARK, nested
 from kafka_tx.planning.standing import Finding
@@ -20,7 +20,7 @@ from kafka_tx.planning.standing import Finding
 def readable_batch(
     transactions: TransactionsConfig,
     batch: BatchMetadata,
-    look: Look,
+    look: ClusterState,
     losses: Losses,
     *,
     is_committed: bool,
@@ -55,7 +55,7 @@ def readable_batch(
     return replace(batch, ranges=tuple(ranges), logged=logged)
 
 
-def _left(wanted: OffsetRange, look: Look, batch: BatchMetadata) -> OffsetRange:
+def _left(wanted: OffsetRange, look: ClusterState, batch: BatchMetadata) -> OffsetRange:
     """What can still be had of a range."""
     partition, start, end = wanted.topic_partition, wanted.start, wanted.end
     standing = look.stand(partition, end, batch.topic_ids)
@@ -73,7 +73,7 @@ def _impossible(
     transactions: TransactionsConfig,
     batch: BatchMetadata,
     wanted: OffsetRange,
-    look: Look,
+    look: ClusterState,
     advice: str,
 ) -> ReplayImpossibleError:
     partition = wanted.topic_partition
@@ -88,7 +88,9 @@ def _impossible(
     )
 
 
-def _advice(transactions: TransactionsConfig, batch: BatchMetadata, look: Look) -> str:
+def _advice(
+    transactions: TransactionsConfig, batch: BatchMetadata, look: ClusterState
+) -> str:
     begins = _positions(batch.starts(), batch, look)
     ends = _positions(batch.ends(), batch, look)
     command = (
@@ -104,7 +106,7 @@ def _advice(transactions: TransactionsConfig, batch: BatchMetadata, look: Look) 
     )
 
 
-def _now(wanted: OffsetRange, look: Look, batch: BatchMetadata) -> str:
+def _now(wanted: OffsetRange, look: ClusterState, batch: BatchMetadata) -> str:
     standing = look.stand(wanted.topic_partition, wanted.end, batch.topic_ids)
     if standing.finding is Finding.ANEW:
         return "belongs to another topic of that name now"
@@ -114,7 +116,7 @@ def _now(wanted: OffsetRange, look: Look, batch: BatchMetadata) -> str:
 
 
 def _positions(
-    positions: Mapping[TopicPartition, int], batch: BatchMetadata, look: Look
+    positions: Mapping[TopicPartition, int], batch: BatchMetadata, look: ClusterState
 ) -> str:
     """Where to go on, as JSON: no further than a log goes, from the start of another.
 

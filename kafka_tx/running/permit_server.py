@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _LINE_BYTES = 4096
 
 
-class PermitDesk:
+class PermitServer:
     """Listens for the tasks of commit phases; each holds a connection while it works.
 
     A connection that ends properly, or is reset by the other machine, says that the

@@ -1,4 +1,4 @@
-"""The driver's side of ``word_desk``; executors never import it."""
+"""The socket of a ``ReportListener``; executors never import it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable
 from socketserver import StreamRequestHandler, TCPServer
 
 from kafka_tx.metrics.connections import BoundedConnections
-from kafka_tx.running.task_reports import NOD
 
 _LONGEST_TOKEN = 64
-_LONGEST_WORD = 1 << 20
+_LONGEST_REPORT = 1 << 20
 
 
-class WordServer(BoundedConnections, TCPServer):
+class ReportServer(BoundedConnections, TCPServer):
     """Listens from when it is made; ``serve_forever`` answers.
 
     Args:
         address: Of this machine.
         token: What every sender says first.
-        read: Takes a word; False where it is none.
+        read: Takes a report; False where it is none.
+        taken: Answered when it was taken.
 
     Raises:
         OSError: It cannot listen there.
@@ -27,19 +27,21 @@ class WordServer(BoundedConnections, TCPServer):
 
     request_queue_size = 1024  # all tasks of a stage may end at once
 
-    def __init__(self, address: str, token: str, read: Callable[[bytes], bool]) -> None:
-        self.token = token
+    def __init__(
+        self, address: str, token: str, read: Callable[[bytes], bool], taken: bytes
+    ) -> None:
+        self.token, self.taken = token, taken
         self.read = read
         super().__init__((address, 0), _Handler)
 
 
 class _Handler(StreamRequestHandler):
-    server: WordServer
+    server: ReportServer
     timeout = 5  # seconds for a client that connects and says nothing
 
     def handle(self) -> None:
         said = self.rfile.readline(_LONGEST_TOKEN).strip()
         if not secrets.compare_digest(said, self.server.token.encode()):
             return
-        if self.server.read(self.rfile.readline(_LONGEST_WORD)):
-            self.wfile.write(NOD)
+        if self.server.read(self.rfile.readline(_LONGEST_REPORT)):
+            self.wfile.write(self.server.taken)

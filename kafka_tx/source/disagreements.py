@@ -8,7 +8,7 @@ from typing import Protocol
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.planning.log_looks import Positions
+from kafka_tx.planning.cluster_poller import Positions
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source import agreement
 from kafka_tx.source.kept_batches import KeptBatches

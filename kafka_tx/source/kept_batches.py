@@ -9,7 +9,7 @@ from dataclasses import replace
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.model import BatchMetadata, TopicPartition
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.planning.log_looks import Positions
+from kafka_tx.planning.cluster_poller import Positions
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark, nested
 from kafka_tx.protocols import Clock
 from kafka_tx.source import agreement

@@ -15,7 +15,7 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.planning.log_looks import Look, Positions
+from kafka_tx.planning.cluster_poller import ClusterState, Positions
 from kafka_tx.planning.losses import Losses
 from kafka_tx.planning.offset_json import SourceOffset, nested
 
@@ -55,7 +55,7 @@ def first_begins(
 def readable_ranges(
     begins: Mapping[TopicPartition, int],
     end: SourceOffset,
-    look: Look,
+    look: ClusterState,
     losses: Losses,
 ) -> list[OffsetRange]:
     """What is left of a logged batch, every loss reported.
@@ -79,7 +79,7 @@ def readable_ranges(
 
 
 def _readable(
-    begin: int | None, below: OffsetRange, look: Look, losses: Losses
+    begin: int | None, below: OffsetRange, look: ClusterState, losses: Losses
 ) -> OffsetRange:
     """What is left of one partition's part, which ends where ``below`` does."""
     partition, end = below.topic_partition, below.end

@@ -15,7 +15,7 @@ from kafka_tx.config import FromCommitted, SourceConfig
 from kafka_tx.errors import BrokerUnavailableError, ConfigError
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.offsets.discovery import Discovery
-from kafka_tx.planning.log_looks import Look, Looks, Positions
+from kafka_tx.planning.cluster_poller import ClusterPoller, ClusterState, Positions
 from kafka_tx.planning.losses import Losses, Skip
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.planning.split import is_delayed, rate_limit
@@ -35,7 +35,7 @@ GroupOffsets = Callable[[list[TopicPartition]], dict[TopicPartition, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MicroBatchPlan:
     """A batch that could run: its ranges, and the position of every partition after."""
 
     ranges: tuple[OffsetRange, ...]
@@ -75,7 +75,7 @@ class MicroBatches:
         self._committed = committed
         self.losses = Losses(fails=config.fails_on_data_loss)
         self.skipped: Counter[Skip] = Counter()
-        self._looks = Looks(
+        self._looks = ClusterPoller(
             view,
             self._discovery,
             clock,
@@ -174,7 +174,7 @@ class MicroBatches:
         known, cut_to = self._cut_to.get(partition, (logged, logged))
         return cut_to if known == logged else logged
 
-    def _known(self, start: Positions, look: Look) -> dict[TopicPartition, int]:
+    def _known(self, start: Positions, look: ClusterState) -> dict[TopicPartition, int]:
         """Positions of all partitions that were read before."""
         found = (p for p in look.found.partitions if p not in start)
         back = {p: at for p in found if (at := self._remembered(p)) is not None}
@@ -193,7 +193,7 @@ class MicroBatches:
             return committed_or(config, self._view, partitions, rule, known)
         return resolve(config, self._view, partitions, rule, starting=True)
 
-    def plan(self, start: Positions, *, everything: bool) -> Plan | None:
+    def plan(self, start: Positions, *, everything: bool) -> MicroBatchPlan | None:
         """A new batch from ``start``, or None when it should wait for more records."""
         ids = self._ids()
         look = self._recent_look(start) or self._looks.steady(
@@ -211,7 +211,7 @@ class MicroBatches:
         self._learn(start, starts, look)
         ranges = tuple(OffsetRange(p, starts[p], ends[p]) for p in sorted(ends))
         self.skipped.update(self.losses.take())
-        return Plan(ranges, ends, look.found.topic_ids())
+        return MicroBatchPlan(ranges, ends, look.found.topic_ids())
 
     def ranges_from_log(self, start: Positions, end: SourceOffset) -> list[OffsetRange]:
         """What is left between two ends that Spark logged in an earlier run.
@@ -262,7 +262,7 @@ class MicroBatches:
         self._last_batch_ms = now_ms
         return False
 
-    def _recent_look(self, start: Positions) -> Look | None:
+    def _recent_look(self, start: Positions) -> ClusterState | None:
         """The last look, where the end is frozen and a newer one would tell nothing.
 
         Not for durable transactions: what retention has taken since would be stored as
@@ -281,7 +281,7 @@ class MicroBatches:
         return look if self._looks.is_of_these_topics(look) else None
 
     def _starts(
-        self, start: Positions, look: Look, ids: Mapping[str, str]
+        self, start: Positions, look: ClusterState, ids: Mapping[str, str]
     ) -> dict[TopicPartition, int]:
         """Where reading begins, every loss reported."""
         standings = look.standings(self._known(start, look), ids)
@@ -301,7 +301,7 @@ class MicroBatches:
         return starts
 
     def _freeze_anew(
-        self, partition: TopicPartition, finding: Finding, look: Look
+        self, partition: TopicPartition, finding: Finding, look: ClusterState
     ) -> None:
         """The frozen end of a log that is gone says nothing about the one there now."""
         bounds = look.bounds.get(partition)
@@ -309,7 +309,7 @@ class MicroBatches:
         if self._target is not None and is_another and bounds is not None:
             self._target[partition] = bounds.end
 
-    def _ends(self, starts: Positions, look: Look) -> dict[TopicPartition, int]:
+    def _ends(self, starts: Positions, look: ClusterState) -> dict[TopicPartition, int]:
         """The end of every partition: what it holds now, or no further than frozen."""
         ends = {}
         for partition, start in starts.items():
@@ -320,7 +320,7 @@ class MicroBatches:
             ends[partition] = max(end, start)
         return ends
 
-    def _learn(self, start: Positions, starts: Positions, look: Look) -> None:
+    def _learn(self, start: Positions, starts: Positions, look: ClusterState) -> None:
         """Remember what the next look will be held against."""
         anew = look.found.recreated(self._topic_ids)
         self._topic_ids.update(look.found.topic_ids())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.kafka.topics import is_subscribed
 from kafka_tx.model import Subscription, TopicPartition
-from kafka_tx.planning.log_looks import Positions
+from kafka_tx.planning.cluster_poller import Positions
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source import agreement
 from kafka_tx.source.agreement import Case

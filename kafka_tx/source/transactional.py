@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kafka_tx.config import SourceConfig, TransactionsConfig
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
-from kafka_tx.planning.log_looks import Positions
+from kafka_tx.planning.cluster_poller import Positions
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.planning.replays import readable_batch
 from kafka_tx.protocols import Clock, ClusterView

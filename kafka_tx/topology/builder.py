@@ -19,7 +19,7 @@ from kafka_tx.topology.declare.graph import Component, Graph, Kind, checked_grap
 from kafka_tx.topology.declare.spouts import Spout
 from kafka_tx.topology.declare.templates import Dumps, pickled
 from kafka_tx.topology.plan.describing import describe, mermaid
-from kafka_tx.topology.plan.physical import Plan
+from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.topology.plan.stages import plan_of
 from kafka_tx.topology.rows.fields import Fields, FieldsLike
 from kafka_tx.topology.tracked.tracked_tasks import RecordSpout
@@ -35,7 +35,7 @@ class Topology:
     """
 
     id: str
-    plan: Plan
+    plan: PhysicalPlan
 
     @property
     def graph(self) -> Graph:
@@ -110,7 +110,7 @@ class _Builder:
 
     def _plan(
         self, spouts: Iterable[Component], problems: list[str], dumps: Dumps
-    ) -> Plan:
+    ) -> PhysicalPlan:
         components = list(spouts)
         for draft in self._bolts:
             component, found = component_of(draft, self._legal, dumps)

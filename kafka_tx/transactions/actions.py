@@ -1,7 +1,8 @@
 """What a transaction coordinator asks its runner to do.
 
 Frozen values, carried out in the order in which they were given. Every one but
-``Cancel``, ``Committed`` and ``Stopped`` is answered by one event of the coordinator.
+``Cancel``, ``TransactionCommitted`` and ``Stopped`` is answered by one event of the
+coordinator.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Cancel:
 
 
 @dataclass(frozen=True)
-class Committed(Generic[M]):
+class TransactionCommitted(Generic[M]):
     """The batch is recorded: metrics and the mirror of offsets move now."""
 
     attempt: TransactionAttempt
@@ -107,6 +108,6 @@ Action = (
     | StartBatch[M]
     | StartCommit
     | Cancel
-    | Committed[M]
+    | TransactionCommitted[M]
     | Stopped
 )

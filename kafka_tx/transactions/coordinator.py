@@ -6,18 +6,18 @@ from typing import TypeVar
 
 from kafka_tx.config import Mode
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.actions import Action, Committed, Outcome
+from kafka_tx.transactions.actions import Action, Outcome, TransactionCommitted
 from kafka_tx.transactions.chain import PREFIX, Opened, Planned
-from kafka_tx.transactions.flights import CAN_FAIL, Phase
+from kafka_tx.transactions.flights import CAN_FAIL, BatchPhase
 from kafka_tx.transactions.pacing import Pacing
 from kafka_tx.transactions.rotating import Change, Codec
-from kafka_tx.transactions.window import Window
+from kafka_tx.transactions.transaction_window import TransactionWindow
 from kafka_tx.transactions.writes import Purpose
 
 M = TypeVar("M")
 
 
-class TransactionCoordinator(Window[M]):
+class TransactionCoordinator(TransactionWindow[M]):
     """Decides what happens to each txid; events in, actions out.
 
     Runs in the driver, on one thread, waits for nothing and calls nobody. The runner
@@ -34,7 +34,8 @@ class TransactionCoordinator(Window[M]):
     3. n is current: ``tick`` → a ``Write`` of nothing, which only the owner can make.
        ``stored`` → ``StartCommit``, COMMITTING. ``committed``: RECORDING.
     4. → one ``Write``: currtx = n + 1, opaque metadata of n, no metadata below n.
-       ``stored`` → ``Committed``; current is n + 1, and commits at once if it can.
+       ``stored`` → ``TransactionCommitted``; current is n + 1, and commits at once if
+       it can.
 
     A failure or time-out of n before RECORDING drops n *and every later txid*:
     opaque ones are planned anew, transactional ones start again from their stored
@@ -101,19 +102,19 @@ class TransactionCoordinator(Window[M]):
 
     def processed(self, attempt: TransactionAttempt) -> list[Action[M]]:
         """The processing phase of this attempt is complete."""
-        flight = self._flights.find(attempt, Phase.PROCESSING)
+        flight = self._flights.find(attempt, BatchPhase.PROCESSING)
         if flight is None:
             return self._stale()
-        flight.phase = Phase.PROCESSED
+        flight.phase = BatchPhase.PROCESSED
         return []
 
     def committed(self, attempt: TransactionAttempt) -> list[Action[M]]:
         """The commit phase is complete: record that."""
-        flight = self._flights.find(attempt, Phase.COMMITTING)
+        flight = self._flights.find(attempt, BatchPhase.COMMITTING)
         if flight is None:
             self._flights.has_ended(attempt)
             return self._stale()
-        flight.phase = Phase.RECORDING
+        flight.phase = BatchPhase.RECORDING
         text = self._currtx_codec.encode(attempt.txid + 1)
         currtx = Change(put={self._currtx_path: text})
         record = currtx | self._chain.record(attempt.txid)
@@ -123,7 +124,7 @@ class TransactionCoordinator(Window[M]):
         self, attempt: TransactionAttempt, reason: str
     ) -> list[Action[M]]:
         """The commit phase has ended without success: replay it, and later txids."""
-        is_live = self._flights.find(attempt, Phase.COMMITTING) is not None
+        is_live = self._flights.find(attempt, BatchPhase.COMMITTING) is not None
         actions = self._fail_from(attempt.txid, reason) if is_live else self._stale()
         self._flights.has_ended(attempt)
         return actions
@@ -162,7 +163,9 @@ class TransactionCoordinator(Window[M]):
         done, following = self._writes.done()
         txid, committed = done.attempt.txid, list[Action[M]]()
         if done.purpose is Purpose.RECORD:
-            committed.append(Committed(done.attempt, self._chain.metadata(txid)))
+            committed.append(
+                TransactionCommitted(done.attempt, self._chain.metadata(txid))
+            )
             self._flights.land(txid)
             self._current = txid + 1
         self._chain.apply(done.change)

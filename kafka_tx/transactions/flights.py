@@ -9,7 +9,7 @@ from enum import StrEnum
 from kafka_tx.model import TransactionAttempt
 
 
-class Phase(StrEnum):
+class BatchPhase(StrEnum):
     """Where a batch in flight is."""
 
     PROCESSING = "processing"
@@ -18,24 +18,24 @@ class Phase(StrEnum):
     RECORDING = "recording"
 
 
-CAN_FAIL = (Phase.PROCESSING, Phase.PROCESSED, Phase.COMMITTING)
+CAN_FAIL = (BatchPhase.PROCESSING, BatchPhase.PROCESSED, BatchPhase.COMMITTING)
 """Once a commit phase is complete, nothing can undo it."""
 
-_CAN_TIME_OUT = (Phase.PROCESSING, Phase.COMMITTING)
+_CAN_TIME_OUT = (BatchPhase.PROCESSING, BatchPhase.COMMITTING)
 
 _MOST_DOUBLINGS = 3
 
 
 @dataclass(slots=True)
-class Flight:
+class BatchFlight:
     """One attempt, its phase, and when that phase began."""
 
     attempt: TransactionAttempt
-    phase: Phase
+    phase: BatchPhase
     since_ms: int
 
 
-class Flights:
+class BatchFlights:
     """One flight for each active txid.
 
     ``timeout_ms`` bounds the phases in which work is done; None: they never end late.
@@ -47,7 +47,7 @@ class Flights:
     def __init__(self, timeout_ms: int | None, patience_ms: int) -> None:
         self._timeout_ms = timeout_ms
         self._patience_ms = patience_ms
-        self._flights: dict[int, Flight] = {}
+        self._flights: dict[int, BatchFlight] = {}
         self._late: Counter[int] = Counter()  # how often, by txid
         self._ending: dict[TransactionAttempt, int] = {}  # until when we wait for it
 
@@ -56,19 +56,23 @@ class Flights:
 
     def start(self, attempt: TransactionAttempt, now_ms: int) -> None:
         """Begin the processing phase of an attempt."""
-        self._flights[attempt.txid] = Flight(attempt, Phase.PROCESSING, now_ms)
+        self._flights[attempt.txid] = BatchFlight(
+            attempt, BatchPhase.PROCESSING, now_ms
+        )
 
-    def find(self, attempt: TransactionAttempt, *phases: Phase) -> Flight | None:
+    def find(
+        self, attempt: TransactionAttempt, *phases: BatchPhase
+    ) -> BatchFlight | None:
         """The flight of exactly this attempt, in one of these phases; else None."""
         flight = self._flights.get(attempt.txid)
         if flight is None or flight.attempt != attempt or flight.phase not in phases:
             return None
         return flight
 
-    def may_commit(self, txid: int) -> Flight | None:
+    def may_commit(self, txid: int) -> BatchFlight | None:
         """The flight of a txid that waits for its commit phase, if none is still on."""
         flight = self._flights.get(txid)
-        if flight is None or flight.phase is not Phase.PROCESSED or self._ending:
+        if flight is None or flight.phase is not BatchPhase.PROCESSED or self._ending:
             return None
         return flight
 
@@ -76,8 +80,8 @@ class Flights:
         """Whether the commit phase of a txid has begun."""
         flight = self._flights.get(txid)
         return flight is not None and flight.phase in (
-            Phase.COMMITTING,
-            Phase.RECORDING,
+            BatchPhase.COMMITTING,
+            BatchPhase.RECORDING,
         )
 
     def land(self, txid: int) -> None:
@@ -100,11 +104,11 @@ class Flights:
         ``may_commit``.
         """
         later = [self._flights.pop(t) for t in sorted(self._flights) if t >= txid]
-        dropped = [f.attempt for f in later if f.phase is Phase.COMMITTING]
+        dropped = [f.attempt for f in later if f.phase is BatchPhase.COMMITTING]
         self._ending |= dict.fromkeys(dropped, now_ms + self._patience_ms)
         return tuple(flight.attempt for flight in later)
 
-    def late(self, now_ms: int) -> Flight | None:
+    def late(self, now_ms: int) -> BatchFlight | None:
         """The lowest flight whose phase has lasted too long."""
         late = [f for f in self._timed() if self._deadline_ms(f) <= now_ms]
         return min(late, key=lambda flight: flight.attempt.txid, default=None)
@@ -127,14 +131,14 @@ class Flights:
         """Whether nothing is in flight and no dropped commit call is still on."""
         return not self._flights and not self._ending
 
-    def phases(self) -> dict[TransactionAttempt, Phase]:
+    def phases(self) -> dict[TransactionAttempt, BatchPhase]:
         """Every attempt in flight, in txid order, and its phase."""
         return {f.attempt: f.phase for _, f in sorted(self._flights.items())}
 
-    def _timed(self) -> list[Flight]:
+    def _timed(self) -> list[BatchFlight]:
         if self._timeout_ms is None:
             return []
         return [f for f in self._flights.values() if f.phase in _CAN_TIME_OUT]
 
-    def _deadline_ms(self, flight: Flight) -> int:
+    def _deadline_ms(self, flight: BatchFlight) -> int:
         return flight.since_ms + self.limit_ms(flight.attempt.txid)

@@ -10,7 +10,7 @@ from kafka_tx.transactions.sink_parts import check_owner
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SinkPlan:
     """Kept with the sink's markers, and read back before a run writes its first batch.
 
     Whether the first batch of a run is new, or was begun by an earlier one whose tasks
@@ -61,7 +61,7 @@ class Wish:
     epoch: int = 0
 
 
-def planned(stored: Plan | None, wish: Wish) -> Plan:
+def planned(stored: SinkPlan | None, wish: Wish) -> SinkPlan:
     """The plan to write a batch by; store it first where it is another one.
 
     Raises:
@@ -69,7 +69,7 @@ def planned(stored: Plan | None, wish: Wish) -> Plan:
         FencedError: A newer owner stored its plan.
     """
     if stored is None:
-        return Plan(wish.parts, wish.txid, wish.parts, wish.source, wish.epoch)
+        return SinkPlan(wish.parts, wish.txid, wish.parts, wish.source, wish.epoch)
     check_owner(wish.id, stored.source, wish.source)
     if 0 < wish.epoch < stored.epoch:
         raise FencedError(
@@ -80,4 +80,4 @@ def planned(stored: Plan | None, wish: Wish) -> Plan:
     source, epoch = wish.source or stored.source, max(wish.epoch, stored.epoch)
     now = stored.parts_of(wish.txid)
     since = wish.txid + 1 if now != wish.parts else min(stored.since, wish.txid)
-    return Plan(wish.parts, since, now, source, epoch)
+    return SinkPlan(wish.parts, since, now, source, epoch)

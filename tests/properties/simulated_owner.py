@@ -28,15 +28,15 @@ from kafka_tx.topology.run.permits import Permits
 from kafka_tx.transactions.actions import (
     Action,
     Cancel,
-    Committed,
     Initialize,
     StartBatch,
     StartCommit,
     Stopped,
+    TransactionCommitted,
     Write,
 )
 from kafka_tx.transactions.chain import Opened
-from kafka_tx.transactions.flights import Phase
+from kafka_tx.transactions.flights import BatchPhase
 from tests.properties.simulated_store import META, Batch, ranges
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 Work = Generator[None, "Outcome", None]
 
-_COMMIT_PHASES = (Phase.COMMITTING, Phase.RECORDING)
+_COMMIT_PHASES = (BatchPhase.COMMITTING, BatchPhase.RECORDING)
 
 
 class Outcome(IntEnum):
@@ -301,7 +301,7 @@ class Owner:
                 self._committing.append(work)
             case Cancel(attempts=attempts):
                 self._cancel(attempts)
-            case Committed(attempt=attempt):
+            case TransactionCommitted(attempt=attempt):
                 assert attempt.txid == self._committed + 1
                 assert self._flying.pop(attempt.txid) == attempt
                 self._committed = attempt.txid

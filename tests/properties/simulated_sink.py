@@ -24,7 +24,7 @@ from kafka_tx.kafka import marker_log, part_transaction, plan_keeper
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.spark.sinks import stream_writer
 from kafka_tx.spark.sinks.writer import PartMessage
-from kafka_tx.transactions.sink_plan import Plan, Wish
+from kafka_tx.transactions.sink_plan import SinkPlan, Wish
 
 SINK, TOPIC, MARKERS = "sink", "out", "markers"
 ROWS = 8
@@ -221,7 +221,7 @@ class Writer:
         self, door: str, epoch: int, parts: int, owner: str = "source"
     ) -> None:
         self.door, self.epoch, self.parts, self.owner = door, epoch, parts, owner
-        self._plan: Plan | None = None
+        self._plan: SinkPlan | None = None
 
     def write(self, txid: int) -> None:
         """Write a batch; returns when it counts as written."""

@@ -19,7 +19,7 @@ from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.model import OffsetRange, Topics
 from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.planning.standing import Standing
-from kafka_tx.topology.kafka.kafka_batch_spout import OpaqueTransactionalKafkaSpout
+from kafka_tx.topology.kafka.kafka_batch_spout import OpaqueKafkaBatchSpout
 from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
 from kafka_tx.topology.kafka.kafka_progress import PlanProgress
 from kafka_tx.topology.kafka.kafka_reading import partition_of
@@ -42,9 +42,7 @@ class SimulatedLog(RuleBasedStateMachine):
             scheme=StringScheme(),
         )
         cluster: Any = self.cluster
-        self.spout = OpaqueTransactionalKafkaSpout(
-            batches, cluster, cluster, cluster.clock
-        )
+        self.spout = OpaqueKafkaBatchSpout(batches, cluster, cluster, cluster.clock)
         self.txid = 1
         self.previous: Any = None
         self.planned: Any = None

@@ -17,7 +17,7 @@ from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.flights import Phase
+from kafka_tx.transactions.flights import BatchPhase
 from tests.properties.rounds import play_round
 from tests.properties.simulated_owner import Outcome, Owner
 from tests.properties.simulated_topology import TIMEOUT_MS, World, run
@@ -188,7 +188,7 @@ class RemovesBeforeItCompares(TransactionCoordinator[Any]):
 class CommitsOutOfOrder(TransactionCoordinator[Any]):
     def _commit_lowest(self):
         phases = self.phases
-        ready = [a.txid for a, p in phases.items() if p is Phase.PROCESSED]
+        ready = [a.txid for a, p in phases.items() if p is BatchPhase.PROCESSED]
         lowest, self._current = self._current, min(ready, default=self._current)
         actions = super()._commit_lowest()
         self._current = lowest

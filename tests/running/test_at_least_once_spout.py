@@ -31,7 +31,7 @@ def cluster():
 
 
 @pytest.fixture
-def desk():
+def poller():
     made = []
 
     def make(hosts, spouts=1, **more):
@@ -39,7 +39,7 @@ def desk():
         deployment = Deployment(
             "job", "job", MetricsRegistry(), SystemClock(), spouts=spouts
         )
-        made.append(KafkaSpout(config).desk("spout", deployment))
+        made.append(KafkaSpout(config).poller("spout", deployment))
         return made[-1]
 
     yield make
@@ -47,8 +47,8 @@ def desk():
         assert each.release(lambda: 5)
 
 
-def test_brokers_are_asked_for_the_partitions(desk, cluster):
-    made = desk(BrokerHosts(cluster.bootstrap_servers))
+def test_brokers_are_asked_for_the_partitions(poller, cluster):
+    made = poller(BrokerHosts(cluster.bootstrap_servers))
 
     assert isinstance(made.coordinator, RefreshingCoordinator)
     assert made.coordinator.my_managed_partitions() == (P0, P1, P2)
@@ -57,25 +57,25 @@ def test_brokers_are_asked_for_the_partitions(desk, cluster):
     assert str(manager.leader) == cluster.bootstrap_servers
 
 
-def test_static_hosts_are_believed(desk, cluster):
-    made = desk(StaticHosts({0: cluster.bootstrap_servers}))
+def test_static_hosts_are_believed(poller, cluster):
+    made = poller(StaticHosts({0: cluster.bootstrap_servers}))
 
     assert isinstance(made.coordinator, StaticCoordinator)
     assert made.coordinator.my_managed_partitions() == (P0,)
     assert made.coordinator.manager(P0) is not None
 
 
-def test_jobs_share_the_partitions(desk, cluster):
+def test_jobs_share_the_partitions(poller, cluster):
     hosts = BrokerHosts(cluster.bootstrap_servers)
     shares = [
-        desk(hosts, task_index=n, total_tasks=2).coordinator.my_managed_partitions()
+        poller(hosts, task_index=n, total_tasks=2).coordinator.my_managed_partitions()
         for n in range(2)
     ]
 
     assert shares == [(P0, P2), (P1,)]
 
 
-def test_topics_are_matched_by_their_whole_names(desk, cluster):
+def test_topics_are_matched_by_their_whole_names(poller, cluster):
     config = SpoutConfig(
         hosts=BrokerHosts(cluster.bootstrap_servers),
         topic="ord.*s",
@@ -84,27 +84,27 @@ def test_topics_are_matched_by_their_whole_names(desk, cluster):
     )
     deployment = Deployment("job", "job", MetricsRegistry(), SystemClock())
 
-    made = KafkaSpout(config).desk("spout", deployment)
+    made = KafkaSpout(config).poller("spout", deployment)
 
     assert made.coordinator.my_managed_partitions() == (P0, P1, P2)
     assert made.release(lambda: 5)
 
 
 def test_offsets_are_named_by_the_config_else_the_topology_else_the_spout(
-    desk, cluster
+    poller, cluster
 ):
     hosts = BrokerHosts(cluster.bootstrap_servers)
 
-    assert desk(hosts, id="mine").keeper.id == "mine"
-    assert desk(hosts).keeper.id == "job"
-    assert desk(hosts, spouts=2).keeper.id == "job.spout"
+    assert poller(hosts, id="mine").keeper.id == "mine"
+    assert poller(hosts).keeper.id == "job"
+    assert poller(hosts, spouts=2).keeper.id == "job.spout"
 
 
-def test_letters_go_where_the_config_says(desk, cluster):
+def test_letters_go_where_the_config_says(poller, cluster):
     hosts = BrokerHosts(cluster.bootstrap_servers)
 
-    assert desk(hosts).letters is None
-    letters = desk(hosts, dead_letter_topic="dead").letters
+    assert poller(hosts).letters is None
+    letters = poller(hosts, dead_letter_topic="dead").letters
     assert letters is not None
 
 
@@ -115,7 +115,7 @@ def test_a_store_that_cannot_be_used_is_refused(cluster):
     deployment = Deployment("job", "job", MetricsRegistry(), SystemClock())
 
     with pytest.raises(ConfigError, match="zookeeper://"):
-        KafkaSpout(config).desk("spout", deployment)
+        KafkaSpout(config).poller("spout", deployment)
 
 
 class Bolt(BasicBolt):
@@ -143,10 +143,10 @@ def test_a_former_owner_of_the_same_id_stores_nothing_more(cluster, tmp_path):
         store=f"sqlite:///{tmp_path}/offsets.db",
     )
     deployment = Deployment("job", "job", MetricsRegistry(), SystemClock())
-    former, owner = (KafkaSpout(config).desk("spout", deployment) for _ in range(2))
+    former, owner = (KafkaSpout(config).poller("spout", deployment) for _ in range(2))
 
-    def offers(desk):
-        manager = desk.coordinator.manager(P0)
+    def offers(poller):
+        manager = poller.coordinator.manager(P0)
         return {manager: manager.next_to_commit()}
 
     owner.keeper.store_now(offers(owner))

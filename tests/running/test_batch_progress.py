@@ -14,7 +14,7 @@ from kafka_tx.running.transactional.batch_progress import (
     LOOK_EVERY_MS,
     BatchProgress,
     Journal,
-    LagWatch,
+    SpoutLagWatch,
     TerminalProgress,
     kafka_ranges,
 )
@@ -122,7 +122,7 @@ class Logs:
 
 def test_lag_is_looked_at_now_and_then_and_a_failed_look_changes_nothing(clock):
     logs, registry = Logs(), MetricsRegistry()
-    watch = LagWatch(logs, Journal("count", registry, clock))
+    watch = SpoutLagWatch(logs, Journal("count", registry, clock))
 
     watch.look()
     watch.look()
@@ -137,7 +137,7 @@ def test_lag_is_looked_at_now_and_then_and_a_failed_look_changes_nothing(clock):
 def test_logs_that_did_not_change_are_told_now_and_then(clock, monkeypatch):
     registry, told = MetricsRegistry(), []
     monkeypatch.setattr(registry, "record_log", lambda *given: told.append(given))
-    watch = LagWatch(Logs(), Journal("count", registry, clock))
+    watch = SpoutLagWatch(Logs(), Journal("count", registry, clock))
 
     for _ in range(12):
         watch.look()
@@ -147,4 +147,4 @@ def test_logs_that_did_not_change_are_told_now_and_then(clock, monkeypatch):
 
 
 def test_a_spout_without_logs_has_no_lag(clock):
-    LagWatch(None, Journal("count", MetricsRegistry(), clock)).look()
+    SpoutLagWatch(None, Journal("count", MetricsRegistry(), clock)).look()

@@ -26,12 +26,12 @@ from kafka_tx.offsets.emitting import Candidate, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.rules import PartitionRules
-from kafka_tx.running.at_least_once.chunk_answers import LETTER_AGAIN_MS, Answers
+from kafka_tx.running.at_least_once.chunk_answers import LETTER_AGAIN_MS, ChunkAnswers
 from kafka_tx.running.at_least_once.dead_letters import Buried
 from kafka_tx.running.at_least_once.manager_metrics import SpoutMetrics
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.run.messages import RootsFailed
-from kafka_tx.topology.tracked.chunk_flights import Flight
+from kafka_tx.topology.tracked.chunk_flights import ChunkFlight
 from kafka_tx.topology.tracked.chunks import Settled
 from kafka_tx.transactions.root_blocks import BlockLedger
 
@@ -82,12 +82,12 @@ class Case:
         self.fetch_failed: list[TopicPartition] = []
         self.events: SimpleQueue[Any] = SimpleQueue()
         self.metrics = SpoutMetrics("job", MetricsRegistry())
-        desk: Any = SimpleNamespace(
+        poller: Any = SimpleNamespace(
             parts=SimpleNamespace(letters=letters),
             fetch_failed=self.fetch_failed.append,
         )
-        self.answers = Answers(
-            {"spout": desk},
+        self.answers = ChunkAnswers(
+            {"spout": poller},
             {"spout": self.metrics},
             self.ledger,
             self.events.put,
@@ -97,7 +97,7 @@ class Case:
     def send(self, first_root=0):
         candidates = [Candidate(self.manager, BOUNDS)]
         emissions = RoundRobin().chunk(candidates, room=100, now_ms=self.now_ms)
-        flight = Flight(
+        flight = ChunkFlight(
             TransactionAttempt(1, 1), "spout", first_root, emissions, self.now_ms
         )
         self.ledger.begin(first_root, flight.open)

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.at_least_once.hangs import HangWatch
-from kafka_tx.running.task_reports import WordDesk, send_word
+from kafka_tx.running.task_reports import ReportListener, send_report
 from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.plan.physical import TaskId
@@ -42,27 +42,27 @@ class Hangs(BasicBolt):
 
 
 @pytest.fixture
-def desk():
+def listener():
     may_go.clear()
-    made = WordDesk("127.0.0.1", words.put, "test")
+    made = ReportListener("127.0.0.1", words.put, "test")
     yield made
     may_go.set()
     made.close()
 
 
-def run(desk, *rows):
+def run(listener, *rows):
     builder = TopologyBuilder("job")
     builder.set_spout("spout", Spout())
     builder.set_bolt("work", Hangs).shuffle_grouping("spout")
     plan = builder.build().plan
     task = RecordTask(plan, TaskId("spout", 0), ATTEMPT)
     source = GivenRecords(([(row,) for row in rows],), first_root=10)
-    with HangWatch(desk.address, ATTEMPT, 0.2)(task):
+    with HangWatch(listener.address, ATTEMPT, 0.2)(task):
         return list(task.process(source=source))
 
 
-def test_the_driver_is_told_which_record_a_bolt_holds(desk):
-    thread = threading.Thread(target=run, args=(desk, "a", "b", "hang", "c"))
+def test_the_driver_is_told_which_record_a_bolt_holds(listener):
+    thread = threading.Thread(target=run, args=(listener, "a", "b", "hang", "c"))
     thread.start()
 
     word = words.get(timeout=WITHIN_S)
@@ -73,17 +73,17 @@ def test_the_driver_is_told_which_record_a_bolt_holds(desk):
     assert word["roots"] == [12]
 
 
-def test_a_bolt_that_resets_the_time_out_is_not_told_of(desk):
-    run(desk, "slow")
+def test_a_bolt_that_resets_the_time_out_is_not_told_of(listener):
+    run(listener, "slow")
 
     assert words.empty()
 
 
-def test_a_stranger_is_not_heard(desk):
-    host, port, _ = desk.address.rsplit(":", 2)
+def test_a_stranger_is_not_heard(listener):
+    host, port, _ = listener.address.rsplit(":", 2)
     with pytest.raises(ConnectionError):
-        send_word(f"{host}:{port}:wrong", {"roots": [1]})
-    send_word(desk.address, {"roots": [2]})
+        send_report(f"{host}:{port}:wrong", {"roots": [1]})
+    send_report(listener.address, {"roots": [2]})
 
     assert words.get(timeout=WITHIN_S)["roots"] == [2]
     assert words.empty()

@@ -13,15 +13,15 @@ import pytest
 from kafka_tx.errors import FailedException
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.permit import PermitAddress, permit
-from kafka_tx.running.permit_server import PermitDesk
+from kafka_tx.running.permit_server import PermitServer
 
 ATTEMPT = TransactionAttempt(3, 1_000_000_000_007)
 WITHIN_S = 60
 
 
 @pytest.fixture
-def desk():
-    made = PermitDesk("127.0.0.1")
+def server():
+    made = PermitServer("127.0.0.1")
     yield made
     made.close()
 
@@ -32,38 +32,38 @@ def in_thread(function):
     return thread
 
 
-def test_a_task_works_while_its_phase_is_open(desk):
-    with desk.phase(ATTEMPT) as address, permit(address, ATTEMPT, "note[0]"):
+def test_a_task_works_while_its_phase_is_open(server):
+    with server.phase(ATTEMPT) as address, permit(address, ATTEMPT, "note[0]"):
         pass
 
     with (
         pytest.raises(FailedException, match=r"given up before task note\[0\] began"),
-        permit(desk.address, ATTEMPT, "note[0]"),
+        permit(server.address, ATTEMPT, "note[0]"),
     ):
         pass
 
 
-def test_a_stranger_is_not_answered(desk):
-    stranger = PermitAddress("127.0.0.1", desk.address.port, "guessed")
+def test_a_stranger_is_not_answered(server):
+    stranger = PermitAddress("127.0.0.1", server.address.port, "guessed")
 
     with (
-        desk.phase(ATTEMPT),
+        server.phase(ATTEMPT),
         pytest.raises(FailedException),
         permit(stranger, ATTEMPT, "note[0]"),
     ):
         pass
 
 
-def test_a_phase_ends_after_the_last_task_and_tells_it_to_leave(desk):
+def test_a_phase_ends_after_the_last_task_and_tells_it_to_leave(server):
     told, may_end, working = (threading.Event() for _ in range(3))
 
     def task():
-        with permit(desk.address, ATTEMPT, "note[0]", leave=told.set):
+        with permit(server.address, ATTEMPT, "note[0]", leave=told.set):
             working.set()
             may_end.wait(WITHIN_S)
 
     def phase():
-        with desk.phase(ATTEMPT):
+        with server.phase(ATTEMPT):
             worker.start()
             working.wait(WITHIN_S)
 
@@ -78,11 +78,11 @@ def test_a_phase_ends_after_the_last_task_and_tells_it_to_leave(desk):
     assert not driver.is_alive()
 
 
-def test_a_task_leaves_when_it_hears_nothing_from_the_driver(desk):
+def test_a_task_leaves_when_it_hears_nothing_from_the_driver(server):
     left = threading.Event()
 
     with (
-        desk.phase(ATTEMPT) as address,
+        server.phase(ATTEMPT) as address,
         permit(address, ATTEMPT, "note[0]", silence_s=0.05, leave=left.set),
     ):
         assert left.wait(WITHIN_S)
@@ -102,10 +102,10 @@ with permit(address, TransactionAttempt.parse(attempt), "note[0]"):
 
 
 @pytest.mark.parametrize("end", ["killed", "given up"])
-def test_a_process_that_is_killed_or_given_up_is_gone_at_once(desk, end):
-    address = desk.address
+def test_a_process_that_is_killed_or_given_up_is_gone_at_once(server, end):
+    address = server.address
     given = (address.host, str(address.port), address.token, str(ATTEMPT))
-    with desk.phase(ATTEMPT):
+    with server.phase(ATTEMPT):
         process = subprocess.Popen(
             [sys.executable, "-c", TASK, *given],
             stdout=subprocess.PIPE,
@@ -121,23 +121,23 @@ def test_a_process_that_is_killed_or_given_up_is_gone_at_once(desk, end):
     assert process.wait(5) == (-9 if end == "killed" else 70)
 
 
-def test_a_closed_desk_lets_nobody_wait(desk):
+def test_a_closed_desk_lets_nobody_wait(server):
     working = threading.Event()
 
     def task():
-        with permit(desk.address, ATTEMPT, "note[0]", leave=lambda: None):
+        with permit(server.address, ATTEMPT, "note[0]", leave=lambda: None):
             working.set()
             time.sleep(WITHIN_S)
 
     def phase():
-        with desk.phase(ATTEMPT):
+        with server.phase(ATTEMPT):
             in_thread(task)
             working.wait(WITHIN_S)
 
     driver = in_thread(phase)
     assert working.wait(WITHIN_S)
 
-    desk.close()
+    server.close()
 
     driver.join(WITHIN_S)
     assert not driver.is_alive()

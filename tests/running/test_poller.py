@@ -1,4 +1,4 @@
-"""When a desk looks, refreshes, emits and commits; its thread is the test's own."""
+"""When a poller looks, refreshes, emits and commits; its thread is the test's own."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from kafka_tx.running.at_least_once.poller import (
     HOLD_MS,
     LOOK_MS,
     REFRESH_MS,
-    SpoutDesk,
+    SpoutPoller,
 )
-from kafka_tx.running.at_least_once.poller_parts import DeskParts
+from kafka_tx.running.at_least_once.poller_parts import PollerParts
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.rows.schemes import RawScheme
 from kafka_tx.transactions.memory import MemoryOffsetStore
@@ -128,7 +128,7 @@ class Case:
             "cluster": self.cluster,
             "reader": None,
         }
-        parts = DeskParts(
+        parts = PollerParts(
             name="spout",
             keeper=keeper,
             scheme=RawScheme(),
@@ -138,25 +138,25 @@ class Case:
             clock=self.clock,
             **fakes,
         )
-        self.desk = SpoutDesk(parts, self.events.put)
+        self.poller = SpoutPoller(parts, self.events.put)
 
     def take(self):
-        """Do what came back from the desk's threads."""
+        """Do what came back from the poller's threads."""
         self.events.get(timeout=WITHIN_S)()
 
     def look(self):
-        self.desk.look_if_due()
+        self.poller.look_if_due()
         self.take()
 
     def emit(self, room=100):
-        return [str(emission.range) for emission in self.desk.chunk(room)]
+        return [str(emission.range) for emission in self.poller.chunk(room)]
 
 
 @pytest.fixture
 def case():
     made = Case()
     yield made
-    assert made.desk.close(lambda: WITHIN_S)
+    assert made.poller.close(lambda: WITHIN_S)
 
 
 def test_nothing_is_emitted_before_the_logs_were_looked_at(case):
@@ -169,31 +169,31 @@ def test_nothing_is_emitted_before_the_logs_were_looked_at(case):
 
 
 def test_no_look_is_begun_while_one_is_under_way(case):
-    case.desk.look_if_due()
+    case.poller.look_if_due()
     case.clock.advance(60_000)
-    case.desk.look_if_due()
+    case.poller.look_if_due()
 
-    assert case.desk.looks == 1
+    assert case.poller.looks == 1
     case.take()
-    assert case.desk.seen_looks == 1
+    assert case.poller.seen_looks == 1
 
 
 def test_it_looks_often_while_there_is_nothing_and_seldom_while_there_is(case):
     case.look()
     case.clock.advance(LOOK_MS - 1)
-    case.desk.look_if_due()
-    assert case.desk.looks == 1
+    case.poller.look_if_due()
+    assert case.poller.looks == 1
     case.clock.advance(1)
     case.look()
-    assert case.desk.looks == 2
+    assert case.poller.looks == 2
 
     assert case.emit()
     case.clock.advance(LOOK_MS)
-    case.desk.look_if_due()
-    assert case.desk.looks == 2
+    case.poller.look_if_due()
+    assert case.poller.looks == 2
     case.clock.advance(BUSY_LOOK_MS - LOOK_MS)
     case.look()
-    assert case.desk.looks == 3
+    assert case.poller.looks == 3
 
 
 def test_a_partition_that_does_not_answer_is_refreshed_and_the_others_go_on(case):
@@ -215,33 +215,33 @@ def test_brokers_that_are_away_change_nothing(case):
     case.take()
 
     assert case.coordinator.taken == 1
-    assert case.desk.bounds == case.cluster.logs
-    assert case.desk.seen_looks == 1
+    assert case.poller.bounds == case.cluster.logs
+    assert case.poller.seen_looks == 1
 
 
 def test_a_refused_look_is_raised_on_the_desks_thread(case):
     case.cluster.problem = AuthenticationError("wrong password")
-    case.desk.look_if_due()
+    case.poller.look_if_due()
 
     with pytest.raises(AuthenticationError):
         case.take()
 
 
 def test_partitions_are_looked_for_when_the_coordinator_says_so(case):
-    case.desk.refresh_if_due()
+    case.poller.refresh_if_due()
     assert case.coordinator.looks == 0
     case.coordinator.due = True
 
-    case.desk.refresh_if_due()
-    case.desk.refresh_if_due()
+    case.poller.refresh_if_due()
+    case.poller.refresh_if_due()
     case.take()
     assert (case.coordinator.looks, case.coordinator.taken) == (1, 1)
 
     case.clock.advance(REFRESH_MS - 1)
-    case.desk.refresh_if_due()
+    case.poller.refresh_if_due()
     assert case.coordinator.looks == 1
     case.clock.advance(1)
-    case.desk.refresh_if_due()
+    case.poller.refresh_if_due()
     case.take()
     assert case.coordinator.looks == 2
 
@@ -255,7 +255,7 @@ def test_a_look_for_partitions_runs_on_another_thread_and_ends_on_this_one(case)
 
     case.coordinator.look = look
     case.coordinator.due = True
-    case.desk.refresh_if_due()
+    case.poller.refresh_if_due()
     case.take()
 
     assert threads[0] is not threads[1]
@@ -265,7 +265,7 @@ def test_a_look_for_partitions_runs_on_another_thread_and_ends_on_this_one(case)
 def test_a_refused_look_for_partitions_is_raised_on_the_desks_thread(case):
     case.coordinator.due = True
     case.coordinator.problem = AuthenticationError("wrong password")
-    case.desk.refresh_if_due()
+    case.poller.refresh_if_due()
 
     with pytest.raises(AuthenticationError):
         case.take()
@@ -274,7 +274,7 @@ def test_a_refused_look_for_partitions_is_raised_on_the_desks_thread(case):
 def test_a_partition_whose_fetch_failed_rests(case):
     case.look()
 
-    case.desk.fetch_failed(P0)
+    case.poller.fetch_failed(P0)
     case.take()
 
     assert case.emit() == ["t-1 [0, 10)"]
@@ -290,11 +290,11 @@ def acked(case, partition=P0):
 
 def test_what_is_completed_is_stored_when_it_is_time(case):
     acked(case)
-    case.desk.commit_if_due()
+    case.poller.commit_if_due()
     assert case.store.stores == 0
 
     case.clock.advance(COMMIT_MS)
-    case.desk.commit_if_due()
+    case.poller.commit_if_due()
     case.take()
 
     assert case.store.load([P0, P1]) == {P0: CommittedOffset(1)}
@@ -305,14 +305,14 @@ def test_a_clock_that_was_set_back_still_commits(case):
     acked(case)
     case.clock.set_wall(1)
 
-    case.desk.commit_if_due()
+    case.poller.commit_if_due()
     case.take()
 
     assert case.store.load([P0]) == {P0: CommittedOffset(1)}
 
 
 def test_nothing_new_is_nothing_to_store(case):
-    case.desk.commit_if_due(at_once=True)
+    case.poller.commit_if_due(at_once=True)
 
     assert case.store.stores == 0
 
@@ -320,12 +320,12 @@ def test_nothing_new_is_nothing_to_store(case):
 def test_what_was_not_stored_is_stored_next_time(case):
     acked(case)
     case.store.error = StateUnavailableError("away")
-    case.desk.commit_if_due(at_once=True)
+    case.poller.commit_if_due(at_once=True)
     case.take()
     assert case.coordinator.managers[P0].committed_to == 0
     case.store.error = None
 
-    case.desk.commit_if_due(at_once=True)
+    case.poller.commit_if_due(at_once=True)
     case.take()
 
     assert case.coordinator.managers[P0].committed_to == 1
@@ -334,7 +334,7 @@ def test_what_was_not_stored_is_stored_next_time(case):
 def test_a_store_that_refuses_is_raised_on_the_desks_thread(case):
     acked(case)
     case.store.error = StateCorruptedError("no")
-    case.desk.commit_if_due(at_once=True)
+    case.poller.commit_if_due(at_once=True)
 
     with pytest.raises(StateCorruptedError):
         case.take()
@@ -342,81 +342,81 @@ def test_a_store_that_refuses_is_raised_on_the_desks_thread(case):
 
 def test_it_is_idle_when_all_is_read_completed_and_stored(case):
     case.look()
-    assert not case.desk.is_idle
-    for emission in case.desk.chunk(100):
+    assert not case.poller.is_idle
+    for emission in case.poller.chunk(100):
         emission.manager.ack(emission.range)
-    assert case.desk.is_completed
-    assert not case.desk.is_idle
+    assert case.poller.is_completed
+    assert not case.poller.is_idle
 
-    case.desk.commit_if_due(at_once=True)
-    assert not case.desk.is_idle
+    case.poller.commit_if_due(at_once=True)
+    assert not case.poller.is_idle
     case.take()
 
-    assert case.desk.is_idle
+    assert case.poller.is_idle
 
 
 def test_a_log_that_seems_shorter_is_not_believed_at_once(case):
     case.look()
-    for emission in case.desk.chunk(100):
+    for emission in case.poller.chunk(100):
         emission.manager.ack(emission.range)
     case.cluster.logs[P0] = LogBounds(0, 4)
 
     for _ in range(2):
         case.clock.advance(5_000)
         case.look()
-        case.desk.chunk(100)
+        case.poller.chunk(100)
         assert case.coordinator.manager(P0).counts.skipped[LossReason.CUT] == 0
     case.clock.advance(5_000)
     case.look()
-    case.desk.chunk(100)
+    case.poller.chunk(100)
 
     assert case.coordinator.manager(P0).counts.skipped[LossReason.CUT] == 6
-    assert not case.desk.is_idle
+    assert not case.poller.is_idle
 
 
 def test_it_is_not_idle_while_a_partition_is_not_open(case):
     for at in (P0, P1):
         case.cluster.logs[at] = LogBounds(0, 0)
     case.look()
-    assert case.desk.is_idle
+    assert case.poller.is_idle
 
     del case.coordinator.managers[P1]
     case.coordinator.due = True
-    case.desk.refresh_if_due()
+    case.poller.refresh_if_due()
     case.take()
 
-    assert not case.desk.is_idle
+    assert not case.poller.is_idle
 
 
 def test_it_wakes_for_the_next_look_retry_or_commit(case):
     case.look()
     began = case.clock.monotonic_ms()
-    assert case.desk.wakes_at_ms() == began + LOOK_MS
+    assert case.poller.wakes_at_ms() == began + LOOK_MS
 
-    (first, _) = case.desk.chunk(100)
-    assert case.desk.wakes_at_ms() == began + BUSY_LOOK_MS
+    (first, _) = case.poller.chunk(100)
+    assert case.poller.wakes_at_ms() == began + BUSY_LOOK_MS
     first.manager.release(0, began)
 
-    assert case.desk.wakes_at_ms() == began + 10, "but not at once"
+    assert case.poller.wakes_at_ms() == began + 10, "but not at once"
 
 
 def test_a_store_that_forgets_is_told_everything_again_in_time(case):
     case.store.renew_ms = lambda: 60_000
-    case.desk.parts.keeper.acquire(0, 1)
+    case.poller.parts.keeper.acquire(0, 1)
     case.look()
     case.emit()
-    for manager in case.desk.managers:
+    for manager in case.poller.managers:
         manager.ack(OffsetRange(manager.topic_partition, 0, 10))
-    case.desk.commit_if_due(at_once=True)
+    case.poller.commit_if_due(at_once=True)
     case.take()
 
     for _ in range(2):
         case.store.store({P0: CommittedOffset(1), P1: CommittedOffset(1)})
         case.clock.advance(59_999 - COMMIT_MS)
-        case.desk.commit_if_due(at_once=True)
+        case.poller.commit_if_due(at_once=True)
         assert case.events.empty()
         case.clock.advance(COMMIT_MS + 1)
-        case.desk.commit_if_due()
+        case.poller.commit_if_due()
         case.take()
         stored = case.store.load([P0, P1])
         assert [each.offset for each in stored.values()] == [10, 10]
@@ -424,15 +424,15 @@ def test_a_store_that_forgets_is_told_everything_again_in_time(case):
 
 def test_a_renewal_that_failed_is_tried_again(case):
     case.store.renew_ms = lambda: 60_000
-    case.desk.parts.keeper.acquire(0, 1)
-    case.desk.managers[0].committed(CommittedOffset(0))
+    case.poller.parts.keeper.acquire(0, 1)
+    case.poller.managers[0].committed(CommittedOffset(0))
     case.clock.advance(60_000)
     case.store.error = StateUnavailableError("away")
-    case.desk.commit_if_due(at_once=True)
+    case.poller.commit_if_due(at_once=True)
     case.take()
     case.store.error = None
 
-    case.desk.commit_if_due(at_once=True)
+    case.poller.commit_if_due(at_once=True)
     case.take()
 
     assert P0 in case.store.load([P0])
@@ -441,38 +441,38 @@ def test_a_renewal_that_failed_is_tried_again(case):
 def test_nothing_is_asked_of_partitions_that_have_nothing_to_do(case):
     case.look()
     case.emit()
-    for manager in case.desk.managers:
+    for manager in case.poller.managers:
         manager.ack(OffsetRange(manager.topic_partition, 0, 10))
-    case.desk.commit_if_due(at_once=True)
+    case.poller.commit_if_due(at_once=True)
     case.take()
-    case.desk.commit_if_due(at_once=True)
-    assert not case.desk.awake
-    assert case.desk.is_idle
-    assert set(case.desk.take_touched()) == set(case.desk.managers)
-    assert not case.desk.take_touched()
+    case.poller.commit_if_due(at_once=True)
+    assert not case.poller.awake
+    assert case.poller.is_idle
+    assert set(case.poller.take_touched()) == set(case.poller.managers)
+    assert not case.poller.take_touched()
 
     case.cluster.logs[P1] = LogBounds(0, 12)
     case.clock.advance(60_000)
     case.look()
 
-    assert [m.topic_partition for m in case.desk.awake] == [P1]
-    assert not case.desk.is_idle
+    assert [m.topic_partition for m in case.poller.awake] == [P1]
+    assert not case.poller.is_idle
     assert case.emit() == ["t-1 [10, 12)"]
 
 
 def test_a_log_that_was_trimmed_or_cut_wakes_its_partition(case):
     for at in (P0, P1):
         case.cluster.logs[at] = LogBounds(0, 0)
-        case.desk._by_partition[at].committed(CommittedOffset(0))
+        case.poller._by_partition[at].committed(CommittedOffset(0))
     case.look()
-    case.desk.commit_if_due(at_once=True)
-    assert not case.desk.awake
+    case.poller.commit_if_due(at_once=True)
+    assert not case.poller.awake
 
     case.cluster.logs[P0] = LogBounds(5, 5)
     case.clock.advance(60_000)
     case.look()
 
-    assert [m.topic_partition for m in case.desk.awake] == [P0]
+    assert [m.topic_partition for m in case.poller.awake] == [P0]
 
 
 def test_dear_looks_are_rare(case):
@@ -488,8 +488,8 @@ def test_dear_looks_are_rare(case):
     case.look()
 
     case.clock.advance(1_900)
-    case.desk.look_if_due()
-    assert case.desk.looks == 1
+    case.poller.look_if_due()
+    assert case.poller.looks == 1
     case.clock.advance(100)
     case.look()
-    assert case.desk.looks == 2
+    assert case.poller.looks == 2

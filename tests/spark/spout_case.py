@@ -24,7 +24,7 @@ from kafka_tx.planning.start import StartRules
 from kafka_tx.running.at_least_once.chunk_reads import ChunkRecords
 from kafka_tx.running.at_least_once.dead_letters import Buried
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
-from kafka_tx.running.at_least_once.poller_parts import DeskParts
+from kafka_tx.running.at_least_once.poller_parts import PollerParts
 from kafka_tx.running.at_least_once.spout_managers import SpoutManagers
 from kafka_tx.spark.at_least_once.at_least_once_handle import RecordTopologyHandle
 from kafka_tx.spark.at_least_once.at_least_once_runner import SpoutRunner
@@ -232,7 +232,7 @@ class Case:
             managers=managers,
         )
         coordinator.my_managed_partitions()
-        desk = DeskParts(
+        poller = PollerParts(
             "spout",
             coordinator,
             self.log,
@@ -249,7 +249,7 @@ class Case:
                 "job",
                 plan,
                 self.engine,
-                {"spout": desk},
+                {"spout": poller},
                 self.limits,
                 self.registry,
                 clock,

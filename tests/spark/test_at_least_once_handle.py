@@ -27,7 +27,7 @@ class Runner:
     def __init__(self, *, hangs=False):
         self.has_ended = threading.Event()
         self.error: BaseException | None = None
-        self.desks: dict[str, Any] = {}
+        self.pollers: dict[str, Any] = {}
         self.totals = {"emitted": 10, "completed": 7, "skipped": 1}
         self.view = {"chunks": 2, "pending": 3, "waiting": 1}
         self.recent = [(self.view, {"emitted": 4}), (self.view, self.totals)]

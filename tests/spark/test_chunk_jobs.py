@@ -11,7 +11,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.at_least_once_options import RunnerLimits
 from kafka_tx.spark.at_least_once.chunk_jobs import ChunkJob
 from kafka_tx.spark.topologies.job_failures import JobLostError
-from kafka_tx.topology.tracked.chunk_flights import Flight
+from kafka_tx.topology.tracked.chunk_flights import ChunkFlight
 
 ATTEMPT = TransactionAttempt(3, 1)
 WITHIN_S = 10
@@ -46,7 +46,7 @@ def answers():
 
 
 def job(engine, run, answers):
-    flight = Flight(ATTEMPT, "spout", 0, (), 0)
+    flight = ChunkFlight(ATTEMPT, "spout", 0, (), 0)
     return ChunkJob(flight, engine, run, answers.put)
 
 

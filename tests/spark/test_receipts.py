@@ -11,9 +11,9 @@ import pytest
 from pyspark import TaskContext
 
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.running.task_reports import send_word
+from kafka_tx.running.task_reports import send_report
 from kafka_tx.source.receipts import Receipt, Receipts
-from kafka_tx.spark.queries.receipt_desk import ReceiptDesk
+from kafka_tx.spark.queries.receipt_listener import ReceiptListener
 from kafka_tx.spark.source import receipt_sending
 from kafka_tx.spark.source.receipt_sending import send_receipt
 
@@ -22,10 +22,10 @@ LOOPBACK = "127.0.0.1"
 
 
 @pytest.fixture
-def desk():
-    desk = ReceiptDesk(LOOPBACK)
-    yield desk
-    desk.close()
+def listener():
+    listener = ReceiptListener(LOOPBACK)
+    yield listener
+    listener.close()
 
 
 class Task:
@@ -43,11 +43,11 @@ class Task:
 
 
 @pytest.fixture
-def in_task(monkeypatch, desk):
+def in_task(monkeypatch, listener):
     monkeypatch.setattr(receipt_sending, "_given_up_until", {})
 
     def enter(address=None):
-        task = Task(address or desk.address)
+        task = Task(address or listener.address)
         monkeypatch.setattr(TaskContext, "get", lambda: task)
 
     enter()
@@ -58,31 +58,31 @@ def span(start, end, partition=P0):
     return OffsetRange(partition, start, end)
 
 
-def test_a_report_arrives_whole(desk, in_task):
+def test_a_report_arrives_whole(listener, in_task):
     send_receipt(Receipt(span(0, 10), 100, skipped=2, newest_ms=5))
     send_receipt(Receipt(span(10, 20), 50, newest_ms=9))
     send_receipt(Receipt(span(10, 20), 50, newest_ms=9))  # the task ran twice
 
-    found = desk.collect("q", 3)
+    found = listener.collect("q", 3)
     assert found.total_bytes() == 150
     assert found.newest_ms() == 9
     assert found.skipped_offsets() == {(P0, "retention"): 2}
-    assert desk.collect("q", 3) is None
+    assert listener.collect("q", 3) is None
 
 
-def test_none_is_lost_when_many_tasks_end_at_once(desk, in_task):
+def test_none_is_lost_when_many_tasks_end_at_once(listener, in_task):
     def report(number):
         send_receipt(Receipt(span(number, number + 1), 1_000))
 
     with ThreadPoolExecutor(48) as pool:
         list(pool.map(report, range(1_152)))
 
-    found = desk.collect("q", 3)
+    found = listener.collect("q", 3)
     assert found.total_bytes() == 1_152_000
     assert found.cover([span(0, 1_152)])
 
 
-def test_a_worker_that_failed_reports_again_later(desk, in_task, monkeypatch):
+def test_a_worker_that_failed_reports_again_later(listener, in_task, monkeypatch):
     monkeypatch.setattr(receipt_sending, "_GIVEN_UP_S", 0.0)
     with socket.create_server((LOOPBACK, 0)) as nobody:
         port = nobody.getsockname()[1]
@@ -92,10 +92,10 @@ def test_a_worker_that_failed_reports_again_later(desk, in_task, monkeypatch):
 
     send_receipt(Receipt(span(0, 1), 1))
 
-    assert desk.collect("q", 3).total_bytes() == 1
+    assert listener.collect("q", 3).total_bytes() == 1
 
 
-def test_a_desk_that_was_given_up_costs_the_next_task_nothing(desk, in_task):
+def test_a_desk_that_was_given_up_costs_the_next_task_nothing(listener, in_task):
     with socket.create_server((LOOPBACK, 0)) as nobody:
         port = nobody.getsockname()[1]
     in_task(f"{LOOPBACK}:{port}:x")
@@ -112,7 +112,7 @@ def test_a_desk_that_was_given_up_costs_the_next_task_nothing(desk, in_task):
     [{"bytes": "many"}, {"start": None}, {"newest_ms": []}, {"topic": "x" * 2_000_000}],
     ids=lambda change: next(iter(change)),
 )
-def test_nonsense_is_not_taken_and_not_told_on_stderr(desk, change, capfd):
+def test_nonsense_is_not_taken_and_not_told_on_stderr(listener, change, capfd):
     good = {
         "query": "q",
         "batch": 3,
@@ -125,38 +125,40 @@ def test_nonsense_is_not_taken_and_not_told_on_stderr(desk, change, capfd):
         "newest_ms": None,
     }
 
-    send_word(desk.address, good)
+    send_report(listener.address, good)
     with pytest.raises(ConnectionError):
-        send_word(desk.address, good | change)
+        send_report(listener.address, good | change)
     with pytest.raises(ConnectionError):
-        send_word(desk.address.rpartition(":")[0] + ":guessed", good | {"bytes": 9})
+        send_report(
+            listener.address.rpartition(":")[0] + ":guessed", good | {"bytes": 9}
+        )
 
-    assert desk.collect("q", 3).total_bytes() == 1
+    assert listener.collect("q", 3).total_bytes() == 1
     assert capfd.readouterr().err == ""
 
 
-def test_strangers_cost_no_threads(desk, in_task):
-    host, port, _ = desk.address.rsplit(":", 2)
+def test_strangers_cost_no_threads(listener, in_task):
+    host, port, _ = listener.address.rsplit(":", 2)
     before = threading.active_count()
     strangers = [socket.create_connection((host, int(port))) for _ in range(300)]
 
     send_receipt(Receipt(span(0, 1), 7))
 
     assert threading.active_count() - before < 100
-    assert desk.collect("q", 3).total_bytes() == 7
+    assert listener.collect("q", 3).total_bytes() == 7
     for stranger in strangers:
         stranger.close()
 
 
 def test_an_address_of_another_machine_is_announced_and_not_listened_on():
-    desk = ReceiptDesk("192.0.2.77", "192.0.2.78")
+    listener = ReceiptListener("192.0.2.77", "192.0.2.78")
     try:
-        host, port, _ = desk.address.rsplit(":", 2)
+        host, port, _ = listener.address.rsplit(":", 2)
         assert host == "192.0.2.77"
         with socket.create_connection((LOOPBACK, int(port)), 5):
             pass
     finally:
-        desk.close()
+        listener.close()
 
 
 def test_the_property_has_a_name_that_spark_hides():

@@ -11,7 +11,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
-from kafka_tx.topology.tracked.chunk_flights import Flight, Flights
+from kafka_tx.topology.tracked.chunk_flights import ChunkFlight, ChunkFlights
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -26,7 +26,7 @@ def flight(first_root, *ranges):
         for partition, start, end in ranges
     ]
     attempt = TransactionAttempt(1, 1)
-    return Flight(attempt, "spout", first_root, emissions, since_ms=0)
+    return ChunkFlight(attempt, "spout", first_root, emissions, since_ms=0)
 
 
 def spans(found):
@@ -52,7 +52,7 @@ def test_roots_become_runs_of_offsets_of_their_ranges():
 
 
 def test_a_flight_is_forgotten_with_its_last_record():
-    flights, made = Flights(), flight(0, (A, 0, 3))
+    flights, made = ChunkFlights(), flight(0, (A, 0, 3))
     flights.add(made)
 
     flights.settled(made, 2)
@@ -64,7 +64,7 @@ def test_a_flight_is_forgotten_with_its_last_record():
 
 
 def test_roots_that_timed_out_are_shared_out_among_their_flights():
-    flights = Flights()
+    flights = ChunkFlights()
     one, two, three = flight(0, (A, 0, 3)), flight(3, (B, 0, 3)), flight(6, (A, 3, 4))
     for each in (one, two, three):
         flights.add(each)

@@ -21,8 +21,8 @@ from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BatchBolt
 from kafka_tx.topology.kafka.kafka_batch_spout import (
-    OpaqueTransactionalKafkaSpout,
-    TransactionalKafkaSpout,
+    KafkaBatchSpout,
+    OpaqueKafkaBatchSpout,
 )
 from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
 from kafka_tx.topology.local import LocalEngine, run_commit, run_processing
@@ -30,12 +30,10 @@ from kafka_tx.topology.rows.schemes import StringScheme
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
 
 PARTITION = TopicPartition("t", 0)
-BOTH = pytest.mark.parametrize(
-    "kind", [TransactionalKafkaSpout, OpaqueTransactionalKafkaSpout]
-)
+BOTH = pytest.mark.parametrize("kind", [KafkaBatchSpout, OpaqueKafkaBatchSpout])
 
 
-def spout_on(cluster, kind=TransactionalKafkaSpout, **batches):
+def spout_on(cluster, kind=KafkaBatchSpout, **batches):
     batches.setdefault("subscription", Topics(("t",)))
     batches.setdefault("scheme", StringScheme())
     return kind(KafkaBatches(**batches), cluster, cluster, cluster.clock)
@@ -321,9 +319,7 @@ def test_a_transactional_spout_fails_on_records_trimmed_before_they_were_planned
 
 def test_an_opaque_spout_goes_on_and_counts_once_what_it_skipped(cluster):
     cluster.fill("t", 10)
-    spout = spout_on(
-        cluster, OpaqueTransactionalKafkaSpout, limits=BatchLimits(max_records=2)
-    )
+    spout = spout_on(cluster, OpaqueKafkaBatchSpout, limits=BatchLimits(max_records=2))
     first = spout.initialize_transaction(1, None)
     cluster.trim(PARTITION, 6)
 
@@ -340,8 +336,7 @@ def test_an_opaque_spout_goes_on_and_counts_once_what_it_skipped(cluster):
 def test_a_re_created_topic_is_noticed_by_its_id(cluster):
     cluster.fill("t", 10)
     exact, opaque = (
-        spout_on(cluster, kind)
-        for kind in (TransactionalKafkaSpout, OpaqueTransactionalKafkaSpout)
+        spout_on(cluster, kind) for kind in (KafkaBatchSpout, OpaqueKafkaBatchSpout)
     )
     metadata = exact.initialize_transaction(1, None)
     assert exact.empty_after(metadata["t-0"]) == {"start": 10, "end": 10, "id": "id-1"}
@@ -362,7 +357,7 @@ def test_a_re_created_topic_is_noticed_by_its_id(cluster):
 
 def test_an_old_answer_of_a_broker_moves_nothing(cluster):
     cluster.fill("t", 10)
-    spout = spout_on(cluster, OpaqueTransactionalKafkaSpout)
+    spout = spout_on(cluster, OpaqueKafkaBatchSpout)
     first = spout.initialize_transaction(1, None)
     cluster.cut(PARTITION, 4)
     cluster.clock.advance(100)
@@ -386,7 +381,7 @@ def test_a_log_that_lost_its_end_is_decided_upon_when_that_is_settled(cluster, k
         cluster.clock.advance(100)
     cluster.more("t-0", 2)
 
-    if kind is TransactionalKafkaSpout:
+    if kind is KafkaBatchSpout:
         with pytest.raises(OffsetOutOfRangeError, match="failOnDataLoss=false"):
             spout.initialize_transaction(2, first)
         return
@@ -402,7 +397,7 @@ def test_a_log_that_lost_its_end_is_decided_upon_when_that_is_settled(cluster, k
 
 def test_a_partition_that_a_replay_leaves_out_is_read_when_it_is_back(cluster):
     cluster.fill("t", 10, 10)
-    spout = spout_on(cluster, OpaqueTransactionalKafkaSpout, poll_ms=100)
+    spout = spout_on(cluster, OpaqueKafkaBatchSpout, poll_ms=100)
     first = spout.initialize_transaction(1, None)
     cluster.more("t-1", 5)
     spout.initialize_transaction(2, first)
@@ -547,7 +542,7 @@ def test_what_a_committed_batch_held_is_forgotten(cluster):
 
 def test_an_opaque_batch_whose_records_are_gone_is_planned_anew(cluster):
     cluster.fill("t", 5)
-    spout = spout_on(cluster, OpaqueTransactionalKafkaSpout)
+    spout = spout_on(cluster, OpaqueKafkaBatchSpout)
     topology = topology_on(spout)
     metadata = spout.initialize_transaction(1, None)
     cluster.trim(PARTITION, 2)

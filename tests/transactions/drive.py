@@ -16,7 +16,7 @@ from kafka_tx.transactions.actions import (
 )
 from kafka_tx.transactions.chain import Opened, currtx_codec
 from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.flights import Phase
+from kafka_tx.transactions.flights import BatchPhase
 from kafka_tx.transactions.pacing import Pacing
 from kafka_tx.transactions.rotating import RecordCodec
 
@@ -100,7 +100,7 @@ class Drive:
         assert StartCommit(attempt) in self.tick()
         return self.make(self.recorded(attempt))
 
-    def phases(self) -> dict[int, Phase]:
+    def phases(self) -> dict[int, BatchPhase]:
         return {a.txid: phase for a, phase in self.machine.phases.items()}
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kafka_tx.transactions.actions import (
-    Committed,
     Initialize,
     StartBatch,
     StartCommit,
+    TransactionCommitted,
     Write,
 )
-from kafka_tx.transactions.flights import Phase
+from kafka_tx.transactions.flights import BatchPhase
 from tests.transactions.drive import (
     BOTH,
     CURRTX,
@@ -170,9 +170,9 @@ def test_a_later_batch_that_is_done_makes_no_room(mode):
 
     assert drive.tick() == []
     assert drive.phases() == {
-        1: Phase.PROCESSING,
-        2: Phase.PROCESSED,
-        3: Phase.PROCESSING,
+        1: BatchPhase.PROCESSING,
+        2: BatchPhase.PROCESSED,
+        3: BatchPhase.PROCESSING,
     }
 
 
@@ -183,7 +183,7 @@ def test_by_default_one_batch_is_in_flight(mode):
     assert drive.tick() == []
 
     drive.process(first)
-    assert drive.commit(first) == [Committed(first, "batch 1")]
+    assert drive.commit(first) == [TransactionCommitted(first, "batch 1")]
 
     assert drive.start(2)[0].txid == 2
 
@@ -219,7 +219,10 @@ def test_the_lowest_commits_first_and_alone(mode):
     (record,) = drive.machine.committed(first)
     assert drive.tick() == []
 
-    assert drive.make(record) == [Committed(first, "batch 1"), StartCommit(second)]
+    assert drive.make(record) == [
+        TransactionCommitted(first, "batch 1"),
+        StartCommit(second),
+    ]
     assert not any(isinstance(action, StartCommit) for action in drive.tick())
 
 
@@ -253,7 +256,7 @@ def test_an_answer_for_a_phase_that_has_not_begun_is_ignored(mode):
     assert drive.machine.committed(first) == []
     assert drive.machine.commit_failed(first, "?") == []
 
-    assert drive.phases() == {1: Phase.PROCESSED}
+    assert drive.phases() == {1: BatchPhase.PROCESSED}
     assert drive.machine.stale_answers == 3
 
 

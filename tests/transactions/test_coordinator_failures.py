@@ -7,12 +7,12 @@ import pytest
 from kafka_tx.errors import FencedError, StateUnavailableError, TransactionError
 from kafka_tx.transactions.actions import (
     Cancel,
-    Committed,
     Initialize,
     Outcome,
     StartBatch,
     StartCommit,
     Stopped,
+    TransactionCommitted,
 )
 from tests.transactions.drive import (
     BOTH,
@@ -174,7 +174,7 @@ def test_once_its_commit_is_complete_a_batch_cannot_fail(mode):
         (second,), f"processing {LATE}", Outcome.TIMED_OUT
     )
 
-    assert drive.make(record) == [Committed(first, "batch 1")]
+    assert drive.make(record) == [TransactionCommitted(first, "batch 1")]
 
 
 # --- time-outs ---

@@ -13,12 +13,12 @@ from kafka_tx.errors import (
 )
 from kafka_tx.transactions.actions import (
     Cancel,
-    Committed,
     Initialize,
     Outcome,
     StartBatch,
     StartCommit,
     Stopped,
+    TransactionCommitted,
     Write,
 )
 from kafka_tx.transactions.rotating import RecordCodec
@@ -55,7 +55,10 @@ def test_a_write_that_may_have_failed_is_made_again_before_all_else(mode):
     assert (again.put, again.delete) == (record.put, record.delete)
     assert again.write_id != record.write_id
     assert drive.machine.store_failed(record.write_id, error) == []
-    assert drive.make(again) == [Committed(first, "batch 1"), StartCommit(second)]
+    assert drive.make(again) == [
+        TransactionCommitted(first, "batch 1"),
+        StartCommit(second),
+    ]
 
 
 def test_writes_are_made_one_at_a_time_in_their_order():
@@ -68,7 +71,7 @@ def test_writes_are_made_one_at_a_time_in_their_order():
     assert drive.machine.initialized(drive.asked.attempt, "two") == []
 
     committed, metadata = drive.make(record)
-    assert committed == Committed(first, "batch 1")
+    assert committed == TransactionCommitted(first, "batch 1")
     assert isinstance(metadata, Write)
     assert list(metadata.put) == ["coordinator/meta/2"]
     assert drive.make(metadata) == []
@@ -237,7 +240,7 @@ def test_stopping_at_once_lets_only_the_commit_under_way_end(mode):
     ]
     assert drive.tick() == []
     (record,) = drive.machine.committed(first)
-    assert drive.make(record) == [Committed(first, "batch 1")]
+    assert drive.make(record) == [TransactionCommitted(first, "batch 1")]
 
     assert drive.tick() == [Stopped()]
 

@@ -16,7 +16,7 @@ from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.running.at_least_once.chunk_reads import ChunkRecords
 from kafka_tx.running.at_least_once.dead_letters import DeadLetters
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
-from kafka_tx.running.at_least_once.poller_parts import DeskParts, ManagingCoordinator
+from kafka_tx.running.at_least_once.poller_parts import ManagingCoordinator, PollerParts
 from kafka_tx.running.at_least_once.spout_managers import SpoutManagers
 from kafka_tx.running.task_reader import TaskReader
 from kafka_tx.topology.declare.spout_config import SpoutConfig
@@ -78,7 +78,7 @@ class KafkaSpout:
         reader = TaskReader(self._source("nowhere:9092"))
         return ChunkRecords((), reader, self.config.scheme)
 
-    def desk(self, component: str, deployment: Deployment) -> DeskParts:
+    def poller(self, component: str, deployment: Deployment) -> PollerParts:
         """Make what the driver needs; looks at the cluster and the store once.
 
         Raises:
@@ -117,7 +117,7 @@ class KafkaSpout:
             view.close()
             raise
         topic = config.dead_letter_topic
-        return DeskParts(
+        return PollerParts(
             name=component,
             coordinator=coordinator,
             cluster=assembly.cluster_view(source),

@@ -21,9 +21,9 @@ from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.protocols import Clock
 from kafka_tx.running.at_least_once.dead_letters import Buried, Letter
 from kafka_tx.running.at_least_once.manager_metrics import SpoutMetrics
-from kafka_tx.running.at_least_once.poller import Post, SpoutDesk
+from kafka_tx.running.at_least_once.poller import Post, SpoutPoller
 from kafka_tx.topology.run.messages import RootsFailed
-from kafka_tx.topology.tracked.chunk_flights import Flight, Flights
+from kafka_tx.topology.tracked.chunk_flights import ChunkFlight, ChunkFlights
 from kafka_tx.topology.tracked.chunks import Chunk
 from kafka_tx.transactions.root_blocks import BlockLedger, Roots
 
@@ -35,11 +35,11 @@ LETTER_AGAIN_MS = 1_000
 _TEMPORARY = ("_MSG_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")
 
 
-class Answers:
+class ChunkAnswers:
     """Carries what jobs found out to the partition managers (the topology's thread).
 
     Args:
-        desks: The spouts.
+        pollers: The spouts.
         metrics: Of each spout.
         ledger: Holds the block of every flight.
         post: Has a call made on this thread.
@@ -48,14 +48,14 @@ class Answers:
 
     def __init__(
         self,
-        desks: Mapping[str, SpoutDesk],
+        pollers: Mapping[str, SpoutPoller],
         metrics: Mapping[str, SpoutMetrics],
         ledger: BlockLedger,
         post: Post,
         clock: Clock,
     ) -> None:
-        self.flights = Flights()
-        self._desks = desks
+        self.flights = ChunkFlights()
+        self._pollers = pollers
         self._metrics = metrics
         self._ledger = ledger
         self._post = post
@@ -64,7 +64,7 @@ class Answers:
 
     # --- chunks ---
 
-    def finished(self, flight: Flight, chunk: Chunk) -> int:
+    def finished(self, flight: ChunkFlight, chunk: Chunk) -> int:
         """Its job has ended well; some of its records may still be open.
 
         Returns:
@@ -92,12 +92,12 @@ class Answers:
                 self.fail(flight, roots, f"{told.component}: {told.reason}")
         return len(flight.roots) - len(ended.untried)
 
-    def failed(self, flight: Flight, reason: str) -> None:
+    def failed(self, flight: ChunkFlight, reason: str) -> None:
         """All of its records failed, since user code asked for that."""
         if self._end(flight):
             self.fail(flight, flight.roots, reason)
 
-    def lost(self, flight: Flight, reason: str) -> None:
+    def lost(self, flight: ChunkFlight, reason: str) -> None:
         """Its job was lost; a record that is lost alone has failed."""
         if not self._end(flight):
             return
@@ -106,7 +106,7 @@ class Answers:
         else:
             self._release(flight, flight.roots)
 
-    def timed_out(self, flight: Flight, roots: Roots, reason: str) -> None:
+    def timed_out(self, flight: ChunkFlight, roots: Roots, reason: str) -> None:
         """These of its records (ascending), which bolts were given, took too long."""
         for _, records in flight.offsets(roots):
             at = records.topic_partition
@@ -114,13 +114,13 @@ class Answers:
             logger.warning("%s: %s", records, reason)
         self.fail(flight, roots, reason)
 
-    def wait_for(self, flight: Flight) -> None:
+    def wait_for(self, flight: ChunkFlight) -> None:
         """Its time is over, but its job runs and no bolt holds a row for too long."""
         logger.info("chunk %s takes its time", flight.attempt)
         self._ledger.begin(flight.first_root, flight.open)
         self.flights.add(flight)
 
-    def silent(self, flight: Flight, reason: str) -> None:
+    def silent(self, flight: ChunkFlight, reason: str) -> None:
         """Its job does not end, and nobody knows why; a lone record has failed."""
         if len(flight.roots) == 1:
             self.timed_out(flight, flight.roots, reason)
@@ -133,7 +133,7 @@ class Answers:
         )
         self._release(flight, flight.roots)
 
-    def hangs(self, flight: Flight, roots: Roots, reason: str) -> None:
+    def hangs(self, flight: ChunkFlight, roots: Roots, reason: str) -> None:
         """A bolt does not give these of its records back; one of them is to blame."""
         if not self._end(flight):
             return
@@ -148,7 +148,7 @@ class Answers:
             )
         self._release(flight, everything)
 
-    def fail(self, flight: Flight, roots: Roots, reason: str) -> None:
+    def fail(self, flight: ChunkFlight, roots: Roots, reason: str) -> None:
         """These records failed; those without a try left are given up."""
         now_ms = self._clock.monotonic_ms()
         for emission, records in flight.offsets(roots):
@@ -161,7 +161,7 @@ class Answers:
                     f" not one record completed; the last: {reason}"
                 )
 
-    def _end(self, flight: Flight) -> bool:
+    def _end(self, flight: ChunkFlight) -> bool:
         """Close its block; False if it has timed out."""
         if flight not in self.flights:
             return False
@@ -171,16 +171,16 @@ class Answers:
         self.flights.settled(flight, flight.open)
         return True
 
-    def _fetch_again(self, flight: Flight, roots: Roots, reason: str) -> None:
+    def _fetch_again(self, flight: ChunkFlight, roots: Roots, reason: str) -> None:
         if not len(roots):
             return
         self._release(flight, roots)
         partitions = {r.topic_partition for _, r in flight.offsets(roots)}
         for partition in sorted(partitions):
             logger.warning("%s will be fetched again: %s", partition, reason)
-            self._desks[flight.spout].fetch_failed(partition)
+            self._pollers[flight.spout].fetch_failed(partition)
 
-    def _release(self, flight: Flight, roots: Roots) -> None:
+    def _release(self, flight: ChunkFlight, roots: Roots) -> None:
         now_ms = self._clock.monotonic_ms()
         for emission, records in flight.offsets(roots):
             emission.manager.release(records, now_ms, emission.generation)
@@ -191,7 +191,7 @@ class Answers:
         self, spout: str, emission: Emission, gone: GiveUp, reason: str
     ) -> None:
         letter = Letter(gone.records, gone.attempts, reason)
-        if self._desks[spout].parts.letters is not None:
+        if self._pollers[spout].parts.letters is not None:
             self._write(spout, emission, letter)
             return
         logger.warning(
@@ -201,7 +201,7 @@ class Answers:
         emission.manager.ack(gone.records, emission.generation)
 
     def _write(self, spout: str, emission: Emission, letter: Letter) -> None:
-        letters = self._desks[spout].parts.letters
+        letters = self._pollers[spout].parts.letters
         assert letters is not None
 
         def answer(written: Buried, error: Exception | None) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.running.task_reports import send_word
+from kafka_tx.running.task_reports import send_report
 from kafka_tx.topology.tracked.tracked_tasks import RecordTask
 
 logger = logging.getLogger(__name__)
@@ -25,11 +25,11 @@ _MOST_ROOTS = 10_000
 class HangWatch:
     """Watches a task from a thread of its own (executor). Pickled.
 
-    Word is sent for as long as the row is not given back: the driver may not have
+    A report is sent for as long as the row is not given back: the driver may not have
     heard it.
 
     Attributes:
-        address: Of the driver's ``WordDesk``.
+        address: Of the driver's ``ReportListener``.
         attempt: The chunk.
         timeout_s: How long bolts may take for a row, or for an Arrow batch.
     """
@@ -62,12 +62,12 @@ class HangWatch:
 
     def _tell(self, task: RecordTask) -> None:
         roots = task.in_hands()[:_MOST_ROOTS]
-        word = {
+        report = {
             "attempt": str(self.attempt),
             "component": task.running,
             "roots": roots.tolist(),
         }
         try:
-            send_word(self.address, word)
+            send_report(self.address, report)
         except OSError as error:
             logger.warning("the driver does not hear that a bolt hangs: %s", error)

@@ -17,7 +17,7 @@ from kafka_tx.offsets.emitting import (
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.planning.standing import Settling, stand
 from kafka_tx.running.at_least_once.offset_keeper import Offers
-from kafka_tx.running.at_least_once.poller_parts import DeskParts
+from kafka_tx.running.at_least_once.poller_parts import PollerParts
 from kafka_tx.running.serial_worker import SerialWorker
 
 logger = logging.getLogger(__name__)
@@ -57,14 +57,14 @@ class Looks(NamedTuple):
         return self.logs >= other.logs and self.partitions >= other.partitions
 
 
-class SpoutDesk:
+class SpoutPoller:
     """Knows one spout's partitions and talks to brokers and store for it.
 
     All methods are called on the topology's thread; what takes long happens on threads
-    of the desk, and comes back through ``post``.
+    of the poller, and comes back through ``post``.
     """
 
-    def __init__(self, parts: DeskParts, post: Post) -> None:
+    def __init__(self, parts: PollerParts, post: Post) -> None:
         self.parts = parts
         self._post = post
         self._looker = SerialWorker(f"kafka-tx {parts.name} looks")
@@ -373,7 +373,7 @@ class SpoutDesk:
         return all(manager.pending == 0 for manager in self._awake)
 
     def wakes_at_ms(self) -> int:
-        """When something is to be done next, as far as the desk knows (monotonic)."""
+        """When something is to be done next, as far as the poller knows (monotonic)."""
         clock = self.parts.clock
         now_ms = clock.monotonic_ms()
         times = [now_ms + self._timer.wait_ms(clock.now_ms())]

@@ -1,4 +1,4 @@
-"""What a spout's desk is made of."""
+"""What a spout's poller is made of."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class ManagingCoordinator(PartitionCoordinator, Protocol):
 
 
 @dataclass(frozen=True)
-class DeskParts:
-    """What a desk is made of.
+class PollerParts:
+    """What a poller is made of.
 
     Attributes:
         name: The component.

@@ -23,7 +23,7 @@ from kafka_tx.protocols import Clock
 from kafka_tx.topology.kafka.kafka_reading import kafka_parts
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions.actions import Cancel, Outcome
-from kafka_tx.transactions.flights import Phase
+from kafka_tx.transactions.flights import BatchPhase
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +39,10 @@ _REASONS: dict[str, str] = {
     " reading goes on at its new end",
 }
 _METRIC_PHASES = {
-    Phase.PROCESSING: "processing",
-    Phase.PROCESSED: "waiting",
-    Phase.COMMITTING: "committing",
-    Phase.RECORDING: "committing",
+    BatchPhase.PROCESSING: "processing",
+    BatchPhase.PROCESSED: "waiting",
+    BatchPhase.COMMITTING: "committing",
+    BatchPhase.RECORDING: "committing",
 }
 
 
@@ -162,7 +162,7 @@ class Journal:
         return progress
 
     def in_flight(
-        self, phases: Mapping[TransactionAttempt, Phase], *, is_planning: bool
+        self, phases: Mapping[TransactionAttempt, BatchPhase], *, is_planning: bool
     ) -> None:
         """Show how many batches are in each phase now."""
         counts = dict.fromkeys(("planning", *_METRIC_PHASES.values()), 0)
@@ -239,7 +239,7 @@ def _skipped(metadata: object) -> dict[tuple[TopicPartition, str], int]:
     }
 
 
-class LagWatch:
+class SpoutLagWatch:
     """Looks at the logs now and then, so that lag stays true while nothing commits.
 
     Called on the spout's thread. A failed look changes nothing.

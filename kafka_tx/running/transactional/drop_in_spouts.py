@@ -37,7 +37,7 @@ _NOT_FOR_SPOUTS = {
 }
 
 
-class KafkaSpoutFromOptions(kafka_spouts.TransactionalKafkaSpout):
+class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
     """How both spouts are made.
 
     Args:
@@ -142,7 +142,7 @@ class TransactionalKafkaSpout(KafkaSpoutFromOptions):
 
 
 class OpaqueTransactionalKafkaSpout(
-    KafkaSpoutFromOptions, kafka_spouts.OpaqueTransactionalKafkaSpout
+    KafkaSpoutFromOptions, kafka_spouts.OpaqueKafkaBatchSpout
 ):
     """The opaque twin: a replay may hold other records, each is committed once.
 

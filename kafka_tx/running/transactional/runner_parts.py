@@ -9,10 +9,14 @@ from typing import Protocol
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Clock, Store
-from kafka_tx.running.transactional.batch_progress import Journal, LagWatch, Listener
+from kafka_tx.running.transactional.batch_progress import (
+    Journal,
+    Listener,
+    SpoutLagWatch,
+)
 from kafka_tx.topology.declare.spouts import Json, Spout
 from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.flights import Phase
+from kafka_tx.transactions.flights import BatchPhase
 
 
 class Mirror(Protocol):
@@ -50,7 +54,7 @@ class RunnerParts:
     journal: Journal
     clock: Clock
     listeners: Sequence[Listener]
-    watch: LagWatch
+    watch: SpoutLagWatch
     mirror: Mirror | None = None
 
 
@@ -59,7 +63,7 @@ class View:
     """What the coordinator said after the last event, for other threads."""
 
     committed_txid: int | None
-    phases: Mapping[TransactionAttempt, Phase]
+    phases: Mapping[TransactionAttempt, BatchPhase]
 
 
 class IdleLooks:

@@ -15,7 +15,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.at_least_once_options import parse_record_settings
 from kafka_tx.protocols import Store
 from kafka_tx.running.at_least_once.at_least_once_spout import Deployment, KafkaSpout
-from kafka_tx.running.at_least_once.poller_parts import DeskParts
+from kafka_tx.running.at_least_once.poller_parts import PollerParts
 from kafka_tx.running.ends import open_notes, show_last_stop
 from kafka_tx.spark.at_least_once.at_least_once_runner import SpoutRunner
 from kafka_tx.spark.at_least_once.chunk_engine import RecordEngine
@@ -119,8 +119,8 @@ class RecordTopologyHandle(RunningTopology):
         )
 
     def _lag(self) -> int | None:
-        desks = self._runner.desks.values()
-        return self._lag_of(*{desk.parts.keeper.id for desk in desks})
+        pollers = self._runner.pollers.values()
+        return self._lag_of(*{poller.parts.keeper.id for poller in pollers})
 
     def process_all_available(self, timeout_s: float | None = None) -> bool:
         """Wait until every record there is now is completed and its offset stored.
@@ -190,14 +190,14 @@ def start_record_topology(
         clock=clock,
         spouts=len(topology.spouts),
     )
-    desks = _desks(topology, deployment)
+    pollers = _pollers(topology, deployment)
     notes = _notes(topology, settings.topology.store)
     runner = SpoutRunner(
         SpoutRunnerParts(
             id=topology.id,
             plan=plan,
             engine=RecordEngine(spark, plan),
-            desks=desks,
+            pollers=pollers,
             limits=settings.limits,
             registry=registry,
             clock=clock,
@@ -220,21 +220,21 @@ def _notes(topology: AtLeastOnceTopology, url: str) -> Store | None:
     return open_notes(url, topology.id) if is_used else None
 
 
-def _desks(
+def _pollers(
     topology: AtLeastOnceTopology, deployment: Deployment
-) -> dict[str, DeskParts]:
+) -> dict[str, PollerParts]:
     """What each spout needs; of all or none."""
     spouts: dict[str, KafkaSpout] = {}
     for name, spout in topology.spouts.items():
         if not isinstance(spout, KafkaSpout):
             raise ConfigError.illegal(f"spout '{name}'", spout, "a KafkaSpout")
         spouts[name] = spout
-    desks: dict[str, DeskParts] = {}
+    pollers: dict[str, PollerParts] = {}
     try:
         for name, spout in spouts.items():
-            desks[name] = spout.desk(name, deployment)
+            pollers[name] = spout.poller(name, deployment)
     except BaseException:
-        for desk in desks.values():
-            desk.release(lambda: _END_WITHIN_S)
+        for poller in pollers.values():
+            poller.release(lambda: _END_WITHIN_S)
         raise
-    return desks
+    return pollers

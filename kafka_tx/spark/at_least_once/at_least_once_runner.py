@@ -15,10 +15,10 @@ from pyspark import InheritableThread
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.offsets.emitting import Emission
-from kafka_tx.running.at_least_once.chunk_answers import Answers
+from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers
 from kafka_tx.running.at_least_once.chunk_reads import ChunkRecords, reads_of
 from kafka_tx.running.at_least_once.manager_metrics import SpoutMetrics
-from kafka_tx.running.at_least_once.poller import Looks, SpoutDesk
+from kafka_tx.running.at_least_once.poller import Looks, SpoutPoller
 from kafka_tx.running.ends import note_stop
 from kafka_tx.spark.at_least_once.chunk_jobs import (
     CANCEL_AGAIN_S,
@@ -26,7 +26,7 @@ from kafka_tx.spark.at_least_once.chunk_jobs import (
     SpoutRunnerParts,
 )
 from kafka_tx.topology.run.messages import BatchStopped
-from kafka_tx.topology.tracked.chunk_flights import Flight
+from kafka_tx.topology.tracked.chunk_flights import ChunkFlight
 from kafka_tx.topology.tracked.chunks import Chunk, run_chunk
 from kafka_tx.topology.tracked.pace import ChunkSize, Pace
 from kafka_tx.transactions.root_blocks import BlockLedger, Roots
@@ -56,13 +56,13 @@ class SpoutRunner:
         self._parts = parts
         self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._ledger = BlockLedger(buckets=2)
-        self.desks = {n: SpoutDesk(d, self._post) for n, d in parts.desks.items()}
+        self.pollers = {n: SpoutPoller(d, self._post) for n, d in parts.pollers.items()}
         self.metrics = {
-            name: SpoutMetrics(desk.keeper.id, parts.registry)
-            for name, desk in parts.desks.items()
+            name: SpoutMetrics(poller.keeper.id, parts.registry)
+            for name, poller in parts.pollers.items()
         }
-        self._answers = Answers(
-            self.desks, self.metrics, self._ledger, self._post, parts.clock
+        self._answers = ChunkAnswers(
+            self.pollers, self.metrics, self._ledger, self._post, parts.clock
         )
         self._jobs: dict[TransactionAttempt, ChunkJob] = {}
         self._chunks = self._next_root = self._turn = 0
@@ -125,7 +125,9 @@ class SpoutRunner:
         """Wait until everything that is there now is completed and stored."""
         with self._idle:
             # The look under way may have begun before the caller's records were there.
-            wanted = {name: desk.next_looks() for name, desk in self.desks.items()}
+            wanted = {
+                name: poller.next_looks() for name, poller in self.pollers.items()
+            }
             self._waiters += 1
             self._post(self._want_refresh)
             try:
@@ -146,8 +148,8 @@ class SpoutRunner:
         self._events.put(event)
 
     def _want_refresh(self) -> None:
-        for desk in self.desks.values():
-            desk.want_refresh()
+        for poller in self.pollers.values():
+            poller.want_refresh()
 
     # --- the loop ---
 
@@ -183,18 +185,18 @@ class SpoutRunner:
 
     def _turn_over(self) -> None:
         self._expire()
-        for desk in self.desks.values():
+        for poller in self.pollers.values():
             if not self._is_stopping:
-                desk.refresh_if_due()
-                desk.look_if_due()
-            desk.commit_if_due(at_once=bool(self._waiters) and desk.is_completed)
+                poller.refresh_if_due()
+                poller.look_if_due()
+            poller.commit_if_due(at_once=bool(self._waiters) and poller.is_completed)
         self._answers.write_again()
         while self._start_chunk():
             pass
 
     def _wait_s(self) -> float:
         now_ms = self._parts.clock.monotonic_ms()
-        times = [desk.wakes_at_ms() for desk in self.desks.values()]
+        times = [poller.wakes_at_ms() for poller in self.pollers.values()]
         if len(self._jobs) >= self._parts.limits.chunks or self._is_paused:
             times = [now_ms + 100]
         times += [now_ms + 1_000, *self._answers.wakes()]
@@ -248,10 +250,10 @@ class SpoutRunner:
             room = min(room, limits.max_pending - self._answers.flights.open)
         if room < 1:
             return False
-        names = list(self.desks)
+        names = list(self.pollers)
         for at in range(len(names)):
             name = names[(self._turn + at) % len(names)]
-            emissions = self.desks[name].chunk(room)
+            emissions = self.pollers[name].chunk(room)
             if emissions:
                 self._turn += at + 1
                 self._send(name, emissions)
@@ -259,15 +261,15 @@ class SpoutRunner:
         return False
 
     def _send(self, name: str, emissions: list[Emission]) -> None:
-        parts, desk = self._parts, self._parts.desks[name]
+        parts, poller = self._parts, self._parts.pollers[name]
         self._chunks += 1
         attempt = TransactionAttempt(self._chunks, 1)
         now_ms = parts.clock.monotonic_ms()
-        flight = Flight(attempt, name, self._next_root, emissions, now_ms)
+        flight = ChunkFlight(attempt, name, self._next_root, emissions, now_ms)
         self._next_root = flight.end
         self._ledger.begin(flight.first_root, flight.open)
         self._answers.flights.add(flight)
-        records = ChunkRecords(reads_of(flight.numbered), desk.reader, desk.scheme)
+        records = ChunkRecords(reads_of(flight.numbered), poller.reader, poller.scheme)
         stage = parts.plan.stage_of[name].name
         job = ChunkJob(
             flight,
@@ -280,7 +282,7 @@ class SpoutRunner:
         self._jobs[attempt] = job
         job.start()
 
-    def _done(self, flight: Flight, result: Chunk | BaseException) -> None:
+    def _done(self, flight: ChunkFlight, result: Chunk | BaseException) -> None:
         job = self._jobs.pop(flight.attempt)
         if isinstance(result, Chunk):
             self._ended(flight, result)
@@ -294,7 +296,7 @@ class SpoutRunner:
         else:
             raise result
 
-    def _ended(self, flight: Flight, chunk: Chunk) -> None:
+    def _ended(self, flight: ChunkFlight, chunk: Chunk) -> None:
         if isinstance(chunk.failure, BatchStopped):
             raise chunk.failure.error
         if chunk.failure is not None:
@@ -310,7 +312,7 @@ class SpoutRunner:
     def _publish(self) -> None:
         now_ms = self._parts.clock.monotonic_ms()
         is_time = now_ms - self._measured_ms >= self._parts.limits.metrics_ms
-        idle = {n: d.ended_looks() for n, d in self.desks.items() if d.is_idle}
+        idle = {n: d.ended_looks() for n, d in self.pollers.items() if d.is_idle}
         if is_time or self._waiters or self._is_stopping:
             self._measured_ms = now_ms
             self._measure(now_ms)
@@ -321,11 +323,11 @@ class SpoutRunner:
 
     def _measure(self, now_ms: int) -> None:
         totals: dict[str, int] = {}
-        for name, desk in self.desks.items():
-            self.metrics[name].update(desk.managers, now_ms, desk.take_touched())
+        for name, poller in self.pollers.items():
+            self.metrics[name].update(poller.managers, now_ms, poller.take_touched())
             for word, count in self.metrics[name].totals().items():
                 totals[word] = totals.get(word, 0) + count
-        managers = [m for desk in self.desks.values() for m in desk.awake]
+        managers = [m for poller in self.pollers.values() for m in poller.awake]
         is_news = totals != self.totals
         self.totals = totals
         self.view = {
@@ -340,8 +342,8 @@ class SpoutRunner:
 
     def _set_paused(self, is_paused: bool) -> None:
         self._is_paused = is_paused
-        for desk in self.desks.values():
-            desk.commit_if_due(at_once=True)
+        for poller in self.pollers.values():
+            poller.commit_if_due(at_once=True)
 
     def _stop(self, *, finish: bool) -> None:
         self._is_stopping = True
@@ -364,7 +366,7 @@ class SpoutRunner:
             except Exception:
                 logger.exception("an answer of %s was not taken", self._parts.id)
         self._parts.engine.close()
-        closed = [desk.close(self._rest_s) for desk in self.desks.values()]
+        closed = [poller.close(self._rest_s) for poller in self.pollers.values()]
         if hanging or not all(closed):
             logger.warning(
                 "%s has ended, but something of it still runs on the driver %s",

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.at_least_once.hangs import HangWatch
 from kafka_tx.running.permit import PermitAddress
-from kafka_tx.running.task_reports import WordDesk
+from kafka_tx.running.task_reports import ReportListener
 from kafka_tx.spark.at_least_once.chunk_jobs import Hangs
 from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.topology.plan.phases import Phase
-from kafka_tx.topology.plan.physical import Plan, Wave
+from kafka_tx.topology.plan.physical import PhysicalPlan, Wave
 from kafka_tx.topology.run.jobs import TaskJob
 from kafka_tx.topology.tracked.chunks import RecordJob
 from kafka_tx.topology.tracked.pace import Pace
@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 class RecordEngine(SparkEngine):
     """A ``SparkEngine`` whose tasks track rows back to their records."""
 
-    def __init__(self, spark: SparkSession, plan: Plan) -> None:
+    def __init__(self, spark: SparkSession, plan: PhysicalPlan) -> None:
         super().__init__(spark, plan)
-        self._words: WordDesk | None = None
+        self._reports: ReportListener | None = None
         self._timeout_s = 0.0
 
     def listen(self, timeout_ms: int, take: Hangs) -> None:
@@ -44,13 +44,13 @@ class RecordEngine(SparkEngine):
         host = config.get("spark.driver.host", "127.0.0.1")
         bind = config.get("spark.driver.bindAddress", host)
 
-        def word(told: dict[str, Any]) -> None:
+        def report(told: dict[str, Any]) -> None:
             attempt = TransactionAttempt.parse(str(told["attempt"]))
             roots = np.array([int(root) for root in told["roots"]], np.int64)
             take(attempt, str(told["component"]), roots)
 
         try:
-            self._words = WordDesk(host, word, "kafka-tx hangs", bind=bind)
+            self._reports = ReportListener(host, report, "kafka-tx hangs", bind=bind)
         except OSError as error:
             logger.warning("executors cannot tell that a bolt hangs: %s", error)
         self._timeout_s = timeout_ms / 1_000
@@ -58,13 +58,13 @@ class RecordEngine(SparkEngine):
     def close(self) -> None:
         """Listen no more."""
         super().close()
-        if self._words is not None:
-            self._words.close()
+        if self._reports is not None:
+            self._reports.close()
 
     def _watch(self, attempt: TransactionAttempt) -> HangWatch | None:
-        if self._words is None:
+        if self._reports is None:
             return None
-        return HangWatch(self._words.address, attempt, self._timeout_s)
+        return HangWatch(self._reports.address, attempt, self._timeout_s)
 
     def _rdd(self, job: TaskJob, address: PermitAddress | None) -> RDD[Any]:
         assert isinstance(job, RecordJob), "a chunk of records has no other phase"
@@ -79,7 +79,7 @@ def record_job(
     attempt: TransactionAttempt,
     pace: Pace | None,
     watch: HangWatch | None,
-    plan: Plan,
+    plan: PhysicalPlan,
     records: Mapping[str, RecordSource] | None,
 ) -> RecordJob:
     """A chunk's job on an executor: what the driver decided, the plan, the records."""

@@ -12,10 +12,10 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.at_least_once_options import RunnerLimits
 from kafka_tx.protocols import Clock, Store
-from kafka_tx.running.at_least_once.poller_parts import DeskParts
+from kafka_tx.running.at_least_once.poller_parts import PollerParts
 from kafka_tx.spark.topologies.attempt import AttemptEngine
-from kafka_tx.topology.plan.physical import Plan
-from kafka_tx.topology.tracked.chunk_flights import Flight
+from kafka_tx.topology.plan.physical import PhysicalPlan
+from kafka_tx.topology.tracked.chunk_flights import ChunkFlight
 from kafka_tx.topology.tracked.chunks import Chunk
 from kafka_tx.transactions.root_blocks import Roots
 
@@ -47,7 +47,7 @@ class SpoutRunnerParts:
         id: Of the topology.
         plan: Of the topology.
         engine: Runs the jobs.
-        desks: What each spout's desk is made of.
+        pollers: What each spout's poller is made of.
         limits: How much at once.
         registry: Takes the metrics.
         clock: The machine's.
@@ -55,9 +55,9 @@ class SpoutRunnerParts:
     """
 
     id: str
-    plan: Plan
+    plan: PhysicalPlan
     engine: ChunkEngine
-    desks: Mapping[str, DeskParts]
+    pollers: Mapping[str, PollerParts]
     limits: RunnerLimits
     registry: MetricsRegistry
     clock: Clock
@@ -69,7 +69,7 @@ class ChunkJob:
 
     def __init__(
         self,
-        flight: Flight,
+        flight: ChunkFlight,
         engine: AttemptEngine,
         run: Callable[[], Chunk],
         answer: Callable[[Chunk | BaseException], None],

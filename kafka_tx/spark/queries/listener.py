@@ -36,7 +36,7 @@ from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.source.commits import CommitFeed, Finished, Mirror
 from kafka_tx.source.receipts import Receipts
 from kafka_tx.spark.queries import jvm
-from kafka_tx.spark.queries.receipt_desk import ReceiptDesk
+from kafka_tx.spark.queries.receipt_listener import ReceiptListener
 from kafka_tx.transactions.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ class Attachment:
         spark: SparkSession,
         listener: CommitListener,
         registry: MetricsRegistry,
-        desk: ReceiptDesk | None,
+        receipts: ReceiptListener | None,
         endpoint: Endpoint | None,
     ) -> None:
         self._spark = spark
-        self._desk = desk
+        self._receipt_listener = receipts
         self._lag = LagWatch(registry, listener.feed.partitions, listener.open_view)
         self._listener = listener
         self._endpoint = endpoint
@@ -78,8 +78,8 @@ class Attachment:
         self._spark.streams.removeListener(self._listener)
         self._lag.close()
         self._listener.close()
-        if self._desk is not None:
-            self._desk.close()
+        if self._receipt_listener is not None:
+            self._receipt_listener.close()
         if self._endpoint is not None:
             self._endpoint.close()
 
@@ -119,22 +119,22 @@ def attach(
         if metrics_port is not None:
             endpoint = serve(registry, port=metrics_port, address=metrics_address)
             undo.callback(endpoint.close)
-        desk = _open_desk(context)
-        if desk is not None:
-            undo.callback(desk.close)
-            desk.announce(context)
-        listener = CommitListener(spark, registry, options or {}, desk)
+        receipts = _open_receipts(context)
+        if receipts is not None:
+            undo.callback(receipts.close)
+            receipts.announce(context)
+        listener = CommitListener(spark, registry, options or {}, receipts)
         spark.streams.addListener(listener)
         undo.pop_all()
-    return Attachment(spark, listener, registry, desk, endpoint)
+    return Attachment(spark, listener, registry, receipts, endpoint)
 
 
-def _open_desk(context: SparkContext) -> ReceiptDesk | None:
+def _open_receipts(context: SparkContext) -> ReceiptListener | None:
     """Where tasks report to; None where they cannot, and the metrics do without."""
     config = context.getConf()
     host = config.get("spark.driver.host", LOOPBACK)
     try:
-        return ReceiptDesk(host, config.get("spark.driver.bindAddress", host))
+        return ReceiptListener(host, config.get("spark.driver.bindAddress", host))
     except OSError as error:
         logger.warning("bytes and newest timestamps are not measured: %s", error)
         return None
@@ -165,9 +165,9 @@ class CommitListener(StreamingQueryListener):
         spark: SparkSession,
         registry: MetricsRegistry,
         options: Mapping[str, Mapping[str, str]],
-        desk: ReceiptDesk | None,
+        receipts: ReceiptListener | None,
     ) -> None:
-        self._desk = desk
+        self._receipt_listener = receipts
         self._spark = spark
         self._registry = registry
         self._options: dict[str, Mapping[str, str]] = dict(options)
@@ -203,7 +203,11 @@ class CommitListener(StreamingQueryListener):
             )
 
     def _receipts(self, query_id: str, batch_id: int) -> Receipts | None:
-        return self._desk.collect(query_id, batch_id) if self._desk else None
+        return (
+            self._receipt_listener.collect(query_id, batch_id)
+            if self._receipt_listener
+            else None
+        )
 
     def _know(self, query_id: str, run_id: str, tx_id: str) -> None:
         """Know what the id's query was given; a new run may have another store."""

@@ -13,7 +13,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.transactions.second_writes import only_write
-from kafka_tx.transactions.sink_plan import Plan, Wish
+from kafka_tx.transactions.sink_plan import SinkPlan, Wish
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _Sink = tuple[str, str, str]
-_plans: dict[_Sink, Plan] = {}
+_plans: dict[_Sink, SinkPlan] = {}
 """What this program has settled already."""
 
 

@@ -12,7 +12,7 @@ import time
 
 from pyspark import TaskContext
 
-from kafka_tx.running.task_reports import send_word
+from kafka_tx.running.task_reports import send_report
 from kafka_tx.source.receipts import Receipt
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def send_receipt(receipt: Receipt) -> None:
         "newest_ms": receipt.newest_ms,
     }
     try:
-        send_word(address, report)
+        send_report(address, report)
     except OSError as error:
         logger.info("what was read is not reported from here: %s", error)
         _given_up_until[address] = time.monotonic() + _GIVEN_UP_S

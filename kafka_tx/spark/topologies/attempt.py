@@ -16,7 +16,7 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.topologies.job_failures import job_failure
 from kafka_tx.topology.declare.spouts import BatchSource, Json
-from kafka_tx.topology.plan.physical import Plan
+from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.topology.run.attempt_run import Processed, run_commit, run_processing
 from kafka_tx.topology.run.jobs import Engine
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
@@ -28,7 +28,7 @@ _CANCEL_AGAIN_S = 0.2
 """A job may begin just after it was cancelled: it is cancelled again."""
 
 
-class Answers(Protocol):
+class AttemptListener(Protocol):
     """Where an attempt tells how it goes; each is called from the attempt's thread."""
 
     def processed(self, processed: Processed) -> None:
@@ -78,8 +78,8 @@ class AttemptRunner:
     """What all attempts of a topology share."""
 
     engine: AttemptEngine
-    plan: Plan
-    answers: Answers
+    plan: PhysicalPlan
+    answers: AttemptListener
 
 
 class RunningAttempt:

@@ -22,12 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from kafka_tx.errors import FailedException, KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.permit import PermitAddress, permit
-from kafka_tx.running.permit_server import PermitDesk
+from kafka_tx.running.permit_server import PermitServer
 from kafka_tx.running.worker_heap import task_done
 from kafka_tx.spark.topologies.job_failures import JobLostError, job_failure
 from kafka_tx.topology.declare.spouts import BatchSource
 from kafka_tx.topology.plan.phases import Phase
-from kafka_tx.topology.plan.physical import Plan, Wave
+from kafka_tx.topology.plan.physical import PhysicalPlan, Wave
 from kafka_tx.topology.run.jobs import FrameJob, TaskJob
 from kafka_tx.topology.run.messages import Message
 from kafka_tx.topology.run.task_failures import failure_of
@@ -47,7 +47,7 @@ class SparkEngine:
         plan: Of the topology; pickled once.
     """
 
-    def __init__(self, spark: SparkSession, plan: Plan) -> None:
+    def __init__(self, spark: SparkSession, plan: PhysicalPlan) -> None:
         self._spark = spark
         self._context = spark.sparkContext
         self._plan = cloudpickle.dumps(plan)
@@ -55,7 +55,7 @@ class SparkEngine:
         mode = self._context.getConf().get("spark.scheduler.mode", "FIFO")
         self._is_fair = mode.upper() == "FAIR"
         self._nothing: dict[int, RDD[Any]] = {}
-        self._desk: PermitDesk | None = None
+        self._permit_server: PermitServer | None = None
         self._opening = threading.Lock()
 
     # --- attempts ---
@@ -70,15 +70,15 @@ class SparkEngine:
 
     def cancel(self, attempt: TransactionAttempt) -> None:
         """Cancel what runs for an attempt now; harmless when nothing does."""
-        if self._desk is not None:
-            self._desk.give_up(attempt)
+        if self._permit_server is not None:
+            self._permit_server.give_up(attempt)
         with suppress(Exception):  # a session that is gone has nothing to cancel
             self._context.cancelJobsWithTag(self._tag(attempt))
 
     def close(self) -> None:
         """Wait for no task any longer. Harmless twice."""
-        if self._desk is not None:
-            self._desk.close()
+        if self._permit_server is not None:
+            self._permit_server.close()
 
     def _tag(self, attempt: TransactionAttempt) -> str:
         return f"{self._prefix}{attempt.txid}-{attempt.attempt_id}"
@@ -101,13 +101,15 @@ class SparkEngine:
         with self._permits().phase(job.attempt) as address:
             return self._collect(job, address)
 
-    def _permits(self) -> PermitDesk:
+    def _permits(self) -> PermitServer:
         with self._opening:
-            if self._desk is None:
+            if self._permit_server is None:
                 conf = self._context.getConf()
                 host = conf.get("spark.driver.host") or "127.0.0.1"
-                self._desk = PermitDesk(host, conf.get("spark.driver.bindAddress"))
-            return self._desk
+                self._permit_server = PermitServer(
+                    host, conf.get("spark.driver.bindAddress")
+                )
+            return self._permit_server
 
     def _collect(self, job: TaskJob, address: PermitAddress | None) -> list[Message]:
         try:
@@ -173,7 +175,7 @@ class SparkEngine:
             raise
 
 
-JobMaker: TypeAlias = Callable[[Plan, Any], TaskJob]
+JobMaker: TypeAlias = Callable[[PhysicalPlan, Any], TaskJob]
 """Makes the job on an executor, of the plan and of what spouts read. Pickled."""
 
 
@@ -257,15 +259,15 @@ def _task_job(
     phase: Phase,
     waves: tuple[Wave, ...],
     attempt: TransactionAttempt,
-    plan: Plan,
+    plan: PhysicalPlan,
     source: BatchSource | None,
 ) -> TaskJob:
     return TaskJob(plan, phase, waves, attempt, source)
 
 
 @lru_cache(maxsize=16)
-def _plan_of(payload: bytes) -> Plan:
-    plan: Plan = pickle.loads(payload)  # noqa: S301 - our own bytes
+def _plan_of(payload: bytes) -> PhysicalPlan:
+    plan: PhysicalPlan = pickle.loads(payload)  # noqa: S301 - our own bytes
     return plan
 
 

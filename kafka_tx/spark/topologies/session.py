@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from kafka_tx.errors import ConfigError
 from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.topology.declare.graph import Placement
-from kafka_tx.topology.plan.physical import Plan
+from kafka_tx.topology.plan.physical import PhysicalPlan
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ _SOCKETS = "spark.python.unix.domain.socket.enabled"
 _explained: set[tuple[str, str]] = set()  # (application, setting)
 
 
-def check_session(spark: SparkSession, plan: Plan, max_pending: int) -> None:
+def check_session(spark: SparkSession, plan: PhysicalPlan, max_pending: int) -> None:
     """Refuse what cannot work; explain once per application what costs time.
 
     Raises:
@@ -88,7 +88,7 @@ def _mode(context: SparkContext) -> str:
     return str(context.getConf().get("spark.scheduler.mode", "FIFO")).upper()
 
 
-def _has_frames(plan: Plan) -> bool:
+def _has_frames(plan: PhysicalPlan) -> bool:
     return any(s.placement is Placement.DATAFRAME for s in plan.stages.values())
 
 

@@ -17,14 +17,14 @@ from kafka_tx.protocols import Store
 from kafka_tx.running.ends import show_last_stop
 from kafka_tx.running.transactional.batch_progress import (
     Journal,
-    LagWatch,
     Listener,
+    SpoutLagWatch,
     TerminalProgress,
     kafka_ranges,
 )
 from kafka_tx.running.transactional.drop_in_spouts import KafkaSpoutFromOptions
 from kafka_tx.running.transactional.runner_parts import RunnerParts
-from kafka_tx.spark.topologies.attempt import Answers, AttemptRunner
+from kafka_tx.spark.topologies.attempt import AttemptListener, AttemptRunner
 from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.spark.topologies.running import end_with_session, serve_metrics
 from kafka_tx.spark.topologies.session import check_session
@@ -32,7 +32,7 @@ from kafka_tx.spark.transactional.transactional_handle import TopologyHandle
 from kafka_tx.spark.transactional.transactional_runner import Runner
 from kafka_tx.topology.builder import TransactionalTopology
 from kafka_tx.topology.declare.bolts import TOPOLOGY_ID
-from kafka_tx.topology.plan.physical import Plan
+from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.rotating import RecordCodec
@@ -82,7 +82,9 @@ def start_topology(
     return TopologyHandle(runner, parts, endpoint)
 
 
-def _attempts(spark: SparkSession, plan: Plan) -> Callable[[Answers], AttemptRunner]:
+def _attempts(
+    spark: SparkSession, plan: PhysicalPlan
+) -> Callable[[AttemptListener], AttemptRunner]:
     engine = SparkEngine(spark, plan)
     return lambda answers: AttemptRunner(engine, plan, answers)
 
@@ -121,7 +123,7 @@ def open_parts(
         journal=journal,
         clock=clock,
         listeners=told,
-        watch=LagWatch(getattr(topology.spout, "bounds", None), journal),
+        watch=SpoutLagWatch(getattr(topology.spout, "bounds", None), journal),
         mirror=_mirror(topology, settings.commit_group_id, journal),
     )
 

@@ -18,7 +18,7 @@ from kafka_tx.running.transactional.attempt_answers import AttemptAnswers, Event
 from kafka_tx.running.transactional.batch_progress import TerminalProgress
 from kafka_tx.running.transactional.runner_parts import IdleLooks, RunnerParts, View
 from kafka_tx.running.transactional.spout_thread import SpoutThread, log_failure
-from kafka_tx.spark.topologies.attempt import Answers, AttemptRunner
+from kafka_tx.spark.topologies.attempt import AttemptListener, AttemptRunner
 from kafka_tx.spark.topologies.job_failures import SparkStoppedError
 from kafka_tx.spark.transactional.attempt_threads import Attempts
 from kafka_tx.topology.declare.spouts import Json
@@ -26,11 +26,11 @@ from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions.actions import (
     Action,
     Cancel,
-    Committed,
     Initialize,
     StartBatch,
     StartCommit,
     Stopped,
+    TransactionCommitted,
     Write,
 )
 from kafka_tx.transactions.coordinator import TransactionCoordinator
@@ -63,7 +63,7 @@ class Runner:
     """
 
     def __init__(
-        self, parts: RunnerParts, attempts: Callable[[Answers], AttemptRunner]
+        self, parts: RunnerParts, attempts: Callable[[AttemptListener], AttemptRunner]
     ) -> None:
         self._parts = parts
         self._machine = parts.coordinator
@@ -246,7 +246,7 @@ class Runner:
         if self._attempts.ending > most and not self._is_stopping:
             self._perform(lambda: self._machine.abort(_hanging(most, cancel)))
 
-    def _committed(self, committed: Committed[Json]) -> None:
+    def _committed(self, committed: TransactionCommitted[Json]) -> None:
         attempt, metadata = committed.attempt, committed.metadata
         self._attempts.done(attempt)
         progress = self._parts.journal.committed(attempt, metadata)
@@ -274,7 +274,7 @@ class Runner:
         StartBatch: _start_batch,
         StartCommit: _start_commit,
         Cancel: _cancel,
-        Committed: _committed,
+        TransactionCommitted: _committed,
         Stopped: _stopped,
     }
 

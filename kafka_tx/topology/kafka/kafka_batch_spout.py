@@ -19,7 +19,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.planning.batch_starts import Answers, choose_starts
-from kafka_tx.planning.kept_answers import Looks
+from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.limits import RecordSize, limited_ends
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
 from kafka_tx.topology.declare.spouts import (
@@ -37,7 +37,7 @@ from kafka_tx.topology.kafka.kafka_reading import (
 )
 
 
-class TransactionalKafkaSpout(PartitionedTransactionalSpout):
+class KafkaBatchSpout(PartitionedTransactionalSpout):
     """Numbered batches of Kafka records; a replay holds exactly the same ones.
 
     Planning costs a few requests however many partitions there are. A replay that
@@ -72,7 +72,7 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
         """Offsets that committed batches gave up, by partition and reason."""
         self._batches = batches
         self._cluster = cluster
-        self._looks = Looks(cluster, batches.subscription, clock)
+        self._looks = CachedCluster(cluster, batches.subscription, clock)
         self._reader = reader
         self._clock = clock
         self._policy = batches.out_of_range or self._usual_policy()
@@ -256,9 +256,7 @@ class TransactionalKafkaSpout(PartitionedTransactionalSpout):
         self._cluster.close()
 
 
-class OpaqueTransactionalKafkaSpout(
-    TransactionalKafkaSpout, OpaquePartitionedTransactionalSpout
-):
+class OpaqueKafkaBatchSpout(KafkaBatchSpout, OpaquePartitionedTransactionalSpout):
     """The opaque twin: goes on when a broker is lost.
 
     A partition that cannot be reached contributes an empty range, and catches up later.

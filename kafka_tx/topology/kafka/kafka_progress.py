@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
 from kafka_tx.offsets.discovery import Found, is_another
-from kafka_tx.planning.kept_answers import Bounds, Looks
+from kafka_tx.planning.cached_cluster import Bounds, CachedCluster
 from kafka_tx.planning.split import is_delayed
 from kafka_tx.planning.standing import Settling, Standing, stand
 from kafka_tx.protocols import Clock
@@ -33,7 +33,9 @@ class PlanProgress:
         clock: Of the driver.
     """
 
-    def __init__(self, batches: KafkaBatches, looks: Looks, clock: Clock) -> None:
+    def __init__(
+        self, batches: KafkaBatches, looks: CachedCluster, clock: Clock
+    ) -> None:
         self._batches = batches
         self._looks = looks
         self._clock = clock

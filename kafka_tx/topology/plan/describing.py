@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kafka_tx.topology.declare.graph import Component, Kind, Placement
 from kafka_tx.topology.plan.phases import Phase
-from kafka_tx.topology.plan.physical import Plan, Stage
+from kafka_tx.topology.plan.physical import PhysicalPlan, Stage
 from kafka_tx.topology.rows.fields import DEFAULT_STREAM
 
 _RUNS = {
@@ -16,7 +16,7 @@ _RUNS = {
 }
 
 
-def describe(plan: Plan) -> str:
+def describe(plan: PhysicalPlan) -> str:
     """The components, the two phases and where everything runs, as lines of text."""
     return "\n".join(
         [
@@ -29,7 +29,7 @@ def describe(plan: Plan) -> str:
     )
 
 
-def _components(plan: Plan) -> Iterator[str]:
+def _components(plan: PhysicalPlan) -> Iterator[str]:
     width = max(len(component.name) for component in plan.graph.components)
     for component in plan.graph.components:
         outputs = "; ".join(
@@ -42,13 +42,13 @@ def _components(plan: Plan) -> Iterator[str]:
             yield f"  {'':<{width}}    {given}"
 
 
-def _processing(plan: Plan) -> Iterator[str]:
+def _processing(plan: PhysicalPlan) -> Iterator[str]:
     for number, wave in enumerate(plan.processing, 1):
         for stage in wave.stages:
             yield f"  {number}. {_runs(stage)}: {', '.join(_work(stage, plan))}"
 
 
-def _work(stage: Stage, plan: Plan) -> Iterator[str]:
+def _work(stage: Stage, plan: PhysicalPlan) -> Iterator[str]:
     """Its components, with what is left for the commit phase."""
     for name in stage.components:
         if plan.phase_of(name) is Phase.PROCESSING:
@@ -60,7 +60,7 @@ def _work(stage: Stage, plan: Plan) -> Iterator[str]:
             yield f"{name} (execute only)"
 
 
-def _commit(plan: Plan) -> Iterator[str]:
+def _commit(plan: PhysicalPlan) -> Iterator[str]:
     if not plan.phases.commit:
         yield "commit phase: nothing to do"
         return
@@ -78,7 +78,7 @@ def _runs(stage: Stage) -> str:
     return f"{_RUNS[stage.placement]}, {tasks}"
 
 
-def mermaid(plan: Plan) -> str:
+def mermaid(plan: PhysicalPlan) -> str:
     """A Mermaid flowchart: a box for each phase, committers with doubled borders."""
     ids = {c.name: f"c{number}" for number, c in enumerate(plan.graph.components)}
     lines = ["flowchart LR"]
@@ -100,7 +100,7 @@ def mermaid(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _shape(component: Component, plan: Plan) -> str:
+def _shape(component: Component, plan: PhysicalPlan) -> str:
     stage = plan.stage_of[component.name]
     label = f'"{component.name}<br/>{component.kind}, {_runs(stage)}"'
     if component.kind is Kind.SPOUT:

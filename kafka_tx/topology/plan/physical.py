@@ -83,7 +83,7 @@ class Wave:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PhysicalPlan:
     """Everything a task must know; immutable, and small when pickled.
 
     Attributes:

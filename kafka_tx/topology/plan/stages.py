@@ -29,7 +29,7 @@ from kafka_tx.topology.declare.graph import Component, Graph, Input, Kind, Place
 from kafka_tx.topology.declare.groupings import GroupingKind
 from kafka_tx.topology.declare.templates import Dumps
 from kafka_tx.topology.plan.phases import Phase, Phases, phases_of
-from kafka_tx.topology.plan.physical import Plan, Stage
+from kafka_tx.topology.plan.physical import PhysicalPlan, Stage
 from kafka_tx.topology.plan.waves import commit_waves, processing_waves
 
 _NARROW = (GroupingKind.SHUFFLE, GroupingKind.LOCAL_OR_SHUFFLE)
@@ -39,11 +39,11 @@ def plan_of(
     graph: Graph,
     dumps: Dumps = pickle.dumps,
     settings: Mapping[str, Any] | None = None,
-) -> Plan:
+) -> PhysicalPlan:
     """Make the physical plan of a graph. The same graph gives the same plan."""
     phases = phases_of(graph)
     stages = _stages(graph, phases)
-    return Plan(
+    return PhysicalPlan(
         graph,
         phases,
         stages,

@@ -15,7 +15,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.declare.spouts import BatchSource
 from kafka_tx.topology.plan.phases import Phase
-from kafka_tx.topology.plan.physical import Plan, Stage, TaskId, Wave
+from kafka_tx.topology.plan.physical import PhysicalPlan, Stage, TaskId, Wave
 from kafka_tx.topology.run.jobs import Engine, FrameJob, TaskJob, addressee
 from kafka_tx.topology.run.messages import (
     BatchFailed,
@@ -42,7 +42,7 @@ class Processed:
         emitted: Rows that were sent on, by component; nobody's rows are not counted.
     """
 
-    plan: Plan
+    plan: PhysicalPlan
     attempt: TransactionAttempt
     failure: BatchFailed | BatchStopped | None = None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Processed:
 
 
 def run_processing(
-    plan: Plan, attempt: TransactionAttempt, source: BatchSource, engine: Engine
+    plan: PhysicalPlan, attempt: TransactionAttempt, source: BatchSource, engine: Engine
 ) -> Processed:
     """Run the processing phase (driver, a thread of its own).
 

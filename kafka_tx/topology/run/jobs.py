@@ -18,7 +18,7 @@ from kafka_tx.topology.declare.bolts import DataFrameBolt
 from kafka_tx.topology.declare.graph import Input
 from kafka_tx.topology.declare.spouts import BatchSource
 from kafka_tx.topology.plan.phases import Phase
-from kafka_tx.topology.plan.physical import Plan, Stage, TaskId, Wave
+from kafka_tx.topology.plan.physical import PhysicalPlan, Stage, TaskId, Wave
 from kafka_tx.topology.rows.blocks import conform, with_tx
 from kafka_tx.topology.rows.fields import TX, TX_TYPE, Fields
 from kafka_tx.topology.run.messages import Message, Packet, Suspended
@@ -41,7 +41,7 @@ class TaskJob:
             of later waves: ``shipped`` leaves it out.
     """
 
-    plan: Plan
+    plan: PhysicalPlan
     phase: Phase
     waves: tuple[Wave, ...]
     attempt: TransactionAttempt
@@ -121,7 +121,7 @@ class FrameJob:
         packets: Rows for its bolts, as Arrow.
     """
 
-    plan: Plan
+    plan: PhysicalPlan
     stage: Stage
     attempt: TransactionAttempt
     packets: tuple[Packet, ...] = field(default=(), repr=False)
@@ -205,7 +205,7 @@ class Engine(Protocol):
         ...
 
 
-def addressee(plan: Plan, message: Message) -> TaskId | None:
+def addressee(plan: PhysicalPlan, message: Message) -> TaskId | None:
     """The task that a message is for; None: the driver."""
     match message:
         case Packet(target=target, task=task):
@@ -217,7 +217,10 @@ def addressee(plan: Plan, message: Message) -> TaskId | None:
 
 
 def _mine(
-    plan: Plan, task: TaskId, messages: Iterable[Message], passing: list[Message]
+    plan: PhysicalPlan,
+    task: TaskId,
+    messages: Iterable[Message],
+    passing: list[Message],
 ) -> Iterator[Message]:
     """This task's messages; the others are kept for later."""
     for message in messages:

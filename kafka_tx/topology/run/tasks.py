@@ -16,7 +16,7 @@ from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, TaskContext
 from kafka_tx.topology.declare.graph import Component, Kind
 from kafka_tx.topology.declare.spouts import BatchSource
 from kafka_tx.topology.plan.phases import Phase
-from kafka_tx.topology.plan.physical import Edge, Plan, Stage, TaskId
+from kafka_tx.topology.plan.physical import Edge, PhysicalPlan, Stage, TaskId
 from kafka_tx.topology.rows.blocks import Block, pieces
 from kafka_tx.topology.run.cells import BasicCell, BatchCell, Cell, Outlet
 from kafka_tx.topology.run.messages import (
@@ -50,7 +50,9 @@ class Task:
     A failure ends the task. It is a message like any other, never raised.
     """
 
-    def __init__(self, plan: Plan, task: TaskId, attempt: TransactionAttempt) -> None:
+    def __init__(
+        self, plan: PhysicalPlan, task: TaskId, attempt: TransactionAttempt
+    ) -> None:
         self.id = task
         self._plan = plan
         self._stage: Stage = plan.stages[task.stage]

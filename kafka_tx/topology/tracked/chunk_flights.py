@@ -16,7 +16,7 @@ from kafka_tx.transactions.root_blocks import Roots
 
 
 @dataclass(eq=False)
-class Flight:
+class ChunkFlight:
     """A chunk of one spout's records that was sent.
 
     Attributes:
@@ -69,29 +69,29 @@ class Flight:
                 low = end
 
 
-class Flights:
+class ChunkFlights:
     """All chunks whose records are not all settled, in the order of their roots."""
 
     def __init__(self) -> None:
-        self._flights: dict[int, Flight] = {}
+        self._flights: dict[int, ChunkFlight] = {}
 
     def __len__(self) -> int:
         return len(self._flights)
 
-    def __contains__(self, flight: Flight) -> bool:
+    def __contains__(self, flight: ChunkFlight) -> bool:
         return flight.first_root in self._flights
 
-    def add(self, flight: Flight) -> None:
+    def add(self, flight: ChunkFlight) -> None:
         """It is sent."""
         self._flights[flight.first_root] = flight
 
-    def settled(self, flight: Flight, count: int) -> None:
+    def settled(self, flight: ChunkFlight, count: int) -> None:
         """So many of its records have ended; forgets it with the last."""
         flight.open -= count
         if flight.open <= 0:
             self._flights.pop(flight.first_root, None)
 
-    def timed_out(self, roots: Roots) -> Iterator[tuple[Flight, Roots]]:
+    def timed_out(self, roots: Roots) -> Iterator[tuple[ChunkFlight, Roots]]:
         """The flights these roots (ascending) belong to; each is forgotten."""
         for flight in list(self._flights.values()):
             low, high = np.searchsorted(roots, [flight.first_root, flight.end])

@@ -13,7 +13,7 @@ import numpy as np
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.plan.phases import Phase
-from kafka_tx.topology.plan.physical import Plan, TaskId
+from kafka_tx.topology.plan.physical import PhysicalPlan, TaskId
 from kafka_tx.topology.run.jobs import Engine, TaskJob, addressee
 from kafka_tx.topology.run.messages import (
     BatchFailed,
@@ -81,7 +81,7 @@ class Chunk:
         reports: Of all tasks.
     """
 
-    plan: Plan
+    plan: PhysicalPlan
     attempt: TransactionAttempt
     failure: BatchFailed | BatchStopped | None = None
     reports: list[TreeReport] = field(default_factory=list)
@@ -149,7 +149,7 @@ def _joined(one: Any, other: Any) -> Any:  # noqa: ANN401 - what JSON can hold
 
 
 def run_chunk(
-    plan: Plan,
+    plan: PhysicalPlan,
     attempt: TransactionAttempt,
     records: Mapping[str, RecordSource],
     engine: Engine,

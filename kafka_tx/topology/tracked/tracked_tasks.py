@@ -16,7 +16,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt, TaskContext
 from kafka_tx.topology.declare.graph import Component, Kind
 from kafka_tx.topology.declare.groupings import Router, router_for
-from kafka_tx.topology.plan.physical import Edge, Plan, TaskId
+from kafka_tx.topology.plan.physical import Edge, PhysicalPlan, TaskId
 from kafka_tx.topology.reasons import reason_of
 from kafka_tx.topology.rows.blocks import Block, bounded, pieces, size
 from kafka_tx.topology.rows.fields import FieldsLike
@@ -101,7 +101,7 @@ class RecordTask:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: PhysicalPlan,
         task: TaskId,
         attempt: TransactionAttempt,
         pace: Pace | None = None,

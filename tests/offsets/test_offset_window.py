@@ -1,8 +1,8 @@
-from kafka_tx.offsets.window import Window
+from kafka_tx.offsets.offset_window import OffsetWindow
 
 
 def test_an_empty_window_ends_where_it_begins():
-    window = Window(7)
+    window = OffsetWindow(7)
 
     assert (window.first_unfinished, window.emitted_to, window.size) == (7, 7, 0)
     assert list(window.completed()) == []
@@ -10,7 +10,7 @@ def test_an_empty_window_ends_where_it_begins():
 
 
 def test_what_an_earlier_owner_completed_is_jumped_over():
-    window = Window(0, [(10, 20), (30, 40)])
+    window = OffsetWindow(0, [(10, 20), (30, 40)])
 
     assert window.next_end(1_000) == 10
     window.emit(10, now_ms=0)
@@ -20,11 +20,11 @@ def test_what_an_earlier_owner_completed_is_jumped_over():
 
 
 def test_a_run_that_touches_the_start_moves_it():
-    assert Window(10, [(10, 20), (20, 25)]).emitted_to == 25
+    assert OffsetWindow(10, [(10, 20), (20, 25)]).emitted_to == 25
 
 
 def test_skipping_counts_only_what_nobody_completed():
-    window = Window(0, [(10, 20), (30, 40)])
+    window = OffsetWindow(0, [(10, 20), (30, 40)])
 
     assert window.skip_to(35) == 20
     assert window.emitted_to == 40
@@ -32,7 +32,7 @@ def test_skipping_counts_only_what_nobody_completed():
 
 
 def test_the_size_counts_records_and_not_holes():
-    window = Window(0)
+    window = OffsetWindow(0)
     window.emit(100, now_ms=0)
 
     assert window.take_hole(10, 60) == 50
@@ -45,7 +45,7 @@ def test_the_size_counts_records_and_not_holes():
 
 
 def test_a_cut_forgets_everything_above():
-    window = Window(0, [(50, 60)])
+    window = OffsetWindow(0, [(50, 60)])
     window.emit(40, now_ms=0)
     window.pending.remove(0, 30)
 
@@ -55,7 +55,7 @@ def test_a_cut_forgets_everything_above():
 
 
 def test_the_age_is_that_of_the_first_emission_of_the_first_pending_record():
-    window = Window(0)
+    window = OffsetWindow(0)
     window.emit(10, now_ms=100)
     window.emit(20, now_ms=200)
 

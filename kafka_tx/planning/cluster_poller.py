@@ -26,7 +26,7 @@ _GIVE_UP_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ClusterState:
     """One look at the cluster.
 
     ``bounds`` leaves out partitions that did not answer: they are neither new nor lost.
@@ -66,7 +66,7 @@ class Look:
         return self.standings(ends, batch.topic_ids)
 
 
-class Looks:
+class ClusterPoller:
     """Looks at a subscription, in a few requests each time.
 
     Args:
@@ -91,23 +91,23 @@ class Looks:
             finding: max(ms, shortest_ms) if finding is Finding.CUT else shortest_ms
             for finding, ms in BELIEVED_AFTER_MS.items()
         }
-        self.last: Look | None = None
+        self.last: ClusterState | None = None
 
-    def now(self) -> Look:
+    def now(self) -> ClusterState:
         """Ask anew."""
         found = self._discovery.look()
         answers = self._view.bounds(found.partitions)
         bounds = {p: b for p, b in answers.items() if isinstance(b, LogBounds)}
-        self.last = Look(found, bounds, self._clock.monotonic_ms())
+        self.last = ClusterState(found, bounds, self._clock.monotonic_ms())
         return self.last
 
-    def is_of_these_topics(self, look: Look) -> bool:
+    def is_of_these_topics(self, look: ClusterState) -> bool:
         """Whether topics are still as in an older look; logs are not asked."""
         return self._discovery.look() == look.found
 
     def steady(
-        self, standings: Callable[[Look], Mapping[TopicPartition, Standing]]
-    ) -> Look:
+        self, standings: Callable[[ClusterState], Mapping[TopicPartition, Standing]]
+    ) -> ClusterState:
         """Look until all it means is believed: an answer may be an older one.
 
         Args:

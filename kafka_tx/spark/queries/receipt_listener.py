@@ -9,14 +9,14 @@ from typing import Any
 from pyspark import SparkContext
 
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.running.task_reports import WordDesk
+from kafka_tx.running.task_reports import ReportListener
 from kafka_tx.source.receipts import Receipt, Receipts
 from kafka_tx.spark.source.receipt_sending import PROPERTY
 
 _KEPT_BATCHES = 64
 
 
-class ReceiptDesk:
+class ReceiptListener:
     """Sorts the reports of tasks by batch.
 
     Args:
@@ -30,8 +30,8 @@ class ReceiptDesk:
     def __init__(self, host: str, bind: str | None = None) -> None:
         self._batches: OrderedDict[tuple[str, int], Receipts] = OrderedDict()
         self._lock = threading.Lock()
-        self._words = WordDesk(host, self._take, "kafka_tx-receipts", bind=bind)
-        self.address = self._words.address
+        self._reports = ReportListener(host, self._take, "kafka_tx-receipts", bind=bind)
+        self.address = self._reports.address
 
     def announce(self, context: SparkContext) -> None:
         """Let queries that this thread starts from now on know the address."""
@@ -44,7 +44,7 @@ class ReceiptDesk:
 
     def close(self) -> None:
         """Stop listening."""
-        self._words.close()
+        self._reports.close()
 
     def _take(self, report: dict[str, Any]) -> None:
         key = (str(report["query"]), int(report["batch"]))

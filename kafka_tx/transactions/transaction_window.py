@@ -17,7 +17,7 @@ from kafka_tx.transactions.actions import (
     Stopped,
 )
 from kafka_tx.transactions.chain import PREFIX, Opened, currtx_codec, open_chain
-from kafka_tx.transactions.flights import Flights, Phase
+from kafka_tx.transactions.flights import BatchFlights, BatchPhase
 from kafka_tx.transactions.pacing import Pacing, PlanningGate
 from kafka_tx.transactions.rotating import Change, Codec
 from kafka_tx.transactions.writes import Purpose, WriteQueue
@@ -25,7 +25,7 @@ from kafka_tx.transactions.writes import Purpose, WriteQueue
 M = TypeVar("M")
 
 
-class Window(Generic[M]):
+class TransactionWindow(Generic[M]):
     """The txids [current, current + max_pending): what each does, what is due for it.
 
     ``TransactionCoordinator`` is this with the answers it takes; see there.
@@ -46,7 +46,7 @@ class Window(Generic[M]):
         self._currtx_codec = currtx_codec(opened)
         self._current, newest, self._chain = open_chain(mode, codec, opened, prefix)
         self._gate = PlanningGate(pacing, newest)
-        self._flights = Flights(pacing.timeout_ms, pacing.patience_ms)
+        self._flights = BatchFlights(pacing.timeout_ms, pacing.patience_ms)
         self._writes = WriteQueue()
         self._attempts = 0
         self._now_ms = 0
@@ -99,7 +99,7 @@ class Window(Generic[M]):
         flight = self._flights.may_commit(self._current)
         if flight is None:
             return []
-        flight.phase, flight.since_ms = Phase.COMMITTING, self._now_ms
+        flight.phase, flight.since_ms = BatchPhase.COMMITTING, self._now_ms
         return [StartCommit(flight.attempt)]
 
     def _fill_window(self, is_ready: bool) -> list[Action[M]]:
@@ -177,7 +177,7 @@ class Window(Generic[M]):
         return self._gate.planning
 
     @property
-    def phases(self) -> dict[TransactionAttempt, Phase]:
+    def phases(self) -> dict[TransactionAttempt, BatchPhase]:
         """Every attempt in flight, in txid order, and its phase."""
         return self._flights.phases()
 

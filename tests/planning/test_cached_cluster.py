@@ -1,9 +1,9 @@
 import pytest
 
 from kafka_tx.model import LogBounds, TopicPartition, Topics
-from kafka_tx.planning.kept_answers import Looks
+from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.limits import BatchLimits
-from kafka_tx.topology.kafka.kafka_batch_spout import TransactionalKafkaSpout
+from kafka_tx.topology.kafka.kafka_batch_spout import KafkaBatchSpout
 from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
 from tests.topology.conftest import Cluster
 
@@ -26,7 +26,7 @@ def slow():
 
 
 def looks_at(cluster):
-    return Looks(cluster, Topics(("t",)), cluster.clock)
+    return CachedCluster(cluster, Topics(("t",)), cluster.clock)
 
 
 def test_an_answer_counts_ten_times_as_long_as_it_took(slow):
@@ -121,4 +121,4 @@ def spout_on(cluster, **limits):
     batches = KafkaBatches(
         subscription=Topics(("t",)), limits=BatchLimits(**limits), poll_ms=1
     )
-    return TransactionalKafkaSpout(batches, cluster, cluster, cluster.clock)
+    return KafkaBatchSpout(batches, cluster, cluster, cluster.clock)

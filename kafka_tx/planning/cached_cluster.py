@@ -14,7 +14,7 @@ _TIMES = 10
 Bounds = Mapping[TopicPartition, LogBounds | Unavailable]
 
 
-class Looks:
+class CachedCluster:
     """Looks at topics and logs; an answer counts ten times as long as it took.
 
     So looking takes a tenth of the driver's time at most, however many partitions there

@@ -9,7 +9,7 @@ from kafka_tx.offsets.run_list import RunList
 from kafka_tx.offsets.runs import OffsetRuns
 
 
-class Window:
+class OffsetWindow:
     """The emitted offsets of one partition, as far as they are unfinished.
 
     Only pending offsets are kept. What is completed beyond the first of them is what
