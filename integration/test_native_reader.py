@@ -19,10 +19,10 @@ from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
 from kafka_tx.errors import FetchError
 from kafka_tx.kafka.client_settings import client_settings
-from kafka_tx.kafka.decode import arrow_schema
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader
+from kafka_tx.record_schema import arrow_schema
 
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 

@@ -14,20 +14,8 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
-_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-_COLUMNS = [
-    pa.field("key", pa.binary()),
-    pa.field("value", pa.binary()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-    pa.field("timestampType", pa.int32()),
-]
-_PLAIN = pa.schema(_COLUMNS)
-_WITH_HEADERS = pa.schema(
-    [*_COLUMNS, pa.field("headers", pa.list_(pa.field("element", _HEADER)))]
-)
+from kafka_tx.record_schema import HEADER, arrow_schema
+
 _HEADER_MAP = pa.map_(pa.string(), pa.binary())
 """The type Arrow fills fastest from pairs; its parts become the list of structs."""
 
@@ -47,11 +35,6 @@ class UnreadableRecordError(Exception):
         super().__init__(why)
         self.index = index
         self.offset = offset
-
-
-def arrow_schema(include_headers: bool) -> pa.Schema:
-    """The columns of a batch: ``key … timestampType[, headers]``, all nullable."""
-    return _WITH_HEADERS if include_headers else _PLAIN
 
 
 def record_batch(
@@ -87,7 +70,7 @@ def record_batch(
 
 def _microseconds(milliseconds: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
     beyond = (milliseconds > _LARGEST_MS) | (milliseconds < -_LARGEST_MS)
-    kind = _PLAIN.field("timestamp").type
+    kind = arrow_schema(False).field("timestamp").type
     if beyond.any():
         return pa.array(np.where(beyond, 0, milliseconds) * 1000, mask=beyond).view(
             kind
@@ -134,12 +117,10 @@ def _headers(messages: Sequence[Message]) -> pa.Array:
             " (kafka-tx doctor tells why it is not in use)",
         ) from None
     pairs = pa.array([headers or None for headers in found], _HEADER_MAP)
-    entries = pa.StructArray.from_arrays(
-        [pairs.keys, pairs.items], fields=list(_HEADER)
-    )
+    entries = pa.StructArray.from_arrays([pairs.keys, pairs.items], fields=list(HEADER))
     return pa.ListArray.from_arrays(
         pairs.offsets,
         entries,
-        type=_WITH_HEADERS.field("headers").type,
+        type=arrow_schema(True).field("headers").type,
         mask=pairs.is_null(),
     )

@@ -17,6 +17,7 @@ from kafka_tx.native import small_ranges
 from kafka_tx.native.idle_clients import SharedClient, idle
 from kafka_tx.native.library import load, refusal
 from kafka_tx.native.reader_failures import translated
+from kafka_tx.record_schema import arrow_schema
 
 if TYPE_CHECKING:
     from kafka_tx.native import _reader
@@ -35,20 +36,6 @@ _FIXED = {
     "enable.partition.eof": "true",
 }
 _GROUP = re.compile(r"group\..*|session\.timeout\.ms|heartbeat\.interval\.ms")
-_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-_COLUMNS = [
-    pa.field("key", pa.binary()),
-    pa.field("value", pa.binary()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-    pa.field("timestampType", pa.int32()),
-]
-_PLAIN = pa.schema(_COLUMNS)
-_WITH_HEADERS = pa.schema(
-    [*_COLUMNS, pa.field("headers", pa.list_(pa.field("element", _HEADER)))]
-)
 
 
 class NativeRangeReader:
@@ -173,7 +160,7 @@ class NativeRangeReader:
     def _read_with(
         self, extension: ModuleType, client: _reader.Client, wanted: OffsetRange
     ) -> Iterator[pa.RecordBatch]:
-        schema = _WITH_HEADERS if self._include_headers else _PLAIN
+        schema = arrow_schema(self._include_headers)
         topic, partition = wanted.topic_partition
         batches = extension.Range(
             client=client,

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from kafka_tx.errors import OffsetOutOfRangeError, UnknownTopicError
-from kafka_tx.kafka.decode import arrow_schema
 from kafka_tx.model import (
     Assigned,
     AtOffset,
@@ -29,6 +28,7 @@ from kafka_tx.model import (
     Topics,
     Unavailable,
 )
+from kafka_tx.record_schema import arrow_schema
 
 MEMORY_BROKER = Broker("memory", 9092, 0)
 _NO_LEADER = Unavailable("no leader")

@@ -25,7 +25,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafka_tx.kafka.decode import arrow_schema, record_batch
+from kafka_tx.kafka.decode import record_batch
+from kafka_tx.record_schema import arrow_schema
 
 SPARK_SCHEMA = StructType(
     [

@@ -8,7 +8,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from kafka_tx.kafka.decode import arrow_schema
+from kafka_tx.record_schema import arrow_schema
 from tests.native.asking import for_consumer, range_of, values_of
 
 # --- records ------------------------------------------------------------------------
