@@ -1,4 +1,4 @@
-"""Option groups, as frozen values; ``spark/source/options.py`` makes them from text."""
+"""Option groups, as frozen values; ``options/`` makes them from text."""
 
 from __future__ import annotations
 

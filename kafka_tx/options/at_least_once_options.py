@@ -38,7 +38,7 @@ class RunnerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordSettings:
+class AtLeastOnceSettings:
     """What the topology was told.
 
     Attributes:
@@ -52,7 +52,9 @@ class RecordSettings:
     deployment: str = ""
 
 
-def parse_record_settings(config: Mapping[str, Any] | None) -> RecordSettings:
+def parse_at_least_once_settings(
+    config: Mapping[str, Any] | None,
+) -> AtLeastOnceSettings:
     """Read and check the settings.
 
     Beside those of all topologies: ``tx.chunkRecords`` (10000), records of one Spark
@@ -78,7 +80,7 @@ def parse_record_settings(config: Mapping[str, Any] | None) -> RecordSettings:
         timeout_ms=timeout_ms,
         patience=max(RunnerLimits.patience, _SILENT_MS // (timeout_ms or _SILENT_MS)),
     )
-    return RecordSettings(settings, limits, deployment)
+    return AtLeastOnceSettings(settings, limits, deployment)
 
 
 def _whole(given: dict[str, Any], name: str, otherwise: int | None) -> int | None:

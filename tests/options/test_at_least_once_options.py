@@ -4,11 +4,14 @@ import pytest
 
 from kafka_tx.config import DEFAULT_STORE
 from kafka_tx.errors import ConfigError
-from kafka_tx.options.at_least_once_options import RunnerLimits, parse_record_settings
+from kafka_tx.options.at_least_once_options import (
+    RunnerLimits,
+    parse_at_least_once_settings,
+)
 
 
 def test_nothing_set_means_the_defaults():
-    settings = parse_record_settings(None)
+    settings = parse_at_least_once_settings(None)
 
     assert settings.limits == RunnerLimits()
     assert settings.limits.timeout_ms == 30_000
@@ -17,7 +20,7 @@ def test_nothing_set_means_the_defaults():
 
 
 def test_limits_are_read_under_ours_and_storms_names():
-    settings = parse_record_settings(
+    settings = parse_at_least_once_settings(
         {
             "tx.chunkRecords": "500",
             "tx.maxPending": 3,
@@ -37,7 +40,7 @@ def test_limits_are_read_under_ours_and_storms_names():
 
 
 def test_time_outs_can_be_switched_off():
-    settings = parse_record_settings({"topology.enable.message.timeouts": False})
+    settings = parse_at_least_once_settings({"topology.enable.message.timeouts": False})
     assert settings.limits.patience == RunnerLimits.patience
 
     assert settings.limits.timeout_ms is None
@@ -46,16 +49,16 @@ def test_time_outs_can_be_switched_off():
 @pytest.mark.parametrize("value", ["0", "-1", "many", True])
 def test_a_limit_that_is_no_number_is_refused(value):
     with pytest.raises(ConfigError, match="whole number"):
-        parse_record_settings({"tx.chunkRecords": value})
+        parse_at_least_once_settings({"tx.chunkRecords": value})
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest_one():
     with pytest.raises(ConfigError, match=r"tx\.maxPending"):
-        parse_record_settings({"tx.maxPendin": 3})
+        parse_at_least_once_settings({"tx.maxPendin": 3})
 
 
 @pytest.mark.parametrize(("timeout_ms", "patience"), [(30_000, 4), (500, 120)])
 def test_jobs_may_say_nothing_for_a_minute_at_least(timeout_ms, patience):
-    limits = parse_record_settings({"tx.timeoutMs": timeout_ms}).limits
+    limits = parse_at_least_once_settings({"tx.timeoutMs": timeout_ms}).limits
 
     assert limits.patience == patience

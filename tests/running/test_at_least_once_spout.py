@@ -12,7 +12,9 @@ from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.coordinators import RefreshingCoordinator, StaticCoordinator
 from kafka_tx.running.at_least_once.at_least_once_spout import Deployment, KafkaSpout
 from kafka_tx.spark.at_least_once.at_least_once_builder import TopologyBuilder
-from kafka_tx.spark.at_least_once.at_least_once_handle import start_record_topology
+from kafka_tx.spark.at_least_once.at_least_once_handle import (
+    start_at_least_once_topology,
+)
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.spout_config import SpoutConfig
 from kafka_tx.topology.declare.spout_hosts import BrokerHosts, StaticHosts
@@ -133,7 +135,7 @@ def test_a_topology_is_built_of_it_and_shows_its_fields():
 
     assert built.graph.fields("orders").names == ("bytes",)
     with pytest.raises(ConfigError, match="SparkSession"):
-        start_record_topology(built, object())
+        start_at_least_once_topology(built, object())
 
 
 def test_a_former_owner_of_the_same_id_stores_nothing_more(cluster, tmp_path):

@@ -27,8 +27,8 @@ from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.running.at_least_once.poller_parts import PollerParts
 from kafka_tx.running.at_least_once.spout_managers import SpoutManagers
 from kafka_tx.spark.at_least_once.at_least_once_handle import RecordTopologyHandle
-from kafka_tx.spark.at_least_once.at_least_once_runner import SpoutRunner
-from kafka_tx.spark.at_least_once.chunk_jobs import SpoutRunnerParts
+from kafka_tx.spark.at_least_once.at_least_once_runner import AtLeastOnceRunner
+from kafka_tx.spark.at_least_once.chunk_jobs import AtLeastOnceRunnerParts
 from kafka_tx.spark.topologies.job_failures import JobLostError
 from kafka_tx.testing import MemoryLog
 from kafka_tx.topology.builder import TopologyBuilder
@@ -244,8 +244,8 @@ class Case:
             self.registry,
             clock,
         )
-        runner = SpoutRunner(
-            SpoutRunnerParts(
+        runner = AtLeastOnceRunner(
+            AtLeastOnceRunnerParts(
                 "job",
                 plan,
                 self.engine,

@@ -12,7 +12,7 @@ from kafka_tx.errors import ConfigError, FencedError, TransactionError
 from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.spark.at_least_once.at_least_once_builder import (
-    StartableRecordTopology,
+    StartableAtLeastOnceTopology,
     TopologyBuilder,
 )
 from kafka_tx.spark.at_least_once.at_least_once_handle import RecordTopologyHandle
@@ -150,6 +150,6 @@ def test_bolts_of_the_main_script_are_sent_by_value():
 
     built = builder.build()
 
-    assert isinstance(built, StartableRecordTopology)
+    assert isinstance(built, StartableAtLeastOnceTopology)
     with pytest.raises(ConfigError, match="cannot be pickled"):
         builder.build(pickle.dumps)

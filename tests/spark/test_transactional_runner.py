@@ -30,7 +30,7 @@ from kafka_tx.spark.topologies.attempt import AttemptRunner
 from kafka_tx.spark.topologies.job_failures import JobLostError
 from kafka_tx.spark.transactional.starting import open_parts
 from kafka_tx.spark.transactional.transactional_handle import TopologyHandle
-from kafka_tx.spark.transactional.transactional_runner import Runner
+from kafka_tx.spark.transactional.transactional_runner import TransactionalRunner
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, Committer
 from kafka_tx.topology.declare.memory_spouts import (
@@ -184,7 +184,9 @@ class World:
             self.registry,
             listeners,
         )
-        runner = Runner(parts, lambda at: AttemptRunner(self.engine, topology.plan, at))
+        runner = TransactionalRunner(
+            parts, lambda at: AttemptRunner(self.engine, topology.plan, at)
+        )
         runner.start()
         self.handle = TopologyHandle(runner, parts, Guest(parts.journal.registry))
         return self.handle

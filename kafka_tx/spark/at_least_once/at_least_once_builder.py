@@ -12,14 +12,14 @@ from pyspark.sql import SparkSession
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.spark.at_least_once.at_least_once_handle import (
     RecordTopologyHandle,
-    start_record_topology,
+    start_at_least_once_topology,
 )
 from kafka_tx.topology import builder as topology_builder
 from kafka_tx.topology.declare.templates import Dumps
 
 
 @dataclass(frozen=True)
-class StartableRecordTopology(topology_builder.AtLeastOnceTopology):
+class StartableAtLeastOnceTopology(topology_builder.AtLeastOnceTopology):
     """A checked at-least-once topology that Spark can run; immutable."""
 
     def start(
@@ -29,8 +29,8 @@ class StartableRecordTopology(topology_builder.AtLeastOnceTopology):
         *,
         registry: MetricsRegistry | None = None,
     ) -> RecordTopologyHandle:
-        """Run it until it is stopped; see ``start_record_topology``."""
-        return start_record_topology(self, spark, config, registry=registry)
+        """Run it until it is stopped; see ``start_at_least_once_topology``."""
+        return start_at_least_once_topology(self, spark, config, registry=registry)
 
 
 class TopologyBuilder(topology_builder.TopologyBuilder):
@@ -40,11 +40,11 @@ class TopologyBuilder(topology_builder.TopologyBuilder):
     also in a notebook or in the main script.
     """
 
-    def build(self, dumps: Dumps = cloudpickle.dumps) -> StartableRecordTopology:
+    def build(self, dumps: Dumps = cloudpickle.dumps) -> StartableAtLeastOnceTopology:
         """Check everything and plan it. The builder may be used further.
 
         Raises:
             ConfigError: Lists all that is wrong, with the components' names.
         """
         built = super().build(dumps)
-        return StartableRecordTopology(built.id, built.plan, built.spouts)
+        return StartableAtLeastOnceTopology(built.id, built.plan, built.spouts)

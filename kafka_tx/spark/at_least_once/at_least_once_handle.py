@@ -12,14 +12,14 @@ from kafka_tx.assembly import SystemClock
 from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.endpoint import Endpoint, Guest
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.options.at_least_once_options import parse_record_settings
+from kafka_tx.options.at_least_once_options import parse_at_least_once_settings
 from kafka_tx.protocols import Store
 from kafka_tx.running.at_least_once.at_least_once_spout import Deployment, KafkaSpout
 from kafka_tx.running.at_least_once.poller_parts import PollerParts
 from kafka_tx.running.ends import open_notes, show_last_stop
-from kafka_tx.spark.at_least_once.at_least_once_runner import SpoutRunner
-from kafka_tx.spark.at_least_once.chunk_engine import RecordEngine
-from kafka_tx.spark.at_least_once.chunk_jobs import SpoutRunnerParts
+from kafka_tx.spark.at_least_once.at_least_once_runner import AtLeastOnceRunner
+from kafka_tx.spark.at_least_once.chunk_engine import ChunkSparkEngine
+from kafka_tx.spark.at_least_once.chunk_jobs import AtLeastOnceRunnerParts
 from kafka_tx.spark.topologies.running import (
     RunningTopology,
     end_with_session,
@@ -32,7 +32,7 @@ _END_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordTopologyStatus:
+class AtLeastOnceStatus:
     """What an at-least-once topology does now, and did since it was started.
 
     Attributes:
@@ -72,7 +72,7 @@ _COUNTED = ("emitted", "completed", "failed", "retried", "lost")
 class RecordTopologyHandle(RunningTopology):
     """A topology that was started, like a ``StreamingQuery``. Safe in any thread.
 
-    Made by ``start_record_topology``.
+    Made by ``start_at_least_once_topology``.
     """
 
     _kept = "stored"
@@ -80,7 +80,7 @@ class RecordTopologyHandle(RunningTopology):
     def __init__(
         self,
         topology_id: str,
-        runner: SpoutRunner,
+        runner: AtLeastOnceRunner,
         registry: MetricsRegistry,
         endpoint: Endpoint | Guest,
     ) -> None:
@@ -88,7 +88,7 @@ class RecordTopologyHandle(RunningTopology):
         self._runner = runner
 
     @property
-    def status(self) -> RecordTopologyStatus:
+    def status(self) -> AtLeastOnceStatus:
         """What it does now; at most as old as two seconds."""
         return replace(
             self._status(self._runner.view, self._runner.totals),
@@ -97,21 +97,21 @@ class RecordTopologyHandle(RunningTopology):
         )
 
     @property
-    def lastProgress(self) -> RecordTopologyStatus | None:
+    def lastProgress(self) -> AtLeastOnceStatus | None:
         """What it had done when that was last counted, every two seconds."""
         recent = self.recentProgress
         return recent[-1] if recent else None
 
     @property
-    def recentProgress(self) -> list[RecordTopologyStatus]:
+    def recentProgress(self) -> list[AtLeastOnceStatus]:
         """The last 100 of these that told something new, oldest first; without lag."""
         return [self._status(*counted) for counted in list(self._runner.recent)]
 
     def _status(
         self, view: Mapping[str, int], totals: Mapping[str, int]
-    ) -> RecordTopologyStatus:
+    ) -> AtLeastOnceStatus:
         words = (*_COUNTED, "skipped", "dead_letters")
-        return RecordTopologyStatus(
+        return AtLeastOnceStatus(
             id=self.id,
             is_active=True,
             **view,
@@ -157,7 +157,7 @@ class RecordTopologyHandle(RunningTopology):
         self._end(finish=finish, timeout_s=timeout_s)
 
 
-def start_record_topology(
+def start_at_least_once_topology(
     topology: AtLeastOnceTopology,
     spark: SparkSession,
     config: Mapping[str, Any] | None = None,
@@ -169,7 +169,7 @@ def start_record_topology(
     Args:
         topology: What to run; its spouts are ``KafkaSpout``.
         spark: A classic session; must live as long as the topology.
-        config: Settings, see ``parse_record_settings``.
+        config: Settings, see ``parse_at_least_once_settings``.
         registry: Takes the metrics; a new one if None.
 
     Raises:
@@ -177,7 +177,7 @@ def start_record_topology(
         KafkaError: The cluster cannot be looked at.
         StateError: The store cannot be reached, or an offset in it not be read.
     """
-    settings = parse_record_settings(config)
+    settings = parse_at_least_once_settings(config)
     plan = replace(topology.plan, settings=dict(config or {}))
     check_session(spark, plan, settings.limits.chunks)
     registry = registry or MetricsRegistry(spark_version=spark.version)
@@ -192,11 +192,11 @@ def start_record_topology(
     )
     pollers = _pollers(topology, deployment)
     notes = _notes(topology, settings.topology.store)
-    runner = SpoutRunner(
-        SpoutRunnerParts(
+    runner = AtLeastOnceRunner(
+        AtLeastOnceRunnerParts(
             id=topology.id,
             plan=plan,
-            engine=RecordEngine(spark, plan),
+            engine=ChunkSparkEngine(spark, plan),
             pollers=pollers,
             limits=settings.limits,
             registry=registry,

@@ -22,8 +22,8 @@ from kafka_tx.running.at_least_once.poller import Looks, SpoutPoller
 from kafka_tx.running.ends import note_stop
 from kafka_tx.spark.at_least_once.chunk_jobs import (
     CANCEL_AGAIN_S,
+    AtLeastOnceRunnerParts,
     ChunkJob,
-    SpoutRunnerParts,
 )
 from kafka_tx.topology.run.messages import BatchStopped
 from kafka_tx.topology.tracked.chunk_flights import ChunkFlight
@@ -44,7 +44,7 @@ Counted = tuple[Mapping[str, int], Mapping[str, int]]
 """What was in flight at a time, and what was counted until then."""
 
 
-class SpoutRunner:
+class AtLeastOnceRunner:
     """Emits chunks, carries their answers to the managers, commits what is completed.
 
     One thread (the loop) owns all managers. Brokers are asked, offsets stored and dead
@@ -52,7 +52,7 @@ class SpoutRunner:
     comes back through one queue.
     """
 
-    def __init__(self, parts: SpoutRunnerParts) -> None:
+    def __init__(self, parts: AtLeastOnceRunnerParts) -> None:
         self._parts = parts
         self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._ledger = BlockLedger(buckets=2)

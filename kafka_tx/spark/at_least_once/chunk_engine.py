@@ -27,7 +27,7 @@ from kafka_tx.topology.tracked.tracked_tasks import RecordSource
 logger = logging.getLogger(__name__)
 
 
-class RecordEngine(SparkEngine):
+class ChunkSparkEngine(SparkEngine):
     """A ``SparkEngine`` whose tasks track rows back to their records."""
 
     def __init__(self, spark: SparkSession, plan: PhysicalPlan) -> None:

@@ -40,7 +40,7 @@ class ChunkEngine(AttemptEngine, Protocol):
 
 
 @dataclass(frozen=True)
-class SpoutRunnerParts:
+class AtLeastOnceRunnerParts:
     """What a runner is made of.
 
     Attributes:

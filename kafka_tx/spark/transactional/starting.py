@@ -29,7 +29,7 @@ from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.spark.topologies.running import end_with_session, serve_metrics
 from kafka_tx.spark.topologies.session import check_session
 from kafka_tx.spark.transactional.transactional_handle import TopologyHandle
-from kafka_tx.spark.transactional.transactional_runner import Runner
+from kafka_tx.spark.transactional.transactional_runner import TransactionalRunner
 from kafka_tx.topology.builder import TransactionalTopology
 from kafka_tx.topology.declare.bolts import TOPOLOGY_ID
 from kafka_tx.topology.plan.physical import PhysicalPlan
@@ -76,7 +76,7 @@ def start_topology(
     except BaseException:
         store.close()
         raise
-    runner = Runner(parts, _attempts(spark, plan))
+    runner = TransactionalRunner(parts, _attempts(spark, plan))
     runner.start()
     end_with_session(runner, spark.sparkContext)
     return TopologyHandle(runner, parts, endpoint)

@@ -9,7 +9,7 @@ from kafka_tx.running.transactional.batch_progress import BatchProgress
 from kafka_tx.running.transactional.runner_parts import RunnerParts
 from kafka_tx.spark.topologies.old_names import deprecated
 from kafka_tx.spark.topologies.running import RunningTopology
-from kafka_tx.spark.transactional.transactional_runner import Runner
+from kafka_tx.spark.transactional.transactional_runner import TransactionalRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,10 @@ class TopologyHandle(RunningTopology):
     """
 
     def __init__(
-        self, runner: Runner, parts: RunnerParts, endpoint: Endpoint | Guest
+        self,
+        runner: TransactionalRunner,
+        parts: RunnerParts,
+        endpoint: Endpoint | Guest,
     ) -> None:
         journal = parts.journal
         super().__init__(journal.id, runner, journal.registry, endpoint)

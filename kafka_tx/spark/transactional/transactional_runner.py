@@ -50,7 +50,7 @@ _MOST_ENDING = 16
 """Given-up attempts that may hang in user code on the driver, each on a thread."""
 
 
-class Runner:
+class TransactionalRunner:
     """Performs what the coordinator asks for, and brings it the answers.
 
     One thread (the loop) owns the coordinator. The spout is called on a thread of its
@@ -268,7 +268,7 @@ class Runner:
         self._is_stopping = True
         return self._machine.stop(finish=finish)
 
-    _DO: ClassVar[Mapping[type, Callable[[Runner, Any], None]]] = {
+    _DO: ClassVar[Mapping[type, Callable[[TransactionalRunner, Any], None]]] = {
         Initialize: _plan,
         Write: _write,
         StartBatch: _start_batch,
