@@ -11,9 +11,9 @@ from kafka_tx.errors import TransactionError
 from kafka_tx.metrics.endpoint import Endpoint, Guest, serve
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.topology_options import TopologySettings
+from kafka_tx.running.old_names import deprecated
 from kafka_tx.running.serial_worker import is_worker
 from kafka_tx.spark.topologies.job_failures import is_stopped, spark_stopped
-from kafka_tx.spark.topologies.old_names import deprecated
 
 _END_WITHIN_S = 60.0
 _LOOK_EVERY_S = 2.0

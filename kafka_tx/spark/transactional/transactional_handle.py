@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_tx.metrics.endpoint import Endpoint, Guest
+from kafka_tx.running.old_names import deprecated
 from kafka_tx.running.transactional.batch_progress import BatchProgress
 from kafka_tx.running.transactional.runner_parts import RunnerParts
-from kafka_tx.spark.topologies.old_names import deprecated
 from kafka_tx.spark.topologies.running import RunningTopology
 from kafka_tx.spark.transactional.transactional_runner import TransactionalRunner
 

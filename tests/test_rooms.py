@@ -1,0 +1,53 @@
+"""What import-linter's contracts cannot say: that a room holds only what needs it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import kafka_tx
+
+PACKAGE = Path(kafka_tx.__file__).parent
+SPARK = "kafka_tx.spark"
+
+
+def modules() -> dict[str, set[str]]:
+    """What each module of ``spark/`` imports."""
+    found = {}
+    for path in (PACKAGE / "spark").rglob("*.py"):
+        if path.name != "__init__.py":
+            name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+            found[name] = imports(ast.parse(path.read_text("utf-8")))
+    return found
+
+
+def imports(tree: ast.Module) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{a.name}" for a in node.names)}
+    return found
+
+
+def test_spark_holds_only_what_needs_pyspark():
+    imported = modules()
+    needs = {
+        name
+        for name, each in imported.items()
+        if {one.split(".")[0] for one in each} & {"pyspark", "py4j"}
+    }
+    while more := {n for n, each in imported.items() if each & needs} - needs:
+        needs |= more
+
+    assert needs
+    assert set(imported) == needs
+
+
+def test_names_of_files_that_need_their_folder_stand_once():
+    """A name is understood without its folder."""
+    names = [path.name for path in PACKAGE.rglob("*.py")]
+
+    for name in ("settings.py", "failures.py", "engine.py", "answers.py", "plan.py"):
+        assert names.count(name) <= 1, name
