@@ -15,7 +15,7 @@ WORKERS := 2
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup servers engine demo test test-fast test-all matrix simulate mutants chaos \
-    integration check format bench dashboard wheel sanitize clean
+    integration check format bench dashboard wheel release-check sanitize clean
 
 setup: $(INSTALLED)
 	@$(IN)/python -m integration.cluster.java >/dev/null
@@ -70,7 +70,13 @@ test-all: servers
 # The tests that matter on every line of Spark, each in an environment of its own.
 # make matrix SPARK=4.0.5 runs one of them; SMOKE=1 only the shortest part of each.
 matrix: servers
-	$(IN)/nox $(if $(SMOKE),-s smoke,$(if $(SPARK),-s "spark($(SPARK))",-s spark))
+ifdef SMOKE
+	$(IN)/nox --list-sessions --json -s smoke | $(IN)/python -c 'import json, sys; \
+	    print(*(s["session"] for s in json.load(sys.stdin)), sep="\0", end="")' \
+	    | xargs -0 -n 1 -P 2 $(IN)/nox -s
+else
+	$(IN)/nox -s $(if $(SPARK),"spark($(SPARK))",spark)
+endif
 
 # The source's planner for a million steps; `make test` takes a hundred thousand.
 simulate: setup
@@ -113,6 +119,11 @@ WHEELS := dist
 WHEEL_OF := .
 wheel: setup
 	$(IN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELS) $(WHEEL_OF)
+
+# Wheel and sdist in dist/, as they are published: the wheel for every Linux with glibc
+# 2.28 or newer, the sdist also where there is no compiler.
+release-check: setup
+	$(IN)/python -m integration.release
 
 # The native reader under AddressSanitizer, UBSan and valgrind, with its fuzz tests.
 sanitize: setup

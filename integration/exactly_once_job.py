@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import kafka_tx
+from integration.bounded import read_out
 from kafka_tx.kafka import part_transaction
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import Transaction
@@ -172,13 +173,11 @@ def main() -> None:
     if given.windows:
         df = counts(df, given.windows)
         spark.streams.addListener(Logged(pauses))
-    query = (
-        df.writeStream.foreachBatch(copy(options, pauses))
-        .option("checkpointLocation", str(work / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
+    read_out(
+        df.writeStream.foreachBatch(copy(options, pauses)).option(
+            "checkpointLocation", str(work / "checkpoint")
+        )
     )
-    query.awaitTermination()
     spark.stop()
     (work / "finished").touch()
 

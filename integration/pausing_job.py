@@ -17,9 +17,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_tx
+from integration.bounded import read_out
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.source.data_source import KafkaTxDataSource
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
+from kafka_tx.spark.versions.reading import as_this_spark_calls_it
 
 POINTS = (
     "before-plan",
@@ -94,13 +96,13 @@ class PausingSource(KafkaTxDataSource):
     def name(cls) -> str:
         return "kafka_tx_pausing"
 
-    def streamReader(self, schema: Any) -> PausingReader:  # noqa: N802 - Spark's
+    def streamReader(self, schema: Any) -> Any:  # noqa: N802 - Spark's
         pause = Pause(
             self.options["pause.point"],
             int(self.options["pause.txid"]),
             self.options["pause.marker"],
         )
-        return PausingReader(self.options, pause)
+        return as_this_spark_calls_it(PausingReader(self.options, pause))
 
 
 class Sink:
@@ -136,7 +138,7 @@ def run(spark: SparkSession, given: argparse.Namespace) -> None:
     pause = Pause(given.point, given.txid, f"{given.work}/reached")
     spark.dataSource.register(PausingSource)
     attached = attach(spark, pause) if given.attach else None
-    query = (
+    read_out(
         spark.readStream.format("kafka_tx_pausing")
         .option("kafka.bootstrap.servers", given.servers)
         .option("subscribe", given.topic)
@@ -154,10 +156,7 @@ def run(spark: SparkSession, given: argparse.Namespace) -> None:
             kafka_tx.for_each_transaction(Sink(f"{given.work}/sink.db", pause))
         )
         .option("checkpointLocation", given.checkpoint)
-        .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
     if attached is not None:
         attached.close()  # as a process does at its end, which this one may not see
 

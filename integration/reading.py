@@ -7,6 +7,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from integration.bounded import read_out
+
 
 def reader(
     spark: SparkSession, servers: str, *, streaming: bool = True, **options: Any
@@ -37,13 +39,5 @@ class Run:
 
     def until_done(self, checkpoint: Path, within_s: int = 120) -> list[bytes]:
         """Read all that is there now; raises what the query raised."""
-        query = (
-            self._writer.option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            assert query.awaitTermination(within_s), "the query did not end"
-        finally:
-            query.stop()
+        read_out(self._writer.option("checkpointLocation", str(checkpoint)), within_s)
         return self.values

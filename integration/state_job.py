@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import create_engine, text
 
 import kafka_tx
+from integration.bounded import read_out
 from integration.pausing_job import Pause
 from kafka_tx.model import TransactionAttempt
 
@@ -115,7 +116,6 @@ def counting(
         .option("tx.store", store)
         .load()
         .writeStream.foreachBatch(kafka_tx.for_each_transaction(results))
-        .trigger(availableNow=True)
     )
 
 
@@ -141,7 +141,7 @@ def run(spark: SparkSession, given: argparse.Namespace) -> None:
         store=f"sqlite:///{given.work}/store.db",
         mode=given.mode,
     )
-    writer.option("checkpointLocation", given.checkpoint).start().awaitTermination()
+    read_out(writer.option("checkpointLocation", given.checkpoint))
     results.close()
 
 

@@ -9,6 +9,8 @@ import json
 
 import pytest
 
+from integration.bounded import read_out
+
 SOURCES = ("kafka", "kafka_tx")
 
 
@@ -153,14 +155,11 @@ def test_each_batch_of_a_stream_joins_what_is_there_by_then(
         joined.append([row.word for row in df.collect()])
         produce(known, ["y"])
 
-    query = (
+    read_out(
         load(spark.readStream.option("maxOffsetsPerTrigger", "1"), events)
         .join(load(spark.read, known), "word")
         .writeStream.foreachBatch(take)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(120)
 
     assert [words for words in joined if words] == [["x"], ["y"]]

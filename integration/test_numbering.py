@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sqlalchemy import create_engine, text
 
 import kafka_tx
+from integration.bounded import read_out
 from integration.cluster.records import Record
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.store import SqlStore
@@ -49,13 +50,11 @@ def committed(store, tx_id):
 
 def run(df, function, checkpoint, tx_id=None):
     """Everything that is there, in one run; it raises what the query raises."""
-    query = (
-        df.writeStream.foreachBatch(kafka_tx.for_each_transaction(function, tx_id))
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
+    read_out(
+        df.writeStream.foreachBatch(
+            kafka_tx.for_each_transaction(function, tx_id)
+        ).option("checkpointLocation", str(checkpoint))
     )
-    query.awaitTermination()
 
 
 def at(second):

@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 import kafka_tx
+from integration.bounded import read_out
 from integration.cluster.records import Record
 from integration.reading import reader
 from kafka_tx.errors import ConfigError
@@ -301,12 +302,10 @@ def copy(spark, kafka, tmp_path):
             .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
             .option("topic", target)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
         )
         for name, value in options.items():
             writer = writer.option(name.replace("__", "."), value)
-        query = writer.start()
-        assert query.awaitTermination(120)
+        read_out(writer)
 
     return run
 
@@ -362,7 +361,7 @@ def test_a_transaction_that_spark_forgot_is_written_once(
         kafka_tx.write_transaction(rows, attempt, options, parts=2)
 
     def run(checkpoint):
-        query = (
+        read_out(
             reader(
                 spark,
                 kafka.bootstrap_servers,
@@ -374,10 +373,7 @@ def test_a_transaction_that_spark_forgot_is_written_once(
             .load()
             .writeStream.foreachBatch(kafka_tx.for_each_transaction(write))
             .option("checkpointLocation", str(tmp_path / checkpoint))
-            .trigger(availableNow=True)
-            .start()
         )
-        assert query.awaitTermination(120)
 
     seen: list[int] = []
     run("first")

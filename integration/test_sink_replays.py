@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import kafka_tx
+from integration.bounded import read_out
 from integration.cluster.records import Produce, Record
 from integration.cluster.running import running
 from integration.cluster.topics import ask
@@ -289,17 +290,14 @@ def copy(spark, kafka, tmp_path):
     """Copy a topic into the sink's through ``writeStream``, to the end."""
 
     def run(source, sink, checkpoint="checkpoint", **options):
-        query = (
+        read_out(
             reader(spark, kafka.bootstrap_servers, subscribe=source, **options)
             .load()
             .select("key", "value")
             .writeStream.format("kafka_tx")
             .options(**sink)
             .option("checkpointLocation", str(tmp_path / checkpoint))
-            .trigger(availableNow=True)
-            .start()
         )
-        assert query.awaitTermination(120)
 
     return run
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from integration.bounded import read_out
 from integration.cluster.records import Record
 from integration.pausing import run_to_end, run_to_pause
 from integration.state_job import POINTS, Results, counting
@@ -122,11 +123,8 @@ def run(spark, kafka, filled, results, tmp_path):
             store=f"sqlite:///{tmp_path}/store.db",
             mode="transactional",
         )
-        query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        try:
-            assert query.awaitTermination(WITHIN_S), "the query did not end"
-        finally:
-            query.stop()
+        checkpoint = str(tmp_path / "checkpoint")
+        read_out(query.option("checkpointLocation", checkpoint), WITHIN_S)
         return seen
 
     return until_done

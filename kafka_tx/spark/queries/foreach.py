@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql.utils import is_remote
 
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.source.questions import Answer
+from kafka_tx.spark.connect.batches import ConnectRun
 from kafka_tx.spark.queries import jvm
 from kafka_tx.transactions.patience import Patience
 
@@ -39,48 +43,97 @@ def for_each_transaction(
             (for two minutes at most) where it raised a StateUnavailableError.
         tx_id: Which source's transaction, where the query reads several.
 
+    Under Spark Connect it runs in a process of the server: ``function`` is pickled, and
+    ``tx_id`` must be given.
+
     Raises:
-        ConfigError: From the query: no source of it has ``tx.id``, or several and
+        ConfigError: ``function`` is none; or a session of Spark Connect and no
+            ``tx_id``. From the query: no source of it has ``tx.id``, or several and
             ``tx_id`` was not given.
         FencedError: From the query: another one has taken over a ``tx.id`` of it.
     """
     if not callable(function):
         raise ConfigError.illegal("function", function, "a function (df, attempt)")
-    runs: dict[str, _Run] = {}
+    if tx_id is None and is_remote():
+        raise ConfigError(
+            "with Spark Connect for_each_transaction needs the tx.id of the source:"
+            " for_each_transaction(function, tx_id='...')",
+            option="tx_id",
+        )
+    return _ForEach(function, tx_id)
 
-    def handle(df: DataFrame, batch_id: int) -> None:
+
+class _ForEach:
+    """What Spark calls with each batch. Spark Connect pickles it, classic does not."""
+
+    def __init__(
+        self,
+        function: Callable[[DataFrame, TransactionAttempt], None],
+        tx_id: str | None,
+    ) -> None:
+        self._function = function
+        self._tx_id = tx_id
+        self._runs: dict[str, _Run] = {}
+        self._beside: _Tries | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"function": self._function, "tx_id": self._tx_id}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["function"], state["tx_id"])  # type: ignore[misc]
+        if self._tx_id is not None and is_remote():
+            self._beside = _Tries(ConnectRun(self._tx_id).ask, self._tx_id)
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        Patience(SystemClock())(
+            lambda: self._function(df, self._numbers(df).attempt(batch_id))
+        )
+
+    def _numbers(self, df: DataFrame) -> _Tries:
+        if self._beside is not None:
+            return self._beside
         spark = df.sparkSession
         query_id = spark.sparkContext.getLocalProperty(QUERY_ID)
-        run = runs.get(query_id)
+        run = self._runs.get(query_id)
         if run is None or not run.query.is_running:
-            run = runs[query_id] = _Run(jvm.RunningQuery(spark, query_id), tx_id)
-        Patience(SystemClock())(lambda: function(df, run.attempt(batch_id)))
+            run = _Run(jvm.RunningQuery(spark, query_id), self._tx_id)
+            self._runs[query_id] = run
+        return run.tries
 
-    return handle
 
+class _Tries:
+    """How often one run of a query tried each batch."""
 
-class _Run:
-    """One run of a query, and how often it tried each batch."""
-
-    def __init__(self, query: jvm.RunningQuery, tx_id: str | None) -> None:
-        self.query = query
-        self._tx_id = _chosen(query.tx_ids, tx_id)
+    def __init__(self, ask: Callable[[int], Answer], tx_id: str) -> None:
+        self._ask, self._tx_id = ask, tx_id
         self._newest, self._tries = 0, 0
 
     def attempt(self, batch_id: int) -> TransactionAttempt:
         """The attempt that begins now, if its owner is still the owner."""
-        for other in set(self.query.tx_ids) - {self._tx_id}:
-            question = self.query.question(other, batch_id)
-            if question.has_records:  # its id must be ours too
-                self.query.ask(other, question)
-        question = self.query.question(self._tx_id, batch_id)
-        answer = self.query.ask(self._tx_id, question)
+        answer = self._ask(batch_id)
         self._tries = self._tries + 1 if answer.txid == self._newest else 1
         self._newest = answer.txid
         attempt = TransactionAttempt.of(
             answer.txid, epoch=answer.epoch, number=self._tries
         )
         return replace(attempt, source=self._tx_id, plan=answer.plan)
+
+
+class _Run:
+    """One run of a query in a classic session."""
+
+    def __init__(self, query: jvm.RunningQuery, tx_id: str | None) -> None:
+        self.query = query
+        self._tx_id = _chosen(query.tx_ids, tx_id)
+        self.tries = _Tries(self._ask, self._tx_id)
+
+    def _ask(self, batch_id: int) -> Answer:
+        for other in set(self.query.tx_ids) - {self._tx_id}:
+            question = self.query.question(other, batch_id)
+            if question.has_records:  # its id must be ours too
+                self.query.ask(other, question)
+        question = self.query.question(self._tx_id, batch_id)
+        return self.query.ask(self._tx_id, question)
 
 
 def _chosen(tx_ids: list[str], tx_id: str | None) -> str:

@@ -91,10 +91,10 @@ class KafkaTxDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read (planning process)."""
-        from kafka_tx.spark.source.stream import KafkaTxStreamReader
+        from kafka_tx.spark.connect.planner import ServedStreamReader
         from kafka_tx.spark.versions.reading import as_this_spark_calls_it
 
-        return as_this_spark_calls_it(KafkaTxStreamReader(self.options))
+        return as_this_spark_calls_it(ServedStreamReader(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write (driver).

@@ -1,0 +1,75 @@
+"""A Spark Connect server from the pip package, as a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from integration.cluster.child import Child, WorkDirectory
+from integration.cluster.jars import REPOSITORY
+from integration.cluster.java import java
+from integration.cluster.spark_local import QUICK_START, SETTINGS
+from integration.cluster.waiting import HOST, free_port, is_listening, wait_until
+
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+class ConnectServer:
+    """Two cores in local mode; its Python has the package, as on the path here."""
+
+    def __init__(self) -> None:
+        java()
+        spark = find_spec("pyspark")
+        assert spark is not None
+        assert spark.origin is not None
+        self._home = Path(spark.origin).parent
+        self._work = WorkDirectory("connect")
+        self._port = free_port()
+        self._child: Child | None = None
+
+    @property
+    def url(self) -> str:
+        return f"sc://{HOST}:{self._port}"
+
+    def start(self) -> None:
+        """Return when it listens; again after ``kill``, on the same port."""
+        settings = {
+            **SETTINGS,
+            "spark.connect.grpc.binding.address": HOST,
+            "spark.connect.grpc.binding.port": str(self._port),
+            "spark.driver.extraJavaOptions": QUICK_START,
+            "spark.sql.warehouse.dir": str(self._work.path / "warehouse"),
+            "spark.local.dir": str(self._work.path / "local"),
+        }
+        child = self._child = Child(
+            [
+                self._home / "bin" / "spark-submit",
+                *("--class", SERVER, "--master", "local[2]"),
+                *(w for pair in settings.items() for w in ("--conf", "=".join(pair))),
+                "spark-internal",
+            ],
+            self._work.path / "server.log",
+            directory=self._work.path,
+            environment={
+                "SPARK_HOME": str(self._home),
+                "SPARK_LOCAL_IP": HOST,
+                "PYSPARK_PYTHON": sys.executable,
+                "PYTHONPATH": str(REPOSITORY),
+            },
+        )
+        wait_until(
+            "the Connect server listens",
+            lambda: is_listening(self._port),
+            complain=lambda: None if child.is_running else child.tail(),
+        )
+
+    def kill(self) -> None:
+        """SIGKILL, with everything that it has started."""
+        if self._child is not None:
+            self._child.kill()
+
+    def stop(self) -> None:
+        """End it. Harmless when repeated."""
+        self.kill()
+        self._work.delete()

@@ -1,0 +1,238 @@
+"""Spark Connect: a server of its own, reached by nothing but its port."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
+
+from pyspark.sql.connect.session import SparkSession
+
+from integration.cluster.connect import ConnectServer
+from integration.cluster.records import Record
+from integration.cluster.running import running
+from integration.cluster.waiting import wait_until
+from kafka_tx import (
+    BasicBolt,
+    MemoryTransactionalSpout,
+    TransactionalMap,
+    TransactionalTopologyBuilder,
+    append_once,
+    attach,
+    for_each_transaction,
+    update_map,
+    write_transaction,
+)
+from kafka_tx.errors import ConfigError
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.transactions.ledger import Ledger
+
+Batch = Callable[[Any, Any], None]
+
+
+class Passing(BasicBolt):
+    def execute(self, row: Any, collector: Any) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ConnectServer]:
+    with running(ConnectServer()) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def remote(server: ConnectServer) -> Iterator[SparkSession]:
+    """A session of this process with the server; a classic one may be here, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+        session = SparkSession.builder.remote(server.url).create()
+        yield session
+        session.stop()
+
+
+class Job:
+    """A stream of a topic with two partitions, and where it leaves what."""
+
+    def __init__(self, servers: str, name: str, out: str, place: Path) -> None:
+        self.id, self.out, self.place = name, out, place
+        self.servers = {"kafka.bootstrap.servers": servers}
+        self.source = {
+            **self.servers,
+            "subscribe": name,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "10",
+            "tx.id": name,
+            "tx.store": f"sqlite:///{place}/state.db",
+        }
+
+    def stream(self, remote: SparkSession) -> Any:
+        found = remote.readStream.format("kafka_tx").options(**self.source).load()
+        return found.drop("partition")
+
+    def start(self, remote: SparkSession, function: Any, checkpoint: str = "c") -> Any:
+        return (
+            self.stream(remote)
+            .writeStream.foreachBatch(for_each_transaction(function, self.id))
+            .option("checkpointLocation", str(self.place / checkpoint))
+            .start()
+        )
+
+    def appending(self, pause_at: int = 0) -> Batch:
+        """Writes each batch into a table; may stop for ever after a txid's write."""
+        url, waiting = f"sqlite:///{self.place}/sink.db", self.place / "waiting"
+
+        def append(df: Any, attempt: Any) -> None:
+            import time
+
+            values = df.selectExpr("CAST(CAST(value AS STRING) AS INT) AS value")
+            append_once(values, attempt, url, "rows")
+            if attempt.txid == pause_at:
+                waiting.write_text(str(attempt))
+                time.sleep(600)
+
+        return append
+
+    def rows(self) -> list[int]:
+        with closing(sqlite3.connect(self.place / "sink.db")) as db:
+            return sorted(value for (value,) in db.execute("SELECT value FROM rows"))
+
+    def copied(self, remote: SparkSession) -> list[int]:
+        """What readers of the topic ``out`` see."""
+        committed = {"kafka.isolation.level": "read_committed", "subscribe": self.out}
+        found = remote.read.format("kafka_tx").options(**self.servers, **committed)
+        return sorted(int(row.value) for row in found.load().collect())
+
+    def txid(self) -> int:
+        with closing(Ledger(SqlStore(self.source["tx.store"], self.id))) as ledger:
+            return ledger.load().txid
+
+
+@pytest.fixture
+def job(kafka, topic, produce, tmp_path) -> Job:
+    name = topic(2)
+    produce(name, [Record(str(n), key=f"k{n % 3}") for n in range(25)])
+    return Job(kafka.bootstrap_servers, name, topic(1), tmp_path)
+
+
+def test_a_batch_is_read_and_written(remote, job):
+    reading = {**job.servers, "subscribe": job.id}
+    found = remote.read.format("kafka_tx").options(**reading).load()
+    assert found.count() == 25
+
+    writing = {**job.servers, "topic": job.out}
+    copy = found.select("key", "value").write.format("kafka_tx").mode("append")
+    copy.options(**writing).save()
+    assert job.copied(remote) == list(range(25))
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_stream_is_written(remote, job, exactly_once):
+    writing = {**job.servers, "topic": job.out}
+    query = (
+        job.stream(remote)
+        .writeStream.format("kafka_tx")
+        .options(**writing, **({"tx.id": "copy"} if exactly_once else {}))
+        .option("checkpointLocation", str(job.place / "checkpoint"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert job.copied(remote) == list(range(25))
+
+
+def test_every_sink_counts_each_record_once(remote, job):
+    table, counts = f"sqlite:///{job.place}/sink.db", f"sqlite:///{job.place}/map.db"
+    sink = {**job.servers, "topic": job.out, "tx.id": f"{job.id}-sink"}
+
+    def write(df: Any, attempt: Any) -> None:
+        for number in (1, 2):  # each is tried again
+            again = attempt.of(attempt.txid, epoch=attempt.epoch, number=number)
+            append_once(
+                df.selectExpr("CAST(CAST(value AS STRING) AS INT) v"),
+                again,
+                table,
+                "rows",
+            )
+            update_map(df, again, TransactionalMap(counts, "n"), reducer="count")
+        write_transaction(df, attempt, sink)
+
+    query = job.start(remote, write)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    with closing(sqlite3.connect(job.place / "sink.db")) as db:
+        assert sorted(v for (v,) in db.execute("SELECT v FROM rows")) == [*range(25)]
+    with closing(TransactionalMap(counts, "n")) as state:
+        assert sum(state.to_arrow()["value"].to_pylist()) == 25
+    assert job.copied(remote) == list(range(25))
+    assert job.txid() >= 2  # committed without a listener; the last one when asked next
+
+
+def test_a_second_query_fences_the_first(remote, job, produce):
+    first = job.start(remote, job.appending(), "first")
+    first.processAllAvailable()
+    second = job.start(remote, job.appending(), "second")
+    try:
+        second.processAllAvailable()
+        produce(job.id, [Record(str(n)) for n in range(25, 30)])
+        second.processAllAvailable()
+        wait_until("the first has ended", lambda: not first.isActive)
+        assert "KAFKA_TX_FENCED" in str(first.exception())
+    finally:
+        first.stop()
+        second.stop()
+    assert job.rows() == list(range(30))
+
+
+def test_what_cannot_work_says_what_to_do(remote, job):
+    with pytest.raises(ConfigError, match="attach needs a classic session.*Leave it"):
+        attach(remote)
+    with pytest.raises(ConfigError, match=r"needs the tx\.id of the source"):
+        for_each_transaction(job.appending())
+
+
+def test_a_wrong_id_is_told(remote, job):
+    query = (
+        job.stream(remote)
+        .writeStream.foreachBatch(for_each_transaction(job.appending(), "another"))
+        .option("checkpointLocation", str(job.place / "c"))
+        .start()
+    )
+    wait_until("the query has ended", lambda: not query.isActive)
+    assert "no source with tx.id 'another'" in str(query.exception())
+
+
+def test_a_topology_needs_a_classic_session(remote, tmp_path):
+    spout = MemoryTransactionalSpout([[(1,)]], ["n"], 1)
+    builder = TransactionalTopologyBuilder("t", "spout", spout)
+    builder.set_bolt("sum", Passing()).shuffle_grouping("spout")
+    store = {"tx.store": f"sqlite:///{tmp_path}/t.db"}
+    with pytest.raises(ConfigError, match="a classic SparkSession"):
+        builder.build().start(remote, store)
+
+
+def test_a_killed_server_loses_and_doubles_nothing(job, produce):
+    with running(ConnectServer()) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+        remote = SparkSession.builder.remote(server.url).create()
+        job.start(remote, job.appending(pause_at=2))
+        wait_until("txid 2 is written", (job.place / "waiting").exists)
+        server.kill()
+        produce(job.id, [Record(str(n)) for n in range(25, 40)])
+        server.start()
+        remote = SparkSession.builder.remote(server.url).create()
+        query = job.start(remote, job.appending())
+        query.processAllAvailable()
+        query.stop()
+    assert job.rows() == list(range(40))
+    assert job.txid() >= 3

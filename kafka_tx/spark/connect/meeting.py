@@ -1,0 +1,123 @@
+"""Where processes of one Connect server find each other: a directory of sockets.
+
+Under Spark Connect ``foreachBatch`` runs in a Python process of the server that has no
+way into the JVM. The planning process of the same query is another child of the same
+JVM. Both know that JVM and the ``tx.id``, and nothing else of each other:
+
+1. Spark starts the process of ``foreachBatch`` first, which makes the directory.
+2. The planning process finds the directory and puts its socket there, before it tells
+   Spark of any batch.
+3. The first batch comes. The socket of this ``tx.id`` that was put there since 1. is
+   the one of its own planner if it is the only one; else two queries with the same
+   ``tx.id`` were started at once, and nobody can tell which is whose.
+
+A socket stays until its server has ended, also when its planner has: who asks a planner
+that is gone must not be led to another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_PREFIX = "kafka-tx"
+_JAVA = "java"
+
+
+def meeting_place(*, make: bool) -> Path | None:
+    """The directory of the JVM that has started this process.
+
+    Args:
+        make: Make it where it is missing; else None is given.
+
+    Returns:
+        None also where no JVM has started this process.
+
+    Raises:
+        OSError: It belongs to somebody else, or cannot be made.
+    """
+    jvm = _jvm()
+    if jvm is None:
+        return None
+    place = Path(tempfile.gettempdir(), f"{_PREFIX}-{os.getuid()}-{jvm}")
+    if make:
+        _forget_ended(place.parent)
+        place.mkdir(mode=0o700, exist_ok=True)
+    try:
+        found = place.lstat()
+    except FileNotFoundError:
+        return None
+    if found.st_uid != os.getuid() or found.st_mode & 0o077 or place.is_symlink():
+        raise PermissionError(f"{place} is not a directory of this user alone")
+    return place
+
+
+def new_socket(place: Path, tx_id: str) -> Path:
+    """Where the planner of a run listens from now on."""
+    return place / f"{_short(tx_id)}.{time.monotonic_ns()}.{os.getpid()}"
+
+
+def sockets_since(place: Path, tx_id: str, since_ns: int) -> list[Path]:
+    """Those of a ``tx.id`` that were put there later (monotonic time), oldest first."""
+    found = {
+        int(path.name.split(".")[1]): path for path in place.glob(f"{_short(tx_id)}.*")
+    }
+    return [found[at] for at in sorted(found) if at >= since_ns]
+
+
+def _short(tx_id: str) -> str:
+    return hashlib.sha256(tx_id.encode()).hexdigest()[:12]
+
+
+# --- the JVM above this process ---
+
+
+def _jvm() -> str | None:
+    """Process id and start of the nearest Java process above; None where none is."""
+    pid = os.getppid()
+    while pid > 1:
+        parent, started, name = _process(pid)
+        if name == _JAVA:
+            return f"{pid}-{started}"
+        pid = parent
+    return None
+
+
+def _process(pid: int) -> tuple[int, str, str]:
+    """Parent, start and command of a process; where it has ended, no parent."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return _process_by_ps(pid)
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    fields = rest.split()
+    return int(fields[1]), fields[19], name
+
+
+def _process_by_ps(pid: int) -> tuple[int, str, str]:
+    """As of ``_process``, on systems without /proc."""
+    with suppress(OSError):
+        told = subprocess.run(  # noqa: S603 - a number is all that is given
+            ["/bin/ps", "-o", "ppid=,lstart=,comm=", "-p", str(pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout.split(maxsplit=6)
+        if len(told) == 7:
+            started = "".join(filter(str.isalnum, "".join(told[1:6])))
+            return int(told[0]), started, Path(told[6].strip()).name
+    return 0, "", ""
+
+
+def _forget_ended(parent: Path) -> None:
+    """Remove the directories of servers of this user that have ended."""
+    for place in parent.glob(f"{_PREFIX}-{os.getuid()}-*-*"):
+        *_, pid, started = place.name.split("-")
+        if pid.isdigit() and _process(int(pid))[1] != started:
+            shutil.rmtree(place, ignore_errors=True)

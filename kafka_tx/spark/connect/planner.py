@@ -1,0 +1,135 @@
+"""The planner's side: answers which transaction the batch under way is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingMixIn, UnixStreamServer
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from kafka_tx.errors import ConfigError, KafkaTxError
+from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.source.microbatches import MicroBatches
+from kafka_tx.source.questions import Answer, Question
+from kafka_tx.source.transactional import TransactionalMicroBatches
+from kafka_tx.spark.connect import NO_DATA_BATCHES
+from kafka_tx.spark.connect.meeting import meeting_place, new_socket
+from kafka_tx.spark.source.stream import KafkaTxStreamReader
+from kafka_tx.spark.versions.reading import ReadLimit
+
+logger = logging.getLogger(__name__)
+
+_LONGEST = 1 << 16
+
+
+class ServedStreamReader(KafkaTxStreamReader):
+    """A reader that a ``foreachBatch`` beside it may ask, under Spark Connect.
+
+    Spark's thread waits while ``foreachBatch`` runs, so the batch that Spark was last
+    given is the one that is asked about.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self._turn = threading.RLock()
+        self._under_way: tuple[SourceOffset, SourceOffset] | None = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._turn = threading.RLock()
+        self._under_way = None
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """As of the reader; what it gives is under way from now on."""
+        with self._turn:
+            end = super().latestOffset(start, limit)
+            if not self.is_question(start):
+                self._begin(start, end)
+            return end
+
+    def partitions(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Sequence[InputPartition]:
+        """As of the reader; after a restart this is the first that is heard of it."""
+        with self._turn:
+            found = super().partitions(start, end)
+            self._begin(start, end)
+            return found
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """As of the reader."""
+        with self._turn:
+            super().commit(end)
+
+    def _begin(self, start: dict[str, Any], end: dict[str, Any]) -> None:
+        both = SourceOffset.from_json(start), SourceOffset.from_json(end)
+        self._under_way = both if start != end else None
+
+    def _open(self) -> MicroBatches:
+        batches = super()._open()
+        place = meeting_place(make=False) if self._config.transactions else None
+        if place is not None and self._config.transactions is not None:
+            serve(new_socket(place, self._config.transactions.id), self._answer)
+        return batches
+
+    def _answer(self, batch_id: int) -> Answer:
+        with self._turn:
+            planner = self._planner()
+            assert isinstance(planner, TransactionalMicroBatches)
+            if self._under_way is None:
+                raise _no_records(batch_id)
+            start, end = self._under_way
+            mark = end.mark
+            name = f"connect:{mark.txid}@{mark.epoch}" if mark else "connect:"
+            answer = planner.number(Question(name, batch_id, start, end))
+            return Answer(answer.txid, answer.epoch, answer.plan)
+
+
+def _no_records(batch_id: int) -> ConfigError:
+    return ConfigError(
+        f"batch {batch_id} holds no new records of this source, and under Spark Connect"
+        " such a batch has no txid. Nothing was written. Run the query in a classic"
+        f" session, which can finish it; or set {NO_DATA_BATCHES}=false before a query"
+        " is started, and give each query one source",
+        option=NO_DATA_BATCHES,
+    )
+
+
+def serve(socket: Path, answer: Callable[[int], Answer]) -> None:
+    """Answer, on threads of this process, for as long as it lives.
+
+    Args:
+        socket: Its name tells others that somebody listens there.
+        answer: Gives the transaction of a batch of Spark; what it raises is told.
+    """
+
+    class Handler(StreamRequestHandler):
+        timeout = 5  # seconds for a client that connects and says nothing
+
+        def handle(self) -> None:
+            asked = json.loads(self.rfile.readline(_LONGEST))
+            self.wfile.write(json.dumps(_told(answer, asked["batch"])).encode() + b"\n")
+
+    class Server(ThreadingMixIn, UnixStreamServer):
+        daemon_threads = True
+
+    server = Server(str(socket), Handler)
+    threading.Thread(
+        target=server.serve_forever, name="kafka_tx-connect", daemon=True
+    ).start()
+
+
+def _told(answer: Callable[[int], Answer], batch_id: int) -> dict[str, Any]:
+    try:
+        return {"answer": asdict(answer(batch_id))}
+    except KafkaTxError as error:
+        return {"error": str(error)}
+    except Exception as error:
+        logger.exception("batch %d cannot be numbered", batch_id)
+        return {"error": str(KafkaTxError(f"the planner failed: {error!r}"))}

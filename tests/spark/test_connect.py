@@ -1,0 +1,200 @@
+"""Spark Connect: how a foreachBatch finds the planner of its own run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from kafka_tx.errors import ConfigError, FencedError, KafkaTxError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.source.questions import Answer
+from kafka_tx.spark.connect import meeting
+from kafka_tx.spark.connect.batches import ConnectRun
+from kafka_tx.spark.connect.planner import ServedStreamReader, serve
+from kafka_tx.spark.queries.foreach import for_each_transaction
+from kafka_tx.spark.source.stream import KafkaTxStreamReader
+from kafka_tx.spark.versions.reading import ReadAllAvailable
+from tests.source.test_transactional import Job
+
+SEEN: list[TransactionAttempt] = []
+
+
+@pytest.fixture
+def place(monkeypatch, tmp_path):
+    """The meeting place of a server that has started this process."""
+    short = tempfile.mkdtemp(prefix="kt-", dir="/tmp")  # names of sockets are short
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: short)
+    monkeypatch.setattr(meeting, "_jvm", lambda: f"{os.getpid()}-1")
+    monkeypatch.setattr(meeting, "_forget_ended", lambda parent: None)
+    found = meeting.meeting_place(make=True)
+    assert found is not None
+    yield found
+    subprocess.run(["rm", "-r", short], check=True)
+
+
+def answering(place: Path, tx_id: str, epoch: int = 1) -> None:
+    socket = meeting.new_socket(place, tx_id)
+    serve(socket, lambda batch: Answer(batch + 1, epoch, "plan"))
+
+
+def test_a_batch_is_what_its_own_planner_says(place):
+    answering(place, "x", epoch=1)  # of an earlier run
+    run = ConnectRun("x")
+    answering(place, "another", epoch=2)
+    answering(place, "x", epoch=3)
+    assert run.ask(4) == Answer(5, 3, "plan")
+
+    answering(place, "x", epoch=4)  # it took over since: that is not this run's matter
+    assert run.ask(5) == Answer(6, 3, "plan")
+
+
+def test_two_that_were_started_at_once_are_both_refused(place):
+    run = ConnectRun("x")
+    answering(place, "x", epoch=1)
+    answering(place, "x", epoch=2)
+    with pytest.raises(KafkaTxError, match="2 queries with tx.id 'x'.*Stop all"):
+        run.ask(0)
+
+
+def test_a_planner_that_never_planned_is_no_planner(place):
+    answering(place, "x")
+    with pytest.raises(ConfigError, match="no source with tx.id 'x'"):
+        ConnectRun("x").ask(0)
+
+
+def test_a_planner_that_is_gone_is_not_replaced_by_another(place):
+    run = ConnectRun("x")
+    gone = meeting.new_socket(place, "x")
+    gone.touch()
+    with pytest.raises(KafkaTxError, match="cannot be asked.*started again"):
+        run.ask(0)
+    answering(place, "x")
+    with pytest.raises(KafkaTxError, match="cannot be asked"):
+        run.ask(0)
+
+
+def test_what_the_planner_raises_is_raised(place):
+    def fenced(batch_id: int) -> Answer:
+        raise FencedError("x", held_epoch=1, stored_epoch=2)
+
+    run = ConnectRun("x")
+    serve(meeting.new_socket(place, "x"), fenced)
+    with pytest.raises(FencedError):
+        run.ask(0)
+
+
+def remember(df: object, attempt: TransactionAttempt) -> None:
+    SEEN.append(attempt)
+
+
+def test_the_function_is_pickled_and_counts_its_tries(place, monkeypatch):
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    there = pickle.loads(pickle.dumps(for_each_transaction(remember, "x")))
+    answering(place, "x", epoch=7)
+    SEEN.clear()
+    for batch_id in (0, 0, 1):
+        there(None, batch_id)
+    assert [a.txid for a in SEEN] == [1, 1, 2]
+    assert [a.epoch for a in SEEN] == [7, 7, 7]
+    assert SEEN[1].attempt_id > SEEN[0].attempt_id
+    assert {a.source for a in SEEN} == {"x"}
+
+
+def test_which_transaction_has_to_be_said(monkeypatch):
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    with pytest.raises(ConfigError, match=r"needs the tx\.id of the source"):
+        for_each_transaction(remember)
+
+
+def test_a_directory_of_somebody_else_is_not_used(place):
+    place.chmod(0o755)
+    with pytest.raises(PermissionError, match="of this user alone"):
+        meeting.meeting_place(make=True)
+
+
+def test_no_server_no_meeting(monkeypatch):
+    monkeypatch.setattr(meeting, "_jvm", lambda: None)
+    assert meeting.meeting_place(make=True) is None
+    with pytest.raises(KafkaTxError, match="has not started"):
+        ConnectRun("x")
+
+
+def test_parents_are_found_with_and_without_proc():
+    parent, started, name = meeting._process(os.getpid())
+    assert parent == os.getppid()
+    assert started
+    assert name
+    assert meeting._process(2**22 + 1) == (0, "", "")
+
+
+def test_directories_of_servers_that_ended_are_removed(tmp_path):
+    gone = tmp_path / f"kafka-tx-{os.getuid()}-{2**22 + 1}-5"
+    _, started, _ = meeting._process(os.getpid())
+    there = tmp_path / f"kafka-tx-{os.getuid()}-{os.getpid()}-{started}"
+    for each in (gone, there):
+        each.mkdir()
+    meeting._forget_ended(tmp_path)
+    assert list(tmp_path.iterdir()) == [there]
+
+
+@pytest.fixture
+def opened(place, monkeypatch, cluster, clock):
+    """Makes readers of one job, whose log holds ten records."""
+    cluster.set(0, 0, 10)
+    job = Job(cluster, clock)
+    monkeypatch.setattr(KafkaTxStreamReader, "_open", lambda self: job.start())
+    given = {
+        "kafka.bootstrap.servers": "b:9092",
+        "subscribe": "t",
+        "tx.id": "job",
+        "tx.store": "sqlite:////nowhere",
+    }
+    return lambda: pickle.loads(pickle.dumps(ServedStreamReader(given)))
+
+
+def test_the_batch_under_way_is_asked_about(opened, cluster):
+    run, reader = ConnectRun("job"), opened()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    reader.partitions(start, end)
+    assert run.ask(0) == Answer(1, 1)
+    assert run.ask(0) == Answer(1, 1)
+
+    cluster.set(0, 0, 20)
+    reader.latestOffset(end, ReadAllAvailable())
+    assert run.ask(1) == Answer(2, 1)
+
+
+def test_after_a_restart_the_logged_batch_is_asked_about(opened):
+    reader = opened()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+
+    run, later = ConnectRun("job"), opened()
+    later.partitions(start, end)
+    assert run.ask(0) == Answer(1, 2)
+
+
+def test_an_overtaken_planner_says_so(opened):
+    run, reader = ConnectRun("job"), opened()
+    start = reader.initialOffset()
+    reader.latestOffset(start, ReadAllAvailable())
+    asked = run.ask(0)
+    opened().initialOffset()
+    assert asked == Answer(1, 1)
+    with pytest.raises(FencedError):
+        run.ask(0)
+
+
+def test_a_batch_without_new_records_has_no_txid_there(opened):
+    run, reader = ConnectRun("job"), opened()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    reader.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(ConfigError, match="no new records.*noDataMicroBatches"):
+        run.ask(1)
