@@ -44,9 +44,7 @@ nox.options.sessions = ["spark"]
 
 
 def _needed() -> list[str]:
-    """What the tests need. The package itself is taken from where this file is: it
-    need not be built for each environment.
-    """
+    """Give what the tests need; the package itself is taken from beside this file."""
     project = nox.project.load_toml("pyproject.toml")["project"]
     return [*project["dependencies"], *project["optional-dependencies"]["test"]]
 
