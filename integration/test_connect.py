@@ -236,3 +236,40 @@ def test_a_killed_server_loses_and_doubles_nothing(job, produce):
         query.stop()
     assert job.rows() == list(range(40))
     assert job.txid() >= 3
+
+
+def test_a_batch_without_records_stops_there_and_a_classic_session_finishes_it(
+    request, monkeypatch, remote, job, topic, produce
+):
+    """Late state is written once, by who can number its batch."""
+
+    def counting(session: Any) -> Any:
+        found = session.readStream.format("kafka_tx").options(**job.source).load()
+        seen = found.selectExpr("timestamp(CAST(CAST(key AS STRING) AS LONG)) AS at")
+        counts = seen.withWatermark("at", "1 second").groupBy("at").count()
+        url = f"sqlite:///{job.place}/sink.db"
+
+        def append(df: Any, attempt: Any) -> None:
+            append_once(df.selectExpr("CAST(at AS LONG) AS second"), attempt, url, "s")
+
+        return (
+            counts.writeStream.outputMode("append")
+            .foreachBatch(for_each_transaction(append, job.id))
+            .option("checkpointLocation", str(job.place / "stateful"))
+            .start()
+        )
+
+    job.id = job.source["subscribe"] = job.source["tx.id"] = topic(1)
+    produce(job.id, [Record("x", key=str(second)) for second in (10, 20, 30)])
+    query = counting(remote)
+    wait_until("the query has ended", lambda: not query.isActive)
+    assert "holds no new records" in str(query.exception())
+
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED")
+    classic = counting(request.getfixturevalue("spark"))
+    try:
+        classic.processAllAvailable()
+    finally:
+        classic.stop()
+    with closing(sqlite3.connect(job.place / "sink.db")) as db:
+        assert sorted(s for (s,) in db.execute("SELECT second FROM s")) == [10, 20]

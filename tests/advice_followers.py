@@ -8,6 +8,11 @@ from __future__ import annotations
 
 _ADVICE = "integration/test_advice.py::"
 _ANEW = "integration/test_source_anew.py::"
+_CONNECT = "tests/spark/test_connect.py::"
+_NO_RECORDS = (
+    "integration/test_connect.py"
+    "::test_a_batch_without_records_stops_there_and_a_classic_session_finishes_it"
+)
 _BATCHES = "tests/source/test_microbatches.py::"
 _CLI = "tests/cli/test_offsets.py::"
 _FAULTS = "integration/test_source_faults.py::"
@@ -38,6 +43,11 @@ _LOST_MARKERS = (
 )
 
 FOLLOWED: dict[str, tuple[str, ...]] = {
+    "batches::ConnectRun._own_planner": (
+        _CONNECT + "test_two_that_were_started_at_once_are_both_refused",
+        _CONNECT + "test_a_planner_that_never_planned_is_no_planner",
+        _NO_RECORDS,
+    ),
     "offsets::_repair_of": (
         _CLI + "test_what_no_record_tells_is_not_made_up_and_resetting_begins_anew",
     ),
@@ -166,6 +176,9 @@ _TOLD = "says what happened, and what stops; there is nothing to choose"
 _CALLER = "for who calls the parts of the package wrongly: nothing was changed"
 
 NOTHING_AT_RISK: dict[str, str] = {
+    "batches::ConnectRun.__init__": _CALLER,
+    "batches::ConnectRun.ask": _AGAIN,
+    "planner::_told": _TOLD,
     "assembly::open_store": _MEANT,
     "assembly::stored_ids": _MEANT,
     "positions::committed_of": _MEANT,

@@ -19,6 +19,7 @@ from kafka_tx.spark.connect.planner import ServedStreamReader, serve
 from kafka_tx.spark.queries.foreach import for_each_transaction
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
 from kafka_tx.spark.versions.reading import ReadAllAvailable
+from tests.fake_cluster import FakeClock, FakeCluster
 from tests.source.test_transactional import Job
 
 SEEN: list[TransactionAttempt] = []
@@ -140,6 +141,16 @@ def test_directories_of_servers_that_ended_are_removed(tmp_path):
         each.mkdir()
     meeting._forget_ended(tmp_path)
     assert list(tmp_path.iterdir()) == [there]
+
+
+@pytest.fixture
+def cluster():
+    return FakeCluster()
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
 
 
 @pytest.fixture
