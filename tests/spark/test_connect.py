@@ -209,3 +209,21 @@ def test_a_batch_without_new_records_has_no_txid_there(opened):
     reader.latestOffset(end, ReadAllAvailable())
     with pytest.raises(ConfigError, match="no new records.*noDataMicroBatches"):
         run.ask(1)
+
+
+def test_the_first_batch_has_a_txid_also_without_records(opened, cluster):
+    cluster.set(0, 0, 0)
+    run, reader = ConnectRun("job"), opened()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    reader.partitions(start, end)
+    assert end == start
+    assert run.ask(0) == Answer(1, 1)
+
+    again, later = ConnectRun("job"), opened()
+    later.partitions(later.initialOffset(), end)
+    assert again.ask(0) == Answer(1, 2)  # a replay: the same txid
+
+    cluster.set(0, 0, 5)
+    later.latestOffset(end, ReadAllAvailable())
+    assert again.ask(1) == Answer(2, 2)

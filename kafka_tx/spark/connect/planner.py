@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.microbatches import MicroBatches
-from kafka_tx.source.questions import Answer, Question
+from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.connect import NO_DATA_BATCHES
 from kafka_tx.spark.connect.meeting import meeting_place, new_socket
@@ -32,7 +32,9 @@ class ServedStreamReader(KafkaTxStreamReader):
     """A reader that a ``foreachBatch`` beside it may ask, under Spark Connect.
 
     Spark's thread waits while ``foreachBatch`` runs, so the batch that Spark was last
-    given is the one that is asked about.
+    given is the one that is asked about. One that holds no new records is numbered if
+    it is the first of a checkpoint: its replay begins with a question to the planner,
+    too. Of a later one the planner of another run would hear nothing, so it is refused.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -68,8 +70,7 @@ class ServedStreamReader(KafkaTxStreamReader):
             super().commit(end)
 
     def _begin(self, start: dict[str, Any], end: dict[str, Any]) -> None:
-        both = SourceOffset.from_json(start), SourceOffset.from_json(end)
-        self._under_way = both if start != end else None
+        self._under_way = SourceOffset.from_json(start), SourceOffset.from_json(end)
 
     def _open(self) -> MicroBatches:
         batches = super()._open()
@@ -82,13 +83,14 @@ class ServedStreamReader(KafkaTxStreamReader):
         with self._turn:
             planner = self._planner()
             assert isinstance(planner, TransactionalMicroBatches)
-            if self._under_way is None:
-                raise _no_records(batch_id)
+            assert self._under_way is not None, "Spark was given no batch"
             start, end = self._under_way
+            is_first = end.mark is not None and end.mark.start
+            if not is_first and not moves(start, end):
+                raise _no_records(batch_id)
             mark = end.mark
             name = f"connect:{mark.txid}@{mark.epoch}" if mark else "connect:"
-            answer = planner.number(Question(name, batch_id, start, end))
-            return Answer(answer.txid, answer.epoch, answer.plan)
+            return planner.number(Question(name, batch_id, start, end))
 
 
 def _no_records(batch_id: int) -> ConfigError:
