@@ -24,7 +24,8 @@ from kafka_tx.model import (
 from kafka_tx.native.reader import NativeRangeReader
 from kafka_tx.protocols import ClusterView
 
-_ANSWER_MS = 5_000
+_ANSWER_MS = 1_500
+"""Then the other view asks, which is told at once why there is no answer."""
 
 
 class NativeLook:

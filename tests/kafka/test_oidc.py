@@ -10,12 +10,14 @@ import pytest
 from kafka_tx import assembly
 from kafka_tx.config import SinkConfig, SourceConfig
 from kafka_tx.errors import AuthenticationError
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.model import Earliest, OffsetRange, TopicPartition, Topics
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
-WELL_BELOW_A_TIMEOUT_S = 20.0
-"""Requests give up after 30 s."""
+WITHIN_S = 5.0
+"""A second at most, and what a busy machine adds; requests give up after 30 s."""
 
 
 class Refusing(BaseHTTPRequestHandler):
@@ -63,17 +65,52 @@ def read(kafka):
     list(assembly.range_reader(source(kafka)).read(wanted))
 
 
+def read_in_python(kafka):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KAFKA_TX_READER", "python")
+        read(kafka)
+
+
+def look(kafka):
+    view = assembly.log_look(source(kafka))
+    try:
+        view.bounds([TopicPartition("in", 0)])
+    finally:
+        view.close()
+
+
+def start_from_the_group(kafka):
+    assembly.offset_store("kafka:", "g", source(kafka)).load([TopicPartition("in", 0)])
+
+
+def mirror(kafka):
+    group = GroupMirror(client_settings(kafka, purpose="admin"), "g")
+    group.store({TopicPartition("in", 0): 2})
+
+
+def write(kafka):
+    sender = assembly.sender(SinkConfig(kafka=kafka, topic="out"))
+    sender.send([OutRecord("out", b"k", b"v")])
+    sender.flush()
+
+
 def write_once(kafka):
     sink = SinkConfig(kafka=kafka, topic="out", id="sink", txid=1)
     assembly.part_transaction(sink, 0).write([OutRecord("out", b"k", b"v")])
 
 
-@pytest.mark.parametrize("door", [plan, read, write_once])
+DOORS = [
+    *(plan, read, read_in_python, look, start_from_the_group, mirror),
+    *(write, write_once),
+]
+
+
+@pytest.mark.parametrize("door", DOORS)
 def test_a_client_that_the_issuer_does_not_know_is_named(kafka, door):
     begun = time.monotonic()
 
     with pytest.raises(AuthenticationError, match="invalid_client") as caught:
         door(kafka)
 
-    assert time.monotonic() - begun < WELL_BELOW_A_TIMEOUT_S
+    assert time.monotonic() - begun < WITHIN_S
     assert "s3cret" not in str(caught.value)
