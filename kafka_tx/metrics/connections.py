@@ -23,6 +23,8 @@ class BoundedConnections(ThreadingMixIn):
     """
 
     daemon_threads = True
+    request_queue_size = MOST_CONNECTIONS
+    """Those who come together wait in turn; beyond it, a second and more is lost."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - passed on
         self._open: dict[socket.socket, None] = {}

@@ -14,13 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kafka_tx.model import Earliest, Latest
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.rules import PartitionRules
-from tests.properties.rounds import play_round
+from tests.properties.rounds import SIMULATED_STEPS, play_round
 from tests.properties.simulated_spout import Spout
 from tests.properties.spout_steps import STEPS, check, settle, step
 
-STEPS_WANTED = 150_000
-STEPS_AT_LEAST = 100_000
-SECONDS_AT_MOST = 80
+STEPS_WANTED = SIMULATED_STEPS * 3 // 2
+STEPS_AT_LEAST = SIMULATED_STEPS
+SECONDS_AT_MOST = 80 + SIMULATED_STEPS // 1_000
 
 seen: Counter[str] = Counter()
 

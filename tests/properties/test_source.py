@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import time
 from collections import Counter
@@ -18,10 +17,9 @@ from kafka_tx.planning.standing import Finding, Standing
 from kafka_tx.source import agreement
 from kafka_tx.source import questions as asking
 from kafka_tx.source.transactional import TransactionalMicroBatches
-from tests.properties.rounds import play_round
+from tests.properties.rounds import SIMULATED_STEPS, play_round
 from tests.properties.simulated_source import World, run
 
-STEPS_WANTED = int(os.environ.get("KAFKA_TX_SIMULATED_STEPS", "100000"))
 PLAYED = 0.05
 """How many of them Hypothesis decides: it looks for odd ones, and shortens what fails.
 
@@ -59,16 +57,16 @@ class SimulatedSource(RuleBasedStateMachine):
             seen.update(self.world.seen)
 
 
-@pytest.mark.timeout(max(300, STEPS_WANTED // 200))
+@pytest.mark.timeout(max(300, SIMULATED_STEPS // 200))
 def test_every_record_counts_once_or_a_documented_error_says_what_to_do():
     """A failure names the walk, or prints steps that replay it (reproduce_failure)."""
     began, numbers = time.monotonic(), itertools.count()
     seen.clear()
 
-    while seen["steps"] < STEPS_WANTED * PLAYED:
+    while seen["steps"] < SIMULATED_STEPS * PLAYED:
         play_round(next(numbers), SimulatedSource, steps=8)
     played = seen["steps"]
-    while seen["steps"] < STEPS_WANTED:
+    while seen["steps"] < SIMULATED_STEPS:
         walk(next(numbers))
 
     took_s = time.monotonic() - began

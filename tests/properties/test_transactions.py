@@ -18,13 +18,13 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.flights import BatchPhase
-from tests.properties.rounds import play_round
+from tests.properties.rounds import SIMULATED_STEPS, play_round
 from tests.properties.simulated_owner import Outcome, Owner
 from tests.properties.simulated_topology import TIMEOUT_MS, World, run
 
-STEPS_WANTED = 250_000
-STEPS_AT_LEAST = 100_000
-SECONDS_AT_MOST = 90
+STEPS_WANTED = SIMULATED_STEPS * 5 // 2
+STEPS_AT_LEAST = SIMULATED_STEPS
+SECONDS_AT_MOST = 90 + SIMULATED_STEPS // 1_000
 
 seen: Counter[str] = Counter()
 
