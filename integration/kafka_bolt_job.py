@@ -39,7 +39,7 @@ class Slowly:
         self._rows += 1
         if self._rows == PER_BATCH // 4:
             self._place.come_to("sent")
-        return kafka_tx.KafkaMessage(row.key, row.value)
+        return kafka_tx.KafkaMessage(value=row.value, key=row.key)
 
 
 class Afterwards(kafka_tx.Committer, kafka_tx.BatchBolt):
