@@ -178,6 +178,7 @@ def test_every_sink_counts_each_record_once(remote, job):
     assert job.txid() >= 2  # committed without a listener; the last one when asked next
 
 
+@pytest.mark.all
 def test_a_second_query_fences_the_first(remote, job, produce):
     first = job.start(remote, job.appending(), "first")
     first.processAllAvailable()
