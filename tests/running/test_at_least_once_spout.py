@@ -105,9 +105,9 @@ def test_offsets_are_named_by_the_config_else_the_topology_else_the_spout(
 def test_letters_go_where_the_config_says(poller, cluster):
     hosts = BrokerHosts(cluster.bootstrap_servers)
 
-    assert poller(hosts).letters is None
-    letters = poller(hosts, dead_letter_topic="dead").letters
-    assert letters is not None
+    assert poller(hosts).dead_letters is None
+    dead_letters = poller(hosts, dead_letter_topic="dead").dead_letters
+    assert dead_letters is not None
 
 
 def test_a_store_that_cannot_be_used_is_refused(cluster):

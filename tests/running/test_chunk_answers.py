@@ -44,10 +44,10 @@ class Letters:
 
     def __init__(self):
         self.errors: list[Exception | None] = []
-        self.letters: list[Any] = []
+        self.dead_letters: list[Any] = []
 
     def write(self, letter, answer):
-        self.letters.append(letter)
+        self.dead_letters.append(letter)
         error = self.errors.pop(0) if self.errors else None
         answer(Buried(0 if error else len(letter.records)), error)
 
@@ -76,14 +76,14 @@ def told(roots, component="work", reason="bad luck"):
 
 
 class Case:
-    def __init__(self, letters=None, **rules):
+    def __init__(self, dead_letters=None, **rules):
         self.manager = PartitionManager(P0, PartitionRules(**rules), CommittedOffset(0))
         self.clock, self.ledger = ManualClock(), BlockLedger(buckets=2)
         self.fetch_failed: list[TopicPartition] = []
         self.events: SimpleQueue[Any] = SimpleQueue()
         self.metrics = SpoutMetrics("job", MetricsRegistry())
         poller: Any = SimpleNamespace(
-            parts=SimpleNamespace(letters=letters),
+            parts=SimpleNamespace(dead_letters=dead_letters),
             fetch_failed=self.fetch_failed.append,
         )
         self.answers = ChunkAnswers(
@@ -260,8 +260,8 @@ def test_of_several_records_in_one_batch_nobody_knows_which_one_hangs():
     assert case.manager.counts.failed == 0
 
 
-def hopeless(letters=None):
-    case = Case(letters, back_off=BackOff(limit=0))
+def hopeless(dead_letters=None):
+    case = Case(dead_letters, back_off=BackOff(limit=0))
     flight = case.send()
     case.answers.finished(flight, chunk(range(1, 10), [told([0])]))
     return case
@@ -275,15 +275,15 @@ def test_without_dead_letters_the_hopeless_is_skipped_and_counted():
 
 
 def test_a_dead_letter_holds_the_commit_back_until_it_is_written():
-    letters = Letters()
-    case = hopeless(letters)
+    dead_letters = Letters()
+    case = hopeless(dead_letters)
     assert case.manager.last_completed_offset == 0
 
     case.drain()
 
     assert case.manager.last_completed_offset == 10
     assert case.metrics.written == {P0: 1}
-    (letter,) = letters.letters
+    (letter,) = dead_letters.dead_letters
     assert (letter.attempts, letter.error) == (1, "work: bad luck")
 
 
@@ -292,37 +292,37 @@ def test_a_dead_letter_holds_the_commit_back_until_it_is_written():
     [BrokerUnavailableError("down"), DeliveryError("slow", code="_MSG_TIMED_OUT")],
 )
 def test_a_dead_letter_that_may_be_written_later_is_tried_again_after_a_pause(error):
-    letters = Letters()
-    letters.errors = [error]
-    case = hopeless(letters)
+    dead_letters = Letters()
+    dead_letters.errors = [error]
+    case = hopeless(dead_letters)
     case.drain()
     assert list(case.answers.wakes()) == [case.now_ms + LETTER_AGAIN_MS]
 
     case.clock.advance(LETTER_AGAIN_MS - 1)
     case.answers.write_again()
-    assert len(letters.letters) == 1
+    assert len(dead_letters.dead_letters) == 1
     case.clock.advance(1)
     case.answers.write_again()
     case.drain()
 
-    assert len(letters.letters) == 2
+    assert len(dead_letters.dead_letters) == 2
     assert list(case.answers.wakes()) == []
     assert case.manager.last_completed_offset == 10
 
 
 def test_a_dead_letter_that_is_refused_ends_the_topology():
-    letters = Letters()
-    letters.errors = [DeliveryError("too large", code="MSG_SIZE_TOO_LARGE")]
-    case = hopeless(letters)
+    dead_letters = Letters()
+    dead_letters.errors = [DeliveryError("too large", code="MSG_SIZE_TOO_LARGE")]
+    case = hopeless(dead_letters)
 
     with pytest.raises(DeliveryError):
         case.drain()
 
 
 def test_a_record_that_is_gone_before_its_dead_letter_is_lost():
-    letters = Letters()
-    letters.errors = [OffsetOutOfRangeError("trimmed")]
-    case = hopeless(letters)
+    dead_letters = Letters()
+    dead_letters.errors = [OffsetOutOfRangeError("trimmed")]
+    case = hopeless(dead_letters)
 
     case.drain()
 

@@ -46,13 +46,13 @@ def source(cluster):
     )
 
 
-def write(topic, source, *letters):
+def write(topic, source, *dead_letters):
     """What each letter was answered."""
     made = DeadLetters(topic, source)
     answers: SimpleQueue[Any] = SimpleQueue()
-    for letter in letters:
+    for letter in dead_letters:
         made.write(letter, lambda *answer: answers.put(answer))
-    found = [answers.get(timeout=15) for _ in letters]
+    found = [answers.get(timeout=15) for _ in dead_letters]
     assert made.close(5)
     return found
 

@@ -132,7 +132,7 @@ class Case:
             name="spout",
             keeper=keeper,
             scheme=RawScheme(),
-            letters=None,
+            dead_letters=None,
             commit_interval_ms=COMMIT_MS,
             registry=self.registry,
             clock=self.clock,

@@ -45,7 +45,7 @@ def closed():
     return []
 
 
-def parts(closed, *, error=None, hangs="", letters=True):
+def parts(closed, *, error=None, hangs="", dead_letters=True):
     made: dict[str, Any] = {
         name: Part(name, closed, hangs=name == hangs) for name in ("keeper", "letters")
     }
@@ -57,7 +57,7 @@ def parts(closed, *, error=None, hangs="", letters=True):
         keeper=made["keeper"],
         reader=MemoryLog({}),
         scheme=RawScheme(),
-        letters=made["letters"] if letters else None,
+        dead_letters=made["letters"] if dead_letters else None,
         commit_interval_ms=1,
         registry=MetricsRegistry(),
         clock=SystemClock(),
@@ -87,6 +87,6 @@ def test_what_hangs_is_told(closed, hangs):
 
 
 def test_without_dead_letters_there_is_nothing_to_close_for_them(closed):
-    assert parts(closed, letters=False).release(lambda: 1)
+    assert parts(closed, dead_letters=False).release(lambda: 1)
 
     assert closed == ["coordinator", "cluster", "view", "keeper"]

@@ -191,7 +191,7 @@ class Case:
     def __init__(self):
         self.log = MemoryLog({"t": 2})
         self.reader, self.store = Reader(self.log), Offsets()
-        self.engine, self.letters = Engine(), None
+        self.engine, self.dead_letters = Engine(), None
         self.rules, self.bolt = {}, Work
         self.refresh_ms = 50
         self.scheme = MetadataScheme()
@@ -239,7 +239,7 @@ class Case:
             keeper,
             self.reader,
             self.scheme,
-            self.letters,
+            self.dead_letters,
             50,
             self.registry,
             clock,

@@ -66,15 +66,15 @@ def test_a_dead_letter_is_written_before_its_record_is_committed(case):
     case.fill(10)
     tried.bad = {(P0, 3): 1_000}
     case.rules = {"back_off": BackOff(limit=1)}
-    case.letters = Letters()
-    case.letters.errors = [BrokerUnavailableError("down")]
+    case.dead_letters = Letters()
+    case.dead_letters.errors = [BrokerUnavailableError("down")]
 
     handle = case.start()
     until(lambda: case.store.at(P0) == [3])
-    assert case.letters.written == []
+    assert case.dead_letters.written == []
     assert handle.process_all_available(WITHIN_S)
 
-    (letter,) = case.letters.written
+    (letter,) = case.dead_letters.written
     assert (letter.records.start, letter.records.end, letter.attempts) == (3, 4, 2)
     assert letter.error == "work: bad luck"
     assert case.store.at(P0) == [10]
@@ -86,8 +86,8 @@ def test_a_dead_letter_that_is_refused_ends_the_topology(case):
     case.fill(1)
     tried.bad = {(P0, 0): 1_000}
     case.rules = {"back_off": BackOff(limit=0)}
-    case.letters = Letters()
-    case.letters.errors = [DeliveryError("too large", code="MSG_SIZE_TOO_LARGE")]
+    case.dead_letters = Letters()
+    case.dead_letters.errors = [DeliveryError("too large", code="MSG_SIZE_TOO_LARGE")]
 
     with pytest.raises(DeliveryError, match="too large"):
         case.start().awaitTermination(WITHIN_S)

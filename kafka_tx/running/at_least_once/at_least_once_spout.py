@@ -124,7 +124,7 @@ class KafkaSpout:
             keeper=keeper,
             reader=TaskReader(source),
             scheme=config.scheme,
-            letters=None
+            dead_letters=None
             if topic is None
             else DeadLetters(topic, replace(source, include_headers=True)),
             commit_interval_ms=config.state_update_interval_ms,

@@ -191,7 +191,7 @@ class ChunkAnswers:
         self, spout: str, emission: Emission, gone: GiveUp, reason: str
     ) -> None:
         letter = Letter(gone.records, gone.attempts, reason)
-        if self._pollers[spout].parts.letters is not None:
+        if self._pollers[spout].parts.dead_letters is not None:
             self._write(spout, emission, letter)
             return
         logger.warning(
@@ -201,13 +201,13 @@ class ChunkAnswers:
         emission.manager.ack(gone.records, emission.generation)
 
     def _write(self, spout: str, emission: Emission, letter: Letter) -> None:
-        letters = self._pollers[spout].parts.letters
-        assert letters is not None
+        dead_letters = self._pollers[spout].parts.dead_letters
+        assert dead_letters is not None
 
         def answer(written: Buried, error: Exception | None) -> None:
             self._post(lambda: self._written(spout, emission, letter, written, error))
 
-        letters.write(letter, answer)
+        dead_letters.write(letter, answer)
 
     def _written(
         self,
@@ -233,7 +233,7 @@ class ChunkAnswers:
             raise error
 
     def write_again(self) -> None:
-        """Try the letters whose time has come."""
+        """Try the dead letters whose time has come."""
         now_ms = self._clock.monotonic_ms()
         due = [each for each in self._again if each[0] <= now_ms]
         self._again = [each for each in self._again if each[0] > now_ms]
@@ -241,7 +241,7 @@ class ChunkAnswers:
             self._write(spout, emission, letter)
 
     def wakes(self) -> Iterator[int]:
-        """When letters are to be tried again (monotonic)."""
+        """When dead letters are to be tried again (monotonic)."""
         for at_ms, *_ in self._again:
             yield at_ms
 

@@ -60,7 +60,7 @@ class PollerParts:
         keeper: Of its offsets.
         reader: Pickled into jobs.
         scheme: From records to rows.
-        letters: Where given-up records go; None: they are skipped.
+        dead_letters: Where given-up records go; None: they are skipped.
         commit_interval_ms: ``state_update_interval_ms``.
         registry: Takes the metrics.
         clock: The machine's.
@@ -73,7 +73,7 @@ class PollerParts:
     keeper: OffsetKeeper
     reader: RangeReader
     scheme: Scheme
-    letters: DeadLetters | None
+    dead_letters: DeadLetters | None
     commit_interval_ms: int
     registry: MetricsRegistry
     clock: Clock
@@ -92,6 +92,6 @@ class PollerParts:
         for close in (self.cluster.close, *self.closing):
             close()
         closed = [self.keeper.close(rest_s())]
-        if self.letters is not None:
-            closed.append(self.letters.close(rest_s()))
+        if self.dead_letters is not None:
+            closed.append(self.dead_letters.close(rest_s()))
         return all(closed)
