@@ -138,7 +138,7 @@ class Driver:
             if attempt in self.processed:
                 self.processed.pop(attempt).abandon()
 
-    def _committed(self, done):
+    def _transactioncommitted(self, done):
         self.committed.append(done.attempt.txid)
         self.topology.spout.committed(done.attempt.txid, done.metadata)
 
