@@ -1,5 +1,8 @@
 """The newest timestamp of what a task reads."""
 
+import sys
+
+import numpy
 import pyarrow as pa
 import pytest
 
@@ -13,6 +16,7 @@ def batch(*milliseconds):
     return pa.RecordBatch.from_arrays([pa.array(times, STAMP)], ["timestamp"])
 
 
+@pytest.mark.parametrize("with_numpy", [True, False])
 @pytest.mark.parametrize(
     ("times", "before", "newest"),
     [
@@ -22,12 +26,19 @@ def batch(*milliseconds):
         ([-1, -1], None, None),
         ([None, 5], None, 5),
         ([None], None, None),
+        (range(1_000), None, 999),
         (range(20_000), None, 19_999),
+        ([None, *range(20_000)], None, 19_999),
     ],
 )
-def test_it_is_found_whatever_stands_beside_it(times, before, newest):
+def test_it_is_found_whatever_stands_beside_it(
+    monkeypatch, times, before, newest, with_numpy
+):
+    monkeypatch.setitem(sys.modules, "numpy", numpy if with_numpy else None)
+
     assert _newest_ms(batch(*times), before) == newest
 
 
 def test_a_slice_is_looked_at_alone():
     assert _newest_ms(batch(9, 5, 6, 8).slice(1, 2), None) == 6
+    assert _newest_ms(batch(9, *range(2_000), 9_000).slice(1, 2_000), None) == 1_999
