@@ -12,8 +12,8 @@ import pytest
 
 from kafka_tx.errors import ConfigError, FencedError, KafkaTxError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.running import connect_meeting as meeting
 from kafka_tx.source.questions import Answer
-from kafka_tx.spark.connect import meeting
 from kafka_tx.spark.connect.batches import ConnectRun
 from kafka_tx.spark.connect.planner import ServedStreamReader, serve
 from kafka_tx.spark.queries.foreach import for_each_transaction

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from kafka_tx.errors import ConfigError, KafkaTxError
+from kafka_tx.running.connect_meeting import meeting_place, sockets_since
 from kafka_tx.source.questions import Answer
 from kafka_tx.spark.connect import NO_DATA_BATCHES
-from kafka_tx.spark.connect.meeting import meeting_place, sockets_since
 from kafka_tx.spark.queries.jvm import error_of
 
 _ANSWER_WITHIN_S = 180.0

@@ -15,11 +15,11 @@ from pyspark.sql.datasource import InputPartition
 
 from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.running.connect_meeting import meeting_place, new_socket
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.connect import NO_DATA_BATCHES
-from kafka_tx.spark.connect.meeting import meeting_place, new_socket
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
 from kafka_tx.spark.versions.reading import ReadLimit
 
