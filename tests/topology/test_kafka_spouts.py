@@ -440,7 +440,7 @@ def test_many_partitions_are_looked_at_less_often_the_longer_there_is_nothing(cl
         cluster.clock.advance(10)
         assert not spout.is_ready()
 
-    assert 15 <= cluster.requests["bounds"] - asked <= 22  # every 800 ms, in the end
+    assert 11 <= cluster.requests["bounds"] - asked <= 18  # every 1,200 ms, in the end
 
 
 # --- whole attempts ---
