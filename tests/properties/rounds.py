@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
@@ -12,6 +13,11 @@ SIMULATED_STEPS = int(os.environ.get("KAFKA_TX_SIMULATED_STEPS", "100000"))
 
 ``make test-fast`` plays 20,000, ``make test`` 100,000, ``make test-all`` 300,000.
 """
+
+
+def is_enough(seen: Mapping[str, int], steps: int, must_happen: Iterable[str]) -> bool:
+    """Whether a simulation may end: rare events are waited for, in short runs too."""
+    return seen["steps"] >= steps and all(seen[what] for what in must_happen)
 
 
 def play_round(

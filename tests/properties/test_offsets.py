@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kafka_tx.model import Earliest, Latest
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.rules import PartitionRules
-from tests.properties.rounds import SIMULATED_STEPS, play_round
+from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
 from tests.properties.simulated_spout import Spout
 from tests.properties.spout_steps import STEPS, check, settle, step
 
@@ -104,7 +104,7 @@ def test_no_readable_record_is_passed_or_lost_and_everything_ends():
     began, rounds = time.monotonic(), itertools.count()
     seen.clear()
 
-    while seen["steps"] < STEPS_WANTED:
+    while not is_enough(seen, STEPS_WANTED, (*WHAT_MUST_HAPPEN, *STEPS)):
         play_round(next(rounds), SimulatedSpout, steps=40, phases=(Phase.generate,))
         if time.monotonic() - began > SECONDS_AT_MOST:
             break

@@ -18,7 +18,7 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.flights import BatchPhase
-from tests.properties.rounds import SIMULATED_STEPS, play_round
+from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
 from tests.properties.simulated_owner import Outcome, Owner
 from tests.properties.simulated_topology import TIMEOUT_MS, World, run
 
@@ -135,7 +135,7 @@ def test_every_record_counts_once_whatever_fails():
     began, rounds = time.monotonic(), itertools.count()
     seen.clear()
 
-    while seen["steps"] < STEPS_WANTED:
+    while not is_enough(seen, STEPS_WANTED, WHAT_MUST_HAPPEN):
         play_round(next(rounds), SimulatedTopology, steps=60)
         if time.monotonic() - began > SECONDS_AT_MOST:
             break
