@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
-from pathlib import Path
 
 from integration.cluster.child import Child, WorkDirectory
-from integration.cluster.jars import REPOSITORY
+from integration.cluster.jars import REPOSITORY, spark_directory
 from integration.cluster.java import java
 from integration.cluster.spark_local import QUICK_START, SETTINGS
 from integration.cluster.waiting import HOST, free_port, is_listening, wait_until
@@ -20,10 +18,7 @@ class ConnectServer:
 
     def __init__(self) -> None:
         java()
-        spark = find_spec("pyspark")
-        assert spark is not None
-        assert spark.origin is not None
-        self._home = Path(spark.origin).parent
+        self._home = spark_directory()
         self._work = WorkDirectory("connect")
         self._port = free_port()
         self._child: Child | None = None

@@ -42,6 +42,14 @@ def cache_directory() -> Path:
     return path.resolve()
 
 
+def spark_directory() -> Path:
+    """Where PySpark is installed, with Spark's own files."""
+    spark = find_spec("pyspark")
+    assert spark is not None
+    assert spark.origin is not None
+    return Path(spark.origin).parent
+
+
 def jar_directory(jars: JarSet) -> Path:
     """Give the directory of a jar set, fetching it first if it is not in the cache.
 
@@ -133,10 +141,7 @@ def _complaint(jars: JarSet, output: str) -> str:
 
 
 def _ivy_jar() -> Path:
-    spark = find_spec("pyspark")
-    assert spark is not None
-    assert spark.origin is not None
-    (jar,) = Path(spark.origin).parent.joinpath("jars").glob("ivy-*.jar")
+    (jar,) = spark_directory().joinpath("jars").glob("ivy-*.jar")
     return jar
 
 

@@ -15,10 +15,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
-from integration.cluster.jars import cache_directory
+from integration.cluster.jars import cache_directory, spark_directory
 
 LINKED = ("bin", "jars")
 LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
@@ -40,7 +39,7 @@ def launched_quickly() -> Iterator[None]:
 
 def home() -> Path:
     """The folder of links; made if absent."""
-    installed = _installed()
+    installed = spark_directory().resolve()
     mark = hashlib.sha256(str(installed).encode()).hexdigest()[:12]
     place = cache_directory() / "spark" / f"{version('pyspark')}-{mark}"
     place.mkdir(parents=True, exist_ok=True)
@@ -52,11 +51,4 @@ def home() -> Path:
 
 def session_jars() -> list[Path]:
     """Spark's jars, by name."""
-    return sorted((_installed() / "jars").glob("*.jar"))
-
-
-def _installed() -> Path:
-    spark = find_spec("pyspark")
-    assert spark is not None
-    assert spark.origin is not None
-    return Path(spark.origin).resolve().parent
+    return sorted((spark_directory().resolve() / "jars").glob("*.jar"))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import requests
 
 from integration.cluster.bare_python import bare_python
 from integration.cluster.child import Child, WorkDirectory
-from integration.cluster.jars import REPOSITORY, jar_paths
+from integration.cluster.jars import REPOSITORY, jar_paths, spark_directory
 from integration.cluster.java import java
 from integration.cluster.spark_local import QUICK_START, SETTINGS
 from integration.cluster.versions import SPARK, SPARK_CONNECTOR_JARS
@@ -31,10 +30,7 @@ class StandaloneSpark:
 
     def __init__(self, workers: int = 2) -> None:
         java()
-        spark = find_spec("pyspark")
-        assert spark is not None
-        assert spark.origin is not None
-        self._home = Path(spark.origin).parent
+        self._home = spark_directory()
         self._work = WorkDirectory("spark")
         self._python = bare_python(self._work.path / "python")
         self._workers = workers
