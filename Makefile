@@ -68,10 +68,11 @@ test-all: servers
 	$(MAKE) --no-print-directory chaos
 
 # The tests that matter on every line of Spark, each in an environment of its own.
-# make matrix SPARK=4.0.5 runs one of them; SMOKE=1 only the shortest part of each.
+# make matrix SPARK=4.0.5 runs one of them; SMOKE=1 only the shortest part of those that
+# `make test` does not run, two at a time.
 matrix: servers
 ifdef SMOKE
-	$(IN)/nox --list-sessions --json -s smoke | $(IN)/python -c 'import json, sys; \
+	set -o pipefail; $(IN)/nox --list-sessions --json -s smoke | $(IN)/python -c 'import json, sys; \
 	    print(*(s["session"] for s in json.load(sys.stdin)), sep="\0", end="")' \
 	    | xargs -0 -n 1 -P 2 $(IN)/nox -s
 else

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from integration.cluster.waiting import wait_until
 from kafka_tx.spark.versions.reading import TAKES_LIMITS
 
 
-def read_out(writer: Any, within_s: int = 120) -> StreamingQuery:
+def read_out(
+    writer: Any, within_s: int = 120, done: Callable[[], bool] = lambda: True
+) -> StreamingQuery:
     """Start a writer of a stream and give its query, which has ended.
 
     Bounded runs have one batch where Spark takes no limits from a source; there the
-    query runs on until there is nothing left to read. It raises what the query raised.
+    query runs on until there is nothing left to read, and ``done``, as a bounded run
+    does by itself before it ends. It raises what the query raised.
     """
     if TAKES_LIMITS:
         query: StreamingQuery = writer.trigger(availableNow=True).start()
@@ -25,6 +30,7 @@ def read_out(writer: Any, within_s: int = 120) -> StreamingQuery:
     query = writer.start()
     try:
         query.processAllAvailable()
+        wait_until("the query is done", done)
     finally:
         query.stop()
     return query

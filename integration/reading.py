@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,10 @@ class Run:
     def _take(self, df: DataFrame, _: int) -> None:
         self.values += [bytes(row.value) for row in df.select("value").collect()]
 
-    def until_done(self, checkpoint: Path, within_s: int = 120) -> list[bytes]:
+    def until_done(
+        self, checkpoint: Path, done: Callable[[], bool] = lambda: True
+    ) -> list[bytes]:
         """Read all that is there now; raises what the query raised."""
-        read_out(self._writer.option("checkpointLocation", str(checkpoint)), within_s)
+        writer = self._writer.option("checkpointLocation", str(checkpoint))
+        read_out(writer, done=done)
         return self.values

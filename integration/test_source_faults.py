@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
 from integration.cluster.records import Produce
 from integration.reading import Run, reader
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.mirror import GroupMirror
+from kafka_tx.model import TopicPartition
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Ledger
 
@@ -22,9 +26,9 @@ def store(tmp_path):
 def run(spark, kafka, tmp_path):
     """Read a topic to its end; ``again`` keeps checkpoint ``name``."""
 
-    def read(topic, name="checkpoint", **options):
+    def read(topic, name="checkpoint", done=lambda: True, **options):
         made = Run(spark, kafka.bootstrap_servers, subscribe=topic, **options)
-        return made.until_done(tmp_path / name)
+        return made.until_done(tmp_path / name, done)
 
     return read
 
@@ -119,11 +123,21 @@ def test_a_new_checkpoint_goes_on_where_the_store_says(run, topic, produce, stor
 
 
 def test_committed_starts_another_job_where_the_group_stands(
-    run, topic, produce, store, tmp_path
+    run, kafka, topic, produce, store, tmp_path
 ):
     name = topic(2)
     produce(name, [f"a{n}" for n in range(20)])
-    run(name, "first", tx__id="one", tx__store=store, tx__commitGroupId=f"{name}-g")
+
+    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    settings = client_settings(servers, purpose="admin")
+
+    def group_has_all() -> bool:
+        with closing(GroupMirror(settings, f"{name}-g")) as group:
+            wanted = [TopicPartition(name, 0), TopicPartition(name, 1)]
+            return sum(group.load(wanted).values()) == 20
+
+    options = {"tx__store": store, "tx__commitGroupId": f"{name}-g"}
+    run(name, "first", done=group_has_all, tx__id="one", **options)
     produce(name, [f"b{n}" for n in range(20)])
 
     found = run(

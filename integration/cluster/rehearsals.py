@@ -23,7 +23,6 @@ from integration.cluster.spark_home import session_jars
 from integration.cluster.spark_local import ARCHIVE, local_session
 from integration.cluster.versions import KAFKA_JARS, KAFKA_WITH_ZOOKEEPER_JARS
 from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.spark.source.data_source import KafkaTxDataSource
 
 TOPIC = "rehearsal"
 TIMEOUT_S = 300
@@ -56,7 +55,6 @@ def spark() -> None:
 def batch_and_stream(work: Path) -> None:
     """Read a topic at once, and as a stream that counts."""
     session = local_session(work)
-    session.dataSource.register(KafkaTxDataSource)
     with MockCluster() as cluster:
         cluster.create_topic(TOPIC, 2)
         for number in range(10):
