@@ -15,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from integration.cluster.containers.engine import podman_environment
@@ -27,11 +27,11 @@ from integration.cluster.versions import (
     KAFKA_WITH_ZOOKEEPER_IMAGE,
     KAFKA_WITH_ZOOKEEPER_JARS,
     ZOOKEEPER_IMAGE,
-    JarSet,
 )
 
 HERE = Path(__file__).parent
-JAVA_IMAGE = "localhost/kafka-tx/java:1"
+JAVA_IMAGE = "kafka-tx/java:1"
+"""Nothing but Java, a shell, and what they need."""
 IMAGES = (
     (KAFKA_IMAGE, "kafka", KAFKA_JARS),
     (KAFKA_WITH_ZOOKEEPER_IMAGE, "kafka", KAFKA_WITH_ZOOKEEPER_JARS),
@@ -67,7 +67,7 @@ class ImageBuilder:
     def runs(self, image: str) -> str | None:
         """Start a container for a moment; say why it does not start."""
         answer = subprocess.run(
-            [self._podman, "run", "--rm", image, "true"],
+            [self._podman, "run", "--rm", f"localhost/{image}", "true"],
             env=self._environment,
             capture_output=True,
             text=True,
@@ -75,32 +75,67 @@ class ImageBuilder:
         )
         return answer.stderr.strip() if answer.returncode else None
 
-    def import_base(self) -> None:
-        """Make an image of nothing but Java, a shell, and what they need."""
+    def import_image(self, image: str, fill: Callable[[tarfile.TarFile], None]) -> None:
+        """Make an image of the files that ``fill`` puts into an archive."""
         with subprocess.Popen(
-            [self._podman, "import", "--quiet", "-", JAVA_IMAGE],
+            [self._podman, "import", "--quiet", "-", f"localhost/{image}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             env=self._environment,
         ) as podman:
             assert podman.stdin is not None
             with tarfile.open(fileobj=podman.stdin, mode="w|") as archive:
-                _fill_base(archive)
+                fill(archive)
             podman.stdin.close()
         if podman.returncode:
             raise SystemExit(f"podman import failed ({podman.returncode}).")
 
-    def build(self, image: str, context: str, jars: JarSet) -> None:
+    def build_of(self, image: str, context: str, more: Path, name: str) -> None:
+        """Build a folder beside this file together with another one."""
         place = self._work / image.replace("/", "-")
         shutil.copytree(HERE / context, place)
-        shutil.copytree(jar_directory(jars), place / "jars")
-        subprocess.run(
-            [self._podman, "build", "--quiet", "--tag", f"localhost/{image}", place],
-            stdout=subprocess.DEVNULL,
-            env=self._environment,
-            check=True,
-        )
+        shutil.copytree(more, place / name)
+        self.build(image, place)
         shutil.rmtree(place)
+
+    def build(self, image: str, context: Path, *flags: str | Path) -> None:
+        """Build a context of files; it reaches what this machine reaches."""
+        host = ("--network", "host")
+        tag = ("--tag", f"localhost/{image}")
+        answer = subprocess.run(
+            [self._podman, "build", *host, *tag, *flags, context],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self._environment,
+            check=False,
+        )
+        if answer.returncode:
+            raise SystemExit(
+                f"podman build of {image} failed:\n{answer.stdout[-4000:]}"
+            )
+
+    def run(self, image: str, *command: str, places: Mapping[Path, str]) -> str:
+        """What a command prints in a container that is on this machine's network.
+
+        Raises:
+            SystemExit: It fails; with the end of what it printed.
+        """
+        mounted = [w for p, into in places.items() for w in ("-v", f"{p}:{into}:ro")]
+        answer = subprocess.run(
+            [
+                *(self._podman, "run", "--rm", "--network", "host", *mounted),
+                *(f"localhost/{image}", *command),
+            ],
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            check=False,
+        )
+        if answer.returncode:
+            said = answer.stdout + answer.stderr
+            raise SystemExit(f"{image} ended with {answer.returncode}:\n{said[-4000:]}")
+        return answer.stdout
 
 
 def build_missing() -> None:
@@ -110,11 +145,11 @@ def build_missing() -> None:
         missing = [each for each in IMAGES if not builder.has(each[0])]
         if missing:
             began = time.monotonic()
-            builder.import_base()
+            builder.import_image(JAVA_IMAGE, _fill_base)
             _say(JAVA_IMAGE, began)
         for image, context, jars in missing:
             began = time.monotonic()
-            builder.build(image, context, jars)
+            builder.build_of(image, context, jar_directory(jars), "jars")
             _say(image, began)
 
 
