@@ -7,8 +7,8 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from integration.capabilities import CAPABILITIES, LIMITED_BOUNDED_RUNS
 from integration.cluster.waiting import wait_until
-from kafka_tx.spark.versions.reading import TAKES_LIMITS
 
 
 def read_out(
@@ -20,7 +20,7 @@ def read_out(
     query runs on until there is nothing left to read, and ``done``, as a bounded run
     does by itself before it ends. It raises what the query raised.
     """
-    if TAKES_LIMITS:
+    if CAPABILITIES[LIMITED_BOUNDED_RUNS]:
         query: StreamingQuery = writer.trigger(availableNow=True).start()
         try:
             assert query.awaitTermination(within_s), "the query did not end"

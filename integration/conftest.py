@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from integration.capabilities import OWN_CONNECTOR, need
 from integration.cluster import provider
 from integration.cluster.interface import KafkaCluster, Provider, ZooKeeperServer
 from integration.cluster.postgresql import PostgresServer
@@ -107,6 +108,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = local_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
+
+
+@pytest.fixture
+def sparks_own() -> str:
+    """The format of Spark's own source and sink, which the session has on board."""
+    need(OWN_CONNECTOR)
+    return "kafka"
 
 
 @pytest.fixture(scope="session")

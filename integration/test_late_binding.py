@@ -10,12 +10,13 @@ import json
 import pytest
 
 from integration.bounded import read_out
+from integration.capabilities import OWN_CONNECTOR, need
 
 SOURCES = ("kafka", "kafka_tx")
 
 
 @pytest.fixture
-def both(spark, kafka):
+def both(spark, kafka, sparks_own):
     """One DataFrame of each source over the same topic."""
 
     def load(topic, **options):
@@ -135,6 +136,8 @@ def test_a_view_finds_partitions_that_came_since(both, topic, produce, kafka, sp
 def test_each_batch_of_a_stream_joins_what_is_there_by_then(
     spark, kafka, topic, produce, tmp_path, source
 ):
+    if source == "kafka":
+        need(OWN_CONNECTOR)
     known, events = topic(1, name="known"), topic(1, name="events")
     produce(known, ["x"])
     produce(events, ["x", "y"])

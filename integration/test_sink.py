@@ -45,7 +45,9 @@ def write(df, kafka, **options):
     writer.save()
 
 
-def test_rows_are_written_as_sparks_own_sink_writes_them(spark, kafka, topic, read):
+def test_rows_are_written_as_sparks_own_sink_writes_them(
+    spark, kafka, sparks_own, topic, read
+):
     df = spark.sql(
         "SELECT * FROM VALUES ('k1', 'v1', 1), (NULL, 'v2', 0), ('k3', NULL, 2)"
         " AS t(key, value, partition)"
@@ -58,7 +60,7 @@ def test_rows_are_written_as_sparks_own_sink_writes_them(spark, kafka, topic, re
     ours, theirs = topic(3), topic(3)
 
     write(df, kafka, topic=ours)
-    df.write.format("kafka").option(
+    df.write.format(sparks_own).option(
         "kafka.bootstrap.servers", kafka.bootstrap_servers
     ).option("topic", theirs).save()
 
@@ -70,13 +72,13 @@ def test_rows_are_written_as_sparks_own_sink_writes_them(spark, kafka, topic, re
 
 
 def test_keys_go_to_the_partitions_that_the_java_client_chooses(
-    spark, kafka, topic, read
+    spark, kafka, sparks_own, topic, read
 ):
     df = spark.range(200).selectExpr("cast(id AS string) AS key", "'v' AS value")
     ours, theirs = topic(5), topic(5)
 
     write(df, kafka, topic=ours)
-    df.write.format("kafka").option(
+    df.write.format(sparks_own).option(
         "kafka.bootstrap.servers", kafka.bootstrap_servers
     ).option("topic", theirs).save()
 
@@ -87,7 +89,7 @@ def test_keys_go_to_the_partitions_that_the_java_client_chooses(
 
 
 def test_a_column_timestamp_is_the_time_of_records_only_when_that_is_said(
-    spark, kafka, topic, read
+    spark, kafka, sparks_own, topic, read
 ):
     old = "SELECT 'a' AS value, timestamp_millis(1700000000123) AS timestamp"
     ignored, theirs = topic(1), topic(1)
@@ -96,7 +98,7 @@ def test_a_column_timestamp_is_the_time_of_records_only_when_that_is_said(
     write(spark.sql(old), kafka, topic=ignored)
     write(spark.sql("SELECT 'b' AS value, 'text' AS timestamp"), kafka, topic=ignored)
     write(spark.sql(old), kafka, topic=taken, timestampColumn="true")
-    spark.sql(old).write.format("kafka").option(
+    spark.sql(old).write.format(sparks_own).option(
         "kafka.bootstrap.servers", kafka.bootstrap_servers
     ).option("topic", theirs).save()
 
@@ -108,12 +110,12 @@ def test_a_column_timestamp_is_the_time_of_records_only_when_that_is_said(
 
 
 def test_the_largest_record_that_sparks_sink_writes_is_written(
-    spark, kafka, topic, read
+    spark, kafka, sparks_own, topic, read
 ):
     df = spark.sql("SELECT repeat('x', 1048576 - 88) AS value")  # Java's own overhead
     ours, theirs = topic(1), topic(1)
 
-    df.write.format("kafka").option(
+    df.write.format(sparks_own).option(
         "kafka.bootstrap.servers", kafka.bootstrap_servers
     ).option("topic", theirs).save()
     write(df, kafka, topic=ours)

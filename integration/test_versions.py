@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from integration.capabilities import CAPABILITIES, LIMITED_BOUNDED_RUNS
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.records import Record
 from kafka_tx import attach, for_each_transaction, write_transaction
-from kafka_tx.spark.versions.reading import TAKES_LIMITS
 
 LIMIT = 10
 
@@ -87,7 +87,9 @@ def test_every_batch_obeys_the_limit_also_the_first_after_a_restart(job, produce
 def test_a_bounded_run_ends_where_the_log_did(job, produce):
     name = job.options["subscribe"]
     produce(name, numbers(0, 35))
-    if not TAKES_LIMITS:  # one batch there, and a limit would end it early
+    if not CAPABILITIES[
+        LIMITED_BOUNDED_RUNS
+    ]:  # one batch there, and a limit would end it early
         del job.options["maxOffsetsPerTrigger"]
     job.run(availableNow=True)
     assert sorted(job.values) == list(range(35))
