@@ -47,7 +47,7 @@ class Job:
     def committed(self):
         store = assembly.open_store(self.store, "tally")
         try:
-            text = store.get("coordinator/currtx")
+            text = store.get("currtx")
         finally:
             store.close()
         return 0 if text is None else json.loads(text)["data"] - 1

@@ -277,7 +277,7 @@ class PausingStore:
         return getattr(self._store, name)
 
     def write(self, epoch: int, put: Any, *args: Any, **more: Any) -> None:
-        is_record = "coordinator/currtx" in put
+        is_record = "currtx" in put
         what = "record" if is_record else "metadata"
         txid = max(int(p.rpartition("/")[2]) for p in _metadata_paths(put, args))
         self._trouble.reach(f"before-{what}", txid)

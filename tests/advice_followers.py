@@ -54,6 +54,10 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "positions::only_of_a_source": (
         _CLI + "test_set_refuses_a_transactional_topology_by_name",
     ),
+    "txid_layout::another_door": (
+        "tests/transactions/test_txid_layout.py"
+        "::test_a_topology_refuses_the_id_of_a_source_and_another_id_is_new",
+    ),
     "group_offsets::KafkaGroupOffsetStore._corrupted": (
         "integration/test_spout_groups.py"
         "::test_metadata_that_cannot_be_read_is_mended_by_resetting_the_offset",

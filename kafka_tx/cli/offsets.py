@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, kafka_options, look
-from kafka_tx.cli.positions import Door, committed_of, only_of_a_source
+from kafka_tx.cli.positions import committed_of, only_of_a_source
 from kafka_tx.cli.stores import (
     STORE,
     IdOption,
@@ -26,6 +26,7 @@ from kafka_tx.protocols import Store
 from kafka_tx.transactions.by_hand import forgotten, moved
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.ledger_repair import Examination, Repair, examine
+from kafka_tx.transactions.txid_layout import Door
 
 EXAMPLE = """'{"orders": {"0": 250, "1": 0}}'"""
 _NOTHING_WRITTEN = (

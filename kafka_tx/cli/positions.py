@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from kafka_tx import assembly
 from kafka_tx.cli.stores import text_or_file
 from kafka_tx.errors import StateError
 from kafka_tx.protocols import Store
-from kafka_tx.topology.kafka.stored_batches import COORDINATOR, stored_batches
+from kafka_tx.topology.kafka.stored_batches import stored_batches
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
-from kafka_tx.transactions.ledger_records import COMMITTED, CURRENT, METADATA
-
-
-class Door(StrEnum):
-    """What an id is the id of."""
-
-    SOURCE = "source"
-    TRANSACTIONAL = "transactional topology"
-    AT_LEAST_ONCE = "at-least-once topology"
+from kafka_tx.transactions.txid_layout import Door, door_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +28,19 @@ class KnownId:
     state: LedgerState
 
 
-def door_of(paths: Iterable[str]) -> Door | None:
-    """What the paths of an id's records say that it is; None: they say nothing."""
-    known = set(paths)
-    if known & {COMMITTED, CURRENT} or any(p.startswith(METADATA) for p in known):
-        return Door.SOURCE
-    if any(path.startswith(COORDINATOR) for path in known):
-        return Door.TRANSACTIONAL
-    return None
-
-
-def known_id(url: str, store: Store, paths: Iterable[str]) -> KnownId | None:
+def known_id(url: str, store: Store, texts: Mapping[str, str]) -> KnownId | None:
     """Where an id is; None where nothing tells.
 
     Args:
         url: As the user gave it: messages hide its password.
         store: Of the id.
-        paths: Of its records.
+        texts: Its records.
 
     Raises:
         StateCorruptedError: A record cannot be read.
         StateUnavailableError: The store does not answer.
     """
-    door = door_of(paths)
+    door = door_of(texts)
     if door is Door.SOURCE:
         return KnownId(door, Ledger(store).load())
     if door is Door.TRANSACTIONAL:

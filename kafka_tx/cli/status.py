@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from kafka_tx.cli.positions import Door, KnownId, known_id
+from kafka_tx.cli.positions import KnownId, known_id
 from kafka_tx.cli.stores import (
     STORE,
     JsonOption,
@@ -23,7 +23,8 @@ from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import BatchMetadata
 from kafka_tx.planning.offset_json import nested
 from kafka_tx.protocols import Store
-from kafka_tx.transactions.stops import STOP, Stop, last_stop
+from kafka_tx.transactions.stops import STOP, Stop, last_stop, notes_id
+from kafka_tx.transactions.txid_layout import Door
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -50,7 +51,9 @@ def status(
     if id_ is not None:
         with opened(store, id_) as one:
             found.append(_look(store, one))
-    for name in known_ids(store) if id_ is None else ():
+    names = known_ids(store) if id_ is None else []
+    notes = {notes_id(name) for name in names}  # shown with the id they are about
+    for name in (name for name in names if name not in notes):
         with opened_unasked(store, name) as one:
             found.append(_look(store, one))
     if as_json:
@@ -63,11 +66,15 @@ def status(
 
 
 def _look(url: str, store: Store) -> _Found:
-    paths = tuple(path for path in store.read() if path != STOP)
-    found = _Found(store.id, store.epoch(), paths=paths)
+    texts = {path: text for path, text in store.read().items() if path != STOP}
+    found = _Found(store.id, store.epoch(), paths=tuple(texts))
     try:
         found = replace(found, stop=last_stop(store))
-        return replace(found, known=known_id(url, store, paths))
+        found = replace(found, known=known_id(url, store, texts))
+        if found.known is None or found.known.door is not Door.AT_LEAST_ONCE:
+            return found
+        with opened_unasked(url, notes_id(store.id)) as notes:
+            return replace(found, stop=last_stop(notes))
     except StateCorruptedError as error:
         return replace(found, error=error)
 

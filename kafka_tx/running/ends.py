@@ -9,7 +9,7 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics.events import stop_reason
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.protocols import Clock, Store
-from kafka_tx.transactions.stops import Stop, keep_stop, last_stop
+from kafka_tx.transactions.stops import Stop, keep_stop, last_stop, notes_id
 
 logger = logging.getLogger(__name__)
 
@@ -37,15 +37,11 @@ def note_stop(
 
 
 def open_notes(url: str, id: str) -> Store | None:  # noqa: A002 - the word users know
-    """Where an at-least-once topology notes why it ended; None where it cannot.
-
-    Its offsets know no such note. The id is one of its own, so that nobody else's is
-    fenced: ``<id>.at-least-once``.
-    """
+    """Where an at-least-once topology notes why it ended; None where it cannot."""
     if url.partition(":")[0] in {"kafka", "memory"}:
         return None
     try:
-        store = assembly.open_store(url, f"{id}.at-least-once")
+        store = assembly.open_store(url, notes_id(id))
     except KafkaTxError as error:
         logger.warning("what ends '%s' will not be kept: %s", id, error)
         return None

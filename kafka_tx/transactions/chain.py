@@ -15,11 +15,9 @@ from kafka_tx.transactions.rotating import (
     RecordCodec,
     RotatingState,
 )
+from kafka_tx.transactions.txid_layout import CURRENT, METADATA
 
 M = TypeVar("M")
-
-PREFIX = "coordinator"
-"""Below which a topology keeps its txids."""
 
 
 @dataclass(frozen=True)
@@ -169,13 +167,18 @@ class Opened:
 
 def currtx_codec(opened: Opened) -> RecordCodec[int]:
     """How the lowest uncommitted txid is kept."""
-    return RecordCodec("currtx", opened.store, opened.id, from_json=_txid)
+    return RecordCodec(CURRENT, opened.store, opened.id, from_json=_txid)
 
 
 def read_chain(
-    codec: Codec[M | None], opened: Opened, prefix: str = PREFIX
+    codec: Codec[M | None], opened: Opened, root: str = ""
 ) -> tuple[int, RotatingState[M]]:
-    """Read ``<prefix>/currtx`` and ``<prefix>/meta/<txid>``.
+    """Read ``currtx`` and ``meta/<txid>``.
+
+    Args:
+        codec: Of what a txid holds.
+        opened: The records.
+        root: What the paths begin with in the layout they are of.
 
     Returns:
         The lowest uncommitted txid, and what is stored from the one before it on.
@@ -183,16 +186,16 @@ def read_chain(
     Raises:
         StateCorruptedError: A record cannot be read, or the txids have a hole.
     """
-    path = f"{prefix}/currtx"
+    path, metadata = f"{root}{CURRENT}", f"{root}{METADATA}".rstrip("/")
     text = opened.values.get(path)
     current = 1 if text is None else currtx_codec(opened).decode(path, text) or 1
-    state = RotatingState[M](f"{prefix}/meta", codec, strict_order=True)
+    state = RotatingState[M](metadata, codec, strict_order=True)
     state.load(opened.values)
     txids, first = state.txids(), max(current - 1, 1)
     whole = txids == list(range(first, first + len(txids)))
     if not whole or len(txids) < current - first:
         raise records.corrupted(
-            f"it is {current} and '{prefix}/meta' holds the txids {txids}; legal: every"
+            f"it is {current} and '{metadata}' holds the txids {txids}; legal: every"
             f" txid from {first} on, without a hole",
             path=path,
             store=opened.store,
@@ -202,7 +205,7 @@ def read_chain(
 
 
 def open_chain(
-    mode: Mode, codec: Codec[M | None], opened: Opened, prefix: str
+    mode: Mode, codec: Codec[M | None], opened: Opened
 ) -> tuple[int, int, MetadataChain[M]]:
     """What the owner of ``read_chain``'s records goes on with.
 
@@ -213,7 +216,7 @@ def open_chain(
     Raises:
         StateCorruptedError: As of ``read_chain``.
     """
-    current, state = read_chain(codec, opened, prefix)
+    current, state = read_chain(codec, opened)
     if mode == "opaque":
         return current, current - 1, OpaqueChain(state)
     return current, max([current - 1, *state.txids()]), TransactionalChain(state)

@@ -7,11 +7,12 @@ from typing import TypeVar
 from kafka_tx.config import Mode
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.actions import Action, Outcome, TransactionCommitted
-from kafka_tx.transactions.chain import PREFIX, Opened, Planned
+from kafka_tx.transactions.chain import Opened, Planned
 from kafka_tx.transactions.flights import CAN_FAIL, BatchPhase
 from kafka_tx.transactions.pacing import Pacing
 from kafka_tx.transactions.rotating import Change, Codec
 from kafka_tx.transactions.transaction_window import TransactionWindow
+from kafka_tx.transactions.txid_layout import CURRENT
 from kafka_tx.transactions.writes import Purpose
 
 M = TypeVar("M")
@@ -53,7 +54,6 @@ class TransactionCoordinator(TransactionWindow[M]):
         codec: Between the spout's metadata and the store's text.
         pacing: How many batches at once, and how fast.
         opened: What the new owner found in the store.
-        prefix: Where in the store; ``currtx`` and ``meta/<txid>`` are below it.
 
     Raises:
         StateCorruptedError: A stored record cannot be read, or the txids have a hole.
@@ -65,10 +65,8 @@ class TransactionCoordinator(TransactionWindow[M]):
         codec: Codec[M | None],
         pacing: Pacing,
         opened: Opened,
-        *,
-        prefix: str = PREFIX,
     ) -> None:
-        super().__init__(mode, codec, pacing, opened, prefix=prefix)
+        super().__init__(mode, codec, pacing, opened)
         self.stale_answers = 0
         """Answers that no longer counted."""
 
@@ -116,7 +114,7 @@ class TransactionCoordinator(TransactionWindow[M]):
             return self._stale()
         flight.phase = BatchPhase.RECORDING
         text = self._currtx_codec.encode(attempt.txid + 1)
-        currtx = Change(put={self._currtx_path: text})
+        currtx = Change(put={CURRENT: text})
         record = currtx | self._chain.record(attempt.txid)
         return self._write(attempt, record, Purpose.RECORD)
 

@@ -1,10 +1,6 @@
 """The ledger of transactions: which txid holds which ranges, and what is committed.
 
-Three kinds of records of one id, in any store::
-
-    currtx          the txid that is first in line (committed + 1)
-    committed       txid, next offset of every partition, topic ids, completion time
-    meta/<txid>     the ranges of a txid; those after the committed one are unfinished
+Where a store keeps them: ``txid_layout``.
 """
 
 from __future__ import annotations
@@ -22,8 +18,6 @@ from kafka_tx.model import BatchMetadata
 from kafka_tx.protocols import Store
 from kafka_tx.transactions.ledger_reading import LedgerReader, Reading
 from kafka_tx.transactions.ledger_records import (
-    COMMITTED,
-    METADATA,
     Committed,
     after,
     batch_record,
@@ -31,6 +25,7 @@ from kafka_tx.transactions.ledger_records import (
     position_records,
 )
 from kafka_tx.transactions.refusals import fenced
+from kafka_tx.transactions.txid_layout import COMMITTED, METADATA
 
 __all__ = ["Committed", "Ledger", "LedgerState"]
 

@@ -11,13 +11,18 @@ from kafka_tx.model import BatchMetadata
 from kafka_tx.protocols import Store
 from kafka_tx.transactions import records
 from kafka_tx.transactions.ledger_records import (
-    COMMITTED,
-    CURRENT,
-    METADATA,
     Committed,
     metadata_path,
     read_batch,
     read_committed,
+)
+from kafka_tx.transactions.txid_layout import (
+    COMMITTED,
+    CURRENT,
+    METADATA,
+    Door,
+    another_door,
+    is_sealed,
 )
 
 
@@ -60,7 +65,10 @@ class LedgerReader:
 
         Raises:
             StateCorruptedError: As of ``look``.
+            StateError: They are a topology's.
         """
+        if is_sealed(texts):
+            raise another_door(self._store, Door.TRANSACTIONAL)
         committed = self._record(texts, COMMITTED, read_committed)
         planned = {
             txid: self._record(texts, metadata_path(txid), read_batch)

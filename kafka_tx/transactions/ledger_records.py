@@ -13,10 +13,7 @@ from typing import Any, TypeVar
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.transactions import records
-
-CURRENT = "currtx"
-COMMITTED = "committed"
-METADATA = "meta/"
+from kafka_tx.transactions.txid_layout import COMMITTED, CURRENT, METADATA
 
 _T = TypeVar("_T")
 

@@ -17,15 +17,20 @@ from kafka_tx.model import BatchMetadata
 from kafka_tx.protocols import Store
 from kafka_tx.transactions import records
 from kafka_tx.transactions.ledger_records import (
-    COMMITTED,
-    CURRENT,
-    METADATA,
     Committed,
     after,
     metadata_path,
     position_records,
     read_batch,
     read_committed,
+)
+from kafka_tx.transactions.txid_layout import (
+    COMMITTED,
+    CURRENT,
+    METADATA,
+    is_numbered,
+    is_sealed,
+    without_seal,
 )
 
 _NO_SENSE = (ValueError, TypeError, KeyError, AttributeError, ConfigError)
@@ -82,8 +87,7 @@ def examine(store: Store) -> Examination:
         look.problems.setdefault(path, "it follows one that is missing or unreadable")
     if position is None and CURRENT in look.texts and not look.problems:
         look.problems[COMMITTED] = f"it is missing, and '{CURRENT}' exists"
-    ours = [p for p in look.problems if _is_ledger(p)]
-    if not ours or position is None:
+    if position is None or look.problems.keys() <= look.others.keys():
         return Examination(look.problems, None)
     given_up = tuple(n for n in look.named_txids(gone) if n > position.txid)
     put = position_records(position)
@@ -93,18 +97,26 @@ def examine(store: Store) -> Examination:
 
 
 class _Look:
-    """Every record, read as far as it can be."""
+    """Every record, read as far as it can be.
+
+    Attributes:
+        texts: Those of a source's ledger.
+        others: All others.
+    """
 
     def __init__(self, store: Store) -> None:
         self._where = {"store": store.url, "id": store.id}
-        self.texts = store.read()
+        found = store.read()
+        ours = [] if is_sealed(found) else list(filter(is_numbered, found))
+        self.texts = {path: found[path] for path in ours}
+        rest = without_seal(found)
+        self.others = {path: rest[path] for path in rest if path not in ours}
         self.problems: dict[str, str] = {}
         self.committed: Committed | None = self._read(COMMITTED, read_committed)
         self.current: int | None = self._read(CURRENT, int)
         self.batches = self._batches()
-        for path in self.texts:
-            if not _is_ledger(path):
-                self._read(path, lambda payload: payload)
+        for path in self.others:
+            self._read(path, lambda payload: payload)
 
     def position(self) -> tuple[Committed | None, str]:
         """What is committed, and which record says so."""
@@ -149,9 +161,12 @@ class _Look:
 
     def _read(self, path: str, read: Callable[[Any], Any]) -> Any:  # noqa: ANN401
         text = self.texts.get(path)
+        kind = "batch" if path.startswith(METADATA) else path
+        if path in self.others:
+            text = self.others[path]
+            kind = _said_kind(text)
         if text is None:
             return None
-        kind = _kind(path, text)
         try:
             return read(records.decode(text, kind, path=path, **self._where))
         except StateCorruptedError as error:
@@ -174,16 +189,8 @@ def _kept(look: _Look, position: Committed | None) -> set[str]:
     return kept
 
 
-def _is_ledger(path: str) -> bool:
-    return path in {COMMITTED, CURRENT} or path.startswith(METADATA)
-
-
-def _kind(path: str, text: str) -> str:
-    """The kind a ledger record must be of; of others, the one it says it is."""
-    if path.startswith(METADATA):
-        return "batch"
-    if _is_ledger(path):
-        return path
+def _said_kind(text: str) -> str:
+    """The kind that a record says it is of."""
     try:
         return str(json.loads(text)["kind"])
     except (ValueError, TypeError, KeyError):

@@ -17,6 +17,15 @@ STOP = "stop"
 _LONGEST = 500
 
 
+def notes_id(id: str) -> str:  # noqa: A002 - the word users know
+    """The id under which an at-least-once topology notes why it ended.
+
+    Its offsets know no such note. The id is one of its own, so that nobody else's is
+    fenced.
+    """
+    return f"{id}.at-least-once"
+
+
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Why and when it ended.

@@ -16,7 +16,7 @@ from kafka_tx.transactions.actions import (
     StartCommit,
     Stopped,
 )
-from kafka_tx.transactions.chain import PREFIX, Opened, currtx_codec, open_chain
+from kafka_tx.transactions.chain import Opened, currtx_codec, open_chain
 from kafka_tx.transactions.flights import BatchFlights, BatchPhase
 from kafka_tx.transactions.pacing import Pacing, PlanningGate
 from kafka_tx.transactions.rotating import Change, Codec
@@ -37,14 +37,11 @@ class TransactionWindow(Generic[M]):
         codec: Codec[M | None],
         pacing: Pacing,
         opened: Opened,
-        *,
-        prefix: str = PREFIX,
     ) -> None:
         self._pacing = pacing
         self._epoch = opened.epoch
-        self._currtx_path = f"{prefix}/currtx"
         self._currtx_codec = currtx_codec(opened)
-        self._current, newest, self._chain = open_chain(mode, codec, opened, prefix)
+        self._current, newest, self._chain = open_chain(mode, codec, opened)
         self._gate = PlanningGate(pacing, newest)
         self._flights = BatchFlights(pacing.timeout_ms, pacing.patience_ms)
         self._writes = WriteQueue()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kafka_tx.errors import (
     ComponentError,
@@ -19,6 +19,7 @@ from kafka_tx.errors import (
     StateUnavailableError,
 )
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.protocols import Store
 from kafka_tx.topology.declare.spouts import (
     Json,
     OpaquePartitionedTransactionalSpout,
@@ -37,6 +38,7 @@ from kafka_tx.transactions.actions import (
 )
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.flights import BatchPhase
+from kafka_tx.transactions.txid_layout import up_to_date
 from tests.properties.simulated_store import META, Batch, ranges
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ class Owner:
     def __init__(self, world: World) -> None:
         self._world = world
         epoch = world.store.acquire()
-        values = dict(world.store.values)
+        values = up_to_date(cast(Store, world.store), epoch)
         is_opaque = world.mode == "opaque"
         self.spout = (OpaqueSpout if is_opaque else Spout)(world)
         opened = Opened(epoch, values, "memory:", "sim")
@@ -101,7 +103,7 @@ class Owner:
         self._committing: list[Work] = []
         self._flying: dict[int, TransactionAttempt] = {}
         self._batches: dict[TransactionAttempt, Batch] = {}
-        stored = world.store.txids("coordinator/meta") if not is_opaque else []
+        stored = world.store.txids("meta") if not is_opaque else []
         self._planned_to = max([world.store.currtx() - 1, *stored])
         self._committed = world.store.currtx() - 1
 
@@ -195,7 +197,7 @@ class Owner:
         try:
             if outcome is Outcome.FAILED:
                 raise StateUnavailableError("no answer")
-            self._world.store.write(write)
+            self._world.store.write(write.epoch, write.put, write.delete)
             if outcome is Outcome.UNKNOWN:
                 raise StateUnavailableError("no answer in time")
         except KafkaTxError as error:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from kafka_tx.config import Mode
 from kafka_tx.errors import FencedError, StateError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.actions import Write
 from kafka_tx.transactions.chain import Opened, currtx_codec
 from kafka_tx.transactions.rotating import RecordCodec
+from kafka_tx.transactions.txid_layout import FORMER, root_of_topology, without_seal
 
 Range = tuple[int, int]
 Batch = dict[int, Range]
@@ -30,6 +30,8 @@ class Checker(Protocol):
 class SimulatedStore:
     """A fenced map whose every write is checked against the order of txids."""
 
+    url, id = "memory:", "sim"
+
     def __init__(self, checker: Checker) -> None:
         self._checker = checker
         self.values: dict[str, str] = {}
@@ -39,13 +41,16 @@ class SimulatedStore:
         self.epoch += 1
         return self.epoch
 
-    def write(self, write: Write) -> None:
-        if write.epoch != self.epoch:
-            raise FencedError(f"epoch {write.epoch}, stored {self.epoch}")
+    def read(self) -> dict[str, str]:
+        return dict(self.values)
+
+    def write(self, epoch: int, put: Mapping[str, str], delete: Iterable[str]) -> None:
+        if epoch != self.epoch:
+            raise FencedError(f"epoch {epoch}, stored {self.epoch}")
         before = self.currtx()
-        for path in write.delete:
+        for path in delete:
             self.values.pop(path, None)
-        self.values |= write.put
+        self.values |= put
         after = self.currtx()
         assert after in (before, before + 1), f"currtx went from {before} to {after}"
         if after > before:
@@ -53,8 +58,13 @@ class SimulatedStore:
 
     def currtx(self) -> int:
         opened = Opened(0, {}, "memory:", "sim")
-        text = self.values.get("coordinator/currtx")
+        text = self.values.get(root_of_topology(self.values) + "currtx")
         return 1 if text is None else currtx_codec(opened).decode("", text) or 1
+
+    def as_left_by_0_1_0(self) -> None:
+        """As if the last owner had been of version 0.1.0."""
+        texts = without_seal(self.values).items()
+        self.values = {f"{FORMER}{path}": text for path, text in texts}
 
     def txids(self, prefix: str) -> list[int]:
         ours = (p for p in self.values if p.startswith(prefix + "/"))

@@ -22,15 +22,15 @@ META = RecordCodec[Any]("meta", "memory:", "jobs")
 
 
 def opened(currtx: int | None, *txids: int) -> Opened:
-    values = {f"coordinator/meta/{txid}": META.encode(txid) for txid in txids}
+    values = {f"meta/{txid}": META.encode(txid) for txid in txids}
     codec = currtx_codec(Opened(1, {}, "memory:", "jobs"))
     if currtx is not None:
-        values["coordinator/currtx"] = codec.encode(currtx)
+        values["currtx"] = codec.encode(currtx)
     return Opened(1, values, "memory:", "jobs")
 
 
 def chain(mode: Mode, currtx: int, *txids: int) -> MetadataChain[Any]:
-    return open_chain(mode, META, opened(currtx, *txids), "coordinator")[2]
+    return open_chain(mode, META, opened(currtx, *txids))[2]
 
 
 def planned(txid: int) -> Planned[Any]:
@@ -51,7 +51,7 @@ def planned(txid: int) -> Planned[Any]:
 def test_opening_tells_the_lowest_uncommitted_and_the_greatest_known_txid(
     mode, currtx, txids, expected
 ):
-    assert open_chain(mode, META, opened(currtx, *txids), "coordinator")[:2] == expected
+    assert open_chain(mode, META, opened(currtx, *txids))[:2] == expected
 
 
 def test_a_transactional_plan_is_there_when_it_is_stored():
@@ -59,7 +59,7 @@ def test_a_transactional_plan_is_there_when_it_is_stored():
 
     change = transactional.keep(planned(4))
 
-    assert list(change.put) == ["coordinator/meta/4"]
+    assert list(change.put) == ["meta/4"]
     assert not transactional.has(4)
     transactional.apply(change)
     assert transactional.has(4)
@@ -88,8 +88,8 @@ def test_an_opaque_plan_is_there_at_once_for_its_attempt_and_stored_with_its_com
     assert opaque.attempt(4) == TransactionAttempt(4, 7)
 
     record = opaque.record(4)
-    assert list(record.put) == ["coordinator/meta/4"]
-    assert record.delete == ("coordinator/meta/3",)
+    assert list(record.put) == ["meta/4"]
+    assert record.delete == ("meta/3",)
     opaque.apply(record)
     assert not opaque.has(4)
     assert opaque.metadata(4) == "plan 4"
@@ -106,7 +106,7 @@ def test_a_failure_forgets_an_opaque_plan_and_later_ones():
 
 
 def test_an_unreadable_record_stops_the_opening():
-    damaged = Opened(1, {"coordinator/meta/1": "{"}, "memory:", "jobs")
+    damaged = Opened(1, {"meta/1": "{"}, "memory:", "jobs")
 
-    with pytest.raises(StateCorruptedError, match="'coordinator/meta/1' of id 'jobs'"):
-        open_chain("opaque", META, damaged, "coordinator")
+    with pytest.raises(StateCorruptedError, match="'meta/1' of id 'jobs'"):
+        open_chain("opaque", META, damaged)

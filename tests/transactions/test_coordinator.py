@@ -43,7 +43,7 @@ def test_transactional_metadata_is_stored_before_anything_starts():
 
     assert isinstance(write, Write)
     assert write.epoch == EPOCH
-    assert write.put == {"coordinator/meta/1": META.encode("one")}
+    assert write.put == {"meta/1": META.encode("one")}
     assert drive.make(write) == []
     batch, following = drive.tick()
     assert isinstance(batch, StartBatch)
@@ -64,8 +64,8 @@ def test_an_opaque_batch_starts_without_a_write_and_is_stored_with_its_commit():
     (record,) = drive.machine.committed(planning.attempt)
     assert isinstance(record, Write)
     assert record.put == {
-        "coordinator/currtx": CURRTX.encode(2),
-        "coordinator/meta/1": META.encode("one"),
+        "currtx": CURRTX.encode(2),
+        "meta/1": META.encode("one"),
     }
 
 
@@ -236,13 +236,13 @@ def test_a_commit_is_recorded_in_one_write_with_all_that_belongs_to_it():
     (record,) = drive.machine.committed(second)
 
     assert isinstance(record, Write)
-    assert record.put == {"coordinator/currtx": CURRTX.encode(3)}
-    assert record.delete == ("coordinator/meta/1",)
+    assert record.put == {"currtx": CURRTX.encode(3)}
+    assert record.delete == ("meta/1",)
     drive.make(record)
     assert sorted(drive.store) == [
-        "coordinator/currtx",
-        "coordinator/meta/2",
-        "coordinator/meta/3",
+        "currtx",
+        "meta/2",
+        "meta/3",
     ]
 
 

@@ -73,7 +73,7 @@ def test_writes_are_made_one_at_a_time_in_their_order():
     committed, metadata = drive.make(record)
     assert committed == TransactionCommitted(first, "batch 1")
     assert isinstance(metadata, Write)
-    assert list(metadata.put) == ["coordinator/meta/2"]
+    assert list(metadata.put) == ["meta/2"]
     assert drive.make(metadata) == []
 
 
@@ -163,8 +163,8 @@ def test_attempt_ids_rise_and_are_never_used_again(mode):
 def test_a_currtx_that_is_no_txid_is_named(payload):
     record = RecordCodec[Any]("currtx", "memory:", "jobs").encode(payload)
 
-    with pytest.raises(StateCorruptedError, match="'coordinator/currtx' of id 'jobs'"):
-        Drive(stored={"coordinator/currtx": record})
+    with pytest.raises(StateCorruptedError, match="'currtx' of id 'jobs'"):
+        Drive(stored={"currtx": record})
 
 
 @BOTH
@@ -173,8 +173,8 @@ def test_a_currtx_that_is_no_txid_is_named(payload):
     [(1, [2]), (3, []), (3, [3]), (3, [1, 2]), (3, [2, 4]), (2, [2])],
 )
 def test_a_hole_in_the_stored_txids_is_named(mode, currtx, txids):
-    stored = {f"coordinator/meta/{txid}": META.encode("x") for txid in txids}
-    stored["coordinator/currtx"] = CURRTX.encode(currtx)
+    stored = {f"meta/{txid}": META.encode("x") for txid in txids}
+    stored["currtx"] = CURRTX.encode(currtx)
 
     with pytest.raises(StateCorruptedError, match="every txid from") as caught:
         Drive(mode, stored=stored)

@@ -36,6 +36,7 @@ from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.rotating import RecordCodec
+from kafka_tx.transactions.txid_layout import up_to_date
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror_thread import MirrorThread
@@ -103,7 +104,7 @@ def open_parts(
         StateError: The store cannot be reached, or a record of it not be read.
     """
     epoch = store.acquire()  # before reading: an older owner may still write
-    opened = Opened(epoch, store.read(), store.url, store.id)
+    opened = Opened(epoch, up_to_date(store, epoch), store.url, store.id)
     clock = assembly.SystemClock()
     coordinator = TransactionCoordinator[Any](
         topology.spout.mode,

@@ -7,11 +7,10 @@ from typing import Any
 from kafka_tx.model import BatchMetadata, OffsetRange
 from kafka_tx.protocols import Store
 from kafka_tx.topology.kafka.kafka_reading import kafka_parts
-from kafka_tx.transactions.chain import PREFIX, Opened, read_chain
+from kafka_tx.transactions.chain import Opened, read_chain
 from kafka_tx.transactions.ledger import Committed, LedgerState
 from kafka_tx.transactions.rotating import RecordCodec
-
-COORDINATOR = f"{PREFIX}/"
+from kafka_tx.transactions.txid_layout import root_of_topology
 
 
 def stored_batches(store: Store) -> LedgerState:
@@ -25,9 +24,9 @@ def stored_batches(store: Store) -> LedgerState:
         StateUnavailableError: The store does not answer.
     """
     epoch = store.epoch()  # first, as the ledger does
-    opened = Opened(epoch, store.read(COORDINATOR), store.url, store.id)
+    opened = Opened(epoch, store.read(), store.url, store.id)
     codec = RecordCodec[Any]("metadata", store.url, store.id)
-    current, state = read_chain(codec, opened)
+    current, state = read_chain(codec, opened, root_of_topology(opened.values))
     planned = {txid: _batch(txid, state.state(txid)) for txid in state.txids()}
     last = planned.get(current - 1)
     offsets, ids = (last.ends(), last.topic_ids) if last else ({}, {})
