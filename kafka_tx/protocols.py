@@ -7,7 +7,7 @@ runs against all of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -21,6 +21,14 @@ from kafka_tx.model import (
     TopicPartition,
     Unavailable,
 )
+
+Texts: TypeAlias = Mapping[str, str]
+"""Values by path."""
+
+Paths: TypeAlias = Iterable[str]
+
+Expected: TypeAlias = Mapping[str, str | None] | None
+"""Values that paths must still have, None: absent; None: nothing is expected."""
 
 
 class Clock(Protocol):
@@ -83,12 +91,7 @@ class Store(Protocol):
         ...
 
     def write(
-        self,
-        epoch: int,
-        put: Mapping[str, str],
-        delete: Iterable[str] = (),
-        *,
-        expect: Mapping[str, str | None] | None = None,
+        self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
     ) -> None:
         """Set and delete all these paths in one atomic step, if ``epoch`` is current.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
 
 import sqlalchemy as sa
 
@@ -17,8 +16,7 @@ from kafka_tx.sql.columns import LONG_TEXT, exact_text
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.upsert import upsert
 from kafka_tx.transactions import records
-from kafka_tx.transactions.patience import Patience
-from kafka_tx.transactions.refusals import unpicklable
+from kafka_tx.transactions.state_of_id import StateOfId
 
 _TABLES = sa.MetaData()
 
@@ -47,7 +45,7 @@ class _RacedError(Exception):
     """Somebody else made the row of the owners at the same time."""
 
 
-class SqlOffsetStore:
+class SqlOffsetStore(StateOfId):
     """An OffsetStore in any database that SQLAlchemy reaches; keeps everything.
 
     Who acquired it locks and checks the row of its id in ``kafka_tx_offset_owners`` in
@@ -55,20 +53,10 @@ class SqlOffsetStore:
     """
 
     def __init__(self, url: str, id: str) -> None:  # noqa: A002 - the seam's word
-        self._id = check_id(id)
         self._database = Database(url)
+        super().__init__(self._database.url, check_id(id))
+        self.patience = self._database.patience
         self._claim: Claim | None = None
-
-    def __repr__(self) -> str:
-        return f"SqlOffsetStore({self._database.url!r}, {self._id!r})"
-
-    def __reduce__(self) -> NoReturn:
-        unpicklable(self)
-
-    @property
-    def patience(self) -> Patience:
-        """How long the URL wants it to be tried again."""
-        return self._database.patience
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
         """Become the owner of a task.
@@ -89,7 +77,7 @@ class SqlOffsetStore:
             stored = self._locked_owners(connection)
             owners, claim = (stored or Owners()).claimed(task, tasks)
             text = records.encode("owners", owners.payload())
-            row = {"id": self._id, "owners": text}
+            row = {"id": self.id, "owners": text}
             if stored is not None:
                 upsert(connection, OWNERS, [row])
                 return claim
@@ -111,7 +99,7 @@ class SqlOffsetStore:
         """
         wanted = set(partitions)
         query = sa.select(OFFSETS).where(
-            OFFSETS.c.id == self._id, OFFSETS.c.topic.in_({p.topic for p in wanted})
+            OFFSETS.c.id == self.id, OFFSETS.c.topic.in_({p.topic for p in wanted})
         )
         with self._database.reading(_TABLES) as connection:
             rows = connection.execute(query).mappings().all()
@@ -129,7 +117,7 @@ class SqlOffsetStore:
         """
         rows = [
             {
-                "id": self._id,
+                "id": self.id,
                 "topic": topic,
                 "partition": partition,
                 "next_offset": offset.offset,
@@ -144,7 +132,7 @@ class SqlOffsetStore:
         with self._database.writing(_TABLES) as connection:
             if self._claim is not None:
                 owners = self._locked_owners(connection) or Owners()
-                owners.check(self._claim, store=self._database.url, id=self._id)
+                owners.check(self._claim, store=self._database.url, id=self.id)
             upsert(connection, OFFSETS, rows)
 
     def close(self) -> None:
@@ -153,11 +141,11 @@ class SqlOffsetStore:
 
     def _locked_owners(self, connection: sa.Connection) -> Owners | None:
         """The owners, ours to change until the transaction ends."""
-        query = sa.select(OWNERS.c.owners).where(OWNERS.c.id == self._id)
+        query = sa.select(OWNERS.c.owners).where(OWNERS.c.id == self.id)
         text = connection.scalar(query.with_for_update())
         if text is None:
             return None
-        where = {"path": OWNERS.name, "store": self._database.url, "id": self._id}
+        where = {"path": OWNERS.name, "store": self._database.url, "id": self.id}
         return records.decode_as("owners", text, Owners.of, **where)
 
     def _read(self, partition: TopicPartition, row: sa.RowMapping) -> CommittedOffset:
@@ -178,7 +166,7 @@ class SqlOffsetStore:
 
     def _corrupted(self, partition: TopicPartition, reason: str) -> StateCorruptedError:
         return records.corrupted(
-            reason, path=str(partition), store=self._database.url, id=self._id
+            reason, path=str(partition), store=self._database.url, id=self.id
         )
 
 

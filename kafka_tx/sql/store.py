@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import NoReturn
 
 import sqlalchemy as sa
 
 from kafka_tx.config import check_id
 from kafka_tx.errors import StateConflictError
+from kafka_tx.protocols import Expected, Paths, Texts
 from kafka_tx.sql.columns import LONG_TEXT, exact_text
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.upsert import upsert
-from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.records import MAX_PATH_LENGTH, check_path, check_value
-from kafka_tx.transactions.refusals import conflict, fenced, unpicklable
+from kafka_tx.transactions.refusals import conflict, fenced
+from kafka_tx.transactions.state_of_id import StateOfId
 
 _TABLES = sa.MetaData()
 
@@ -41,7 +41,7 @@ OWNER = sa.Table(
 _PATHS_PER_STATEMENT = 500
 
 
-class SqlStore:
+class SqlStore(StateOfId):
     """A Store in any database that SQLAlchemy reaches.
 
     SQLite: a file, made on first use, in WAL mode and synchronised on every write; a
@@ -50,29 +50,9 @@ class SqlStore:
     """
 
     def __init__(self, url: str, id: str) -> None:  # noqa: A002 - the seam's word
-        self._id = check_id(id)
         self._database = Database(url)
-
-    def __repr__(self) -> str:
-        return f"SqlStore({self.url!r}, {self._id!r})"
-
-    def __reduce__(self) -> NoReturn:
-        unpicklable(self)
-
-    @property
-    def url(self) -> str:
-        """The address without the password; a SQLite file with its whole path."""
-        return self._database.url
-
-    @property
-    def id(self) -> str:
-        """Whose state this is."""
-        return self._id
-
-    @property
-    def patience(self) -> Patience:
-        """How long the URL wants it to be tried again."""
-        return self._database.patience
+        super().__init__(self._database.url, check_id(id))
+        self.patience = self._database.patience
 
     def acquire(self) -> int:
         """Raise the stored epoch by one and return it.
@@ -93,7 +73,7 @@ class SqlStore:
         Raises: as ``acquire``.
         """
         with self._database.reading(_TABLES) as connection:
-            query = sa.select(OWNER.c.epoch).where(OWNER.c.id == self._id)
+            query = sa.select(OWNER.c.epoch).where(OWNER.c.id == self.id)
             return connection.scalar(query) or 0
 
     def read(self, prefix: str = "") -> dict[str, str]:
@@ -101,7 +81,7 @@ class SqlStore:
 
         Raises: as ``acquire``.
         """
-        query = sa.select(STATE.c.path, STATE.c.value).where(STATE.c.id == self._id)
+        query = sa.select(STATE.c.path, STATE.c.value).where(STATE.c.id == self.id)
         if prefix:  # roughly; some databases take upper case for lower case here
             query = query.where(STATE.c.path.startswith(prefix, autoescape=True))
         with self._database.reading(_TABLES) as connection:
@@ -117,12 +97,7 @@ class SqlStore:
             return self._values(connection, [check_path(path)]).get(path)
 
     def write(
-        self,
-        epoch: int,
-        put: Mapping[str, str],
-        delete: Iterable[str] = (),
-        *,
-        expect: Mapping[str, str | None] | None = None,
+        self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
     ) -> None:
         """Set and delete all these paths in one database transaction.
 
@@ -137,7 +112,7 @@ class SqlStore:
         """
         gone = [check_path(path) for path in delete]
         rows = [
-            {"id": self._id, "path": check_path(p), "value": check_value(p, value)}
+            {"id": self.id, "path": check_path(p), "value": check_value(p, value)}
             for p, value in put.items()
         ]
         with self._database.writing(_TABLES) as connection:
@@ -148,7 +123,7 @@ class SqlStore:
             for some in _chunks(gone):
                 connection.execute(
                     sa.delete(STATE).where(
-                        STATE.c.id == self._id, STATE.c.path.in_(some)
+                        STATE.c.id == self.id, STATE.c.path.in_(some)
                     )
                 )
             upsert(connection, STATE, rows)
@@ -163,18 +138,18 @@ class SqlStore:
             if stored is None:
                 return self._first_epoch(connection)
             connection.execute(
-                sa.update(OWNER).where(OWNER.c.id == self._id).values(epoch=stored + 1)
+                sa.update(OWNER).where(OWNER.c.id == self.id).values(epoch=stored + 1)
             )
             return stored + 1
 
     def _locked_epoch(self, connection: sa.Connection) -> int | None:
         """The stored epoch, ours to change until the transaction ends."""
-        query = sa.select(OWNER.c.epoch).where(OWNER.c.id == self._id)
+        query = sa.select(OWNER.c.epoch).where(OWNER.c.id == self.id)
         return connection.scalar(query.with_for_update())
 
     def _first_epoch(self, connection: sa.Connection) -> int:
         try:
-            connection.execute(sa.insert(OWNER).values(id=self._id, epoch=1))
+            connection.execute(sa.insert(OWNER).values(id=self.id, epoch=1))
         except sa.exc.IntegrityError as error:
             raise conflict(self, OWNER.name) from error
         return 1
@@ -192,7 +167,7 @@ class SqlStore:
         for some in _chunks(paths):
             rows = connection.execute(
                 sa.select(STATE.c.path, STATE.c.value).where(
-                    STATE.c.id == self._id, STATE.c.path.in_(some)
+                    STATE.c.id == self.id, STATE.c.path.in_(some)
                 )
             )
             found.update((path, value) for path, value in rows)

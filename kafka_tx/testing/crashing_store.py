@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable
+from typing import TypeVar
 
-from kafka_tx.protocols import Store
+from kafka_tx.protocols import Expected, Paths, Store, Texts
+from kafka_tx.transactions.state_of_id import StoreAround
+
+_T = TypeVar("_T")
 
 
 class Crash(BaseException):
     """The simulated end of a process; nothing but a test should catch it."""
 
 
-class CrashingStore:
+class CrashingStore(StoreAround):
     """A store whose owner dies at one write, before or after it landed.
 
     After a crash every use of it raises ``Crash``, as a dead process does nothing
@@ -34,57 +38,30 @@ class CrashingStore:
         landed: bool,
         error: Exception | None = None,
     ) -> None:
-        self.inside = inside
+        super().__init__(inside)
         self.writes = 0
         self.is_dead = False
         self._at_write = at_write
         self._landed = landed
         self._error = error
 
-    @property
-    def url(self) -> str:
-        """The address of the store inside."""
-        return self.inside.url
-
-    @property
-    def id(self) -> str:
-        """Whose state this is."""
-        return self.inside.id
-
-    def acquire(self) -> int:
-        """Become the owner; not counted as a write."""
-        return self._alive().acquire()
-
-    def epoch(self) -> int:
-        """The stored epoch now."""
-        return self._alive().epoch()
-
-    def read(self, prefix: str = "") -> dict[str, str]:
-        """Every path that begins with ``prefix``."""
-        return self._alive().read(prefix)
-
-    def get(self, path: str) -> str | None:
-        """One value."""
-        return self._alive().get(path)
+    def _call(self, call: Callable[[Store], _T]) -> _T:
+        if self.is_dead:
+            raise Crash(f"dead since write {self.writes}")
+        return call(self.inside)
 
     def write(
-        self,
-        epoch: int,
-        put: Mapping[str, str],
-        delete: Iterable[str] = (),
-        *,
-        expect: Mapping[str, str | None] | None = None,
+        self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
     ) -> None:
         """Write, unless it is the one at which the owner dies.
 
         Raises:
             Crash: It is, or it has been.
         """
-        store = self._alive()
-        self.writes += 1
-        is_last = self.writes == self._at_write
+        self.writes += not self.is_dead
+        is_last = self.writes == self._at_write and not self.is_dead
         if self._landed or not is_last:
-            store.write(epoch, put, delete, expect=expect)
+            super().write(epoch, put, delete, expect=expect)
         if is_last:
             self.is_dead = self._error is None
             raise self._error or Crash(f"write {self.writes}, landed={self._landed}")
@@ -93,8 +70,3 @@ class CrashingStore:
         """Close the store inside, unless the owner is dead."""
         if not self.is_dead:
             self.inside.close()
-
-    def _alive(self) -> Store:
-        if self.is_dead:
-            raise Crash(f"dead since write {self.writes}")
-        return self.inside

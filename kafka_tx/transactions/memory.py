@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import NoReturn
 
 from kafka_tx.config import check_id
 from kafka_tx.model import CommittedOffset, TopicPartition
+from kafka_tx.protocols import Expected, Paths, Texts
 from kafka_tx.transactions.records import check_path, check_value
-from kafka_tx.transactions.refusals import conflict, fenced, unpicklable
+from kafka_tx.transactions.refusals import conflict, fenced
+from kafka_tx.transactions.state_of_id import StateOfId
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class _Cell:
 _cells: dict[tuple[str, str], _Cell] = {}
 
 
-class MemoryStore:
+class MemoryStore(StateOfId):
     """A Store that lives as long as the process.
 
     Two objects of one ``name`` and ``id`` see the same state, also after both were
@@ -40,25 +41,8 @@ class MemoryStore:
     """
 
     def __init__(self, name: str, id: str) -> None:  # noqa: A002 - the seam's word
-        self._name = name
-        self._id = check_id(id)
+        super().__init__(f"memory:{name}", check_id(id))
         self._cell = _cells.setdefault((name, id), _Cell())
-
-    def __repr__(self) -> str:
-        return f"MemoryStore({self.url!r}, {self._id!r})"
-
-    def __reduce__(self) -> NoReturn:
-        unpicklable(self)
-
-    @property
-    def url(self) -> str:
-        """``memory:`` and the name."""
-        return f"memory:{self._name}"
-
-    @property
-    def id(self) -> str:
-        """Whose state this is."""
-        return self._id
 
     def acquire(self) -> int:
         """Raise the epoch by one and return it."""
@@ -81,12 +65,7 @@ class MemoryStore:
         return self._cell.now.values.get(check_path(path))
 
     def write(
-        self,
-        epoch: int,
-        put: Mapping[str, str],
-        delete: Iterable[str] = (),
-        *,
-        expect: Mapping[str, str | None] | None = None,
+        self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
     ) -> None:
         """Set and delete all these paths at once, if ``epoch`` is current.
 
@@ -120,14 +99,12 @@ class MemoryStore:
             self._cell.now = snapshot
 
 
-class MemoryOffsetStore:
+class MemoryOffsetStore(StateOfId):
     """An OffsetStore that lives as long as the object."""
 
     def __init__(self) -> None:
+        super().__init__("memory:", "")
         self._offsets: dict[TopicPartition, CommittedOffset] = {}
-
-    def __reduce__(self) -> NoReturn:
-        unpicklable(self)
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:  # noqa: ARG002
         """Nobody else can have this object: there is nobody to fence."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NoReturn, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn, Protocol, TypeVar
 
 from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.protocols import OffsetStore, Store
 from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.refusals import unpicklable
+from kafka_tx.transactions.state_of_id import StoreAround
+
+_T = TypeVar("_T")
 
 
-class PatientStore:
+class PatientStore(StoreAround):
     """A Store over another one.
 
     A write whose answer was lost is made again under the same guard: it either lands
@@ -21,69 +24,23 @@ class PatientStore:
     """
 
     def __init__(self, store: Store, patience: Patience) -> None:
-        self._store = store
+        super().__init__(store)
         self._patience = patience
 
-    def __repr__(self) -> str:
-        return f"PatientStore({self._store!r})"
-
-    def __reduce__(self) -> NoReturn:
-        unpicklable(self)
-
-    @property
-    def url(self) -> str:
-        """The address, without secrets."""
-        return self._store.url
-
-    @property
-    def id(self) -> str:
-        """Whose state this is."""
-        return self._store.id
-
-    def acquire(self) -> int:
-        """As ``Store.acquire``."""
-        return self._patience(self._store.acquire)
-
-    def epoch(self) -> int:
-        """As ``Store.epoch``."""
-        return self._patience(self._store.epoch)
-
-    def read(self, prefix: str = "") -> dict[str, str]:
-        """As ``Store.read``."""
-        return self._patience(lambda: self._store.read(prefix))
-
-    def get(self, path: str) -> str | None:
-        """As ``Store.get``."""
-        return self._patience(lambda: self._store.get(path))
-
-    def write(
-        self,
-        epoch: int,
-        put: Mapping[str, str],
-        delete: Iterable[str] = (),
-        *,
-        expect: Mapping[str, str | None] | None = None,
-    ) -> None:
-        """As ``Store.write``."""
-        gone = list(delete)
-        self._patience(lambda: self._store.write(epoch, put, gone, expect=expect))
-
-    def close(self) -> None:
-        """Release connections. Calling it twice is harmless."""
-        self._store.close()
+    def _call(self, call: Callable[[Store], _T]) -> _T:
+        return self._patience(lambda: call(self.inside))
 
 
 class PatientOffsetStore:
-    """An OffsetStore over another one; as ``PatientStore``."""
+    """An OffsetStore over another one; as ``PatientStore``.
+
+    Attributes:
+        patience: How long a call may go on: until it is over, and the last try ended.
+    """
 
     def __init__(self, store: OffsetStore, patience: Patience) -> None:
         self._store = store
-        self._patience = patience
-
-    @property
-    def patience(self) -> Patience:
-        """How long a call may go on: until it is over, and the last try has ended."""
-        return self._patience
+        self.patience = patience
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._store!r})"
@@ -93,18 +50,18 @@ class PatientOffsetStore:
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
         """As ``OffsetStore.acquire``."""
-        return self._patience(lambda: self._store.acquire(task, tasks))
+        return self.patience(lambda: self._store.acquire(task, tasks))
 
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
         """As ``OffsetStore.load``."""
         wanted = list(partitions)
-        return self._patience(lambda: self._store.load(wanted))
+        return self.patience(lambda: self._store.load(wanted))
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """As ``OffsetStore.store``."""
-        self._patience(lambda: self._store.store(offsets))
+        self.patience(lambda: self._store.store(offsets))
 
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""

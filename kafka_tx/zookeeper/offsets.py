@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import StateCorruptedError
@@ -26,7 +26,7 @@ from kafka_tx.offsets.offset_extras import extras_of, with_extras
 from kafka_tx.offsets.owners import Claim, Owners
 from kafka_tx.transactions import records
 from kafka_tx.transactions.patience import Patience
-from kafka_tx.transactions.refusals import unpicklable
+from kafka_tx.transactions.state_of_id import StateOfId
 from kafka_tx.zookeeper.client import (
     MovedError,
     Node,
@@ -40,7 +40,7 @@ OWNERS = "~owners"
 _TRIES = 5
 
 
-class ZooKeeperOffsetStore:
+class ZooKeeperOffsetStore(StateOfId):
     """An OffsetStore in storm-kafka's form. Runs beyond the offset are not kept.
 
     ``by_topic`` puts the topic into the path, as storm-kafka does when topics are
@@ -59,24 +59,14 @@ class ZooKeeperOffsetStore:
         settings = url if isinstance(url, ZooKeeperSettings) else None
         self._settings = settings or ZooKeeperSettings.parse(str(url))
         self._base = check_root(f"{self._settings.root}/{id}", "id")
-        self._id = id
+        super().__init__(self._settings.url, id)
+        self.patience = Patience(SystemClock(), self._settings.retry_for_ms)
         self._by_topic = by_topic
         self._client = client or ZooKeeperClient(self._settings)
         self._owns_client = client is None
         self._existing: set[str] = set()
         self._claim: Claim | None = None
         self._owners_version: int | None = None
-
-    def __repr__(self) -> str:
-        return f"ZooKeeperOffsetStore({self._settings.url!r}, {self._id!r})"
-
-    def __reduce__(self) -> NoReturn:
-        unpicklable(self)
-
-    @property
-    def patience(self) -> Patience:
-        """How long the URL wants it to be tried again."""
-        return Patience(SystemClock(), self._settings.retry_for_ms)
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
         """Become the owner of a task.
@@ -159,7 +149,7 @@ class ZooKeeperOffsetStore:
     def _owners(self, node: Node | None) -> Owners:
         if node is None:
             return Owners()
-        where = {"path": OWNERS, "store": self._settings.url, "id": self._id}
+        where = {"path": OWNERS, "store": self._settings.url, "id": self.id}
         text = node.data.decode(errors="replace")
         return records.decode_as("owners", text, Owners.of, **where)
 
@@ -185,7 +175,7 @@ class ZooKeeperOffsetStore:
             self._client.catch_up(self._owners_path)
             node = self._client.node(self._owners_path)
             owners = self._owners(node)
-            owners.check(self._claim, store=self._settings.url, id=self._id)
+            owners.check(self._claim, store=self._settings.url, id=self.id)
             self._owners_version = node.version if node else None
         return [Check(self._owners_path, self._owners_version or 0)]
 
@@ -245,7 +235,7 @@ class ZooKeeperOffsetStore:
             " its place. Look at the node; delete it to start that partition as if"
             " nothing had been committed, or write the right offset into it",
             store=self._settings.url,
-            id=self._id,
+            id=self.id,
             path=path,
             reason=reason,
         )

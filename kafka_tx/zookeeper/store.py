@@ -13,17 +13,18 @@ or another process, carries it out. Readers look through it until then.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
-from typing import NoReturn
 
 from kafka_tx.clock import SystemClock
 from kafka_tx.config import check_id
 from kafka_tx.errors import StateCorruptedError, StateUnavailableError
+from kafka_tx.protocols import Expected, Paths, Texts
 from kafka_tx.transactions import records
 from kafka_tx.transactions.patience import Patience
-from kafka_tx.transactions.refusals import conflict, fenced, unpicklable
+from kafka_tx.transactions.refusals import conflict, fenced
+from kafka_tx.transactions.state_of_id import StateOfId
 from kafka_tx.zookeeper.client import (
     MovedError,
     OutcomeUnknownError,
@@ -43,7 +44,7 @@ _TRIES = 100
 _Found = tuple[dict[str, str], dict[str, list[str]]]
 
 
-class ZooKeeperStore:
+class ZooKeeperStore(StateOfId):
     """A Store in ZooKeeper: ``zookeeper://h1:2181,h2:2181/root``, or its settings.
 
     A value may be larger than a node; a write may be larger than a request. A lost
@@ -60,35 +61,15 @@ class ZooKeeperStore:
     ) -> None:
         settings = url if isinstance(url, ZooKeeperSettings) else None
         self._settings = settings or ZooKeeperSettings.parse(str(url))
-        self._id = check_id(id)
-        self._base = f"{self._settings.root}/{self._id}"
+        super().__init__(self._settings.url, check_id(id))
+        self.patience = Patience(SystemClock(), self._settings.retry_for_ms)
+        self._base = f"{self._settings.root}/{self.id}"
         self._client = client or ZooKeeperClient(self._settings)
         self._owns_client = client is None
         self._tree = Tree(self._client, self._base, self._corrupted)
         self._layout = Layout(-1)
         self._writing = RLock()
         self._journals = Journals(self._client, self._base, self._corrupted)
-
-    def __repr__(self) -> str:
-        return f"ZooKeeperStore({self.url!r}, {self._id!r})"
-
-    def __reduce__(self) -> NoReturn:
-        unpicklable(self)
-
-    @property
-    def url(self) -> str:
-        """Hosts and root, without options and secrets."""
-        return self._settings.url
-
-    @property
-    def id(self) -> str:
-        """Whose state this is."""
-        return self._id
-
-    @property
-    def patience(self) -> Patience:
-        """How long the URL wants it to be tried again."""
-        return Patience(SystemClock(), self._settings.retry_for_ms)
 
     def acquire(self) -> int:
         """Raise the stored epoch by one and return it.
@@ -138,12 +119,7 @@ class ZooKeeperStore:
         return self._look(lambda: (self._tree.texts(wanted), {})).get(path)
 
     def write(
-        self,
-        epoch: int,
-        put: Mapping[str, str],
-        delete: Iterable[str] = (),
-        *,
-        expect: Mapping[str, str | None] | None = None,
+        self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
     ) -> None:
         """Set and delete all these paths in one step.
 
@@ -299,12 +275,12 @@ class ZooKeeperStore:
         raise self._restless()
 
     def _corrupted(self, path: str, reason: str) -> StateCorruptedError:
-        return records.corrupted(reason, path=path, store=self.url, id=self._id)
+        return records.corrupted(reason, path=path, store=self.url, id=self.id)
 
     def _restless(self) -> StateUnavailableError:
         return StateUnavailableError(
-            f"the state of id '{self._id}' in {self.url} changed {_TRIES} times while"
+            f"the state of id '{self.id}' in {self.url} changed {_TRIES} times while"
             " it was read or written: does something else write it?",
             store=self.url,
-            id=self._id,
+            id=self.id,
         )

@@ -1,0 +1,68 @@
+"""What the objects of all stores are beside what they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+from kafka_tx.protocols import Expected, Paths, Store, Texts
+from kafka_tx.transactions.refusals import unpicklable
+
+_T = TypeVar("_T")
+
+
+class StateOfId:
+    """The state of one id at one address; never pickled.
+
+    Attributes:
+        url: The address, without secrets.
+        id: Whose state this is.
+    """
+
+    def __init__(self, url: str, id: str) -> None:  # noqa: A002 - the seam's word
+        self.url = url
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r}, {self.id!r})"
+
+    def __reduce__(self) -> NoReturn:
+        unpicklable(self)
+
+
+class StoreAround(StateOfId):
+    """A Store over another one; what it adds is in ``_call``."""
+
+    def __init__(self, inside: Store) -> None:
+        super().__init__(inside.url, inside.id)
+        self.inside = inside
+
+    def _call(self, call: Callable[[Store], _T]) -> _T:
+        return call(self.inside)
+
+    def acquire(self) -> int:
+        """As ``Store.acquire``."""
+        return self._call(lambda store: store.acquire())
+
+    def epoch(self) -> int:
+        """As ``Store.epoch``."""
+        return self._call(lambda store: store.epoch())
+
+    def read(self, prefix: str = "") -> dict[str, str]:
+        """As ``Store.read``."""
+        return self._call(lambda store: store.read(prefix))
+
+    def get(self, path: str) -> str | None:
+        """As ``Store.get``."""
+        return self._call(lambda store: store.get(path))
+
+    def write(
+        self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
+    ) -> None:
+        """As ``Store.write``."""
+        gone = list(delete)
+        self._call(lambda store: store.write(epoch, put, gone, expect=expect))
+
+    def close(self) -> None:
+        """Release connections. Calling it twice is harmless."""
+        self.inside.close()
