@@ -15,7 +15,7 @@ import yaml
 
 from integration.cluster.waiting import wait_until
 from kafka_tx.metrics.metric import Fed, Metric
-from kafka_tx.metrics.promql import metrics_in, selectors
+from tests.metrics.promql import metrics_in, selectors
 
 GRAFANA = Path(__file__).parent.parent / "grafana"
 SCRAPE_INTERVAL_S = 1

@@ -129,19 +129,10 @@ def family(metric: Metric, samples: Samples) -> Family:
     return _FAMILIES[metric.kind](metric, samples)
 
 
-def _counter(metric: Metric, samples: Samples) -> Family:
-    made = CounterMetricFamily(
-        metric.name, metric.help, labels=metric.label_names, unit=metric.unit
-    )
-    for key, (value,) in samples.items():
-        made.add_metric(key, value)
-    return made
-
-
-def _gauge(metric: Metric, samples: Samples) -> Family:
-    made = GaugeMetricFamily(
-        metric.name, metric.help, labels=metric.label_names, unit=metric.unit
-    )
+def _single(metric: Metric, samples: Samples) -> Family:
+    is_counter = metric.kind is Kind.COUNTER
+    kind = CounterMetricFamily if is_counter else GaugeMetricFamily
+    made = kind(metric.name, metric.help, labels=metric.label_names, unit=metric.unit)
     for key, (value,) in samples.items():
         made.add_metric(key, value)
     return made
@@ -167,8 +158,8 @@ def _info(metric: Metric, samples: Samples) -> Family:
 
 
 _FAMILIES: dict[Kind, Callable[[Metric, Samples], Family]] = {
-    Kind.COUNTER: _counter,
-    Kind.GAUGE: _gauge,
+    Kind.COUNTER: _single,
+    Kind.GAUGE: _single,
     Kind.HISTOGRAM: _histogram,
     Kind.INFO: _info,
 }

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from kafka_tx.config import Mode
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.actions import Action, Outcome, TransactionCommitted
-from kafka_tx.transactions.chain import Opened, Planned
+from kafka_tx.transactions.chain import Planned
 from kafka_tx.transactions.flights import CAN_FAIL, BatchPhase
-from kafka_tx.transactions.pacing import Pacing
-from kafka_tx.transactions.rotating import Change, Codec
+from kafka_tx.transactions.rotating import Change
 from kafka_tx.transactions.transaction_window import TransactionWindow
 from kafka_tx.transactions.txid_layout import CURRENT
 from kafka_tx.transactions.writes import Purpose
@@ -58,17 +56,6 @@ class TransactionCoordinator(TransactionWindow[M]):
     Raises:
         StateCorruptedError: A stored record cannot be read, or the txids have a hole.
     """
-
-    def __init__(
-        self,
-        mode: Mode,
-        codec: Codec[M | None],
-        pacing: Pacing,
-        opened: Opened,
-    ) -> None:
-        super().__init__(mode, codec, pacing, opened)
-        self.stale_answers = 0
-        """Answers that no longer counted."""
 
     # --- events: planning ---
 

@@ -48,6 +48,8 @@ class TransactionWindow(Generic[M]):
         self._attempts = 0
         self._now_ms = 0
         self._is_paused = self._is_stopping = self._is_stopped = False
+        self.stale_answers = 0
+        """Answers that no longer counted."""
 
     # --- the rule ---
 

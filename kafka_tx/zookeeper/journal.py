@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.zookeeper.client import (
@@ -18,18 +19,13 @@ from kafka_tx.zookeeper.tree import MAX_NODE_BYTES
 _JOURNAL = "~journal-"
 
 
+@dataclass(frozen=True, slots=True)
 class Journals:
     """The ``~journal-<write>-<n>`` nodes of one store."""
 
-    def __init__(
-        self,
-        client: ZooKeeperClient,
-        base: str,
-        corrupted: Callable[[str, str], StateCorruptedError],
-    ) -> None:
-        self._client = client
-        self._base = base
-        self._corrupted = corrupted
+    _client: ZooKeeperClient
+    _base: str
+    _corrupted: Callable[[str, str], StateCorruptedError]
 
     def stage(
         self, write: str, put: Mapping[str, str], gone: list[str]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.zookeeper.client import MovedError, ZooKeeperClient
@@ -24,18 +25,13 @@ _MARK = b"\x00"
 _OURS = "~"
 
 
+@dataclass(frozen=True, slots=True)
 class Tree:
     """Reads the map, and says which operations would change it. Changes nothing."""
 
-    def __init__(
-        self,
-        client: ZooKeeperClient,
-        base: str,
-        corrupted: Callable[[str, str], StateCorruptedError],
-    ) -> None:
-        self._client = client
-        self._base = base
-        self._corrupted = corrupted
+    _client: ZooKeeperClient
+    _base: str
+    _corrupted: Callable[[str, str], StateCorruptedError]
 
     def walk(self, prefix: str) -> tuple[dict[str, str], dict[str, list[str]]]:
         """Every path that begins with ``prefix`` with its text; children of nodes seen.

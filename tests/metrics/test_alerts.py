@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from kafka_tx.metrics.promql import problems, selectors
+from tests.metrics.promql import problems, selectors
 
 GRAFANA = Path(__file__).parents[2] / "grafana"
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_tx.metrics import catalogue, dashboard
 from kafka_tx.metrics.panel import query
-from kafka_tx.metrics.promql import metrics_in, problems
+from tests.metrics.promql import metrics_in, problems
 
 FILE = Path(__file__).parents[2] / "grafana" / "dashboard.json"
 DASHBOARD: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))

@@ -3,7 +3,7 @@
 import pytest
 
 from kafka_tx.metrics import catalogue
-from kafka_tx.metrics.promql import Selector, metrics_in, problems, selectors
+from tests.metrics.promql import Selector, metrics_in, problems, selectors
 
 RIGHT = [
     "up == 0",

@@ -15,8 +15,8 @@ from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.rows.fields import Fields
-from kafka_tx.topology.tracked.record_sources import GivenRecords
 from kafka_tx.topology.tracked.tracked_tasks import RecordTask
+from tests.local_engine import GivenRecords
 
 WITHIN_S = 20
 ATTEMPT = TransactionAttempt(7, 1)

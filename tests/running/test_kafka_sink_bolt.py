@@ -21,11 +21,10 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.builder import TopologyBuilder, TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import TaskContext
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
-from kafka_tx.topology.local import LocalEngine, run_commit, run_processing
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
 from kafka_tx.topology.tracked.chunks import run_chunk
-from kafka_tx.topology.tracked.record_sources import GivenRecords
 from kafka_tx.transactions.root_blocks import BlockLedger
+from tests.local_engine import GivenRecords, LocalEngine, run_commit, run_processing
 
 ENGINES = pytest.mark.parametrize(
     "engine", [LocalEngine(), LocalEngine(travels=True)], ids=["in place", "travelling"]

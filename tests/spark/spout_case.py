@@ -33,9 +33,9 @@ from kafka_tx.spark.topologies.job_failures import JobLostError
 from kafka_tx.testing import MemoryLog
 from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
-from kafka_tx.topology.local import LocalEngine
 from kafka_tx.topology.rows.schemes import MetadataScheme
 from kafka_tx.transactions.memory import MemoryOffsetStore
+from tests.local_engine import LocalEngine
 
 WITHIN_S = 10
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

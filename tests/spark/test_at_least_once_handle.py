@@ -18,7 +18,7 @@ from kafka_tx.spark.at_least_once.at_least_once_builder import (
 from kafka_tx.spark.at_least_once.at_least_once_handle import RecordTopologyHandle
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.rows.fields import Fields
-from kafka_tx.topology.tracked.record_sources import GivenRecords
+from tests.local_engine import GivenRecords
 
 
 class Runner:

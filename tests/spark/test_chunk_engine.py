@@ -19,7 +19,7 @@ from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.run.messages import BatchStopped, TreeReport
-from kafka_tx.topology.tracked.record_sources import GivenRecords
+from tests.local_engine import GivenRecords
 
 ATTEMPT = TransactionAttempt(4, 1)
 

@@ -38,7 +38,7 @@ from kafka_tx.topology.declare.memory_spouts import (
     OpaqueMemoryTransactionalSpout,
 )
 from kafka_tx.topology.declare.spouts import TransactionalSpout
-from kafka_tx.topology.local import LocalEngine
+from tests.local_engine import LocalEngine
 
 WITHIN_S = 10
 SPOUTS = pytest.mark.parametrize(

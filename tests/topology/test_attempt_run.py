@@ -5,7 +5,6 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BatchBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
-from kafka_tx.topology.local import GivenBlocks, LocalEngine
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.run.attempt_run import Processed, run_commit, run_processing
 from kafka_tx.topology.run.messages import (
@@ -15,6 +14,7 @@ from kafka_tx.topology.run.messages import (
     Packet,
     TaskReport,
 )
+from tests.local_engine import GivenBlocks, LocalEngine
 
 ATTEMPT = TransactionAttempt(2, 5)
 FAILED = BatchFailed(ATTEMPT, "a", 0, "first")

@@ -19,11 +19,10 @@ from kafka_tx.topology.declare.bolts import (
     DataFrameBolt,
     RichBolt,
 )
-from kafka_tx.topology.local import LocalEngine
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
 from kafka_tx.topology.tracked.chunks import run_chunk
-from kafka_tx.topology.tracked.record_sources import GivenRecords
 from kafka_tx.transactions.root_blocks import BlockLedger
+from tests.local_engine import GivenRecords, LocalEngine
 
 ATTEMPT = TransactionAttempt(1, 1)
 ENGINES = pytest.mark.parametrize(

@@ -13,14 +13,13 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.builder import TopologyBuilder, TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, RichBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
-from kafka_tx.topology.local import GivenBlocks, LocalEngine, run_processing
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.rows.ddl import parse_type
 from kafka_tx.topology.rows.declared_values import ValueCheck
 from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.run.messages import BatchStopped, TreeReport
-from kafka_tx.topology.tracked.record_sources import GivenRecords
 from kafka_tx.topology.tracked.tracked_tasks import RecordPacket, RecordTask
+from tests.local_engine import GivenBlocks, GivenRecords, LocalEngine, run_processing
 
 ATTEMPT = TransactionAttempt(1, 11)
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)

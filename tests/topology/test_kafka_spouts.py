@@ -25,9 +25,9 @@ from kafka_tx.topology.kafka.kafka_batch_spout import (
     OpaqueKafkaBatchSpout,
 )
 from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
-from kafka_tx.topology.local import LocalEngine, run_commit, run_processing
 from kafka_tx.topology.rows.schemes import StringScheme
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
+from tests.local_engine import LocalEngine, run_commit, run_processing
 
 PARTITION = TopicPartition("t", 0)
 BOTH = pytest.mark.parametrize("kind", [KafkaBatchSpout, OpaqueKafkaBatchSpout])

@@ -11,8 +11,8 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, DataFrameBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
-from kafka_tx.topology.local import GivenBlocks, LocalEngine, run_commit, run_processing
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
+from tests.local_engine import GivenBlocks, LocalEngine, run_commit, run_processing
 
 LINES = ["the cow jumped", "over the moon", "the end", "moon the cow"]
 WORDS = Counter(" ".join(LINES).split())

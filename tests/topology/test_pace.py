@@ -8,12 +8,11 @@ import pytest
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt
-from kafka_tx.topology.local import LocalEngine
 from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.tracked.chunks import run_chunk
 from kafka_tx.topology.tracked.pace import ROWS_PER_TURN, ChunkSize, Pace, Turns
-from kafka_tx.topology.tracked.record_sources import GivenRecords
 from kafka_tx.transactions.root_blocks import BlockLedger
+from tests.local_engine import GivenRecords, LocalEngine
 
 
 class Time:

@@ -14,14 +14,13 @@ from kafka_tx.errors import ComponentError, FailedException, KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
-from kafka_tx.topology.local import LocalEngine
 from kafka_tx.topology.reasons import LONGEST, cut, reason_of
 from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.run.messages import BatchStopped
 from kafka_tx.topology.run.task_failures import failure_of
 from kafka_tx.topology.tracked.chunks import run_chunk
-from kafka_tx.topology.tracked.record_sources import GivenRecords
 from kafka_tx.transactions.root_blocks import BlockLedger
+from tests.local_engine import GivenRecords, LocalEngine
 
 ATTEMPT = TransactionAttempt(1, 1)
 

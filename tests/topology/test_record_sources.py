@@ -14,10 +14,10 @@ from kafka_tx.topology.rows.schemes import (
     StringScheme,
 )
 from kafka_tx.topology.tracked.record_sources import (
-    GivenRecords,
     KafkaRecords,
     NumberedRange,
 )
+from tests.local_engine import GivenRecords
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

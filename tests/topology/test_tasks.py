@@ -6,10 +6,10 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
-from kafka_tx.topology.local import GivenBlocks
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.run.messages import Emitted, Packet, TaskReport
 from kafka_tx.topology.run.tasks import Task
+from tests.local_engine import GivenBlocks
 
 ATTEMPT = TransactionAttempt(2, 5)
 

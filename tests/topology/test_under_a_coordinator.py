@@ -12,11 +12,11 @@ from kafka_tx.topology.declare.memory_spouts import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
 )
-from kafka_tx.topology.local import LocalEngine, run_commit, run_processing
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.pacing import Pacing
 from kafka_tx.transactions.rotating import RecordCodec
+from tests.local_engine import LocalEngine, run_commit, run_processing
 
 WORDS = [f"w{n % 5}" for n in range(60)]
 chance = random.Random()

@@ -50,20 +50,7 @@ def start_topology(
     listeners: Iterable[Listener] = (),
     registry: MetricsRegistry | None = None,
 ) -> TopologyHandle:
-    """Run a topology on Spark until it is stopped. It goes on where it committed.
-
-    Args:
-        topology: What to run.
-        spark: A classic session; must live as long as the topology.
-        config: Settings, ours (``tx.…``) or by Storm's names.
-        listeners: Called after each committed batch.
-        registry: Takes the metrics; a new one if None.
-
-    Raises:
-        ConfigError: A setting, the store's URL or the session cannot be used.
-        StateError: The store cannot be reached, or a record of it not be read.
-        Exception: What the spout raises when it is opened.
-    """
+    """Run a topology; see ``StartableTopology.start``."""
     settings = parse_settings(config)
     plan = replace(topology.plan, settings={**(config or {}), TOPOLOGY_ID: topology.id})
     check_session(spark, plan, settings.pacing.max_pending)

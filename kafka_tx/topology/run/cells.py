@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -165,16 +166,14 @@ class Cell(Protocol):
         ...
 
 
+@dataclass(eq=False, slots=True)
 class BasicCell:
     """A basic bolt: gets the collector with every row; has nothing to finish."""
 
-    def __init__(
-        self, bolt: BasicBolt, outlet: Outlet, attempt: TransactionAttempt, arrow: bool
-    ) -> None:
-        self.bolt = bolt
-        self.outlet = outlet
-        self._attempt = attempt
-        self._arrow = arrow
+    bolt: BasicBolt
+    outlet: Outlet
+    _attempt: TransactionAttempt
+    _arrow: bool
 
     def prepare(self, context: TaskContext) -> None:
         """Prepare the bolt."""
@@ -199,16 +198,14 @@ class BasicCell:
         self.bolt.cleanup()
 
 
+@dataclass(eq=False, slots=True)
 class BatchCell:
     """A batch bolt or committer."""
 
-    def __init__(
-        self, bolt: BatchBolt, outlet: Outlet, attempt: TransactionAttempt, arrow: bool
-    ) -> None:
-        self.bolt = bolt
-        self.outlet = outlet
-        self._attempt = attempt
-        self._arrow = arrow
+    bolt: BatchBolt
+    outlet: Outlet
+    _attempt: TransactionAttempt
+    _arrow: bool
 
     def prepare(self, context: TaskContext) -> None:
         """Prepare the bolt."""

@@ -14,7 +14,6 @@ from kafka_tx.errors import KafkaTxError, OffsetOutOfRangeError
 from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
 from kafka_tx.topology.reasons import reason_of
-from kafka_tx.topology.rows.blocks import Block, size
 from kafka_tx.topology.rows.fields import DeclarationError
 from kafka_tx.topology.rows.schemes import Scheme
 from kafka_tx.topology.tracked.tracked_tasks import Records
@@ -134,21 +133,3 @@ def _note_holes(
     if len(before):
         runs = zip(starts[before].tolist(), offsets[before].tolist(), strict=True)
         told.setdefault("holes", []).extend(runs)
-
-
-@dataclass(frozen=True, slots=True)
-class GivenRecords:
-    """Blocks of rows, one record each, numbered from ``first_root`` on: for tests."""
-
-    blocks: tuple[Block, ...]
-    first_root: int = 0
-
-    def read(self, task: int, tasks: int, facts: dict[str, Any]) -> Iterator[Records]:
-        """Yield every n-th block."""
-        facts[f"task {task}"] = {"blocks": len(self.blocks[task::tasks])}
-        first = self.first_root
-        for number, block in enumerate(self.blocks):
-            roots = np.arange(first, first + size(block))
-            first += size(block)
-            if number % tasks == task:
-                yield Records(block, roots, roots)

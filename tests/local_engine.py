@@ -1,4 +1,4 @@
-"""Runs whole attempts in this process: for tests, examples and small jobs."""
+"""Runs whole attempts in this process, on blocks that a test gives."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.builder import TransactionalTopology
 from kafka_tx.topology.declare.spouts import BatchSource, Json
-from kafka_tx.topology.rows.blocks import Block
+from kafka_tx.topology.rows.blocks import Block, size
 from kafka_tx.topology.run import attempt_run as attempts
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.topology.run.jobs import FrameJob, TaskJob
 from kafka_tx.topology.run.messages import Message
+from kafka_tx.topology.tracked.tracked_tasks import Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ class LocalEngine:
             )
         return job.run(self.to_frame, self.to_table)
 
-    def _moved(self, given: Any) -> Any:  # noqa: ANN401 - gives back what it takes
-        return pickle.loads(pickle.dumps(given)) if self.travels else given  # noqa: S301
+    def _moved(self, given: Any) -> Any:
+        return pickle.loads(pickle.dumps(given)) if self.travels else given
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +108,21 @@ def run_processing(
 def run_commit(processed: Processed, engine: LocalEngine | None = None) -> None:
     """Run the commit phase here; look at ``processed.failure`` afterwards."""
     attempts.run_commit(processed, engine or LocalEngine())
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRecords:
+    """Blocks of rows, one record each, numbered from ``first_root`` on."""
+
+    blocks: tuple[Block, ...]
+    first_root: int = 0
+
+    def read(self, task: int, tasks: int, facts: dict[str, Any]) -> Iterator[Records]:
+        """Yield every n-th block."""
+        facts[f"task {task}"] = {"blocks": len(self.blocks[task::tasks])}
+        first = self.first_root
+        for number, block in enumerate(self.blocks):
+            roots = np.arange(first, first + size(block))
+            first += size(block)
+            if number % tasks == task:
+                yield Records(block, roots, roots)
