@@ -288,7 +288,7 @@ class PausingStore:
 def _metadata_paths(put: Any, args: Any) -> Iterator[str]:
     yield "none/0"
     for path in (*put, *(path for paths in args for path in paths)):
-        if "/meta/" in path:
+        if path.startswith("meta/"):
             yield path
 
 
