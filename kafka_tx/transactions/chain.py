@@ -84,9 +84,7 @@ class TransactionalChain(Generic[M]):
 
     def keep(self, planned: Planned[M]) -> Change:
         """Store it first."""
-        txid = planned.attempt.txid
-        _, creation = self._stored.get_state(txid, lambda *_: planned.metadata)
-        return creation
+        return self._stored.create_state(planned.attempt.txid, planned.metadata)
 
     def drop_from(self, txid: int) -> None:
         """Nothing is forgotten: a replay holds the same records."""
@@ -189,7 +187,7 @@ def read_chain(
     path, metadata = f"{root}{CURRENT}", f"{root}{METADATA}".rstrip("/")
     text = opened.values.get(path)
     current = 1 if text is None else currtx_codec(opened).decode(path, text) or 1
-    state = RotatingState[M](metadata, codec, strict_order=True)
+    state = RotatingState[M](metadata, codec)
     state.load(opened.values)
     txids, first = state.txids(), max(current - 1, 1)
     whole = txids == list(range(first, first + len(txids)))

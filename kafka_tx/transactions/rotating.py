@@ -107,19 +107,16 @@ class RotatingState(Generic[V]):
     """Values by txid, as the store holds them under ``<prefix>/<txid>``.
 
     None is a value like any other ("nothing for this txid") and differs from absent.
-    With ``strict_order`` a txid is created only directly after its predecessor.
+    A txid is created only directly after its predecessor.
 
     Make and apply one change before asking for the next: a change that is not applied
     is not seen. Source: Storm, RotatingTransactionalState (deviates: writes first, so
     that memory and store never disagree after a failed write).
     """
 
-    def __init__(
-        self, prefix: str, codec: Codec[V | None], *, strict_order: bool = False
-    ) -> None:
+    def __init__(self, prefix: str, codec: Codec[V | None]) -> None:
         self._prefix = prefix
         self._codec = codec
-        self._strict = strict_order
         self._values: dict[int, V | None] = {}
 
     # --- what the store holds ---
@@ -170,36 +167,27 @@ class RotatingState(Generic[V]):
             )
         return self._values[txid]
 
-    def previous_state(self, txid: int) -> V | None:
-        """The value of the greatest txid strictly below; None when there is none."""
-        lower = self._greatest_below(txid)
-        return None if lower is None else self._values[lower]
-
     # --- changing ---
 
-    def get_state(
-        self, txid: int, init: Callable[[int, V | None], V | None]
-    ) -> tuple[V | None, Change]:
-        """The value of a txid, made if absent, and the change that keeps it.
-
-        ``init`` gets the txid and the value of the greatest lower one. When a higher
-        txid has a value already, it is not called and the new value is None: what that
-        one holds began where the last known one ended; nothing is left for this txid.
-        The change is empty when the value was there.
+    def create_state(self, txid: int, value: V | None) -> Change:
+        """Set the value of the next txid; nothing where it has one.
 
         Raises:
-            OutOfOrderError: Strict order, and the txid does not follow directly.
+            OutOfOrderError: The txid does not follow the greatest one directly.
         """
         if txid in self._values:
-            return self._values[txid], Change()
-        if self._strict:
-            self._check_follows(txid)
-        overtaken = any(other > txid for other in self._values)
-        value = None if overtaken else init(txid, self.previous_state(txid))
-        return value, self.override_state(txid, value)
+            return Change()
+        last = max(self._values, default=0)
+        if txid != last + 1:
+            raise OutOfOrderError(
+                f"'{self._path(txid)}' cannot be created: stored are {self.txids()}, so"
+                f" only txid {last + 1} can follow",
+                txid=txid,
+            )
+        return self.override_state(txid, value)
 
     def override_state(self, txid: int, value: V | None) -> Change:
-        """Set a value whatever is there; strict order is not asked."""
+        """Set a value whatever is there, in any order."""
         return Change(put={self._path(txid): self._codec.encode(value)})
 
     def cleanup_before(self, txid: int) -> Change:
@@ -207,19 +195,7 @@ class RotatingState(Generic[V]):
         lower = (other for other in sorted(self._values) if other < txid)
         return Change(delete=tuple(self._path(other) for other in lower))
 
-    # --- paths and order ---
-
-    def _check_follows(self, txid: int) -> None:
-        lower, highest = self._greatest_below(txid), max(self._values, default=0)
-        if highest > txid or txid != (lower or 0) + 1:
-            raise OutOfOrderError(
-                f"'{self._path(txid)}' cannot be created: stored are {self.txids()}, so"
-                f" only txid {highest + 1} can follow",
-                txid=txid,
-            )
-
-    def _greatest_below(self, txid: int) -> int | None:
-        return max((other for other in self._values if other < txid), default=None)
+    # --- paths ---
 
     def _is_ours(self, path: str) -> bool:
         return path.startswith(self._prefix + "/")

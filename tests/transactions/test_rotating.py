@@ -10,38 +10,15 @@ from kafka_tx.transactions.rotating import Change, RecordCodec, RotatingState
 NUMBERS = RecordCodec[int]("number", "memory:", "jobs")
 
 
-def a_state(*txids: int, strict: bool = False) -> RotatingState[int]:
+def a_state(*txids: int) -> RotatingState[int]:
     """A state that holds 10 x txid for each of these."""
-    state = RotatingState[int]("user/0", NUMBERS, strict_order=strict)
+    state = RotatingState[int]("user/0", NUMBERS)
     for txid in txids:
         state.apply(state.override_state(txid, 10 * txid))
     return state
 
 
-def never(_txid, _previous):
-    pytest.fail("init was called")
-
-
-def one_more(_txid, previous):
-    return (previous or 0) + 1
-
-
 # --- reading ---
-
-
-def test_an_empty_state_has_no_previous():
-    state = a_state()
-
-    assert state.previous_state(7) is None
-    assert not state.has_state(1)
-
-
-def test_previous_is_the_greatest_strictly_lower_txid():
-    state = a_state(2, 4, 6)
-
-    assert [state.previous_state(txid) for txid in (2, 3, 4, 5, 7)] == [
-        None, 20, 20, 40, 60,
-    ]  # fmt: skip
 
 
 def test_none_is_a_value_and_differs_from_absent():
@@ -55,88 +32,51 @@ def test_none_is_a_value_and_differs_from_absent():
 
 
 def test_txids_are_numbers_not_text():
-    assert a_state(9, 10, 11).previous_state(12) == 110
     assert a_state(9, 10, 11).txids() == [9, 10, 11]
 
 
 # --- creating ---
 
 
-def test_a_value_that_is_there_is_returned_and_nothing_is_written():
-    value, change = a_state(3).get_state(3, never)
-
-    assert (value, change) == (30, Change())
-    assert not change
-
-
-def test_a_new_value_is_made_from_the_greatest_lower_one():
-    value, change = a_state(2, 3).get_state(5, one_more)
-
-    assert value == 31
-    assert list(change.put) == ["user/0/5"]
-
-
-def test_below_a_later_txid_the_new_value_is_none_without_asking():
-    state = a_state(4)
-
-    value, change = state.get_state(3, never)
-    state.apply(change)
-
-    assert value is None
-    assert state.has_state(3)
-    assert state.get_state(3, never) == (None, Change())
+def test_what_is_there_is_not_written_again():
+    assert a_state(3).create_state(3, 31) == Change()
 
 
 def test_memory_follows_only_after_the_write():
     state = a_state(1)
 
-    _, change = state.get_state(2, one_more)
+    change = state.create_state(2, 11)
+    assert list(change.put) == ["user/0/2"]
     assert not state.has_state(2)
 
     state.apply(change)
     assert state.state(2) == 11
 
 
-def test_an_init_that_fails_leaves_no_trace():
-    state = a_state(1)
-
-    with pytest.raises(ZeroDivisionError):
-        state.get_state(2, lambda *_: 1 // 0)
-
-    assert state.txids() == [1]
-
-
-# --- strict order ---
-
-
-def test_strict_order_begins_with_one():
-    assert a_state(strict=True).get_state(1, one_more)[0] == 1
+def test_a_state_begins_with_one():
+    assert a_state().create_state(1, 1)
     with pytest.raises(OutOfOrderError, match="only txid 1 can follow"):
-        a_state(strict=True).get_state(2, never)
+        a_state().create_state(2, 1)
 
 
 @pytest.mark.parametrize("txid", [5, 6, 1])
-def test_strict_order_refuses_all_but_the_next(txid):
+def test_all_but_the_next_txid_are_refused(txid):
     with pytest.raises(OutOfOrderError, match="only txid 4 can follow"):
-        a_state(2, 3, strict=True).get_state(txid, never)
+        a_state(2, 3).create_state(txid, 1)
 
 
-def test_strict_order_creates_the_next_one_after_a_cleanup():
-    state = a_state(2, 3, strict=True)
+def test_the_next_txid_is_created_after_a_cleanup():
+    state = a_state(2, 3)
     state.apply(state.cleanup_before(3))
 
-    assert state.get_state(4, one_more)[0] == 31
-
-
-def test_strict_order_still_reads_what_is_there():
-    assert a_state(2, 3, strict=True).get_state(2, never)[0] == 20
+    assert state.create_state(4, 31)
 
 
 # --- overriding, removing, cleaning up ---
 
 
 def test_override_does_not_ask_for_order():
-    state = a_state(7, strict=True)
+    state = a_state(7)
 
     state.apply(state.override_state(3, 1))
 
