@@ -19,7 +19,7 @@ from kafka_tx.topology.run import attempt_run as attempts
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.topology.run.jobs import FrameJob, TaskJob
 from kafka_tx.topology.run.messages import Message
-from kafka_tx.topology.tracked.tracked_tasks import Records
+from kafka_tx.topology.tracked.records import Records
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from kafka_tx.topology.plan.describing import describe, mermaid
 from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.topology.plan.stages import plan_of
 from kafka_tx.topology.rows.fields import Fields, FieldsLike
-from kafka_tx.topology.tracked.tracked_tasks import RecordSpout
+from kafka_tx.topology.tracked.records import RecordSpout
 
 
 @dataclass(frozen=True)

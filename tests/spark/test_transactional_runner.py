@@ -390,7 +390,7 @@ def test_threads_that_hang_in_user_code_do_not_pile_up_for_ever(world):
 
     jobs.engine.run_tasks = hang
     handle = jobs.start(timeout_ms=1)
-    wait_for(lambda: handle._runner._over is not None)
+    wait_for(lambda: handle._runner._is_over)
     may_end.set()
 
     with pytest.raises(TransactionError, match="still runs, each on a thread"):

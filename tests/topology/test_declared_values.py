@@ -18,7 +18,8 @@ from kafka_tx.topology.rows.ddl import parse_type
 from kafka_tx.topology.rows.declared_values import ValueCheck
 from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.run.messages import BatchStopped, TreeReport
-from kafka_tx.topology.tracked.tracked_tasks import RecordPacket, RecordTask
+from kafka_tx.topology.tracked.records import RecordPacket
+from kafka_tx.topology.tracked.tracked_tasks import RecordTask
 from tests.local_engine import GivenBlocks, GivenRecords, LocalEngine, run_processing
 
 ATTEMPT = TransactionAttempt(1, 11)

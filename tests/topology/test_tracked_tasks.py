@@ -9,7 +9,8 @@ from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.run.messages import Emitted, TreeReport
 from kafka_tx.topology.tracked.lineage import Lineage
-from kafka_tx.topology.tracked.tracked_tasks import RecordPacket, RecordTask
+from kafka_tx.topology.tracked.records import RecordPacket
+from kafka_tx.topology.tracked.tracked_tasks import RecordTask
 from tests.local_engine import GivenRecords
 
 ATTEMPT = TransactionAttempt(3, 1)

@@ -22,7 +22,7 @@ from kafka_tx.running.task_reader import TaskReader
 from kafka_tx.topology.declare.spout_config import SpoutConfig
 from kafka_tx.topology.declare.spout_hosts import StaticHosts, ZkHosts
 from kafka_tx.topology.rows.fields import Fields
-from kafka_tx.topology.tracked.tracked_tasks import RecordSource
+from kafka_tx.topology.tracked.records import RecordSource
 
 
 @dataclass(frozen=True)

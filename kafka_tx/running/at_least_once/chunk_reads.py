@@ -14,7 +14,7 @@ from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
 from kafka_tx.topology.rows.schemes import Scheme
 from kafka_tx.topology.tracked.record_sources import KafkaRecords, NumberedRange
-from kafka_tx.topology.tracked.tracked_tasks import Records
+from kafka_tx.topology.tracked.records import Records
 
 NEAR = 500
 """Ranges that are no further apart are fetched together."""

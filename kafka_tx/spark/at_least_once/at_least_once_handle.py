@@ -136,10 +136,6 @@ class RecordTopologyHandle(RunningTopology):
         """
         return self._wait_until_idle(timeout_s)
 
-    def pause(self) -> None:
-        """Emit nothing more; commit what is completed. What is in flight goes on."""
-        self._runner.pause()
-
     def stop(self, *, finish: bool = True, timeout_s: float | None = 60.0) -> None:
         """Commit what is completed, end the topology and wait for that.
 

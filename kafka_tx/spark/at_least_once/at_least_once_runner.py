@@ -8,9 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
-from queue import Empty, SimpleQueue
-
-from pyspark import InheritableThread
+from queue import Empty
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
@@ -25,6 +23,7 @@ from kafka_tx.spark.at_least_once.chunk_jobs import (
     AtLeastOnceRunnerParts,
     ChunkJob,
 )
+from kafka_tx.spark.topologies.loop import TopologyLoop
 from kafka_tx.topology.run.messages import BatchStopped
 from kafka_tx.topology.tracked.chunk_flights import ChunkFlight
 from kafka_tx.topology.tracked.chunks import Chunk, run_chunk
@@ -44,17 +43,16 @@ Counted = tuple[Mapping[str, int], Mapping[str, int]]
 """What was in flight at a time, and what was counted until then."""
 
 
-class AtLeastOnceRunner:
+class AtLeastOnceRunner(TopologyLoop[None]):
     """Emits chunks, carries their answers to the managers, commits what is completed.
 
-    One thread (the loop) owns all managers. Brokers are asked, offsets stored and dead
-    letters written on threads of their own; each chunk runs on its own. Everything
-    comes back through one queue.
+    The loop owns all managers. Brokers are asked, offsets stored and dead letters
+    written on threads of their own; each chunk runs on its own.
     """
 
     def __init__(self, parts: AtLeastOnceRunnerParts) -> None:
+        super().__init__(parts.id)
         self._parts = parts
-        self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._ledger = BlockLedger(buckets=2)
         self.pollers = {n: SpoutPoller(d, self._post) for n, d in parts.pollers.items()}
         self.metrics = {
@@ -70,7 +68,7 @@ class AtLeastOnceRunner:
         self._size = ChunkSize(limits.chunk_records)
         self._pace = Pace.of(limits.timeout_ms, time.monotonic)
         self._rotated_ms = self._measured_ms = parts.clock.monotonic_ms()
-        self._is_paused = self._is_stopping = self._is_over = False
+        self._is_paused = False
         self._idle = threading.Condition()
         self._idle_since: dict[str, Looks] = {}
         self._waiters = 0
@@ -81,13 +79,6 @@ class AtLeastOnceRunner:
         self.recent: deque[Counted] = deque(maxlen=100)
         """The last ``view`` and ``totals`` that differed from those before."""
         self._ends_s: float | None = None
-        self.error: BaseException | None = None
-        """Why it ended; None while it runs, and after ``stop``."""
-        self.has_ended = threading.Event()
-        """Set when everything is released."""
-        self._thread = InheritableThread(
-            target=self._run, name=f"kafka-tx {parts.id}", daemon=True
-        )
         if limits.timeout_ms is not None:
             parts.engine.listen(
                 limits.timeout_ms, lambda *hang: self._post(lambda: self._hangs(*hang))
@@ -95,31 +86,11 @@ class AtLeastOnceRunner:
 
     # --- called from other threads ---
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
     def end_within(self, timeout_s: float | None) -> None:
         """How long the end may take from now on: jobs, the last commit, connections."""
         self._ends_s = time.monotonic() + (
             _END_WITHIN_S if timeout_s is None else timeout_s
         )
-
-    def stop(self, *, finish: bool) -> None:
-        """End; ``finish`` waits for the jobs that run, else they are cancelled."""
-        self._post(lambda: self._stop(finish=finish))
-
-    def abort(self, error: BaseException) -> None:
-        """Stop now; ``error`` is what the handle raises."""
-        self._post(lambda: self._abort(error))
-
-    def pause(self) -> None:
-        """Emit nothing more until ``activate``; commit what is completed."""
-        self._post(lambda: self._set_paused(True))
-
-    def activate(self) -> None:
-        """Undo ``pause``."""
-        self._post(lambda: self._set_paused(False))
 
     def wait_until_idle(self, timeout_s: float | None) -> bool:
         """Wait until everything that is there now is completed and stored."""
@@ -144,24 +115,11 @@ class AtLeastOnceRunner:
             finally:
                 self._waiters -= 1
 
-    def _post(self, event: Callable[[], None]) -> None:
-        self._events.put(event)
-
     def _want_refresh(self) -> None:
         for poller in self.pollers.values():
             poller.want_refresh()
 
     # --- the loop ---
-
-    def _run(self) -> None:
-        try:
-            while not self._is_over:
-                self._step()
-        except BaseException as error:
-            logger.exception("the topology %s failed", self._parts.id)
-            self.error = error
-        finally:
-            self._release()
 
     def _step(self) -> None:
         self._turn_over()
@@ -340,7 +298,7 @@ class AtLeastOnceRunner:
 
     # --- the end ---
 
-    def _set_paused(self, is_paused: bool) -> None:
+    def _pause(self, is_paused: bool, /) -> None:
         self._is_paused = is_paused
         for poller in self.pollers.values():
             poller.commit_if_due(at_once=True)
@@ -355,7 +313,6 @@ class AtLeastOnceRunner:
         raise error
 
     def _release(self) -> None:
-        """End everything that was started; what hangs is named and left behind."""
         if self._ends_s is None:
             self.end_within(None)
         jobs = self._jobs.items()
@@ -364,13 +321,13 @@ class AtLeastOnceRunner:
             try:
                 event()
             except Exception:
-                logger.exception("an answer of %s was not taken", self._parts.id)
+                logger.exception("an answer of %s was not taken", self._id)
         self._parts.engine.close()
         closed = [poller.close(self._rest_s) for poller in self.pollers.values()]
         if hanging or not all(closed):
             logger.warning(
                 "%s has ended, but something of it still runs on the driver %s",
-                self._parts.id,
+                self._id,
                 hanging,
             )
         self._note_stop()

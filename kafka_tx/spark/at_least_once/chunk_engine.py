@@ -22,7 +22,7 @@ from kafka_tx.topology.plan.physical import PhysicalPlan, Wave
 from kafka_tx.topology.run.jobs import TaskJob
 from kafka_tx.topology.tracked.chunks import RecordJob
 from kafka_tx.topology.tracked.pace import Pace
-from kafka_tx.topology.tracked.tracked_tasks import RecordSource
+from kafka_tx.topology.tracked.records import RecordSource
 
 logger = logging.getLogger(__name__)
 

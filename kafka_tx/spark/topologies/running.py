@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Protocol
+from typing import Any
 
 from pyspark import SparkContext
 
@@ -14,32 +14,10 @@ from kafka_tx.options.topology_options import TopologySettings
 from kafka_tx.running.old_names import deprecated
 from kafka_tx.running.serial_worker import is_worker
 from kafka_tx.spark.topologies.job_failures import is_stopped, spark_stopped
+from kafka_tx.spark.topologies.loop import TopologyLoop
 
 _END_WITHIN_S = 60.0
 _LOOK_EVERY_S = 2.0
-
-
-class Drives(Protocol):
-    """A runner, as its handle uses it; safe in any thread."""
-
-    has_ended: threading.Event
-    error: BaseException | None
-
-    def stop(self, *, finish: bool) -> None:
-        """End, after what is in flight or without it."""
-
-    def abort(self, error: BaseException) -> None:
-        """End now, with an error."""
-
-    def pause(self) -> None:
-        """Begin nothing more."""
-
-    def activate(self) -> None:
-        """Go on."""
-
-    def wait_until_idle(self, timeout_s: float | None) -> bool:
-        """Wait until there is nothing to do."""
-        ...
 
 
 class RunningTopology:
@@ -51,7 +29,7 @@ class RunningTopology:
     def __init__(
         self,
         topology_id: str,
-        driver: Drives,
+        loop: TopologyLoop[Any],
         registry: MetricsRegistry,
         endpoint: Endpoint | Guest,
     ) -> None:
@@ -59,7 +37,7 @@ class RunningTopology:
         """The topology's id."""
         self.metrics = registry
         """Where its measurements are."""
-        self._driver = driver
+        self._loop = loop
         self._endpoint = endpoint
 
     @property
@@ -73,11 +51,11 @@ class RunningTopology:
     @property
     def isActive(self) -> bool:
         """Whether it runs."""
-        return not self._driver.has_ended.is_set()
+        return not self._loop.has_ended.is_set()
 
     def exception(self) -> BaseException | None:
         """Why it ended; None while it runs, and after ``stop``."""
-        return self._driver.error
+        return self._loop.error
 
     def awaitTermination(self, timeout: float | None = None) -> bool:
         """Wait for the end.
@@ -91,9 +69,9 @@ class RunningTopology:
         Raises:
             KafkaTxError: What ended it, above all a ``ComponentError``.
         """
-        ended = self._driver.has_ended.wait(timeout)
-        if ended and self._driver.error is not None:
-            raise self._driver.error
+        ended = self._loop.has_ended.wait(timeout)
+        if ended and self._loop.error is not None:
+            raise self._loop.error
         return ended
 
     @property
@@ -108,14 +86,18 @@ class RunningTopology:
         return self.awaitTermination(timeout_s)
 
     def _wait_until_idle(self, timeout_s: float | None) -> bool:
-        idle = self._driver.wait_until_idle(timeout_s)
-        if self._driver.error is not None:
-            raise self._driver.error
+        idle = self._loop.wait_until_idle(timeout_s)
+        if self._loop.error is not None:
+            raise self._loop.error
         return idle
+
+    def pause(self) -> None:
+        """Begin nothing more; what is in flight goes on and is committed."""
+        self._loop.pause()
 
     def activate(self) -> None:
         """Go on after ``pause``."""
-        self._driver.activate()
+        self._loop.activate()
 
     def _end(self, *, finish: bool, timeout_s: float | None) -> None:
         """Stop, or cut it off when that takes too long.
@@ -125,16 +107,16 @@ class RunningTopology:
         Raises:
             TransactionError: It was cut off.
         """
-        self._driver.stop(finish=finish)
+        self._loop.stop(finish=finish)
         if is_worker():
             return
-        if not self._driver.has_ended.wait(timeout_s):
+        if not self._loop.has_ended.wait(timeout_s):
             error = TransactionError(
                 f"topology '{self.id}' was not finished within {timeout_s} s and was"
                 f" cut off; a restart goes on from what is {self._kept}"
             )
-            self._driver.abort(error)
-            self._driver.has_ended.wait(_END_WITHIN_S)
+            self._loop.abort(error)
+            self._loop.has_ended.wait(_END_WITHIN_S)
             raise error
         self._endpoint.close()
 
@@ -149,13 +131,13 @@ class RunningTopology:
         return f"{type(self).__name__}({self.id!r}, {word})"
 
 
-def end_with_session(driver: Drives, context: SparkContext) -> None:
+def end_with_session(loop: TopologyLoop[Any], context: SparkContext) -> None:
     """Let a topology end when its session does, also while it has nothing to do."""
 
     def watch() -> None:
-        while not driver.has_ended.wait(_LOOK_EVERY_S):
+        while not loop.has_ended.wait(_LOOK_EVERY_S):
             if is_stopped(context):
-                driver.abort(spark_stopped())
+                loop.abort(spark_stopped())
                 return
 
     name = "kafka-tx session watch"

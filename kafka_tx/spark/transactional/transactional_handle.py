@@ -112,10 +112,6 @@ class TopologyHandle(RunningTopology):
         """
         return self._wait_until_idle(timeout_s)
 
-    def pause(self) -> None:
-        """Plan and start nothing more; what is in flight goes on and commits."""
-        self._runner.pause()
-
     def stop(self, *, finish: bool = True, timeout_s: float | None = 60.0) -> None:
         """End the topology and wait for that. Harmless when it has ended.
 

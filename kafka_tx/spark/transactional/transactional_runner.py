@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any, ClassVar
-
-from pyspark import InheritableThread
 
 from kafka_tx.errors import KafkaTxError, TransactionError
 from kafka_tx.running.ends import note_stop
@@ -20,6 +17,7 @@ from kafka_tx.running.transactional.runner_parts import IdleLooks, RunnerParts, 
 from kafka_tx.running.transactional.spout_thread import SpoutThread, log_failure
 from kafka_tx.spark.topologies.attempt import AttemptListener, AttemptRunner
 from kafka_tx.spark.topologies.job_failures import SparkStoppedError
+from kafka_tx.spark.topologies.loop import TopologyLoop
 from kafka_tx.spark.transactional.attempt_threads import Attempts
 from kafka_tx.topology.declare.spouts import Json
 from kafka_tx.topology.run.attempt_run import Processed
@@ -50,12 +48,11 @@ _MOST_ENDING = 16
 """Given-up attempts that may hang in user code on the driver, each on a thread."""
 
 
-class TransactionalRunner:
+class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
     """Performs what the coordinator asks for, and brings it the answers.
 
-    One thread (the loop) owns the coordinator. The spout is called on a thread of its
-    own, the store on another one, listeners on a third; each attempt runs on
-    its own thread. Everything comes back through one queue.
+    The loop owns the coordinator. The spout is called on a thread of its own, the store
+    on another one, listeners on a third; each attempt runs on its own thread.
 
     Args:
         parts: What it drives; released when it has ended.
@@ -65,33 +62,24 @@ class TransactionalRunner:
     def __init__(
         self, parts: RunnerParts, attempts: Callable[[AttemptListener], AttemptRunner]
     ) -> None:
+        name = parts.journal.id
+        super().__init__(name)
         self._parts = parts
         self._machine = parts.coordinator
-        self._events: SimpleQueue[Event] = SimpleQueue()
         answers = AttemptAnswers(
-            self._events.put,
+            self._post,
             self._machine,
             self._observe,
             lambda attempt: self._attempts.ended(attempt),
         )
         self._attempts = Attempts(attempts(answers))
         self._idle = IdleLooks()
-        self._is_stopping = False
         self._empty_txid = 0  # of the newest plan, if it holds nothing
-        self._over: Stopped | None = None
-        name = parts.journal.id
         self._spout = SpoutThread(name, parts.spout, parts.spout_name, parts.watch.look)
         self._store = SerialWorker(f"kafka-tx {name} store")
         self._notices = SerialWorker(f"kafka-tx {name} notices")
-        self._thread = InheritableThread(
-            target=self._run, name=f"kafka-tx {name}", daemon=True
-        )
         self.view = View(parts.coordinator.committed_txid, {})
         """What is in flight; replaced whole."""
-        self.error: BaseException | None = None
-        """Why it ended; None while it runs, and after ``stop``."""
-        self.has_ended = threading.Event()
-        """Set when everything is released."""
 
     # --- called from other threads ---
 
@@ -104,42 +92,16 @@ class TransactionalRunner:
         try:
             self._spout.open()
         except BaseException as error:
-            self._over = Stopped(error)
+            self.error = error
             self._release()
             raise
-        self._thread.start()
-
-    def stop(self, *, finish: bool) -> None:
-        """See ``TransactionCoordinator.stop``."""
-        self._events.put(lambda: self._stop(finish=finish))
-
-    def abort(self, error: BaseException) -> None:
-        """Stop now; ``error`` is what the handle raises."""
-        self._events.put(lambda: self._machine.abort(error))
-
-    def pause(self) -> None:
-        """Start nothing more until ``activate``."""
-        self._events.put(lambda: _told(self._machine.pause))
-
-    def activate(self) -> None:
-        """Undo ``pause``."""
-        self._events.put(lambda: _told(self._machine.activate))
+        super().start()
 
     def wait_until_idle(self, timeout_s: float | None) -> bool:
         """Wait until the spout has nothing new and nothing is in flight."""
         return self._idle.wait(timeout_s)
 
     # --- the loop ---
-
-    def _run(self) -> None:
-        try:
-            while self._over is None:
-                self._step()
-        except BaseException as error:
-            logger.exception("the runner of %s failed", self._parts.journal.id)
-            self._over = Stopped(error)
-        finally:
-            self._release()
 
     def _step(self) -> None:
         """Tick, then wait for an event and carry out what it leads to."""
@@ -150,7 +112,7 @@ class TransactionalRunner:
         self._parts.journal.in_flight(
             self.view.phases, is_planning=self._machine.planning is not None
         )
-        if self._over is not None:
+        if self._is_over:
             return
         try:
             event = self._events.get(timeout=self._wait_s())
@@ -175,7 +137,7 @@ class TransactionalRunner:
             if is_idle and self._idle.is_awaited and self._spout.is_drained(txid):
                 self._idle.saw()
         except KafkaTxError as error:
-            self._perform(lambda error=error: self._machine.abort(error))  # type: ignore[misc]
+            self._perform(lambda error=error: self._abort(error))  # type: ignore[misc]
             return False
         return bool(ready)
 
@@ -186,7 +148,7 @@ class TransactionalRunner:
         try:
             actions = event()
         except Exception as error:  # noqa: BLE001 - told through the handle
-            actions = self._machine.abort(error)
+            actions = self._abort(error)
         self._is_stopping |= any(isinstance(action, Stopped) for action in actions)
         for action in actions:
             self._DO[type(action)](self, action)
@@ -201,13 +163,13 @@ class TransactionalRunner:
                 self._empty_txid = attempt.txid if is_empty else 0
                 return machine.initialized(attempt, metadata, is_empty=is_empty)
 
-            self._events.put(event)
+            self._post(event)
 
         def failed(error: KafkaTxError | None) -> None:
             if error is None:
-                self._events.put(lambda: machine.initialize_failed(attempt))
+                self._post(lambda: machine.initialize_failed(attempt))
             else:
-                self._events.put(lambda: machine.crashed(attempt, error))
+                self._post(lambda: machine.crashed(attempt, error))
 
         self._spout.plan(attempt, asked.previous, planned, failed)
 
@@ -220,9 +182,9 @@ class TransactionalRunner:
             except Exception as error:  # noqa: BLE001 - told to the coordinator
                 logger.warning("a write to %s failed: %s", store.url, error)
                 answer = _failed_write(machine, write.write_id, error)
-                self._events.put(answer)
+                self._post(answer)
             else:
-                self._events.put(lambda: machine.stored(write.write_id))
+                self._post(lambda: machine.stored(write.write_id))
 
         self._store.submit(make)
 
@@ -244,7 +206,7 @@ class TransactionalRunner:
         self._attempts.give_up(cancel.attempts)
         most = _MOST_ENDING + 2 * self._machine.max_pending
         if self._attempts.ending > most and not self._is_stopping:
-            self._perform(lambda: self._machine.abort(_hanging(most, cancel)))
+            self._perform(lambda: self._abort(_hanging(most, cancel)))
 
     def _committed(self, committed: TransactionCommitted[Json]) -> None:
         attempt, metadata = committed.attempt, committed.metadata
@@ -262,11 +224,18 @@ class TransactionalRunner:
         self._notices.submit(lambda: call(given)).add_done_callback(log_failure)
 
     def _stopped(self, stopped: Stopped) -> None:
-        self._over = stopped
+        self.error, self._is_over = stopped.error, True
 
     def _stop(self, *, finish: bool) -> list[Action[Json]]:
         self._is_stopping = True
         return self._machine.stop(finish=finish)
+
+    def _abort(self, error: BaseException) -> list[Action[Json]]:
+        return self._machine.abort(error)
+
+    def _pause(self, is_paused: bool, /) -> list[Action[Json]]:
+        (self._machine.pause if is_paused else self._machine.activate)()
+        return []
 
     _DO: ClassVar[Mapping[type, Callable[[TransactionalRunner, Any], None]]] = {
         Initialize: _plan,
@@ -289,15 +258,13 @@ class TransactionalRunner:
     # --- the end ---
 
     def _release(self) -> None:
-        """End everything that was started; what hangs is named and left behind."""
-        self.error = self._over.error if self._over else None
         try:
             self._end_work()
             self._note_stop()
             self._parts.store.close()
             self._parts.journal.in_flight({}, is_planning=False)
         except Exception:
-            logger.exception("%s did not end properly", self._parts.journal.id)
+            logger.exception("%s did not end properly", self._id)
         finally:  # nobody may wait for ever
             self.view = View(self._machine.committed_txid, {})
             self.has_ended.set()
@@ -322,7 +289,7 @@ class TransactionalRunner:
         if hanging or not all(closed):
             logger.warning(
                 "%s has ended, but user code of it still runs on the driver %s",
-                self._parts.journal.id,
+                self._id,
                 hanging,
             )
 
@@ -337,11 +304,6 @@ def _hanging(most: int, cancel: Cancel) -> TransactionError:
         " of its own. Bound what components on the driver wait for, or put them on"
         " executors, where they are ended."
     )
-
-
-def _told(tell: Callable[[], object]) -> list[Action[Json]]:
-    tell()
-    return []
 
 
 def _failed_write(

@@ -23,11 +23,8 @@ from kafka_tx.topology.run.messages import (
     TreeReport,
 )
 from kafka_tx.topology.tracked.pace import Pace
-from kafka_tx.topology.tracked.tracked_tasks import (
-    RecordPacket,
-    RecordSource,
-    RecordTask,
-)
+from kafka_tx.topology.tracked.records import RecordPacket, RecordSource
+from kafka_tx.topology.tracked.tracked_tasks import RecordTask
 from kafka_tx.topology.tracked.trees import NO_ROOTS
 from kafka_tx.transactions.root_blocks import BlockLedger, Ended, Roots
 

@@ -16,7 +16,7 @@ from kafka_tx.protocols import RangeReader
 from kafka_tx.topology.reasons import reason_of
 from kafka_tx.topology.rows.fields import DeclarationError
 from kafka_tx.topology.rows.schemes import Scheme
-from kafka_tx.topology.tracked.tracked_tasks import Records
+from kafka_tx.topology.tracked.records import Records
 from kafka_tx.topology.tracked.trees import NO_ROOTS
 
 

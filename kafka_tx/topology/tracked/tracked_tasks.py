@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -19,11 +18,11 @@ from kafka_tx.topology.declare.groupings import Router, router_for
 from kafka_tx.topology.plan.physical import Edge, PhysicalPlan, TaskId
 from kafka_tx.topology.reasons import reason_of
 from kafka_tx.topology.rows.blocks import Block, bounded, pieces, size
-from kafka_tx.topology.rows.fields import FieldsLike
-from kafka_tx.topology.run.messages import Emitted, Message, Packet
+from kafka_tx.topology.run.messages import Emitted, Message
 from kafka_tx.topology.run.task_failures import failure_of
 from kafka_tx.topology.tracked.lineage import Lineage, Positions, Tracked
 from kafka_tx.topology.tracked.pace import ROWS_PER_TURN, Pace, Turns
+from kafka_tx.topology.tracked.records import RecordPacket, Records, RecordSource
 from kafka_tx.topology.tracked.tracked_cells import (
     STOPS,
     BasicRecordCell,
@@ -35,60 +34,6 @@ from kafka_tx.topology.tracked.trees import NO_ROOTS, TaskTrees
 from kafka_tx.transactions.root_blocks import Edges, Roots
 
 _POSITION = "\0position"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Records:
-    """Rows that a spout read.
-
-    Attributes:
-        block: The rows.
-        roots: The number of each row's record; several rows may be of one.
-        read: The numbers of all records that were read, also of those without a row,
-            which are done with that. A number comes in one ``Records`` only, and all
-            rows of a record come together.
-        error: Why these records could not be read, if they could not: they fail, and
-            the others go on.
-    """
-
-    block: Block
-    roots: Roots
-    read: Roots
-    error: str = ""
-
-
-class RecordSource(Protocol):
-    """What the tasks of a spout are sent for one chunk of records. Pickled."""
-
-    def read(self, task: int, tasks: int, facts: dict[str, Any]) -> Iterator[Records]:
-        """Yield the records of the chunk that are this task's, of ``tasks`` in all."""
-        ...
-
-
-class RecordSpout(Protocol):
-    """What an at-least-once topology needs to know of a spout when it is built."""
-
-    @property
-    def fields(self) -> FieldsLike:
-        """What is emitted."""
-        ...
-
-    def empty_chunk(self) -> RecordSource:
-        """A chunk of nothing; ``build`` pickles it to see whether that can be done."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RecordPacket(Packet):
-    """A packet whose rows are tracked."""
-
-    lineage: Lineage = field(default=Lineage(np.empty(0, np.int64)))
-    edges: Edges = field(default_factory=lambda: np.empty(0, np.uint64))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        bare = Packet(self.target, self.task, self.source, self.stream, self.block)
-        parts = (self.lineage.roots, self.lineage.starts, self.edges)
-        return _record_packet, (bare, *parts)
 
 
 class RecordTask:
@@ -389,10 +334,3 @@ def _positions(part: Block) -> Positions:
         found: Positions = part.column(part.num_columns - 1).to_numpy()
         return found
     return np.fromiter((row[-1] for row in part), np.int64, len(part))
-
-
-def _record_packet(
-    bare: Packet, roots: Roots, starts: Positions | None, edges: Edges
-) -> RecordPacket:
-    head = (bare.target, bare.task, bare.source, bare.stream, bare.block)
-    return RecordPacket(*head, Lineage(roots, starts), edges)

@@ -1,0 +1,92 @@
+"""The loop that owns a running topology, whatever its guarantees."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+from pyspark import InheritableThread
+
+logger = logging.getLogger(__name__)
+
+E = TypeVar("E")
+
+
+class TopologyLoop(ABC, Generic[E]):
+    """One thread, to which everything comes as an event through one queue.
+
+    A subclass decides what to do next, and what an event leads to (``E``). The methods
+    without an underscore may be called from any thread.
+    """
+
+    def __init__(self, topology_id: str) -> None:
+        self._id = topology_id
+        self._events: SimpleQueue[Callable[[], E]] = SimpleQueue()
+        self._post = self._events.put
+        self._is_stopping = self._is_over = False
+        self._thread = InheritableThread(
+            target=self._run, name=f"kafka-tx {topology_id}", daemon=True
+        )
+        self.error: BaseException | None = None
+        """Why it ended; None while it runs, and after ``stop``."""
+        self.has_ended = threading.Event()
+        """Set when everything is released."""
+
+    def start(self) -> None:
+        """Begin.
+
+        Raises:
+            Exception: What is opened first cannot be; everything is released then.
+        """
+        self._thread.start()
+
+    def stop(self, *, finish: bool) -> None:
+        """End; ``finish`` waits for what is in flight, else that is cancelled."""
+        self._post(lambda: self._stop(finish=finish))
+
+    def abort(self, error: BaseException) -> None:
+        """Stop now; ``error`` is what the handle raises."""
+        self._post(lambda: self._abort(error))
+
+    def pause(self) -> None:
+        """Begin nothing more until ``activate``; what is in flight goes on."""
+        self._post(lambda: self._pause(True))
+
+    def activate(self) -> None:
+        """Undo ``pause``."""
+        self._post(lambda: self._pause(False))
+
+    @abstractmethod
+    def wait_until_idle(self, timeout_s: float | None) -> bool:
+        """Wait until all that is there now is done; False when the time is up."""
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over:
+                self._step()
+        except BaseException as error:
+            logger.exception("the topology %s failed", self._id)
+            self.error = error
+        finally:
+            self._release()
+
+    @abstractmethod
+    def _step(self) -> None:
+        """Do what is due, then wait for an event and carry out what it leads to."""
+
+    @abstractmethod
+    def _stop(self, *, finish: bool) -> E: ...
+
+    @abstractmethod
+    def _abort(self, error: BaseException) -> E: ...
+
+    @abstractmethod
+    def _pause(self, is_paused: bool, /) -> E: ...
+
+    @abstractmethod
+    def _release(self) -> None:
+        """End everything that was started; what hangs is named and left behind."""
