@@ -168,7 +168,7 @@ _HOMES = {
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__, "__version__"])
+    return sorted([*__all__, "__version__"])
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name

@@ -314,7 +314,7 @@ def part_transaction(config: SinkConfig, index: int) -> PartTransaction:
 
 
 def sink_part(config: SinkConfig, index: int) -> Part:
-    """One part of the batch that a sink is told to write."""
+    """One part of the batch that a sink writes."""
     from kafka_tx.transactions.sink_parts import Part
 
     assert config.id is not None

@@ -130,7 +130,7 @@ class LimitsConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceConfig:
-    """Everything the drop-in source was told.
+    """All settings of the drop-in source.
 
     Attributes:
         kafka: The ``kafka.*`` options without their prefix, Java or librdkafka names.
@@ -164,7 +164,7 @@ class SourceConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkConfig:
-    """Everything the Kafka sink was told.
+    """All settings of the Kafka sink.
 
     Attributes:
         topic: Wins over the column of the same name.

@@ -37,7 +37,7 @@ from typing import Any, ClassVar
 
 
 class KafkaTxError(Exception):
-    """Root of the tree.
+    """The root of all errors of kafka_tx.
 
     A subclass names its fields as keyword arguments of ``__init__`` and passes them on;
     they become attributes and survive pickling.
@@ -265,7 +265,7 @@ class ReplayDiffersError(TransactionError):
 
 
 class FailedException(TransactionError):  # noqa: N818 - the name Storm's users know
-    """Raised by user code in a bolt or committer: replay this batch, do not stop."""
+    """Raise it in a bolt or committer: the batch is replayed, the topology goes on."""
 
     error_class = "KAFKA_TX_FAILED"
 

@@ -78,7 +78,7 @@ class TransactionAttempt:
 
     @classmethod
     def of(cls, txid: int, *, epoch: int, number: int) -> TransactionAttempt:
-        """The attempt with this number under an owner: no clock has a say in it."""
+        """The attempt with this number under an owner: ids need no clock."""
         return cls(txid, epoch * ATTEMPTS_PER_EPOCH + number)
 
     @property

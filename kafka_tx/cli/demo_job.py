@@ -40,7 +40,7 @@ _LONGEST_SOCKET_FOLDER = 60  # with a name in it, a socket's path must stay belo
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What one run of the job is told.
+    """The settings of one run of the job.
 
     Attributes:
         kafka: The ``kafka.*`` options of the source, without their prefix.

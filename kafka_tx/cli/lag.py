@@ -80,7 +80,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:
-    """Name and value; the value may be a secret and is never told."""
+    """Name and value; the value may be a secret and is never shown."""
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
         raise ConfigError.illegal(

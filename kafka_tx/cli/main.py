@@ -1,4 +1,4 @@
-"""The command ``kafka-tx``: its sub-commands, and how its errors are told."""
+"""The command ``kafka-tx``: its sub-commands, and how its errors are shown."""
 
 from __future__ import annotations
 

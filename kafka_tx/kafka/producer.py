@@ -198,7 +198,7 @@ class Sender:
 
 
 def _can_be_idempotent(settings: Mapping[str, str]) -> str:
-    """As the Java client: a retry repeats and reorders nothing, unless told otherwise.
+    """As the Java client: a retry repeats and reorders nothing, unless set otherwise.
 
     librdkafka refuses settings that contradict it.
     """

@@ -51,7 +51,7 @@ _LOST = {
     ClientError.PRODUCER_FENCED,
     ClientError.INVALID_PRODUCER_ID_MAPPING,
 }
-"""What a producer is told that is fenced, or whose transaction is ended."""
+"""The errors of a producer that is fenced, or whose transaction was ended."""
 
 
 class Transaction:

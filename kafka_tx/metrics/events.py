@@ -1,4 +1,4 @@
-"""What is told to the registry: one value for each commit, one word for each stop."""
+"""What the registry is given: one value for each commit, one word for each stop."""
 
 from __future__ import annotations
 

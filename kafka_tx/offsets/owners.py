@@ -1,4 +1,4 @@
-"""Who may store the offsets of an id: the newest owner of each task, told by epochs."""
+"""Who may store the offsets of an id: the newest owner of each task, by epoch."""
 
 from __future__ import annotations
 

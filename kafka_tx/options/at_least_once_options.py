@@ -39,7 +39,7 @@ class RunnerLimits:
 
 @dataclass(frozen=True, slots=True)
 class AtLeastOnceSettings:
-    """What the topology was told.
+    """The settings of an at-least-once topology.
 
     Attributes:
         topology: What all topologies share: store, metrics.

@@ -20,7 +20,7 @@ RECORD_SETTINGS = (
     Option("topology.max.spout.pending", "", "Records in flight."),
     Option("tx.deployment", "", "Name in stored offsets, for `ignore_stored_offsets`."),
 )
-"""What an at-least-once topology is told beside, or instead of, the settings of all."""
+"""Settings of at-least-once topologies, beside or instead of those of all."""
 
 
 def options_markdown(options: tuple[Option, ...] = OPTIONS) -> str:

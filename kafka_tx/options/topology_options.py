@@ -22,7 +22,7 @@ _ZOOKEEPER_ROOT = "/transactional"
 
 @dataclass(frozen=True, slots=True)
 class TopologySettings:
-    """What a topology was told when it was started.
+    """The settings with which a topology was started.
 
     Attributes:
         store: URL of the store.

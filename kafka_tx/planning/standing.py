@@ -25,7 +25,7 @@ class Finding(StrEnum):
     """The log holds it: go on."""
 
     UNANSWERED = "unanswered"
-    """Nobody told the bounds: the position stays, nothing is lost by it."""
+    """The bounds are not known: the position stays, nothing is lost by it."""
 
     TRIMMED = "trimmed"
     """The log start passed it: retention, or records were deleted."""

@@ -56,12 +56,13 @@ class KafkaBolt(BatchBolt, RichBolt):
     =============================  ====================================================
 
     Exactly once needs a transactional spout, bolts that emit the same rows for the same
-    txid, and a parallelism that stays. A replay with other rows than were written, as
-    an opaque spout may plan it after a crash, is refused: what is in Kafka cannot be
-    taken back. Readers need ``isolation.level=read_committed``.
+    txid, and a parallelism that does not change. A replay with other rows than were
+    written, as an opaque spout may plan it after a crash, is refused: what is in Kafka
+    cannot be taken back. Readers need ``isolation.level=read_committed``.
 
-    A lost broker replays; a record that can never be written (too large, unknown topic,
-    no permission) stops a transactional topology, with its topic, key and size.
+    When a broker is lost the batch is replayed. A record that can never be written (too
+    large, unknown topic, no permission) stops a transactional topology; the error names
+    its topic, key and size.
 
     Args:
         options: As of ``df.write``: ``kafka.bootstrap.servers``, other ``kafka.*``,
@@ -72,7 +73,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             ``KafkaMessage``.
         delivery: ``async``: deliveries are awaited before the batch, or the chunk of
             records, counts as done; ``sync``: each one before the next row; ``forget``:
-            never, and nobody hears of a failure.
+            never, so that failures are not noticed.
 
     Raises:
         ConfigError: An option is missing or illegal.
@@ -117,7 +118,7 @@ class KafkaBolt(BatchBolt, RichBolt):
 
     @property
     def is_vectorised(self) -> bool:
-        """Whether rows are taken as Arrow batches: where no function wants to see them.
+        """Whether rows are taken as Arrow batches: unless a function is given rows.
 
         Asked for by transactional topologies.
         """

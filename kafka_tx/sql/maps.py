@@ -94,8 +94,8 @@ class NonTransactionalMap:
                 or None, row's value) → new value or None, called row by row.
 
         Returns:
-            False where the txid was counted already and nothing was written, also by a
-            try of this call whose answer was lost.
+            False if the txid was counted already, so that nothing was written; also if
+            an earlier try of this very call did it and its answer was lost.
 
         Raises:
             OutOfOrderError: A later txid is stored.
@@ -104,8 +104,8 @@ class NonTransactionalMap:
             FencedError: A newer owner has written; opaque: or a later attempt.
             ConfigError: Rows or reducer do not fit, or the name is of another kind.
             StateGivenUpError: The database did not answer or was locked for as long as
-                it is tried again (``retry_for_ms`` of the URL); unknown whether the
-                batch arrived; the same attempt may try again.
+                it is tried again (``retry_for_ms`` of the URL). Whether the batch
+                arrived is not known; the same attempt may try again.
             StateCorruptedError: The file is damaged or no database.
             StateError: The database refuses: rights, path, a sum of more than 64 bits.
         """
@@ -275,9 +275,9 @@ class TransactionalMap(NonTransactionalMap):
 class OpaqueMap(TransactionalMap):
     """A map for batches whose replay may hold other records.
 
-    Each row also keeps the value ``previous`` to its last txid. A replay first takes
-    back all that the earlier attempt wrote, also when it holds nothing itself: open a
-    batch for an empty replay too.
+    Each row also keeps ``previous``, its value before the last txid. A replay first
+    takes back all that the earlier attempt wrote. A replay without rows must do that
+    too: open a batch for it.
     """
 
     kind: ClassVar[str] = "opaque map"

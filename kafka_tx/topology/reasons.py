@@ -1,4 +1,4 @@
-"""What is told of an error that users' code raised, whatever it is."""
+"""What is reported of an error that users' code raised, whatever it is."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def text_of(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """What is told about a record that failed."""
+    """What is reported about a record that failed."""
     if isinstance(error, FailedException):
         return text_of_failed(error)
     return cut(f"{type(error).__name__}: {text_of(error)}")

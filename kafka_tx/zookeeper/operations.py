@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_REQUEST_BYTES = 900_000
-"""What we put into one request; servers take 1,048,575 bytes unless told otherwise."""
+"""What we put into one request; servers take 1,048,575 bytes unless set otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

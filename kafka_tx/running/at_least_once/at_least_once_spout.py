@@ -48,7 +48,7 @@ class Deployment:
 
 
 class KafkaSpout:
-    """Reads Kafka's records for a ``TopologyBuilder``; each is replayed on its own.
+    """Reads Kafka's records for a ``TopologyBuilder``; each is retried on its own.
 
     1. It becomes the owner of its id in the offset store: a former owner that still
        lives ends with ``FencedError`` when it next stores offsets (a Kafka group as
@@ -56,10 +56,11 @@ class KafkaSpout:
     2. A partition coordinator (static, ZooKeeper, brokers: by the kind of ``hosts``)
        finds the partitions; each begins where the store says, else at
        ``start_offset_time``.
-    3. The partitions are emitted in turn, in chunks; what failed and is due goes first.
-    4. What bolts completed is stored every ``state_update_interval_ms``, never past a
-       record that is not completed; what they failed is retried as configured, then a
-       dead letter or skipped.
+    3. Records are emitted in chunks, partition after partition; failed ones whose retry
+       is due go first.
+    4. Offsets are stored every ``state_update_interval_ms``, up to the first record
+       that is not completed. A failed record is retried as configured; after its last
+       try it becomes a dead letter, or is skipped.
 
     Source: Storm, KafkaSpout of storm-kafka.
     """

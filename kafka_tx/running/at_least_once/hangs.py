@@ -1,4 +1,4 @@
-"""Rows that bolts do not give back: noticed beside the task, told to the driver."""
+"""Rows that bolts do not give back: noticed beside the task, reported to the driver."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ LOOK_EVERY_MS = 5_000
 """How often the logs are looked at for their lag."""
 
 TELL_AGAIN_MS = 30_000
-"""Until logs that did not change are told again, since lag in time may grow."""
+"""Until logs that did not change are reported again, since lag in time may grow."""
 
 _REASONS: dict[str, str] = {
     LossReason.TRIMMED: "retention or a deletion removed them unread",

@@ -137,17 +137,18 @@ class TransactionalKafkaSpout(KafkaSpoutFromOptions):
     """Numbered batches of Kafka records; a replay holds exactly the same ones.
 
     A replay that cannot read them any more stops with ``ReplayImpossibleError``.
-    Arguments: see ``KafkaSpoutFromOptions``.
+    Arguments: those of ``KafkaSpoutFromOptions``, its base.
     """
 
 
 class OpaqueTransactionalKafkaSpout(
     KafkaSpoutFromOptions, kafka_spouts.OpaqueKafkaBatchSpout
 ):
-    """The opaque twin: a replay may hold other records, each is committed once.
+    """As the transactional one, but a replay may hold other records.
 
-    A partition that cannot be reached contributes an empty range, and catches up later.
-    Arguments: see ``KafkaSpoutFromOptions``.
+    Each record is committed once. A partition that cannot be reached contributes an
+    empty range, and catches up later.
+    Arguments: those of ``KafkaSpoutFromOptions``, its base.
     """
 
 

@@ -41,7 +41,9 @@ class TopologyBuilder(topology_builder.TopologyBuilder):
     """
 
     def build(self, dumps: Dumps = cloudpickle.dumps) -> StartableAtLeastOnceTopology:
-        """Check everything and plan it. The builder may be used further.
+        """Check everything and plan it; ``start`` of the result runs it.
+
+        The builder may be used further.
 
         Raises:
             ConfigError: Lists all that is wrong, with the components' names.

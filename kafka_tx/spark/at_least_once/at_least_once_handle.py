@@ -70,9 +70,9 @@ _COUNTED = ("emitted", "completed", "failed", "retried", "lost")
 
 
 class RecordTopologyHandle(RunningTopology):
-    """A topology that was started, like a ``StreamingQuery``. Safe in any thread.
+    """A running at-least-once topology, used as Spark's ``StreamingQuery`` is.
 
-    Made by ``start_at_least_once_topology``.
+    What ``start`` of a built topology returns. Safe in any thread.
     """
 
     _kept = "stored"
@@ -89,7 +89,7 @@ class RecordTopologyHandle(RunningTopology):
 
     @property
     def status(self) -> AtLeastOnceStatus:
-        """What it does now; at most as old as two seconds."""
+        """What it does now, or did two seconds ago at the earliest."""
         return replace(
             self._status(self._runner.view, self._runner.totals),
             is_active=self.isActive,
@@ -98,13 +98,13 @@ class RecordTopologyHandle(RunningTopology):
 
     @property
     def lastProgress(self) -> AtLeastOnceStatus | None:
-        """What it had done when that was last counted, every two seconds."""
+        """What it had done when that was counted last; it is every two seconds."""
         recent = self.recentProgress
         return recent[-1] if recent else None
 
     @property
     def recentProgress(self) -> list[AtLeastOnceStatus]:
-        """The last 100 of these that told something new, oldest first; without lag."""
+        """The last 100 counts that differ from those before, oldest first; no lag."""
         return [self._status(*counted) for counted in list(self._runner.recent)]
 
     def _status(

@@ -35,7 +35,7 @@ def for_each_transaction(
 
     Runs in the user's process. Before each call it asks the query's own planner which
     transaction this is, and that no other query has taken the ``tx.id`` over. Spark
-    also runs batches without new records of the source: to emit late state, or since
+    also runs batches without new records of the source: to emit late state, or because
     another source has some. Each of them is a transaction with a txid of its own.
 
     Args:

@@ -84,7 +84,7 @@ class Attachment:
             self._endpoint.close()
 
     def _let_finish(self) -> None:
-        """What ended a query is told a moment later; a process must not end before."""
+        """What ended a query comes a moment later; a process must not end before."""
         jvm.let_listeners_finish(self._spark, _LAST_WORDS_MS)
 
 

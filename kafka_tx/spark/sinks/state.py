@@ -29,7 +29,7 @@ def update_map(
     reducer: Reducer = "sum",
     order: str | None = None,
 ) -> bool:
-    """Count a batch into a map (driver), one row a key brought there where it can be.
+    """Count a batch into a map, from the driver; executors reduce what they can.
 
     ``sum``, ``count``, ``max``, ``min``, and ``last`` with ``order`` are computed on
     executors. ``last`` without ``order`` and functions bring every row to the driver,
@@ -100,7 +100,7 @@ def append_once(
             replaces the rows of the earlier attempt.
 
     Returns:
-        False where the txid was there already and nothing was written.
+        False if the txid was there already, so that nothing was written.
 
     Raises:
         OutOfOrderError: A later txid is stored.
@@ -123,8 +123,8 @@ def delta_options(tx_id: str, attempt: TransactionAttempt) -> dict[str, str]:
     They follow the txid, which goes on in a new checkpoint; Spark's batch id begins
     again there, and Delta would skip new batches as old ones. What a txid held when it
     was written first is what counts, so use it with a transactional source. Delta
-    compares neither owners nor records: there a driver that was overtaken may still
-    write the txid that it is at, which holds the same records.
+    knows neither owners nor records: a driver that was overtaken can still write the
+    txid that it is at, which holds the same records.
 
     Raises:
         ConfigError: ``tx_id`` is no legal ``tx.id``.

@@ -45,7 +45,7 @@ _COLUMNS: dict[str, DataType] = {
 
 
 class KafkaTxDataSource(DataSource):
-    """A drop-in for ``format("kafka")`` that installs with pip.
+    """A drop-in for Spark's ``format("kafka")``; pip alone installs it.
 
     Found by name when ``pyspark_kafka_tx`` is installed beside it; ``spark.dataSource.
     register(KafkaTxDataSource)`` does the same where packages are shipped by hand.

@@ -56,7 +56,9 @@ class TransactionalTopologyBuilder(topology_builder.TransactionalTopologyBuilder
     """
 
     def build(self, dumps: Dumps = cloudpickle.dumps) -> StartableTopology:
-        """Check everything and plan it. The builder may be used further.
+        """Check everything and plan it; ``start`` of the result runs it.
+
+        The builder may be used further.
 
         Raises:
             ConfigError: Lists all that is wrong, with the components' names.

@@ -49,9 +49,9 @@ class TopologyStatus:
 
 
 class TopologyHandle(RunningTopology):
-    """A topology that was started, like a ``StreamingQuery``. Safe in any thread.
+    """A running topology of batches, used as Spark's ``StreamingQuery`` is.
 
-    Made by ``start_topology``.
+    What ``start`` of a built topology returns. Safe in any thread.
     """
 
     def __init__(

@@ -44,8 +44,8 @@ class TaskContext:
         tasks: How many tasks the component really has in this batch.
         attempt: What this instance is made for. In an at-least-once topology the txid
             is the number of the chunk of records.
-        settings: The topology's settings, as given to it, and its id where it runs on
-            Spark in transactions.
+        settings: The topology's settings, as given to it; in a transactional topology
+            on Spark also its id.
     """
 
     component: str
@@ -159,7 +159,7 @@ class Bolt:
 
 
 class BasicBolt(Bolt):
-    """Works row by row and acks by itself, as soon as ``execute`` returns.
+    """Handles rows one by one; each is acked when ``execute`` returns.
 
     Override ``execute``, or ``execute_arrow`` (then ``execute`` is never called).
     """
@@ -177,7 +177,7 @@ class BasicBolt(Bolt):
 
 
 class BatchBolt(Bolt):
-    """Works on the rows of one batch that reach one task, and knows when they end.
+    """Handles the rows of one batch in one task, and is told when there are no more.
 
     Lifecycle of an instance: ``prepare``; ``execute`` or ``execute_arrow`` any number
     of times, also never; ``finish_batch``; ``cleanup``. For a committer everything up
@@ -216,7 +216,7 @@ class Committer:
 
 
 class RichBolt(Bolt):
-    """Works row by row and acks or fails each row itself; at-least-once only.
+    """Handles rows one by one, and acks or fails each itself; at-least-once only.
 
     A row that is neither acked nor failed times out and is replayed.
     """

@@ -19,8 +19,8 @@ class KafkaMessage:
     """What a mapper makes of a row; text is written as UTF-8.
 
     Attributes:
-        partition: None is by key.
-        timestamp_ms: None is the producer's clock.
+        partition: None: the key decides.
+        timestamp_ms: None: the time of writing.
     """
 
     value: str | bytes | None

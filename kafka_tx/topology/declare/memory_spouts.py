@@ -20,7 +20,7 @@ from kafka_tx.topology.rows.fields import Fields, FieldsLike
 
 
 class MemoryTransactionalSpout(PartitionedTransactionalSpout):
-    """Replays exactly, from lists that may grow while the topology runs.
+    """Emits rows of lists in memory, which may grow while the topology runs.
 
     Metadata of a partition is ``[index, amount]``: rows ``[index, index + amount)``. A
     replay is the same rows, also when more were appended since. The rows stay on the
@@ -73,7 +73,7 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether every row there is was planned; false again after ``append``.
+        """Whether every row is planned; false again after ``append``.
 
         Source: Storm, MemoryTransactionalSpout (deviates: there, after more empty
         batches than may be pending).
@@ -84,7 +84,7 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
         )
 
     def open(self) -> None:
-        """Take every row for not planned yet."""
+        """Begin anew: no row is planned yet."""
         self._planned_to.clear()
 
     def is_ready(self) -> bool:
@@ -127,7 +127,7 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
 class OpaqueMemoryTransactionalSpout(
     MemoryTransactionalSpout, OpaquePartitionedTransactionalSpout
 ):
-    """The opaque twin; partitions can be lost and found again.
+    """The same, opaque; partitions can be lost and found again, as with a broker.
 
     A lost partition takes part with nothing, at its position; a batch that was planned
     with rows of it before fails, and is planned anew without them.

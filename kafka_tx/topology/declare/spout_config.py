@@ -1,4 +1,4 @@
-"""Everything an at-least-once Kafka spout is told, by Storm's names in Python form."""
+"""Every setting of an at-least-once Kafka spout, by Storm's names in Python form."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FARTHEST = 2**63 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class SpoutConfig:
-    """What a ``KafkaSpout`` is told. ``print(config)`` shows it as a table.
+    """The settings of a ``KafkaSpout``. ``print(config)`` shows them as a table.
 
     The meaning, unit and Storm's name of each setting: ``SpoutConfig.table()``.
 

@@ -27,12 +27,12 @@ def parse_broker(text: str, option: str = "hosts") -> Broker:
 
 @dataclass(frozen=True)
 class StaticHosts:
-    """Fixed partitions, each with its broker; nothing is ever looked up.
+    """A fixed list of partitions, each with its broker; nothing is looked up.
 
     Attributes:
         brokers: ``{0: "host:9092", 1: "other"}``.
-        refresh_freq_secs: Seconds between two tries to begin partitions that could not
-            be begun.
+        refresh_freq_secs: Seconds until a partition that could not be started is tried
+            again.
     """
 
     brokers: Mapping[int, str]
@@ -72,7 +72,7 @@ class ZkHosts:
         connect: ``h1:2181,h2:2181``, with the cluster's chroot behind it if it has one;
             or ``zookeeper://h1:2181/chroot?tls=true&…`` with the options of a store.
         broker_zk_path: Where brokers register, below the chroot.
-        refresh_freq_secs: Seconds between two looks.
+        refresh_freq_secs: Seconds between two requests for topics and leaders.
         bootstrap_servers: Where clients connect first; None: to the leaders found.
     """
 
@@ -91,11 +91,11 @@ class ZkHosts:
 
 @dataclass(frozen=True)
 class BrokerHosts:
-    """Topics and leaders as the brokers themselves tell them: every cluster of today.
+    """Topics and leaders are asked of the brokers: for every current Kafka cluster.
 
     Attributes:
         bootstrap_servers: ``h1:9092,h2:9092``.
-        refresh_freq_secs: Seconds between two looks.
+        refresh_freq_secs: Seconds between two requests for topics and leaders.
     """
 
     bootstrap_servers: str

@@ -1,4 +1,4 @@
-"""What kinds of values a spout's settings take, told by name before they are used."""
+"""Which values a spout's settings take; others are refused by name before use."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Spout:
 
 
 class TransactionalSpout(Spout):
-    """One plan for a batch, read by any number of tasks; a replay is the same.
+    """Plans a batch as a whole; any number of tasks read it, a replay is the same.
 
     Override ``initialize_transaction`` and ``emit_batch``. The object itself is pickled
     and sent to the tasks unless ``emitter`` gives something else for it.
@@ -156,7 +156,7 @@ class PartitionEmitter(Protocol):
 
 
 class PartitionedTransactionalSpout(Spout):
-    """A plan for each partition; a replay of a txid holds exactly the same rows.
+    """Plans a batch by partition; a replay of a txid holds exactly the same rows.
 
     Override ``partitions``, ``plan``, ``empty_after`` and ``read``; override ``offers``
     instead of ``plan`` when all partitions can be asked at once. The metadata of a
@@ -246,7 +246,7 @@ _NOT_OFFERED = Unavailable("not offered")
 
 
 class OpaquePartitionedTransactionalSpout(PartitionedTransactionalSpout):
-    """The same, but a replay may hold other rows.
+    """A ``PartitionedTransactionalSpout`` whose replay may hold other rows.
 
     Every attempt is planned anew, from where the batch before it ended *this* time. So
     a partition that cannot be reached contributes an empty batch at the same position,

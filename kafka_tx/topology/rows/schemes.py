@@ -73,7 +73,7 @@ class RawScheme:
 
 @dataclass(frozen=True, slots=True)
 class StringScheme:
-    """The value as UTF-8 text; bytes that are none become U+FFFD. Field ``str``.
+    """The value as text; bytes that are not UTF-8 become U+FFFD. Field ``str``.
 
     Source: Storm, StringScheme.
     """

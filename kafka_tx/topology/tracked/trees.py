@@ -21,7 +21,7 @@ from kafka_tx.transactions.root_blocks import Edges, Roots, fold
 _FOLD_AT = 1 << 20
 _MOST_TOLD = 1 << 20
 _SHORT = 200
-"""Bytes of a reason once a task has told so much: all of it ends on the driver."""
+"""Bytes of a reason once a task has reported so much: all of it ends on the driver."""
 
 NO_ROOTS: Roots = np.empty(0, np.int64)
 NO_EDGES: Edges = np.empty(0, np.uint64)
