@@ -249,7 +249,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "ledger::Ledger._plan": _CALLER,
     "refusals::conflict": _AGAIN,
     "refusals::unpicklable": _CALLER,
-    "rotating::RotatingState._check_follows": _CALLER,
+    "rotating::RotatingState.create_state": _CALLER,
     "rotating::RotatingState._txid": _CALLER,
     "rotating::RotatingState.state": _CALLER,
     "sink_parts::_check_is_newest": _TOLD,
