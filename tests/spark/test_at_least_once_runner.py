@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import pytest
-
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.topology.rows.schemes import RecordScheme
@@ -15,16 +13,9 @@ from tests.spark.spout_case import (
     P1,
     WITHIN_S,
     Forgetful,
-    a_case,
     tried,
     until,
 )
-
-
-@pytest.fixture
-def case():
-    with a_case() as made:
-        yield made
 
 
 def test_all_records_are_completed_and_their_ends_are_stored(case):

@@ -34,16 +34,9 @@ from tests.spark.spout_case import (
     Broken,
     Letters,
     Slow,
-    a_case,
     tried,
     until,
 )
-
-
-@pytest.fixture
-def case():
-    with a_case() as made:
-        yield made
 
 
 def test_without_a_dead_letter_topic_a_hopeless_record_is_skipped_and_counted(case):
