@@ -530,6 +530,8 @@ class Stumbling:
 def test_a_store_that_does_not_answer_is_asked_again(world, kind):
     jobs = world(kind)
     failures = [1, 2, 3]
+    first = assembly.open_store(jobs.store, "jobs")
+    up_to_date(first, first.acquire())
 
     store = Stumbling(assembly.open_store(jobs.store, "jobs"), failures)
     jobs.start(store=store).process_all_available(WITHIN_S)
