@@ -38,6 +38,7 @@ from kafka_tx.topology.declare.memory_spouts import (
     OpaqueMemoryTransactionalSpout,
 )
 from kafka_tx.topology.declare.spouts import TransactionalSpout
+from kafka_tx.transactions.txid_layout import up_to_date
 from tests.local_engine import LocalEngine
 
 WITHIN_S = 10
