@@ -266,7 +266,7 @@ class Case:
     def metric(self, name, **labels):
         found = self.registry.samples()[f"kafka_tx_{name}"]
         wanted = set(labels.values())
-        return sum(v[0] for key, v in found.items() if wanted <= set(key))
+        return sum(v[-1] for key, v in found.items() if wanted <= set(key))
 
 
 class Spout:
