@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import get_args
+from typing import TypeVar, get_args
 
 from kafka_tx.config import (
     DEFAULT_STORE,
@@ -62,6 +62,9 @@ _START_WORDS: dict[str, StartRule] = {
     "committed:latest": FromCommitted(otherwise=Latest()),
     "committed:error": FromCommitted(otherwise=None),
 }
+_END_WORDS: dict[str, EndRule] = {"earliest": Earliest(), "latest": Latest()}
+
+_Rule = TypeVar("_Rule")
 
 
 def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceConfig:
@@ -101,8 +104,8 @@ def _config(given: Mapping[str, str], start: str) -> SourceConfig:
     return SourceConfig(
         subscription=_subscription(given),
         kafka=kafka_options(given),
-        start=_start(given, start),
-        end=_end(given),
+        start=_rule(given, "starting", start, _START_WORDS),
+        end=_rule(given, "ending", "latest", _END_WORDS),
         start_without_match=choice(
             given, "startingOffsetsByTimestampStrategy", ("error", "latest"), "error"
         ),
@@ -194,35 +197,22 @@ def _pattern(value: str) -> str:
         ) from None
 
 
-def _start(given: Mapping[str, str], default: str) -> StartRule:
-    if "startingtimestamp" in given:
-        return AtTime(long("startingTimestamp", given["startingtimestamp"]))
-    if "startingoffsetsbytimestamp" in given:
-        text = given["startingoffsetsbytimestamp"]
-        times = parse_timestamps("startingOffsetsByTimestamp", text)
+def _rule(
+    given: Mapping[str, str], side: str, default: str, words: Mapping[str, _Rule]
+) -> _Rule | AtTime | PerPartition:
+    """Where reading starts or ends; ``side`` is what the options' names begin with."""
+    timestamp, by_time = f"{side}Timestamp", f"{side}OffsetsByTimestamp"
+    if timestamp.lower() in given:
+        return AtTime(long(timestamp, given[timestamp.lower()]))
+    if by_time.lower() in given:
+        times = parse_timestamps(by_time, given[by_time.lower()])
         return PerPartition(positions={p: AtTime(ms) for p, ms in times.items()})
-    text = given.get("startingoffsets", default).strip()
-    rule = _START_WORDS.get(text.lower())
-    if rule is not None:
-        return rule
-    return PerPartition(positions=parse_positions("startingOffsets", text))
-
-
-def _end(given: Mapping[str, str]) -> EndRule:
-    if "endingtimestamp" in given:
-        return AtTime(long("endingTimestamp", given["endingtimestamp"]))
-    if "endingoffsetsbytimestamp" in given:
-        text = given["endingoffsetsbytimestamp"]
-        times = parse_timestamps("endingOffsetsByTimestamp", text)
-        return PerPartition(positions={p: AtTime(ms) for p, ms in times.items()})
-    text = given.get("endingoffsets", "latest").strip()
-    match text.lower():
-        case "latest":
-            return Latest()
-        case "earliest":
-            return Earliest()
-        case _:
-            return PerPartition(positions=parse_positions("endingOffsets", text))
+    offsets = f"{side}Offsets"
+    text = given.get(offsets.lower(), default).strip()
+    word = words.get(text.lower())
+    if word is not None:
+        return word
+    return PerPartition(positions=parse_positions(offsets, text))
 
 
 def _check_batch(start: StartRule, end: EndRule) -> None:

@@ -147,10 +147,7 @@ class Database:
         with self._connect(writes=False) as connection:
             existing = set(sa.inspect(connection).get_table_names())
         if not set(tables.tables) <= existing:
-            try:
-                self._create(tables)
-            except exc.DBAPIError:
-                self._create(tables)  # another process made one of them meanwhile
+            _in_a_race(lambda: self._create(tables))
         self._ready.add(tables)
 
     def _create(self, tables: sa.MetaData) -> None:
@@ -161,10 +158,7 @@ class Database:
         """Add columns that tables of ours lack, once for each process; as ``_make``."""
         if tables in self._up_to_date:
             return
-        try:
-            self._add_columns(tables)
-        except exc.DBAPIError:
-            self._add_columns(tables)  # another process added one of them meanwhile
+        _in_a_race(lambda: self._add_columns(tables))
         self._up_to_date.add(tables)
 
     def _add_columns(self, tables: sa.MetaData) -> None:
@@ -280,3 +274,11 @@ def _keep_a_log(connection: Any) -> None:  # noqa: ANN401 - DB-API
 def _begin_sqlite(connection: sa.Connection) -> None:
     writes = connection.get_execution_options().get(_WRITES)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _in_a_race(change: Callable[[], None]) -> None:
+    """Once more where it fails: another process has made something of it meanwhile."""
+    try:
+        change()
+    except exc.DBAPIError:
+        change()

@@ -122,20 +122,6 @@ class RecordTopologyHandle(RunningTopology):
         pollers = self._runner.pollers.values()
         return self._lag_of(*{poller.parts.keeper.id for poller in pollers})
 
-    def process_all_available(self, timeout_s: float | None = None) -> bool:
-        """Wait until every record there is now is completed and its offset stored.
-
-        New partitions are looked for. While brokers do not answer, or a partition has
-        no leader, nobody knows what there is: it waits.
-
-        Returns:
-            Whether that is so; without a time-out always true.
-
-        Raises:
-            KafkaTxError: as ``awaitTermination``.
-        """
-        return self._wait_until_idle(timeout_s)
-
     def stop(self, *, finish: bool = True, timeout_s: float | None = 60.0) -> None:
         """Commit what is completed, end the topology and wait for that.
 

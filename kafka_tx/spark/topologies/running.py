@@ -85,7 +85,18 @@ class RunningTopology:
         """As ``awaitTermination``."""
         return self.awaitTermination(timeout_s)
 
-    def _wait_until_idle(self, timeout_s: float | None) -> bool:
+    def process_all_available(self, timeout_s: float | None = None) -> bool:
+        """Wait until every record there is now is processed, and that is stored.
+
+        New partitions are looked for. While brokers do not answer, or a partition has
+        no leader, nobody knows what there is: it waits.
+
+        Returns:
+            Whether that is so; without a time-out always true.
+
+        Raises:
+            KafkaTxError: as ``awaitTermination``.
+        """
         idle = self._loop.wait_until_idle(timeout_s)
         if self._loop.error is not None:
             raise self._loop.error

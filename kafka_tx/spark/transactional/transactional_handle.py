@@ -98,20 +98,6 @@ class TopologyHandle(RunningTopology):
         """As ``lastProgress``."""
         return self.lastProgress
 
-    def process_all_available(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything there is now is committed.
-
-        New partitions are looked for. While brokers do not answer, or a partition has
-        no leader, nobody knows what there is: it waits.
-
-        Returns:
-            Whether it is; without a time-out always true.
-
-        Raises:
-            KafkaTxError: as ``awaitTermination``.
-        """
-        return self._wait_until_idle(timeout_s)
-
     def stop(self, *, finish: bool = True, timeout_s: float | None = 60.0) -> None:
         """End the topology and wait for that. Harmless when it has ended.
 
