@@ -14,8 +14,6 @@ from pathlib import Path
 
 from pyspark import SparkFiles
 
-import kafka_tx
-
 _log = logging.getLogger(__name__)
 
 _PLACE_OF_STREAMS = "streaming_job"
@@ -23,7 +21,7 @@ _PLACE_OF_STREAMS = "streaming_job"
 
 
 def show_to_streams(
-    package_file: str = kafka_tx.__file__, shipped_to: str | None = None
+    package_file: str = __file__, shipped_to: str | None = None
 ) -> None:
     """Link what Spark names to streams, if this package was shipped and not installed.
 
