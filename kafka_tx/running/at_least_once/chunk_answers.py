@@ -19,9 +19,10 @@ from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager_answers import GiveUp
 from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.protocols import Clock
+from kafka_tx.running.at_least_once.asker import Post
 from kafka_tx.running.at_least_once.dead_letters import Buried, Letter
 from kafka_tx.running.at_least_once.manager_metrics import SpoutMetrics
-from kafka_tx.running.at_least_once.poller import Post, SpoutPoller
+from kafka_tx.running.at_least_once.poller import SpoutPoller
 from kafka_tx.topology.run.messages import RootsFailed
 from kafka_tx.topology.tracked.chunk_flights import ChunkFlight, ChunkFlights
 from kafka_tx.topology.tracked.chunks import Chunk

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition, Unavailable
+from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
 from kafka_tx.offsets.emitting import (
     Candidate,
     CommitTimer,
@@ -15,10 +15,11 @@ from kafka_tx.offsets.emitting import (
     RoundRobin,
 )
 from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.planning.cached_cluster import Bounds
 from kafka_tx.planning.standing import Settling, stand
+from kafka_tx.running.at_least_once.asker import Asker, Post
 from kafka_tx.running.at_least_once.offset_keeper import Offers
 from kafka_tx.running.at_least_once.poller_parts import PollerParts
-from kafka_tx.running.serial_worker import SerialWorker
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +43,6 @@ HOLD_MS = 500
 _LEAST_MS = 10
 """Before the same is tried again."""
 
-Post = Callable[[Callable[[], None]], None]
-"""Has a call made on the topology's thread."""
-
 
 class Looks(NamedTuple):
     """Numbers of looks at logs, and of those for partitions."""
@@ -67,8 +65,15 @@ class SpoutPoller:
     def __init__(self, parts: PollerParts, post: Post) -> None:
         self.parts = parts
         self._post = post
-        self._looker = SerialWorker(f"kafka-tx {parts.name} looks")
-        self._refresher = SerialWorker(f"kafka-tx {parts.name} partitions")
+        self._looks = Asker(
+            f"kafka-tx {parts.name} looks", self._look, self._looked, post
+        )
+        self._refreshes = Asker(
+            f"kafka-tx {parts.name} partitions",
+            lambda: parts.coordinator.look(),
+            self._refreshed,
+            post,
+        )
         self._turns = RoundRobin()
         self._settling = Settling()
         self._timer = CommitTimer(parts.commit_interval_ms, parts.clock.now_ms())
@@ -81,18 +86,11 @@ class SpoutPoller:
         self._look_ms = 0
         self._looked_ms: int | None = None
         self._refreshed_ms: int | None = None
-        self._is_looking = self._is_refreshing = False
         self._is_refresh_wanted = self._has_seen_all = False
         self._is_storing = False
         self._had_nothing = True
-        self.looks = 0
-        """Looks begun."""
-        self.seen_looks = 0
-        """The look whose answer is the newest."""
-        self.refreshes = 0
-        """Looks for partitions begun."""
-        self.seen_refreshes = 0
-        """Those that ended."""
+        self._seen = Looks(0, 0)
+        """The newest that were answered."""
         self._wake_all()
 
     # --- partitions ---
@@ -161,9 +159,9 @@ class SpoutPoller:
 
     def refresh_if_due(self) -> None:
         """Look for partitions and leaders again, if it is time."""
-        if self._is_refresh_wanted and not self._is_refreshing:
+        if self._is_refresh_wanted and not self._refreshes.is_busy:
             self._is_refresh_wanted = False
-            self._begin_refresh()
+            self._refreshes.ask()
         elif self.parts.coordinator.is_due():
             self._refresh()
 
@@ -171,31 +169,17 @@ class SpoutPoller:
         """Look for partitions and leaders again, but not all the time."""
         now_ms = self.parts.clock.monotonic_ms()
         last_ms = self._refreshed_ms
-        if self._is_refreshing or (
+        if self._refreshes.is_busy or (
             last_ms is not None and now_ms - last_ms < REFRESH_MS
         ):
             return
-        self._begin_refresh()
+        self._refreshes.ask()
 
-    def _begin_refresh(self) -> None:
-        self._is_refreshing = True
-        self.refreshes += 1
-        coordinator = self.parts.coordinator
-
-        def look() -> None:
-            answer: Callable[[], None] | BaseException
-            try:
-                answer = coordinator.look()
-            except BaseException as error:  # noqa: BLE001 - raised on the loop's thread
-                answer = error
-            self._post(lambda: self._refreshed(answer))
-
-        self._refresher.submit(look)
-
-    def _refreshed(self, answer: Callable[[], None] | BaseException) -> None:
-        self._is_refreshing = False
+    def _refreshed(
+        self, number: int, answer: Callable[[], None] | BaseException
+    ) -> None:
         self._refreshed_ms = self.parts.clock.monotonic_ms()
-        self.seen_refreshes += 1
+        self._seen = self._seen._replace(partitions=number)
         if isinstance(answer, BaseException):
             raise answer
         answer()
@@ -207,49 +191,37 @@ class SpoutPoller:
         """Ask where the logs begin and end, if it is time and no answer is due."""
         now_ms = self.parts.clock.monotonic_ms()
         last_ms = self._looked_ms
-        if self._is_looking or (
+        if self._looks.is_busy or (
             last_ms is not None and now_ms - last_ms < self._look_every_ms()
         ):
             return
-        self._is_looking = True
         self._looked_ms = now_ms
-        self.looks += 1
-        number, cluster = self.looks, self.parts.cluster
-        wanted = list(self._by_partition)
+        self._wanted = list(self._by_partition)
+        self._looks.ask()
 
-        def look() -> None:
-            began_ms = self.parts.clock.monotonic_ms()
-            bounds: Mapping[TopicPartition, LogBounds | Unavailable] = {}
-            problem: KafkaTxError | None = None
-            try:
-                bounds = cluster.bounds(wanted) if wanted else {}
-            except KafkaTxError as error:
-                problem = error
-            self._look_ms = self.parts.clock.monotonic_ms() - began_ms
-            self._post(lambda: self._looked(number, bounds, problem))
-
-        self._looker.submit(look)
+    def _look(self) -> Bounds:
+        """On a thread of its own."""
+        clock, wanted = self.parts.clock, self._wanted
+        began_ms = clock.monotonic_ms()
+        try:
+            return self.parts.cluster.bounds(wanted) if wanted else {}
+        finally:
+            self._look_ms = clock.monotonic_ms() - began_ms
 
     def _look_every_ms(self) -> int:
         """Looks are cheap for few partitions only."""
         dear_ms = min(self._look_ms * _LOOK_SHARE, DEAR_LOOK_MS)
         return max(LOOK_MS if self._had_nothing else BUSY_LOOK_MS, dear_ms)
 
-    def _looked(
-        self,
-        number: int,
-        bounds: Mapping[TopicPartition, LogBounds | Unavailable],
-        problem: KafkaTxError | None,
-    ) -> None:
-        self._is_looking = False
+    def _looked(self, number: int, bounds: Bounds | BaseException) -> None:
         self._looked_ms = self.parts.clock.monotonic_ms()
-        if problem is not None:
-            if not problem.retryable:
-                raise problem
-            logger.warning("the logs cannot be looked at: %s", problem)
+        if isinstance(bounds, BaseException):
+            if not (isinstance(bounds, KafkaTxError) and bounds.retryable):
+                raise bounds
+            logger.warning("the logs cannot be looked at: %s", bounds)
             self._refresh()
             return
-        self.seen_looks = number
+        self._seen = self._seen._replace(logs=number)
         former = self._bounds
         self._bounds = {p: b for p, b in bounds.items() if isinstance(b, LogBounds)}
         self._wake(p for p, b in self._bounds.items() if former.get(p) != b)
@@ -361,11 +333,11 @@ class SpoutPoller:
 
     def next_looks(self) -> Looks:
         """The first ones that begin after this call (any thread)."""
-        return Looks(self.looks + 1, self.refreshes + 1)
+        return Looks(self._looks.asked + 1, self._refreshes.asked + 1)
 
     def ended_looks(self) -> Looks:
         """The newest that were answered."""
-        return Looks(self.seen_looks, self.seen_refreshes)
+        return self._seen
 
     @property
     def is_completed(self) -> bool:
@@ -377,7 +349,7 @@ class SpoutPoller:
         clock = self.parts.clock
         now_ms = clock.monotonic_ms()
         times = [now_ms + self._timer.wait_ms(clock.now_ms())]
-        if not self._is_looking:
+        if not self._looks.is_busy:
             times.append((self._looked_ms or 0) + self._look_every_ms())
         times += [t for m in self._awake if (t := m.next_due_ms) is not None]
         times += [t for t in self._held_until.values() if t > now_ms]
@@ -390,6 +362,6 @@ class SpoutPoller:
 
         ``rest_s`` tells how long it may still take, all in all.
         """
-        workers = (self._looker, self._refresher)
+        workers = (self._looks, self._refreshes)
         are_free = [worker.close(rest_s()) for worker in workers]
         return self.parts.release(rest_s) and all(are_free)
