@@ -15,7 +15,7 @@ from integration.cluster.pem import as_pkcs8
 from integration.cluster.records import Produce
 from integration.cluster.running import running
 from integration.reading import Run, reader
-from kafka_tx import TransactionAttempt, assembly, write_transaction
+from kafka_tx import TransactionAttempt, sink_assembly, write_transaction
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import AuthenticationError
 from kafka_tx.kafka.producer import OutRecord
@@ -177,7 +177,7 @@ def test_the_exactly_once_sink_names_an_unknown_authority(secured, topic):
         for name, value in login().items()
     }
     kafka = {"bootstrap.servers": secured.login_servers, **options}
-    part = assembly.part_transaction(
+    part = sink_assembly.part_transaction(
         SinkConfig(kafka=kafka, topic=topic, id="distrustful", txid=1), 0
     )
 

@@ -13,7 +13,7 @@ import kafka_tx
 from integration.cluster.running import running
 from integration.cluster.topics import ask, fresh_name
 from integration.cluster.waiting import wait_until
-from kafka_tx import assembly
+from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import DeliveryError, KafkaError
 from kafka_tx.kafka.producer import OutRecord
@@ -50,7 +50,7 @@ def part(cluster, topic, txid=1, **kafka):
     options = {"bootstrap.servers": cluster.bootstrap_servers}
     options |= {name.replace("_", "."): value for name, value in kafka.items()}
     config = SinkConfig(kafka=options, topic=topic, id=topic, txid=txid)
-    return assembly.part_transaction(config, 0)
+    return sink_assembly.part_transaction(config, 0)
 
 
 def records(topic, at=RECORDS, event=lambda: None):

@@ -16,7 +16,7 @@ from integration.cluster.running import running
 from integration.cluster.topics import ask
 from integration.cluster.waiting import wait_until
 from integration.reading import reader
-from kafka_tx import assembly
+from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError, FencedError, StateCorruptedError
 from kafka_tx.kafka.producer import OutRecord
@@ -145,7 +145,7 @@ def test_a_half_written_batch_is_finished_in_its_old_parts_and_the_next_in_new_o
     write(spark, sink, 1, parts=before)
     begun = config(sink, txid=2, parts=before, epoch=1)
     first_part = spread(spark, sink["topic"], 2, before)[0]
-    assert assembly.part_transaction(begun, 0).write(first_part).now
+    assert sink_assembly.part_transaction(begun, 0).write(first_part).now
     fresh_driver()
 
     write(spark, sink, 2, epoch=2, parts=after)
@@ -153,7 +153,7 @@ def test_a_half_written_batch_is_finished_in_its_old_parts_and_the_next_in_new_o
 
     write(spark, sink, 3, epoch=2, number=1, parts=after)
     assert values(sink["topic"]) == expected(1, 2, 3)
-    memory = assembly.marker_log(config(sink)).recall(sink["tx.id"])
+    memory = sink_assembly.marker_log(config(sink)).recall(sink["tx.id"])
     newest = {m.index: m.parts for m in memory.markers if m.txid == 3}
     assert newest == dict.fromkeys(range(after), after)
 
@@ -237,7 +237,7 @@ def test_an_empty_batch_is_written_too(spark, sink, values):
 
     assert values(sink["topic"]) == expected(1, 3)
     kafka_tx.write_transaction(rows(spark, 4).where("false"), attempt_of(4), sink)
-    memory = assembly.marker_log(config(sink)).recall(sink["tx.id"])
+    memory = sink_assembly.marker_log(config(sink)).recall(sink["tx.id"])
     assert {m.txid for m in memory.markers} == {4}
 
 
@@ -278,7 +278,7 @@ def test_an_overtaken_owner_is_refused_with_any_txid(spark, sink, values, fresh_
 
     overtaken = config(sink, txid=2, epoch=1)
     with pytest.raises(FencedError, match="newer owner"):
-        assembly.part_transaction(overtaken, 0).write([OutRecord("t", b"k", b"v")])
+        sink_assembly.part_transaction(overtaken, 0).write([OutRecord("t", b"k", b"v")])
     assert values(sink["topic"]) == expected(1)
 
 
@@ -324,7 +324,7 @@ def half_written(topic, produce, sink, copy, tmp_path):
     records = [
         OutRecord(sink["topic"], None, f"v{n}".encode()) for n in range(10, 30, 2)
     ]
-    assert assembly.part_transaction(earlier, 0).write(records).now
+    assert sink_assembly.part_transaction(earlier, 0).write(records).now
     return source
 
 
@@ -362,7 +362,7 @@ def test_a_part_that_was_left_open_and_has_no_task_now_holds_no_reader_up(
     earlier = config(
         sink, txid=2, parts=0, life=life(tmp_path / "checkpoint"), run="earlier"
     )
-    dead = assembly.part_transaction(earlier, 1)
+    dead = sink_assembly.part_transaction(earlier, 1)
     open_ones: list[object] = []
     monkeypatch.setattr(dead, "_mark", lambda transaction, _: None)
     monkeypatch.setattr(dead, "_commit", open_ones.append)
@@ -402,7 +402,7 @@ def test_what_a_dead_writer_left_open_is_ended_by_the_next_run(
 ):
     write(spark, sink, 1, parts=2)
     begun = config(sink, txid=2, parts=2, epoch=1, run="1")
-    dead = assembly.part_transaction(begun, 1)
+    dead = sink_assembly.part_transaction(begun, 1)
     open_ones: list[object] = []
     monkeypatch.setattr(dead, "_commit", open_ones.append)
     dead.write(spread(spark, sink["topic"], 2, 2)[1])

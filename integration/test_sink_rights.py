@@ -10,7 +10,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from integration.cluster.running import running
 from integration.cluster.topics import ask
-from kafka_tx import assembly
+from kafka_tx import sink_assembly
 from kafka_tx.config import MARKER_TOPIC, SinkConfig
 from kafka_tx.errors import AuthenticationError
 from kafka_tx.kafka.producer import OutRecord
@@ -86,7 +86,7 @@ def part(cluster, user, password="sesame"):
         "sasl.jaas.config": f'{MODULE} username="{user}" password="{password}";',
     }
     config = SinkConfig(kafka=options, topic="out", id=f"of-{user}", txid=1)
-    return assembly.part_transaction(config, 0)
+    return sink_assembly.part_transaction(config, 0)
 
 
 RECORDS = [OutRecord("out", b"k", b"v")]

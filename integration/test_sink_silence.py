@@ -10,7 +10,7 @@ import pytest
 from integration.cluster.proxied import ProxiedKafka
 from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
-from kafka_tx import assembly
+from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import BrokerUnavailableError, KafkaError
 from kafka_tx.kafka import transaction
@@ -34,7 +34,7 @@ def network():
 def part(network, sink, txid=1):
     options = {"bootstrap.servers": network.bootstrap_servers}
     config = SinkConfig(kafka=options, topic="out", id=sink, txid=txid, run="1")
-    return assembly.part_transaction(config, 0)
+    return sink_assembly.part_transaction(config, 0)
 
 
 RECORDS = [OutRecord("out", b"k", b"v")]

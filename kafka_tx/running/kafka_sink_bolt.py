@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from kafka_tx import assembly
+from kafka_tx import sink_assembly
 from kafka_tx.errors import ConfigError, FailedException, KafkaTxError
 from kafka_tx.kafka.producer import OutRecord, Sender
 from kafka_tx.options.sink_options import parse_sink
@@ -216,7 +216,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             looks=True,
             owner=context.settings.get(TOPOLOGY_ID, ""),
         )
-        assembly.part_transaction(config, context.task).write(self._all_held())
+        sink_assembly.part_transaction(config, context.task).write(self._all_held())
 
     def _all_held(self) -> Iterator[OutRecord]:
         for held in self._held:
@@ -228,7 +228,9 @@ class KafkaBolt(BatchBolt, RichBolt):
     def _opened(self) -> Sender:
         if self._sender is None:
             is_awaited = self._delivery != "forget"
-            self._sender = assembly.borrow_sender(self._config, is_awaited=is_awaited)
+            self._sender = sink_assembly.borrow_sender(
+                self._config, is_awaited=is_awaited
+            )
         return self._sender
 
     def _finish(self) -> None:
@@ -240,7 +242,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             sender.flush()
         else:
             sender.client.poll(0)
-        assembly.give_back_sender(sender, is_awaited=is_awaited)
+        sink_assembly.give_back_sender(sender, is_awaited=is_awaited)
 
     # --- mapping ---
 

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from kafka_tx import assembly
+from kafka_tx import assembly, sink_assembly
 from kafka_tx.config import SinkConfig, SourceConfig
 from kafka_tx.errors import AuthenticationError
 from kafka_tx.kafka.client_settings import client_settings
@@ -89,14 +89,14 @@ def mirror(kafka):
 
 
 def write(kafka):
-    sender = assembly.sender(SinkConfig(kafka=kafka, topic="out"))
+    sender = sink_assembly.sender(SinkConfig(kafka=kafka, topic="out"))
     sender.send([OutRecord("out", b"k", b"v")])
     sender.flush()
 
 
 def write_once(kafka):
     sink = SinkConfig(kafka=kafka, topic="out", id="sink", txid=1)
-    assembly.part_transaction(sink, 0).write([OutRecord("out", b"k", b"v")])
+    sink_assembly.part_transaction(sink, 0).write([OutRecord("out", b"k", b"v")])
 
 
 DOORS = [

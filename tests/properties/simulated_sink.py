@@ -17,7 +17,7 @@ from unittest import mock
 
 from confluent_kafka import TopicPartition as ClientPartition
 
-from kafka_tx import assembly
+from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import KafkaError, KafkaTxError
 from kafka_tx.kafka import marker_log, part_transaction, plan_keeper
@@ -180,7 +180,7 @@ def simulated(brokers: Brokers) -> Iterator[None]:
 
     def part(config: SinkConfig, index: int) -> part_transaction.PartTransaction:
         return part_transaction.PartTransaction(
-            {}, assembly.sink_part(config, index), TOPIC, SimulatedLog(), {}
+            {}, sink_assembly.sink_part(config, index), TOPIC, SimulatedLog(), {}
         )
 
     SimulatedTransaction.brokers = SimulatedLog.brokers = brokers
@@ -189,8 +189,8 @@ def simulated(brokers: Brokers) -> Iterator[None]:
         mock.patch.object(plan_keeper, "Transaction", SimulatedTransaction),
         mock.patch.object(part_transaction, "read_group", read_group),
         mock.patch.object(plan_keeper, "read_group", read_group),
-        mock.patch.object(assembly, "part_transaction", part),
-        mock.patch.object(assembly, "marker_log", return_value=SimulatedLog()),
+        mock.patch.object(sink_assembly, "part_transaction", part),
+        mock.patch.object(sink_assembly, "marker_log", return_value=SimulatedLog()),
     ):
         yield
 
@@ -265,7 +265,7 @@ class Writer:
         order = list(range(len(parts)))
         random.Random(self.epoch).shuffle(order)
         for index in order:
-            written = assembly.part_transaction(given, index).write(parts[index])
+            written = sink_assembly.part_transaction(given, index).write(parts[index])
             told.append(PartMessage(index, written, given))
         return told
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kafka_tx import FieldMapper, FieldTopic, KafkaBolt, KafkaMessage, assembly
+from kafka_tx import FieldMapper, FieldTopic, KafkaBolt, KafkaMessage, sink_assembly
 from kafka_tx.config import MARKER_TOPIC
 from kafka_tx.errors import ComponentError, ConfigError, DeliveryError
 from kafka_tx.kafka.mock import MockCluster
@@ -184,7 +184,7 @@ def test_with_an_id_each_task_writes_its_part_of_the_txid(
     options, topic, monkeypatch, tasks
 ):
     parts = Parts()
-    monkeypatch.setattr(assembly, "part_transaction", parts)
+    monkeypatch.setattr(sink_assembly, "part_transaction", parts)
     bolt = KafkaBolt(options | {"tx.id": "once"})
     rows = [(f"k{n}", f"v{n}", "") for n in range(20)]
 

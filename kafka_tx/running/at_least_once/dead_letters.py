@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from kafka_tx import assembly
+from kafka_tx import assembly, sink_assembly
 from kafka_tx.config import SinkConfig, SourceConfig
 from kafka_tx.errors import DeliveryError
 from kafka_tx.kafka.producer import OutRecord, Sender
@@ -130,7 +130,7 @@ class DeadLetters:
     def _send(self, records: Iterable[OutRecord]) -> int:
         if self._sender is None:
             config = SinkConfig(kafka=self._source.kafka, topic=self._topic)
-            self._sender = assembly.sender(config)
+            self._sender = sink_assembly.sender(config)
         return self._sender.send(records)
 
     def close(self, timeout_s: float) -> bool:

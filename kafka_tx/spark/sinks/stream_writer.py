@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kafka_tx import assembly
+from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError
 from kafka_tx.spark.queries.foreach import QUERY_ID
@@ -82,24 +82,26 @@ def _write_the_rest(told: list[PartMessage]) -> None:
         if message.written.held is None
     }
     config = held[0].config
-    memory = assembly.marker_log(config).recall(config.id or "")
+    memory = sink_assembly.marker_log(config).recall(config.id or "")
     for message in held:
-        part = assembly.sink_part(config, message.index)
+        part = sink_assembly.sink_part(config, message.index)
         check_cut(part, begun_elsewhere(part, memory.markers), confirmed)
     for message in held:
-        writing = assembly.part_transaction(replace(config, looks=False), message.index)
+        writing = sink_assembly.part_transaction(
+            replace(config, looks=False), message.index
+        )
         writing.write(message.written.held or ())
 
 
 def _end_open_parts(told: list[PartMessage]) -> None:
     """Abort what an earlier run left open in parts for which this one has no task."""
     config = told[0].config
-    if not assembly.holds_readers_up(config):
+    if not sink_assembly.holds_readers_up(config):
         return
-    memory = assembly.marker_log(config).recall(config.id or "")
+    memory = sink_assembly.marker_log(config).recall(config.id or "")
     known = {marker.index for marker in memory.markers}
     for index in sorted(known - {message.index for message in told}):
-        assembly.part_transaction(config, index).end_open()
+        sink_assembly.part_transaction(config, index).end_open()
 
 
 def _of_this_batch(config: SinkConfig) -> SinkConfig:

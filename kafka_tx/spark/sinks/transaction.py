@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafka_tx import assembly
+from kafka_tx import sink_assembly
 from kafka_tx.config import LEGAL_ATTEMPT, LEGAL_OPTIONS, SinkConfig, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
@@ -134,7 +134,7 @@ def _settled(
     wish = Wish(sink[-1], attempt.txid, parts, attempt.source, attempt.epoch)
     plan = _plans.get(sink)
     if plan is None or not plan.follows(wish):
-        keeper = assembly.plan_keeper(replace(config, txid=attempt.txid))
+        keeper = sink_assembly.plan_keeper(replace(config, txid=attempt.txid))
         plan = _plans[sink] = keeper.settle(wish, config.topic or "")
     usable = plan.parts_of(attempt.txid)
     if usable != parts:

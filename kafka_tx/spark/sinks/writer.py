@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kafka_tx import assembly
+from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.part_transaction import Written
@@ -68,7 +68,7 @@ class KafkaTxWriter(DataSourceArrowWriter):
         given = {m.index for m in messages if isinstance(m, PartMessage)}
         for index in range(self._config.parts):
             if index not in given:
-                assembly.part_transaction(self._config, index).write(())
+                sink_assembly.part_transaction(self._config, index).write(())
 
 
 def write_part(
@@ -82,14 +82,14 @@ def write_part(
     """
     records = out_records(batches, config)
     if config.id is None or config.txid is None:
-        sender = assembly.borrow_sender(config)
+        sender = sink_assembly.borrow_sender(config)
         with sender:
             sender.send(records)
-        assembly.give_back_sender(sender)
+        sink_assembly.give_back_sender(sender)
         return WriterCommitMessage()
     context = TaskContext.get()
     assert context is not None
     index = context.partitionId()
     return PartMessage(
-        index, assembly.part_transaction(config, index).write(records), config
+        index, sink_assembly.part_transaction(config, index).write(records), config
     )

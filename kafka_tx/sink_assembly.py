@@ -1,0 +1,95 @@
+"""Wires the parts of Kafka sinks together, as ``assembly`` does all others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_tx.config import SinkConfig
+from kafka_tx.kafka.client_settings import client_settings
+
+if TYPE_CHECKING:
+    from kafka_tx.kafka.marker_log import MarkerLog
+    from kafka_tx.kafka.part_transaction import PartTransaction
+    from kafka_tx.kafka.plan_keeper import PlanKeeper
+    from kafka_tx.kafka.producer import Sender
+    from kafka_tx.transactions.sink_parts import Part
+
+
+def sender(config: SinkConfig) -> Sender:
+    """What writes records at least once (executor)."""
+    from kafka_tx.kafka.producer import Sender
+
+    return Sender(client_settings(config.kafka, purpose="producer"))
+
+
+def borrow_sender(config: SinkConfig, *, is_awaited: bool = True) -> Sender:
+    """As ``sender``, one that was used before if there is one (executor)."""
+    from kafka_tx.kafka import sender_pool
+
+    settings = client_settings(config.kafka, purpose="producer")
+    return sender_pool.borrow(settings, is_awaited=is_awaited)
+
+
+def give_back_sender(sender: Sender, *, is_awaited: bool = True) -> None:
+    """Let others use a borrowed sender; only after success."""
+    from kafka_tx.kafka import sender_pool
+
+    sender_pool.give_back(sender, is_awaited=is_awaited)
+
+
+def part_transaction(config: SinkConfig, index: int) -> PartTransaction:
+    """What writes one part of a batch exactly once (executor)."""
+    from kafka_tx.kafka.part_transaction import PartTransaction
+
+    assert config.topic is not None
+    part = sink_part(config, index)
+    settings = client_settings(config.kafka, purpose="producer")
+    reading = client_settings(config.kafka, purpose="consumer")
+    return PartTransaction(settings, part, config.topic, marker_log(config), reading)
+
+
+def sink_part(config: SinkConfig, index: int) -> Part:
+    """One part of the batch that a sink writes."""
+    from kafka_tx.transactions.sink_parts import Part
+
+    assert config.id is not None
+    assert config.txid is not None
+    return Part(
+        config.id,
+        config.txid,
+        index,
+        config.parts,
+        life=config.life,
+        compares=config.compares,
+        run=config.run,
+        epoch=config.epoch,
+        looks=config.looks,
+        owner=config.owner,
+        plan=config.plan,
+    )
+
+
+def marker_log(config: SinkConfig) -> MarkerLog:
+    """What reads the markers of exactly-once sinks (driver and executor)."""
+    from kafka_tx.kafka.marker_log import MarkerLog
+
+    settings = client_settings(config.kafka, purpose="consumer")
+    return MarkerLog(config.marker_topic, settings)
+
+
+def holds_readers_up(config: SinkConfig) -> bool:
+    """Whether some transaction in the sink's topic is open."""
+    from kafka_tx.kafka.open_records import holds_readers_up
+
+    assert config.topic is not None
+    settings = client_settings(config.kafka, purpose="consumer")
+    return holds_readers_up(config.topic, settings)
+
+
+def plan_keeper(config: SinkConfig) -> PlanKeeper:
+    """What keeps how many parts a sink's batches have (driver)."""
+    from kafka_tx.kafka.plan_keeper import PlanKeeper
+
+    settings = client_settings(config.kafka, purpose="producer")
+    reading = client_settings(config.kafka, purpose="consumer")
+    return PlanKeeper(settings, marker_log(config), reading)
