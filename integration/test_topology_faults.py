@@ -65,7 +65,7 @@ class Odd(kafka_tx.BasicBolt):
                 raise kafka_tx.FailedException("too large for its grave")
             case _:
                 pass
-        collector.emit((1,))
+        collector.emit((1,) * (1 + row.str.count(",")))
 
 
 class Nothing(kafka_tx.BasicBolt):
@@ -78,7 +78,8 @@ class Nothing(kafka_tx.BasicBolt):
 def test_whatever_a_record_makes_a_bolt_raise_or_emit_only_that_record_fails(
     spark, kafka, topic, produce, tmp_path
 ):
-    odd = ["exit", "word", "lock", "type", "half", "long", "huge" + "!" * 30_000]
+    odd = ["exit", "word", "lock", "type", "half", "long", "many,2"]
+    odd.append("huge" + "!" * 30_000)
     name, dead = topic(1), topic(1, config={"max.message.bytes": "10000"})
     produce(name, [f"v{n}" for n in range(20)] + odd + ["v"] * 5)
     config = kafka_tx.SpoutConfig(
@@ -100,12 +101,12 @@ def test_whatever_a_record_makes_a_bolt_raise_or_emit_only_that_record_fails(
     finally:
         handle.stop()
 
-    assert (status.completed, status.failed, status.dead_letters) == (32, 7, 7)
+    assert (status.completed, status.failed, status.dead_letters) == (33, 8, 8)
     found = letters(kafka.bootstrap_servers, dead)
-    assert set(found) == set(range(20, 27))
-    assert [found[20 + n][0] for n in range(6)] == odd[:6]
-    assert found[26][0] is None
-    assert found[26][1]["bytes"] == "30004"
+    assert set(found) == set(range(20, 28))
+    assert [found[20 + n][0] for n in range(7)] == odd[:7]
+    assert found[27][0] is None
+    assert found[27][1]["bytes"] == "30004"
     assert sum(v[-1] for v in cut.values()) == 1
     errors = [found[offset][1]["error"] for offset in sorted(found)]
     assert all(error.startswith("odd: ") for error in errors), errors

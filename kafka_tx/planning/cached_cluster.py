@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from kafka_tx.model import LogBounds, Subscription, TopicPartition, Unavailable
+from kafka_tx.model import LogBounds, Subscription, TopicPartition
 from kafka_tx.offsets.discovery import Discovery, Found
+from kafka_tx.planning import quiet
+from kafka_tx.planning.quiet import Bounds
 from kafka_tx.protocols import Clock, ClusterView
 
 _AT_MOST_MS = 1_000
 _TIMES = 10
-
-Bounds = Mapping[TopicPartition, LogBounds | Unavailable]
 
 
 class CachedCluster:
@@ -84,8 +84,30 @@ class CachedCluster:
 
         Raises: as ``ClusterView.bounds``.
         """
+        return self._looked(partitions, {})
+
+    def bounds_beyond(self, positions: Mapping[TopicPartition, int]) -> Bounds:
+        """What these logs hold now; ``quiet.look`` where nothing was left to be read.
+
+        Args:
+            positions: Up to where each is planned.
+
+        Raises: as ``ClusterView.bounds``.
+        """
+        done = {
+            partition: bounds
+            for partition, bounds in self._bounds.items()
+            if isinstance(bounds, LogBounds) and bounds.end == positions.get(partition)
+        }
+        return self._looked(positions, done)
+
+    def _looked(
+        self,
+        partitions: Collection[TopicPartition],
+        done: Mapping[TopicPartition, LogBounds],
+    ) -> Bounds:
         began_ms = self._clock.monotonic_ms()
-        self._bounds = self._cluster.bounds(partitions)
+        self._bounds = quiet.look(self._cluster, partitions, done)
         self._bounds_until_ms = self._until_ms(began_ms)
         return self._bounds
 

@@ -17,6 +17,7 @@ from kafka_tx.errors import (
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
     CommittedOffset,
+    Latest,
     LogBounds,
     OffsetRange,
     TopicPartition,
@@ -25,14 +26,10 @@ from kafka_tx.model import (
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.planning import quiet
+from kafka_tx.running.at_least_once.look_times import BUSY_LOOK_MS, LOOK_MS
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
-from kafka_tx.running.at_least_once.poller import (
-    BUSY_LOOK_MS,
-    HOLD_MS,
-    LOOK_MS,
-    REFRESH_MS,
-    SpoutPoller,
-)
+from kafka_tx.running.at_least_once.poller import HOLD_MS, REFRESH_MS, SpoutPoller
 from kafka_tx.running.at_least_once.poller_parts import PollerParts
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.rows.schemes import RawScheme
@@ -53,12 +50,18 @@ class Cluster:
         }
         self.problem: Exception | None = None
         self.asked: list[list[TopicPartition]] = []
+        self.ends_asked = 0
 
     def bounds(self, partitions):
         self.asked.append(list(partitions))
         if self.problem:
             raise self.problem
         return {p: self.logs[p] for p in partitions}
+
+    def offsets(self, wanted):
+        assert set(wanted.values()) == {Latest()}
+        self.ends_asked += 1
+        return {p: self.logs[p].end for p in wanted}
 
     def close(self):
         pass
@@ -475,21 +478,73 @@ def test_a_log_that_was_trimmed_or_cut_wakes_its_partition(case):
     assert [m.topic_partition for m in case.poller.awake] == [P0]
 
 
-def test_dear_looks_are_rare(case):
-    asked = case.cluster.bounds
-
-    def dear(partitions):
-        case.clock.advance(40)
-        return asked(partitions)
-
-    case.cluster.bounds = dear
+def all_read(case):
+    """Both logs are read, completed and stored."""
     for at in (P0, P1):
         case.cluster.logs[at] = LogBounds(0, 0)
+        case.poller._by_partition[at].committed(CommittedOffset(0))
+    case.look()
+    case.poller.commit_if_due(at_once=True)
+    assert not case.poller.awake
+
+
+def test_of_a_partition_that_sleeps_only_the_end_is_asked(case):
+    all_read(case)
+    case.clock.advance(60_000)
+    asked = len(case.cluster.asked)
+
     case.look()
 
-    case.clock.advance(1_900)
+    assert (len(case.cluster.asked), case.cluster.ends_asked) == (asked, 1)
+    assert case.poller.is_idle
+
+
+def test_looks_at_logs_that_stay_quiet_become_rare(case, monkeypatch):
+    monkeypatch.setattr(quiet, "_PAUSE_MS_EACH", 500)
+    all_read(case)
+    pauses = []
+
+    for _ in range(6):
+        began_ms = case.clock.monotonic_ms()
+        while case.poller.next_looks().logs == case.poller.ended_looks().logs + 1:
+            case.clock.advance(10)
+            case.poller.look_if_due()
+        case.take()
+        pauses.append(case.clock.monotonic_ms() - began_ms)
+
+    assert sorted(pauses) == pauses
+    assert (pauses[0], pauses[-1]) == (LOOK_MS, 2 * 500)
+
+
+def test_a_look_is_made_at_once_when_somebody_waits(case, monkeypatch):
+    monkeypatch.setattr(quiet, "_PAUSE_MS_EACH", 60_000)
+    all_read(case)
+    for _ in range(9):
+        case.clock.advance(60_000)
+        case.look()
+    case.clock.advance(1_000)
+    looks = case.poller.next_looks().logs
     case.poller.look_if_due()
-    assert case.poller.next_looks().logs - 1 == 1
-    case.clock.advance(100)
+    assert case.poller.next_looks().logs == looks
+
+    case.poller.want_looks()
+
+    assert case.poller.wakes_at_ms() <= case.clock.monotonic_ms() + 10
     case.look()
-    assert case.poller.next_looks().logs - 1 == 2
+    assert case.poller.next_looks().logs == looks + 1
+
+
+def test_a_new_partition_is_looked_at_at_once(case):
+    all_read(case)
+    new = TopicPartition("t", 2)
+    case.cluster.logs[new] = LogBounds(0, 3)
+    case.coordinator.managers[new] = manager(new)
+    case.coordinator.partitions += (new,)
+    case.poller.want_looks()
+    case.look()
+    case.poller.refresh_if_due()
+    case.take()
+
+    case.look()
+
+    assert case.emit() == ["t-2 [0, 3)"]

@@ -312,7 +312,7 @@ class Misdeclared(BasicBolt):
     fields = ("word",)
 
     def execute(self, row, collector):
-        collector.emit((row.line, "more"))
+        collector.emit((row.line,), stream="nowhere")
 
 
 class CannotPrepare(Collect):

@@ -1,4 +1,4 @@
-"""Values of a wrong type: the same answer at every door, fused or not, row or Arrow."""
+"""Wrong types and numbers of values: one answer at all doors, fused or not."""
 
 import datetime
 import decimal
@@ -91,7 +91,7 @@ class Odd(BasicBolt):
     fields = "n bigint"
 
     def execute(self, row, collector):
-        collector.emit(("no number",) if row.n == 5 else (row.n,))
+        collector.emit(misfit if row.n == 5 else (row.n,))
 
 
 class OddRich(RichBolt):
@@ -101,7 +101,7 @@ class OddRich(RichBolt):
         self.collector = collector
 
     def execute(self, row):
-        self.collector.emit(("no number",) if row.n == 5 else (row.n,), row)
+        self.collector.emit(misfit if row.n == 5 else (row.n,), row)
         self.collector.ack(row)
 
 
@@ -112,7 +112,7 @@ class OddArrow(BasicBolt):
 
     def execute_arrow(self, batch, collector):
         for n in batch.column("n").to_pylist():
-            collector.emit(("no number",) if n == 5 else (n,))
+            collector.emit(misfit if n == 5 else (n,))
 
 
 class TakesRows(BasicBolt):
@@ -131,6 +131,25 @@ class TakesBatch(BatchBolt):
 
 
 seen: list = []
+misfit: tuple = ()
+
+MISFITS = pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (("no number",), "emitted 'no number' in field 'n'"),
+        ((5, "one too many"), "emitted 2 values on stream 'default'"),
+        ((), "emitted 0 values on stream 'default'"),
+    ],
+    ids=["type", "too-many", "none"],
+)
+
+
+@pytest.fixture(autouse=True)
+def _anew():
+    global misfit  # bolts are made by the tasks
+    seen.clear()
+    yield
+    misfit = ()
 
 
 class Spout:
@@ -157,24 +176,31 @@ def run_records(odd, reader, apart):
     return bool(packets), [failed for report in reports for failed in report.failed]
 
 
+@MISFITS
 @pytest.mark.parametrize("apart", [False, True], ids=["fused", "apart"])
 @pytest.mark.parametrize("reader", [TakesRows, TakesArrow])
 @pytest.mark.parametrize("odd", [Odd, OddRich, OddArrow])
-def test_at_least_once_it_fails_its_own_record(odd, reader, apart):
-    seen.clear()
+def test_at_least_once_it_fails_its_own_record(odd, reader, apart, values, said):
+    global misfit
+    misfit = values
 
     travelled, failed = run_records(odd, reader, apart)
 
     assert travelled == apart
     (found,) = failed
     assert (found.component, found.roots.tolist()) == ("odd", [5])
-    assert "emitted 'no number' in field 'n'" in found.reason
+    assert said in found.reason
     assert sorted(seen) == [0, 1, 2, 3, 4, 6, 7]
 
 
+@MISFITS
 @pytest.mark.parametrize("apart", [False, True], ids=["fused", "apart"])
 @pytest.mark.parametrize("reader", [TakesRows, TakesArrow, TakesBatch])
-def test_in_a_transactional_topology_the_bolt_that_emitted_it_is_named(reader, apart):
+def test_in_a_transactional_topology_the_bolt_that_emitted_it_is_named(
+    reader, apart, values, said
+):
+    global misfit
+    misfit = values
     spout = MemoryTransactionalSpout([[]], "n bigint", 1)
     builder = TransactionalTopologyBuilder("t", "spout", spout)
     builder.set_bolt("odd", Odd).shuffle_grouping("spout")
@@ -188,4 +214,4 @@ def test_in_a_transactional_topology_the_bolt_that_emitted_it_is_named(reader, a
     assert isinstance(failure, BatchStopped)
     assert isinstance(failure.error, ComponentError)
     assert failure.error.fields["component"] == "odd"
-    assert "emitted 'no number' in field 'n'" in str(failure.error)
+    assert said in str(failure.error)

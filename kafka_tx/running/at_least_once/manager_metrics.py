@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.metric import Metric
@@ -32,6 +32,7 @@ class SpoutMetrics:
         self._former: dict[PartitionManager, dict[str, int]] = {}
         self._totals: Counter[tuple[TopicPartition, str]] = Counter()
         self._sums: Counter[str] = Counter()
+        self._open: Sequence[PartitionManager] = ()
         self.timed_out: Counter[TopicPartition] = Counter()
         self.skipped: Counter[TopicPartition] = Counter()
         self.written: Counter[TopicPartition] = Counter()
@@ -39,21 +40,28 @@ class SpoutMetrics:
 
     def update(
         self,
-        managers: Iterable[PartitionManager],
+        managers: Sequence[PartitionManager],
         now_ms: int,
         touched: Collection[PartitionManager] | None = None,
     ) -> None:
         """Bring everything up to date.
 
         Args:
-            managers: All that are open.
+            managers: All that are open; the same object as long as they are the same.
             now_ms: Monotonic.
             touched: Those that may have changed since; None: all.
         """
-        open_now = set(managers)
-        for manager in open_now if touched is None else open_now & set(touched):
-            self._gauges(manager, now_ms)
-            self._counters(manager)
+        if managers is not self._open:
+            self._open = managers
+            self._forget_all_but(set(managers))
+        for manager in managers if touched is None else touched:
+            if manager in self._former:
+                self._gauges(manager, now_ms)
+                self._counters(manager)
+
+    def _forget_all_but(self, open_now: set[PartitionManager]) -> None:
+        for manager in open_now - self._former.keys():
+            self._former[manager] = {}
         closed = self._former.keys() - open_now
         for manager in closed:
             del self._former[manager]
@@ -113,7 +121,7 @@ class SpoutMetrics:
             **{f"lost {reason}": n for reason, n in counts.lost.items()},
             **{f"skip {reason}": n for reason, n in counts.skipped.items()},
         }
-        before = self._former.get(manager, {})
+        before = self._former[manager]
         for word, count in now.items():
             more = count - before.get(word, 0)
             self._totals[at, word] += more

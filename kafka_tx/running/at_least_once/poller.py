@@ -15,24 +15,15 @@ from kafka_tx.offsets.emitting import (
     RoundRobin,
 )
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.planning.cached_cluster import Bounds
+from kafka_tx.planning import quiet
+from kafka_tx.planning.quiet import Bounds
 from kafka_tx.planning.standing import Settling, stand
 from kafka_tx.running.at_least_once.asker import Asker, Post
+from kafka_tx.running.at_least_once.look_times import LookTimes
 from kafka_tx.running.at_least_once.offset_keeper import Offers
 from kafka_tx.running.at_least_once.poller_parts import PollerParts
 
 logger = logging.getLogger(__name__)
-
-LOOK_MS = 100
-"""Between two looks at the logs while there is nothing to read."""
-
-BUSY_LOOK_MS = 1_000
-"""The same while there is."""
-
-DEAR_LOOK_MS = 5_000
-"""The same where a look takes long; it takes a fiftieth of the time at most."""
-
-_LOOK_SHARE = 50
 
 REFRESH_MS = 1_000
 """Least time between two looks for partitions and leaders."""
@@ -81,17 +72,16 @@ class SpoutPoller:
         self._held_until: dict[TopicPartition, int] = {}
         self._crowded: set[PartitionManager] = set()
         self._managers: list[PartitionManager] = []
+        self._by_partition: dict[TopicPartition, PartitionManager] = {}
         self._awake: dict[PartitionManager, None] = {}
         self._touched: set[PartitionManager] = set()
-        self._look_ms = 0
-        self._looked_ms: int | None = None
+        self._times = LookTimes()
         self._refreshed_ms: int | None = None
         self._is_refresh_wanted = self._has_seen_all = False
         self._is_storing = False
-        self._had_nothing = True
         self._seen = Looks(0, 0)
         """The newest that were answered."""
-        self._wake_all()
+        self._take_managers()
 
     # --- partitions ---
 
@@ -105,7 +95,7 @@ class SpoutPoller:
         """Those that may have something to do; nothing is asked of the others.
 
         A partition sleeps from when all that its log holds is completed and stored, to
-        when a look sees its log change or partitions were looked for.
+        when a look sees its log change.
         """
         return self._awake.keys()
 
@@ -114,14 +104,18 @@ class SpoutPoller:
         touched, self._touched = self._touched, set(self._awake)
         return touched
 
-    def _wake_all(self) -> None:
+    def _take_managers(self) -> None:
         """Partitions may have come, gone, or be others of the same name."""
+        former = set(self._managers)
         coordinator = self.parts.coordinator
         found = map(coordinator.manager, coordinator.partitions)
         self._managers = [manager for manager in found if manager is not None]
         self._by_partition = {m.topic_partition: m for m in self._managers}
-        self._awake = dict.fromkeys(self._managers)
-        self._touched |= self._awake.keys()
+        new = {m: None for m in self._managers if m not in former}
+        open_now = set(self._managers)
+        self._awake = {m: None for m in self._awake if m in open_now} | new
+        self._touched |= new.keys()
+        self._times.is_wanted |= bool(new)
 
     def _wake(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
@@ -153,9 +147,9 @@ class SpoutPoller:
         self._held_until[partition] = now_ms + HOLD_MS
         self._refresh()
 
-    def want_refresh(self) -> None:
-        """Look for partitions and leaders as soon as no such look is under way."""
-        self._is_refresh_wanted = True
+    def want_looks(self) -> None:
+        """Look for partitions, and at logs, as soon as no such look is under way."""
+        self._is_refresh_wanted = self._times.is_wanted = True
 
     def refresh_if_due(self) -> None:
         """Look for partitions and leaders again, if it is time."""
@@ -183,39 +177,30 @@ class SpoutPoller:
         if isinstance(answer, BaseException):
             raise answer
         answer()
-        self._wake_all()
+        self._take_managers()
 
     # --- looks ---
 
     def look_if_due(self) -> None:
         """Ask where the logs begin and end, if it is time and no answer is due."""
         now_ms = self.parts.clock.monotonic_ms()
-        last_ms = self._looked_ms
-        if self._looks.is_busy or (
-            last_ms is not None and now_ms - last_ms < self._look_every_ms()
-        ):
+        if self._looks.is_busy or now_ms < self._times.due_ms(len(self._managers)):
             return
-        self._looked_ms = now_ms
+        self._times.began(now_ms)
+        awake = {manager.topic_partition for manager in self._awake}
         self._wanted = list(self._by_partition)
+        self._asleep = {p: b for p, b in self._bounds.items() if p not in awake}
         self._looks.ask()
 
     def _look(self) -> Bounds:
         """On a thread of its own."""
-        clock, wanted = self.parts.clock, self._wanted
-        began_ms = clock.monotonic_ms()
-        try:
-            return self.parts.cluster.bounds(wanted) if wanted else {}
-        finally:
-            self._look_ms = clock.monotonic_ms() - began_ms
-
-    def _look_every_ms(self) -> int:
-        """Looks are cheap for few partitions only."""
-        dear_ms = min(self._look_ms * _LOOK_SHARE, DEAR_LOOK_MS)
-        return max(LOOK_MS if self._had_nothing else BUSY_LOOK_MS, dear_ms)
+        cluster, wanted = self.parts.cluster, self._wanted
+        return quiet.look(cluster, wanted, self._asleep) if wanted else {}
 
     def _looked(self, number: int, bounds: Bounds | BaseException) -> None:
-        self._looked_ms = self.parts.clock.monotonic_ms()
+        clock = self.parts.clock
         if isinstance(bounds, BaseException):
+            self._times.failed(clock.monotonic_ms())
             if not (isinstance(bounds, KafkaTxError) and bounds.retryable):
                 raise bounds
             logger.warning("the logs cannot be looked at: %s", bounds)
@@ -224,11 +209,12 @@ class SpoutPoller:
         self._seen = self._seen._replace(logs=number)
         former = self._bounds
         self._bounds = {p: b for p, b in bounds.items() if isinstance(b, LogBounds)}
-        self._wake(p for p, b in self._bounds.items() if former.get(p) != b)
+        news = [p for p, b in self._bounds.items() if former.get(p) != b]
+        self._wake(news)
         awake = {m.topic_partition for m in self._awake}
         told = {p: b for p, b in bounds.items() if p in awake}
         self.parts.registry.record_log(self.parts.keeper.id, told)
-        self._look_ms += self.parts.clock.monotonic_ms() - (self._looked_ms or 0)
+        self._times.ended(clock.monotonic_ms(), is_news=bool(news))
         self._has_seen_all = len(self._bounds) == len(bounds)
         if not self._has_seen_all:
             self._refresh()
@@ -245,7 +231,7 @@ class SpoutPoller:
         emissions = self._turns.chunk(
             self._candidates(now_ms), room=room, now_ms=now_ms
         )
-        self._had_nothing = not emissions
+        self._times.had_nothing = not emissions
         return emissions
 
     def _candidates(self, now_ms: int) -> list[Candidate]:
@@ -350,7 +336,7 @@ class SpoutPoller:
         now_ms = clock.monotonic_ms()
         times = [now_ms + self._timer.wait_ms(clock.now_ms())]
         if not self._looks.is_busy:
-            times.append((self._looked_ms or 0) + self._look_every_ms())
+            times.append(self._times.due_ms(len(self._managers)))
         times += [t for m in self._awake if (t := m.next_due_ms) is not None]
         times += [t for t in self._held_until.values() if t > now_ms]
         return max(now_ms + _LEAST_MS, min(times))

@@ -100,7 +100,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
                 name: poller.next_looks() for name, poller in self.pollers.items()
             }
             self._waiters += 1
-            self._post(self._want_refresh)
+            self._post(self._want_looks)
             try:
                 return self._idle.wait_for(
                     lambda: (
@@ -115,9 +115,9 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             finally:
                 self._waiters -= 1
 
-    def _want_refresh(self) -> None:
+    def _want_looks(self) -> None:
         for poller in self.pollers.values():
-            poller.want_refresh()
+            poller.want_looks()
 
     # --- the loop ---
 

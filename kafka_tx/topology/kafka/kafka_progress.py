@@ -7,18 +7,14 @@ from collections.abc import Mapping
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
 from kafka_tx.offsets.discovery import Found, is_another
-from kafka_tx.planning.cached_cluster import Bounds, CachedCluster
+from kafka_tx.planning import quiet
+from kafka_tx.planning.cached_cluster import CachedCluster
+from kafka_tx.planning.quiet import Bounds
 from kafka_tx.planning.split import is_delayed
 from kafka_tx.planning.standing import Settling, Standing, stand
 from kafka_tx.protocols import Clock
 from kafka_tx.topology.declare.spouts import Json
 from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
-
-_IDLE_MS_EACH = 6
-"""Least time between two looks at nothing new, for each partition.
-
-A look costs the driver 50 to 90 µs for each, so idleness 1 to 1.5 % of a core.
-"""
 
 _REFRESH = 4
 """How much rarer than ends topics are looked at when there are many partitions."""
@@ -130,10 +126,12 @@ class PlanProgress:
             return not self.to
 
     def _pause_ms(self) -> int:
-        """Until the next look: twice as long after each one that found nothing."""
-        shortest, idle_ms = self._batches.poll_ms, len(self.to) * _IDLE_MS_EACH
-        longest = max(shortest, idle_ms if self.to else self._batches.refresh_ms)
-        return min(shortest << min(self._fruitless - 1, 16), longest)
+        longest = quiet.longest_pause_ms(len(self.to))
+        return quiet.pause_ms(
+            self._fruitless,
+            self._batches.poll_ms,
+            longest if self.to else self._batches.refresh_ms,
+        )
 
     def _has_a_full_batch(self, seen: Bounds) -> bool:
         """Whether a look now would not make the next batch any larger."""
@@ -146,7 +144,7 @@ class PlanProgress:
         return left >= (limits.max_records or limits.min_records or 1)
 
     def _has_enough(self, now_ms: int) -> bool:
-        found = self._looks.fresh_bounds(self.to)
+        found = self._looks.bounds_beyond(self.to)
         ends = {p: b.end for p, b in found.items() if isinstance(b, LogBounds)}
         moved = {p: end for p, end in ends.items() if end != self.to[p]}
         if not moved:
@@ -166,8 +164,8 @@ class PlanProgress:
     def _has_new_partitions(self, now_ms: int) -> bool:
         if now_ms < self._refresh_at_ms:
             return False
-        idle_ms = len(self.to) * _IDLE_MS_EACH
-        self._refresh_at_ms = now_ms + max(self._batches.refresh_ms, _REFRESH * idle_ms)
+        rare_ms = _REFRESH * quiet.longest_pause_ms(len(self.to))
+        self._refresh_at_ms = now_ms + max(self._batches.refresh_ms, rare_ms)
         return self._is_news(self._looks.found())
 
     def _is_news(self, found: Found) -> bool:

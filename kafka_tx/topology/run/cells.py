@@ -126,9 +126,10 @@ class Outlet:
             option=self._name,
         )
 
-    def _misfit(self, values: Sequence[Any], stream: str) -> DeclarationError:
+    def _misfit(self, values: Sequence[Any], stream: str) -> ConfigError:
+        """It may depend on the row, as a value's type does."""
         fields = self._fields[stream]
-        return DeclarationError(
+        return ConfigError(
             f"component '{self._name}' emitted {len(values)} values on stream"
             f" '{stream}'; legal: one for each of its {len(fields)} declared fields"
             f" ({fields}). 'tx' is put before them by itself.",

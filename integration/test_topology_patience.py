@@ -1,0 +1,135 @@
+"""What topologies wait for, and for how long, on real Spark and brokers."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import kafka_tx
+from integration.cluster.records import Produce
+from integration.cluster.topics import fresh_name
+from integration.cluster.waiting import wait_until
+
+WITHIN_S = 120
+TIME_OUT_MS = 1_500
+
+
+class Long(kafka_tx.BasicBolt):
+    """Needs four time-outs for the record named ``long``, and says that it goes on."""
+
+    def execute(self, row: Any, collector: Any) -> None:
+        for _ in range(16 if row.str == "long" else 0):
+            time.sleep(TIME_OUT_MS / 4_000)
+            collector.reset_timeout(row)
+
+
+class Nothing(kafka_tx.BasicBolt):
+    def execute(self, row: Any, collector: Any) -> None:
+        pass
+
+
+def at_least_once(spark, kafka, name, bolt, settings, **config):
+    spout = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(kafka.bootstrap_servers),
+        topic=name,
+        id=name,
+        scheme=kafka_tx.StringScheme(),
+        **config,
+    )
+    builder = kafka_tx.TopologyBuilder(f"patience-{name}")
+    builder.set_spout("spout", kafka_tx.KafkaSpout(spout))
+    builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
+    return builder.build().start(spark, settings)
+
+
+def in_transactions(spark, kafka, name, store):
+    spout = kafka_tx.TransactionalKafkaSpout(
+        {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "subscribe": name,
+            "startingOffsets": "earliest",
+        }
+    )
+    builder = kafka_tx.TransactionalTopologyBuilder(f"tx-{name}", "spout", spout)
+    builder.set_bolt("bolt", Nothing).shuffle_grouping("spout")
+    return builder.build().start(spark, {"tx.store": store})
+
+
+@pytest.mark.timeout(240)
+def test_a_bolt_that_resets_the_time_out_has_all_the_time_it_needs(
+    spark, kafka, topic, produce, tmp_path
+):
+    name = topic(1)
+    produce(name, ["v", "long", "v"])
+    settings = {"tx.store": f"sqlite:///{tmp_path}/o.db", "tx.timeoutMs": TIME_OUT_MS}
+
+    handle = at_least_once(spark, kafka, name, Long(), settings, retry_limit=0)
+    try:
+        assert handle.process_all_available(WITHIN_S)
+        status = handle.status
+    finally:
+        handle.stop()
+
+    assert (status.completed, status.failed, status.skipped) == (3, 0, 0)
+
+
+@pytest.mark.timeout(240)
+def test_a_topic_that_is_not_there_yet_is_waited_for_without_empty_transactions(
+    spark, kafka, produce, tmp_path
+):
+    name, store = fresh_name("late"), f"sqlite:///{tmp_path}/s.db"
+    tracked_store = {"tx.store": f"sqlite:///{tmp_path}/o.db"}
+    tracked = at_least_once(spark, kafka, name, Nothing(), tracked_store)
+    handle = in_transactions(spark, kafka, name, store)
+    try:
+        time.sleep(3)  # 60 transactions were made in 10 s
+        before = handle.status.committed_txid
+        kafka.create_topic(name, 2)
+        for partition in range(2):
+            produce(name, ["v"] * 5, partition=partition)
+        assert handle.process_all_available(WITHIN_S)
+        recent = handle.recentProgress
+        wait_until("all is completed", lambda: tracked.status.completed == 10)
+    finally:
+        tracked.stop()
+        handle.stop()
+
+    assert before <= 1
+    assert sum(batch.records for batch in recent) == 10
+
+
+@pytest.mark.timeout(300)
+def test_stop_keeps_its_bound_while_the_brokers_that_keep_the_offsets_are_away(
+    spark, kafka_pair
+):
+    name = fresh_name("away")
+    kafka_pair.create_topic(name, 20, replication=1)
+    produce = Produce(kafka_pair.bootstrap_servers)
+    for partition in range(20):
+        produce(name, ["v"] * 2, partition=partition)
+    handle = at_least_once(
+        spark,
+        kafka_pair,
+        name,
+        Nothing(),
+        {"tx.store": "kafka:"},
+        state_update_interval_ms=600_000,
+    )
+    try:
+        wait_until("all is completed", lambda: handle.status.completed == 40)
+        for broker in (2, 1):
+            kafka_pair.kill(broker)
+        began = time.monotonic()
+        with suppress(kafka_tx.errors.KafkaTxError):
+            handle.stop(timeout_s=5)
+        took_s = time.monotonic() - began
+    finally:
+        for broker in (1, 2):
+            kafka_pair.restart(broker)
+        handle.stop(timeout_s=5)
+
+    assert took_s < 25, "one bound for all partitions, not one for each"
+    assert not handle.isActive

@@ -1,0 +1,55 @@
+from kafka_tx.model import LogBounds, TopicPartition, Unavailable
+from kafka_tx.planning import quiet
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+WITHIN = LogBounds(2, 7)
+
+
+class Cluster:
+    """Notes of which partitions ends, and of which all is asked."""
+
+    def __init__(self, **logs):
+        self.logs = {TopicPartition("t", int(n[1:])): at for n, at in logs.items()}
+        self.ends, self.whole = [], []
+
+    def offsets(self, wanted):
+        self.ends += wanted
+        return {
+            p: at if isinstance(at := self.logs[p], Unavailable) else at.end
+            for p in wanted
+        }
+
+    def bounds(self, partitions):
+        self.whole += partitions
+        return {p: self.logs[p] for p in partitions}
+
+
+def test_of_quiet_logs_only_the_end_is_asked():
+    cluster = Cluster(p0=LogBounds(5, 7), p1=WITHIN)
+
+    seen = quiet.look(cluster, [P0, P1], {P0: WITHIN})
+
+    assert (cluster.ends, cluster.whole) == ([P0], [P1])
+    assert seen == {P0: WITHIN, P1: WITHIN}, "the start is as it was"
+
+
+def test_what_changed_or_cannot_be_had_is_asked_in_full():
+    away = Unavailable("away")
+    logs = {"p0": LogBounds(5, 8), "p1": away, "p2": LogBounds(0, 3)}
+    cluster = Cluster(**logs)
+
+    seen = quiet.look(cluster, [P0, P1, P2], dict.fromkeys([P0, P1, P2], WITHIN))
+
+    assert cluster.whole == [P0, P1, P2]
+    assert seen == {P0: LogBounds(5, 8), P1: away, P2: LogBounds(0, 3)}
+
+
+def test_what_is_quiet_but_not_wanted_is_not_asked():
+    cluster = Cluster(p0=WITHIN)
+
+    assert quiet.look(cluster, [P0], {P0: WITHIN, P1: WITHIN}) == {P0: WITHIN}
+    assert (cluster.ends, cluster.whole) == ([P0], [])
+
+
+def test_nothing_is_asked_of_nothing():
+    assert quiet.look(Cluster(), [], {P0: WITHIN}) == {}
