@@ -97,7 +97,7 @@ def test_a_topic_that_is_not_there_yet_is_waited_for_without_empty_transactions(
         tracked.stop()
         handle.stop()
 
-    assert before <= 1
+    assert (before or 0) <= 1
     assert sum(batch.records for batch in recent) == 10
 
 

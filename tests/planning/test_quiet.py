@@ -1,14 +1,16 @@
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
 from kafka_tx.planning import quiet
+from kafka_tx.testing import MemoryLog
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 WITHIN = LogBounds(2, 7)
 
 
-class Cluster:
+class Cluster(MemoryLog):
     """Notes of which partitions ends, and of which all is asked."""
 
     def __init__(self, **logs):
+        super().__init__({"t": 3})
         self.logs = {TopicPartition("t", int(n[1:])): at for n, at in logs.items()}
         self.ends, self.whole = [], []
 
