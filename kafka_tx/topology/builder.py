@@ -130,7 +130,7 @@ class TransactionalTopologyBuilder(_Builder):
         parallelism: Tasks that read it.
 
     Raises:
-        ConfigError: Illegal id. Everything else that is wrong is told by ``build``.
+        ConfigError: Illegal id. ``build`` reports all else that is wrong.
 
     Source: Storm, TransactionalTopologyBuilder.
     """
@@ -191,7 +191,7 @@ class TopologyBuilder(_Builder):
             ``A-Z a-z 0-9 . _ -``; the same over restarts.
 
     Raises:
-        ConfigError: Illegal id. Everything else that is wrong is told by ``build``.
+        ConfigError: Illegal id. ``build`` reports all else that is wrong.
 
     Source: Storm, TopologyBuilder (deviates: bolts are made anew for each chunk of
     records; what a bolt raises fails the row instead of ending the worker).
