@@ -49,17 +49,12 @@ class KafkaRangeReader:
         self._batch_bytes = batch_bytes
 
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the readable records of the range in offset order.
+        """See ``protocols.RangeReader.read``. An empty range asks no broker.
 
-        See ``protocols.RangeReader.read``. An empty range asks no broker.
-
-        Raises:
-            OffsetOutOfRangeError: The range begins below the log start or ends beyond
-                the log end.
+        Raises also:
             UnknownTopicError: The topic or partition does not exist.
             FetchError: No progress within the time-out, or a record that is broken or
                 cannot become a row: a header key is not UTF-8.
-            AuthenticationError: Credentials, permission or TLS.
             ConfigError: librdkafka refuses a setting.
         """
         if not len(wanted):

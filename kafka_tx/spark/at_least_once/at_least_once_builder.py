@@ -29,7 +29,18 @@ class StartableAtLeastOnceTopology(topology_builder.AtLeastOnceTopology):
         *,
         registry: MetricsRegistry | None = None,
     ) -> RecordTopologyHandle:
-        """Run it until it is stopped; see ``start_at_least_once_topology``."""
+        """Run it until it is stopped; it goes on with the offsets that were stored.
+
+        Args:
+            spark: A classic session; must live as long as the topology.
+            config: Settings, ours (``tx.…``) or by Storm's names.
+            registry: Takes the metrics; a new one if None.
+
+        Raises:
+            ConfigError: A setting, a store's URL or the session cannot be used.
+            KafkaError: The brokers do not answer or refuse.
+            StateError: The store cannot be reached, or an offset in it not be read.
+        """
         return start_at_least_once_topology(self, spark, config, registry=registry)
 
 

@@ -146,19 +146,7 @@ def start_at_least_once_topology(
     *,
     registry: MetricsRegistry | None = None,
 ) -> RecordTopologyHandle:
-    """Run a topology on Spark until it is stopped. It goes on where it committed.
-
-    Args:
-        topology: What to run; its spouts are ``KafkaSpout``.
-        spark: A classic session; must live as long as the topology.
-        config: Settings, see ``parse_at_least_once_settings``.
-        registry: Takes the metrics; a new one if None.
-
-    Raises:
-        ConfigError: A setting, a store's URL or the session cannot be used.
-        KafkaError: The cluster cannot be looked at.
-        StateError: The store cannot be reached, or an offset in it not be read.
-    """
+    """Run a topology; see ``StartableAtLeastOnceTopology.start``."""
     settings = parse_at_least_once_settings(config)
     plan = replace(topology.plan, settings=dict(config or {}))
     check_session(spark, plan, settings.limits.chunks)
