@@ -5,15 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
-from kafka_tx.protocols import ClusterView
+from kafka_tx.planning.cached_cluster import Bounds
+from kafka_tx.protocols import Clock, ClusterView
 
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 15.0
+
+LOOK_EVERY_MS = 5_000
+"""How often a topology's logs are looked at for their lag."""
+
+TELL_AGAIN_MS = 30_000
+"""Until logs that did not change are reported again, since lag in time may grow."""
 
 
 class LagWatch:
@@ -50,14 +58,14 @@ class LagWatch:
     def look(self) -> None:
         """One look at the logs of every id."""
         for id_, partitions in self._positions().items():
-            try:
-                if id_ not in self._views:
-                    self._views[id_] = self._open_view(id_)
-                bounds = self._views[id_].bounds(partitions)
-            except KafkaTxError as error:
-                logger.info("lag of '%s' cannot be looked up now: %s", id_, error)
-            else:
-                self._registry.record_log(id_, bounds)
+            found = _found(id_, partial(self._bounds, id_, partitions))
+            if found is not None:
+                self._registry.record_log(id_, found)
+
+    def _bounds(self, id_: str, partitions: list[TopicPartition]) -> Bounds:
+        if id_ not in self._views:
+            self._views[id_] = self._open_view(id_)
+        return self._views[id_].bounds(partitions)
 
     def close(self) -> None:
         """End the thread and release connections."""
@@ -69,3 +77,48 @@ class LagWatch:
     def _run(self) -> None:
         while not self._closed.wait(self._interval_s):
             self.look()
+
+
+class SpoutLagWatch:
+    """The same for a spout, which is called on its own thread and asks by itself.
+
+    Args:
+        bounds: What the logs hold now; None where the spout has no logs.
+        registry: Where the bounds go.
+        id: Of the topology.
+        clock: The machine's.
+    """
+
+    def __init__(
+        self,
+        bounds: Callable[[], Bounds] | None,
+        registry: MetricsRegistry,
+        id: str,  # noqa: A002 - the word users know
+        clock: Clock,
+    ) -> None:
+        self._ask = bounds
+        self._registry = registry
+        self._id = id
+        self._clock = clock
+        self._next_ms = self._again_ms = 0
+        self._seen: Bounds = {}
+
+    def look(self) -> None:
+        """Look, if it is time."""
+        now_ms = self._clock.monotonic_ms()
+        if self._ask is None or now_ms < self._next_ms:
+            return
+        self._next_ms = now_ms + LOOK_EVERY_MS
+        found = _found(self._id, self._ask)
+        if found is not None and (found != self._seen or now_ms >= self._again_ms):
+            self._registry.record_log(self._id, found)
+            self._seen, self._again_ms = found, now_ms + TELL_AGAIN_MS
+
+
+def _found(id_: str, ask: Callable[[], Bounds]) -> Bounds | None:
+    """What the brokers say; None where that cannot be had now."""
+    try:
+        return ask()
+    except KafkaTxError as error:
+        logger.info("lag of '%s' cannot be looked up now: %s", id_, error)
+        return None

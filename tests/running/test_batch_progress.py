@@ -10,11 +10,10 @@ import pytest
 from kafka_tx.errors import AuthenticationError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import LogBounds, TopicPartition, TransactionAttempt
+from kafka_tx.running.lag_watch import LOOK_EVERY_MS, SpoutLagWatch
 from kafka_tx.running.transactional.batch_progress import (
-    LOOK_EVERY_MS,
     BatchProgress,
     Journal,
-    SpoutLagWatch,
     TerminalProgress,
     kafka_ranges,
 )
@@ -122,7 +121,7 @@ class Logs:
 
 def test_lag_is_looked_at_now_and_then_and_a_failed_look_changes_nothing(clock):
     logs, registry = Logs(), MetricsRegistry()
-    watch = SpoutLagWatch(logs, Journal("count", registry, clock))
+    watch = SpoutLagWatch(logs, registry, "count", clock)
 
     watch.look()
     watch.look()
@@ -137,7 +136,7 @@ def test_lag_is_looked_at_now_and_then_and_a_failed_look_changes_nothing(clock):
 def test_logs_that_did_not_change_are_told_now_and_then(clock, monkeypatch):
     registry, told = MetricsRegistry(), []
     monkeypatch.setattr(registry, "record_log", lambda *given: told.append(given))
-    watch = SpoutLagWatch(Logs(), Journal("count", registry, clock))
+    watch = SpoutLagWatch(Logs(), registry, "count", clock)
 
     for _ in range(12):
         watch.look()
@@ -147,4 +146,4 @@ def test_logs_that_did_not_change_are_told_now_and_then(clock, monkeypatch):
 
 
 def test_a_spout_without_logs_has_no_lag(clock):
-    SpoutLagWatch(None, Journal("count", MetricsRegistry(), clock)).look()
+    SpoutLagWatch(None, MetricsRegistry(), "count", clock).look()

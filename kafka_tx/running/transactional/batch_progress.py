@@ -9,14 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics.events import BatchCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
-    LogBounds,
     TopicPartition,
     TransactionAttempt,
-    Unavailable,
 )
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.protocols import Clock
@@ -26,12 +23,6 @@ from kafka_tx.transactions.actions import Cancel, Outcome
 from kafka_tx.transactions.flights import BatchPhase
 
 logger = logging.getLogger(__name__)
-
-LOOK_EVERY_MS = 5_000
-"""How often the logs are looked at for their lag."""
-
-TELL_AGAIN_MS = 30_000
-"""Until logs that did not change are reported again, since lag in time may grow."""
 
 _REASONS: dict[str, str] = {
     LossReason.TRIMMED: "retention or a deletion removed them unread",
@@ -237,42 +228,6 @@ def _skipped(metadata: object) -> dict[tuple[TopicPartition, str], int]:
         for partition, part in kafka_parts(metadata).items()
         for reason, offsets in part.get("lost", {}).items()
     }
-
-
-class SpoutLagWatch:
-    """Looks at the logs now and then, so that lag stays true while nothing commits.
-
-    Called on the spout's thread. A failed look changes nothing.
-
-    Args:
-        bounds: What the logs hold now; None where the spout has no logs.
-        journal: Of the topology.
-    """
-
-    def __init__(
-        self,
-        bounds: Callable[[], Mapping[TopicPartition, LogBounds | Unavailable]] | None,
-        journal: Journal,
-    ) -> None:
-        self._bounds = bounds
-        self._journal = journal
-        self._next_ms = self._again_ms = 0
-        self._seen: Mapping[TopicPartition, LogBounds | Unavailable] = {}
-
-    def look(self) -> None:
-        """Look, if it is time."""
-        now_ms = self._journal.clock.monotonic_ms()
-        if self._bounds is None or now_ms < self._next_ms:
-            return
-        self._next_ms = now_ms + LOOK_EVERY_MS
-        try:
-            found = self._bounds()
-        except KafkaTxError as error:
-            logger.debug("the logs of %s cannot be seen: %s", self._journal.id, error)
-            return
-        if found != self._seen or now_ms >= self._again_ms:
-            self._journal.registry.record_log(self._journal.id, found)
-            self._seen, self._again_ms = found, now_ms + TELL_AGAIN_MS
 
 
 class TerminalProgress:

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Clock, Store
+from kafka_tx.running.lag_watch import SpoutLagWatch
 from kafka_tx.running.transactional.batch_progress import (
     Journal,
     Listener,
-    SpoutLagWatch,
 )
 from kafka_tx.topology.declare.spouts import Json, Spout
 from kafka_tx.transactions.coordinator import TransactionCoordinator

@@ -15,10 +15,10 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.topology_options import TopologySettings, parse_settings
 from kafka_tx.protocols import Store
 from kafka_tx.running.ends import show_last_stop
+from kafka_tx.running.lag_watch import SpoutLagWatch
 from kafka_tx.running.transactional.batch_progress import (
     Journal,
     Listener,
-    SpoutLagWatch,
     TerminalProgress,
     kafka_ranges,
 )
@@ -111,7 +111,9 @@ def open_parts(
         journal=journal,
         clock=clock,
         listeners=told,
-        watch=SpoutLagWatch(getattr(topology.spout, "bounds", None), journal),
+        watch=SpoutLagWatch(
+            getattr(topology.spout, "bounds", None), registry, topology.id, clock
+        ),
         mirror=_mirror(topology, settings.commit_group_id, journal),
     )
 
