@@ -179,5 +179,5 @@ def test_what_at_least_once_topologies_keep_is_listed(zookeeper, by_topic):
 
     assert assembly.stored_ids(url) == ["clicks"]
     found = assembly.at_least_once_offsets(url, "clicks")
-    assert found == {TopicPartition("orders", 3): 40}
-    assert assembly.at_least_once_offsets(url, "others") == {}
+    assert found == (1, {TopicPartition("orders", 3): 40})
+    assert assembly.at_least_once_offsets(url, "others") == (0, {})

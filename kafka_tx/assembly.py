@@ -93,8 +93,8 @@ def stored_ids(url: str) -> list[str]:
 def at_least_once_offsets(
     url: str,
     id: str,  # noqa: A002 - the word users know
-) -> dict[TopicPartition, int]:
-    """Next offsets that an at-least-once topology keeps in a store; may be none.
+) -> tuple[int, dict[TopicPartition, int]]:
+    """Newest epoch and next offsets of an at-least-once topology in a store; 0, none.
 
     Raises:
         ConfigError: The URL cannot be used.

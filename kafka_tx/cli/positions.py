@@ -20,8 +20,7 @@ class KnownId:
 
     Attributes:
         door: What it is the id of.
-        state: Epoch, committed offsets, open batches. At least once there are neither
-            epoch nor txid here, only offsets.
+        state: Epoch, committed offsets, open batches; at least once there are no txids.
     """
 
     door: Door
@@ -45,10 +44,10 @@ def known_id(url: str, store: Store, texts: Mapping[str, str]) -> KnownId | None
         return KnownId(door, Ledger(store).load())
     if door is Door.TRANSACTIONAL:
         return KnownId(door, stored_batches(store))
-    offsets = assembly.at_least_once_offsets(text_or_file(url), store.id)
+    epoch, offsets = assembly.at_least_once_offsets(text_or_file(url), store.id)
     if not offsets:
         return None
-    return KnownId(Door.AT_LEAST_ONCE, LedgerState(0, Committed(0, offsets), {}))
+    return KnownId(Door.AT_LEAST_ONCE, LedgerState(epoch, Committed(0, offsets), {}))
 
 
 def committed_of(url: str, store: Store) -> tuple[Door, Committed]:

@@ -74,7 +74,8 @@ def _look(url: str, store: Store) -> _Found:
         if found.known is None or found.known.door is not Door.AT_LEAST_ONCE:
             return found
         with opened_unasked(url, notes_id(store.id)) as notes:
-            return replace(found, stop=last_stop(notes))
+            epoch, stop = found.known.state.epoch, last_stop(notes)
+            return replace(found, epoch=epoch, stop=stop)
     except StateCorruptedError as error:
         return replace(found, error=error)
 

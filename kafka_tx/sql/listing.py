@@ -9,9 +9,11 @@ from sqlalchemy.engine import make_url
 
 from kafka_tx.errors import StateError
 from kafka_tx.model import TopicPartition
+from kafka_tx.offsets.owners import Owners
 from kafka_tx.sql.database import Database
-from kafka_tx.sql.offsets import OFFSETS
+from kafka_tx.sql.offsets import OFFSETS, OWNERS
 from kafka_tx.sql.store import STATE
+from kafka_tx.transactions import records
 
 
 def stored_ids(url: str) -> list[str]:
@@ -39,10 +41,11 @@ def stored_ids(url: str) -> list[str]:
 def stored_offsets(
     url: str,
     id: str,  # noqa: A002 - the word of every store
-) -> dict[TopicPartition, int]:
-    """Next offsets of the at-least-once topology ``id``; may be none.
+) -> tuple[int, dict[TopicPartition, int]]:
+    """Newest epoch and next offsets of the at-least-once topology ``id``; 0, none.
 
     Raises:
+        StateCorruptedError: The record of the owners makes no sense.
         ConfigError, StateError: As of ``stored_ids``.
     """
     database = Database(url)
@@ -51,11 +54,22 @@ def stored_offsets(
     try:
         with database.reading(sa.MetaData()) as connection:
             if not sa.inspect(connection).has_table(OFFSETS.name):
-                return {}
+                return 0, {}
             rows = connection.execute(sa.select(*columns).where(OFFSETS.c.id == id))
-            return {TopicPartition(topic, n): offset for topic, n, offset in rows}
+            offsets = {TopicPartition(topic, n): offset for topic, n, offset in rows}
+            return _epoch(connection, database.url, id), offsets
     finally:
         database.close()
+
+
+def _epoch(connection: sa.Connection, url: str, id_: str) -> int:
+    if not sa.inspect(connection).has_table(OWNERS.name):
+        return 0
+    owners = connection.scalar(sa.select(OWNERS.c.owners).where(OWNERS.c.id == id_))
+    if owners is None:
+        return 0
+    where = {"path": OWNERS.name, "store": url, "id": id_}
+    return records.decode_as("owners", owners, Owners.of, **where).last
 
 
 def _must_exist(database: Database) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import TopicPartition
+from kafka_tx.offsets.owners import Owners
+from kafka_tx.transactions import records
 from kafka_tx.zookeeper.client import ZooKeeperClient
 from kafka_tx.zookeeper.offsets import OWNERS, offset_of
 from kafka_tx.zookeeper.owner import OWNER
@@ -42,8 +44,8 @@ def stored_ids(url: str) -> list[str]:
 def stored_offsets(
     url: str,
     id: str,  # noqa: A002 - the word of every store
-) -> dict[TopicPartition, int]:
-    """Next offsets of the at-least-once topology ``id``; may be none.
+) -> tuple[int, dict[TopicPartition, int]]:
+    """Newest epoch and next offsets of the at-least-once topology ``id``; 0, none.
 
     Raises:
         ConfigError: The URL cannot be used.
@@ -57,16 +59,30 @@ def stored_offsets(
     try:
         names = client.children([base]).get(base, [])
         if not _keeps_offsets(names):
-            return {}
+            return 0, {}
         folders = [f"{base}/{n}" for n in names if n not in {OWNERS, OWNER}]
         below = client.children(folders)
         nodes = [f for f in folders if not below.get(f)]
         nodes += [f"{f}/{name}" for f in folders for name in below.get(f, ())]
         wanted = [node for node in nodes if _PARTITION.fullmatch(node.split("/")[-1])]
         found = client.nodes(wanted)
-        return dict(_offset(path, node.data, settings) for path, node in found.items())
+        offsets = dict(
+            _offset(path, node.data, settings) for path, node in found.items()
+        )
+        return _epoch(client, base, settings, id), offsets
     finally:
         client.close()
+
+
+def _epoch(
+    client: ZooKeeperClient, base: str, settings: ZooKeeperSettings, id_: str
+) -> int:
+    node = client.node(f"{base}/{OWNERS}")
+    if node is None:
+        return 0
+    text = node.data.decode("utf-8", "replace")
+    where = {"path": OWNERS, "store": settings.url, "id": id_}
+    return records.decode_as("owners", text, Owners.of, **where).last
 
 
 def _offset(

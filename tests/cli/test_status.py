@@ -258,6 +258,7 @@ def test_every_id_of_a_store_of_0_1_0_is_listed_before_and_after_it_is_moved(
     assert told["words"]["offsets"] == {"lines": {"0": 14, "1": 15}}
     assert [u["txid"] for u in told["words"]["unfinished"]] == [4, 5, 6]
     assert (told["counts"]["committed_txid"], told["fresh"]["committed_txid"]) == (2, 0)
+    assert told["clicks"]["epoch"] == 1
     assert told["clicks"]["offsets"] == {"clicks": {"0": 40, "1": 7}}
     assert told["clicks"]["last_stop"]["error"] == "ValueError: bad click"
     moved = [one | {"epoch": told[one["id"]]["epoch"]} for one in after]
