@@ -94,7 +94,7 @@ def at_least_once_offsets(
     url: str,
     id: str,  # noqa: A002 - the word users know
 ) -> tuple[int, dict[TopicPartition, int]]:
-    """Newest epoch and next offsets of an at-least-once topology in a store; 0, none.
+    """Newest epoch and next offsets of an at-least-once topology in a store.
 
     Raises:
         ConfigError: The URL cannot be used.

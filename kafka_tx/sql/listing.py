@@ -42,7 +42,7 @@ def stored_offsets(
     url: str,
     id: str,  # noqa: A002 - the word of every store
 ) -> tuple[int, dict[TopicPartition, int]]:
-    """Newest epoch and next offsets of the at-least-once topology ``id``; 0, none.
+    """Newest epoch (0: none) and next offsets of the at-least-once topology ``id``.
 
     Raises:
         StateCorruptedError: The record of the owners makes no sense.

@@ -45,7 +45,7 @@ def stored_offsets(
     url: str,
     id: str,  # noqa: A002 - the word of every store
 ) -> tuple[int, dict[TopicPartition, int]]:
-    """Newest epoch and next offsets of the at-least-once topology ``id``; 0, none.
+    """Newest epoch (0: none) and next offsets of the at-least-once topology ``id``.
 
     Raises:
         ConfigError: The URL cannot be used.
