@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from kafka_tx.config import Mode
 from kafka_tx.model import TransactionAttempt
@@ -28,42 +28,11 @@ class Planned(Generic[M]):
     metadata: M
 
 
-class MetadataChain(Protocol[M]):
-    """Metadata by txid, without holes from the last committed txid on."""
+class MetadataChain(Generic[M]):
+    """Metadata by txid, without holes from the last committed txid on.
 
-    is_opaque: bool
-
-    def has(self, txid: int) -> bool:
-        """Whether an uncommitted txid may start without being planned."""
-        ...
-
-    def metadata(self, txid: int) -> M:
-        """The metadata of the last committed txid, or of one that ``has`` knows."""
-        ...
-
-    def attempt(self, txid: int) -> TransactionAttempt | None:
-        """The attempt the metadata was planned for, where it holds for no other one."""
-        ...
-
-    def keep(self, planned: Planned[M]) -> Change:
-        """Take new metadata; return what must be stored before it may be used."""
-        ...
-
-    def drop_from(self, txid: int) -> None:
-        """This txid failed: forget what cannot be used again."""
-        ...
-
-    def record(self, txid: int) -> Change:
-        """What is stored when the txid has committed, and what is not needed then."""
-        ...
-
-    def apply(self, change: Change) -> None:
-        """Follow a change that is in the store now."""
-        ...
-
-
-class TransactionalChain(Generic[M]):
-    """Stored before a batch is emitted; the same for every attempt, for ever."""
+    Transactional: stored before a batch is emitted; the same for every attempt.
+    """
 
     is_opaque = False
 
@@ -71,26 +40,30 @@ class TransactionalChain(Generic[M]):
         self._stored = stored
 
     def has(self, txid: int) -> bool:
-        """Whether it is stored."""
+        """Whether an uncommitted txid may start without being planned."""
         return self._stored.has_state(txid)
 
     def metadata(self, txid: int) -> M:
-        """The stored metadata."""
+        """The metadata of the last committed txid, or of one that ``has`` knows."""
         # None is metadata too, where a spout has nothing to say about a batch.
         return cast(M, self._stored.state(txid))
 
-    def attempt(self, txid: int) -> None:
-        """None: every start is a new attempt."""
+    def attempt(self, txid: int) -> TransactionAttempt | None:  # noqa: ARG002
+        """The attempt the metadata was planned for, where it holds for no other one."""
+        return None
 
     def keep(self, planned: Planned[M]) -> Change:
-        """Store it first."""
+        """Take new metadata; return what must be stored before it may be used."""
         return self._stored.create_state(planned.attempt.txid, planned.metadata)
 
     def drop_from(self, txid: int) -> None:
-        """Nothing is forgotten: a replay holds the same records."""
+        """This txid failed: forget what cannot be used again."""
 
     def record(self, txid: int) -> Change:
-        """Clean up strictly below; the txid itself is the next one's predecessor."""
+        """What is stored when the txid has committed, and what is not needed then.
+
+        The txid itself is the next one's predecessor.
+        """
         return self._stored.cleanup_before(txid)
 
     def apply(self, change: Change) -> None:
@@ -98,7 +71,7 @@ class TransactionalChain(Generic[M]):
         self._stored.apply(change)
 
 
-class OpaqueChain(Generic[M]):
+class OpaqueChain(MetadataChain[M]):
     """In memory until the batch commits; a batch begins where the one before it ends.
 
     A failed batch may end elsewhere next time, so its later ones are forgotten with it.
@@ -107,7 +80,7 @@ class OpaqueChain(Generic[M]):
     is_opaque = True
 
     def __init__(self, stored: RotatingState[M]) -> None:
-        self._stored = stored
+        super().__init__(stored)
         self._planned: dict[int, Planned[M]] = {}
 
     def has(self, txid: int) -> bool:
@@ -217,7 +190,7 @@ def open_chain(
     current, state = read_chain(codec, opened)
     if mode == "opaque":
         return current, current - 1, OpaqueChain(state)
-    return current, max([current - 1, *state.txids()]), TransactionalChain(state)
+    return current, max([current - 1, *state.txids()]), MetadataChain(state)
 
 
 def _txid(payload: object) -> int:
