@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -30,6 +31,8 @@ from kafka_tx.topology.rows.row import (
     rows_of_attempt,
     rows_of_columns,
 )
+
+_Bolt = TypeVar("_Bolt", BasicBolt, BatchBolt)
 
 
 class Outlet:
@@ -145,36 +148,33 @@ class Outlet:
         )
 
 
-class Cell(Protocol):
+@dataclass(eq=False, slots=True)
+class Cell(ABC, Generic[_Bolt]):
     """A bolt at work in one task."""
 
-    outlet: Outlet
-
-    def prepare(self, context: TaskContext) -> None:
-        """Called once, first."""
-        ...
-
-    def feed(self, source: str, stream: str, fields: Fields, block: Block) -> None:
-        """Give the bolt rows of one stream."""
-        ...
-
-    def finish(self) -> None:
-        """All rows were given."""
-        ...
-
-    def close(self) -> None:
-        """Clean up."""
-        ...
-
-
-@dataclass(eq=False, slots=True)
-class BasicCell:
-    """A basic bolt: gets the collector with every row; has nothing to finish."""
-
-    bolt: BasicBolt
+    bolt: _Bolt
     outlet: Outlet
     _attempt: TransactionAttempt
     _arrow: bool
+
+    @abstractmethod
+    def prepare(self, context: TaskContext) -> None:
+        """Called once, first."""
+
+    @abstractmethod
+    def feed(self, source: str, stream: str, fields: Fields, block: Block) -> None:
+        """Give the bolt rows of one stream."""
+
+    def finish(self) -> None:
+        """All rows were given."""
+
+    def close(self) -> None:
+        """Clean up."""
+        self.bolt.cleanup()
+
+
+class BasicCell(Cell[BasicBolt]):
+    """A basic bolt: gets the collector with every row; has nothing to finish."""
 
     def prepare(self, context: TaskContext) -> None:
         """Prepare the bolt."""
@@ -191,22 +191,9 @@ class BasicCell:
         for row in rows_for(source, stream, fields, block, self._attempt):
             execute(row, outlet)
 
-    def finish(self) -> None:
-        """Nothing is left to do."""
 
-    def close(self) -> None:
-        """Clean the bolt up."""
-        self.bolt.cleanup()
-
-
-@dataclass(eq=False, slots=True)
-class BatchCell:
+class BatchCell(Cell[BatchBolt]):
     """A batch bolt or committer."""
-
-    bolt: BatchBolt
-    outlet: Outlet
-    _attempt: TransactionAttempt
-    _arrow: bool
 
     def prepare(self, context: TaskContext) -> None:
         """Prepare the bolt."""
@@ -225,10 +212,6 @@ class BatchCell:
     def finish(self) -> None:
         """Finish the batch."""
         self.bolt.finish_batch()
-
-    def close(self) -> None:
-        """Clean the bolt up."""
-        self.bolt.cleanup()
 
 
 def rows_for(

@@ -57,7 +57,7 @@ class Task:
         self._plan = plan
         self._stage: Stage = plan.stages[task.stage]
         self._attempt = attempt
-        self._cells: dict[str, Cell] = {}
+        self._cells: dict[str, Cell[Any]] = {}
         self._outlets: dict[str, Outlet] = {}
         self._outgoing: dict[tuple[str, Edge], Outgoing] = {}
         self._packets: list[Packet] = []
@@ -232,7 +232,7 @@ class Task:
             cell.prepare(self._context(name))
             self._running = ""
 
-    def _cell(self, component: Component, bolt: object, outlet: Outlet) -> Cell:
+    def _cell(self, component: Component, bolt: object, outlet: Outlet) -> Cell[Any]:
         if isinstance(bolt, BasicBolt):
             return BasicCell(bolt, outlet, self._attempt, component.reads_arrow)
         if isinstance(bolt, BatchBolt):

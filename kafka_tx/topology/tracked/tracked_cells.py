@@ -8,8 +8,8 @@ would fail every record for ever.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
-from typing import Protocol
 
 import numpy as np
 
@@ -34,49 +34,55 @@ STOPS = (DeclarationError, KeyboardInterrupt, GeneratorExit)
 _NOBODY = np.empty(0, np.int64)
 
 
-class RecordCell(Protocol):
+class RecordCell(ABC):
     """A bolt at work in one task."""
+
+    _bolt: BasicBolt | RichBolt
+    _outlet: RecordOutlet | RichOutlet
 
     @property
     def emitted(self) -> int:
         """Rows emitted so far."""
-        ...
+        return self._outlet.emitted
 
     @property
+    @abstractmethod
     def row(self) -> int | None:
         """The row of what it was fed that it is at work on; None: all of them."""
-        ...
 
     @property
     def resets(self) -> int:
         """How often the bolt reset a time-out."""
-        ...
+        return self._outlet.resets
 
+    @abstractmethod
     def prepare(self, context: TaskContext) -> None:
         """Called once, first."""
-        ...
 
+    @abstractmethod
     def feed(
         self, source: str, stream: str, fields: Fields, given: Tracked
     ) -> list[Piece]:
         """Give the bolt rows; return what it emitted."""
-        ...
 
+    @abstractmethod
     def finish(self) -> list[Piece]:
         """All rows were given: clean up; return what was emitted by it."""
-        ...
 
     def close(self) -> None:
         """Clean up after a failure."""
-        ...
+        self._bolt.cleanup()
 
 
-class BasicRecordCell:
+class BasicRecordCell(RecordCell):
     """A basic bolt: a row is acked when ``execute`` returns, and fails when it raises.
 
     A bolt that works on record batches is called again with halves of a batch that
     raised, until the rows that are to blame are found; their neighbours are acked.
     """
+
+    _bolt: BasicBolt
+    _outlet: RecordOutlet
 
     def __init__(
         self,
@@ -92,19 +98,9 @@ class BasicRecordCell:
         self._tries = 0
 
     @property
-    def emitted(self) -> int:
-        """Rows emitted so far."""
-        return self._outlet.emitted
-
-    @property
     def row(self) -> int | None:
         """See ``RecordCell``."""
         return self._outlet.row
-
-    @property
-    def resets(self) -> int:
-        """See ``RecordCell``."""
-        return self._outlet.resets
 
     def prepare(self, context: TaskContext) -> None:
         """Prepare the bolt."""
@@ -123,10 +119,6 @@ class BasicRecordCell:
         """Clean the bolt up."""
         self._bolt.cleanup()
         return []
-
-    def close(self) -> None:
-        """Clean the bolt up."""
-        self._bolt.cleanup()
 
     def _rows(self, kind: type[Row], given: Tracked) -> list[Piece]:
         outlet, execute = self._outlet, self._bolt.execute
@@ -179,8 +171,12 @@ class BasicRecordCell:
         self._trees.fail(mine, self._component.name, reason_of(error))
 
 
-class RichRecordCell:
+class RichRecordCell(RecordCell):
     """A rich bolt: acks and fails itself; what it raises fails the row it was given."""
+
+    _bolt: RichBolt
+    _outlet: RichOutlet
+    row: int | None = None
 
     def __init__(
         self,
@@ -193,18 +189,7 @@ class RichRecordCell:
         self._name = component.name
         self._trees = trees
         self._open: dict[int, tuple[Row, Roots, Edges]] = {}
-        self.row: int | None = None
         self._outlet = RichOutlet(component, wanted, self._roots_of, self._end)
-
-    @property
-    def emitted(self) -> int:
-        """Rows emitted so far."""
-        return self._outlet.emitted
-
-    @property
-    def resets(self) -> int:
-        """See ``RecordCell``."""
-        return self._outlet.resets
 
     def prepare(self, context: TaskContext) -> None:
         """Prepare the bolt."""
@@ -233,10 +218,6 @@ class RichRecordCell:
         self._bolt.cleanup()
         self._open.clear()
         return self._outlet.collect()
-
-    def close(self) -> None:
-        """Clean the bolt up."""
-        self._bolt.cleanup()
 
     def _roots_of(self, row: Row) -> Roots | None:
         known = self._open.get(id(row))
