@@ -20,7 +20,12 @@ from kafka_tx.topology.rows.blocks import to_batch, to_rows
 from kafka_tx.topology.rows.fields import DeclarationError, Fields
 from kafka_tx.topology.rows.row import Row, row_class
 from kafka_tx.topology.tracked.lineage import Tracked
-from kafka_tx.topology.tracked.tracked_outlets import Piece, RecordOutlet, RichOutlet
+from kafka_tx.topology.tracked.tracked_outlets import (
+    Piece,
+    RecordOutlet,
+    RichOutlet,
+    TrackedOutlet,
+)
 from kafka_tx.topology.tracked.trees import TaskTrees
 from kafka_tx.transactions.root_blocks import Edges, Roots
 
@@ -38,7 +43,7 @@ class RecordCell(ABC):
     """A bolt at work in one task."""
 
     _bolt: BasicBolt | RichBolt
-    _outlet: RecordOutlet | RichOutlet
+    _outlet: TrackedOutlet
 
     @property
     def emitted(self) -> int:

@@ -28,19 +28,12 @@ class Piece(NamedTuple):
     lineage: Lineage
 
 
-class RecordOutlet:
-    """The collector of a basic bolt: what it emits is anchored on what it was given.
-
-    ``row`` is the index of the row the bolt is at work on; None: on the whole block,
-    and then a single emitted row is anchored on all of its rows.
-    """
+class TrackedOutlet:
+    """What collectors of both kinds of bolts keep."""
 
     def __init__(self, component: Component, wanted: Collection[str]) -> None:
         self._name = component.name
         self._outlet = Outlet(component, wanted)
-        self._origins: dict[str, list[int]] = {s: [] for s in component.outputs}
-        self._given = 0
-        self.row: int | None = None
         self.resets = 0
         """How often the time-out was reset."""
 
@@ -48,6 +41,24 @@ class RecordOutlet:
     def emitted(self) -> int:
         """Rows taken so far."""
         return self._outlet.rows
+
+    def reset_timeout(self, row: Row) -> None:  # noqa: ARG002 - the one at hand
+        """See ``Collector``."""
+        self.resets += 1
+
+
+class RecordOutlet(TrackedOutlet):
+    """The collector of a basic bolt: what it emits is anchored on what it was given.
+
+    ``row`` is the index of the row the bolt is at work on; None: on the whole block,
+    and then a single emitted row is anchored on all of its rows.
+    """
+
+    def __init__(self, component: Component, wanted: Collection[str]) -> None:
+        super().__init__(component, wanted)
+        self._origins: dict[str, list[int]] = {s: [] for s in component.outputs}
+        self._given = 0
+        self.row: int | None = None
 
     def begin(self, given: int) -> None:
         """The bolt is given a block of so many rows."""
@@ -80,10 +91,6 @@ class RecordOutlet:
                 " collector.emit_arrow(batch, rows=indexes)",
                 option=self._name,
             )
-
-    def reset_timeout(self, row: Row) -> None:  # noqa: ARG002 - the one at hand
-        """See ``Collector``."""
-        self.resets += 1
 
     def _checked(self, rows: Sequence[int], count: int) -> list[int]:
         indexes = np.asarray(rows, np.int64)
@@ -126,7 +133,7 @@ class RecordOutlet:
         return any(_WHOLE in origins for origins in self._origins.values())
 
 
-class RichOutlet:
+class RichOutlet(TrackedOutlet):
     """The collector of a rich bolt: the bolt anchors, acks and fails itself.
 
     Args:
@@ -143,18 +150,10 @@ class RichOutlet:
         roots_of: Callable[[Row], Roots | None],
         end: Callable[[Row, bool, str], None],
     ) -> None:
-        self._name = component.name
-        self._outlet = Outlet(component, wanted)
+        super().__init__(component, wanted)
         self._anchors: dict[str, list[Roots]] = {s: [] for s in component.outputs}
         self._roots_of = roots_of
         self._end = end
-        self.resets = 0
-        """How often the time-out was reset."""
-
-    @property
-    def emitted(self) -> int:
-        """Rows taken so far."""
-        return self._outlet.rows
 
     def emit(
         self,
@@ -175,10 +174,6 @@ class RichOutlet:
     def fail(self, row: Row, reason: str = "failed by the bolt") -> None:
         """See ``RichCollector``."""
         self._end(row, False, reason)
-
-    def reset_timeout(self, row: Row) -> None:  # noqa: ARG002 - the one at hand
-        """See ``RichCollector``."""
-        self.resets += 1
 
     def _anchor(self, row: Row) -> Roots:
         roots = self._roots_of(row)
