@@ -104,6 +104,7 @@ class Ledger:
         Raises:
             StateCorruptedError: A record cannot be read, or two contradict each other.
             StateUnavailableError: The store does not answer.
+            StateError: The id is a topology's.
         """
         epoch = self._store.epoch()  # first: one that is too old only gets us fenced
         seen = self._look()
