@@ -1,9 +1,10 @@
 """Whether the quick tests notice that the code is wrong: a sample of mutants, by room.
 
 Run as a program by ``make mutants``. Cosmic Ray makes the mutants, in a copy of the
-repository; the tests of their room either fail, and have killed a mutant, or let it
-live. The same seed takes the same mutants of the same code. Results are added to a file
-as they come, and what stands there is not done again: it may be ended at any time.
+repository; the tests of their room that run its line either fail, and have killed a
+mutant, or let it live. The same seed takes the same mutants of the same code. Results
+are added to a file as they come, and what stands there is not done again: it may be
+ended at any time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import random
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -26,12 +26,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.mutant_tests import Tests
+
 REPOSITORY = Path(__file__).resolve().parents[1]
-PYTEST = (
-    *("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
-    *("--no-header", "--timeout", "60", "-k", "not million"),
-)
-"""Until the first failure, and without tests that a busy machine fails."""
 OPERATORS = (
     *("ReplaceComparisonOperator_Lt_LtE", "ReplaceComparisonOperator_LtE_Lt"),
     *("ReplaceComparisonOperator_Gt_GtE", "ReplaceComparisonOperator_GtE_Gt"),
@@ -225,9 +222,10 @@ def named(mutation: Any) -> str:
 def tried(room: str, mutation: Any, noted: Path) -> dict[str, Any]:
     from cosmic_ray.mutating import mutate_and_test
 
+    tests = tests_of(room)
+    command = tests.command(mutation.module_path, mutation.start_pos[0])
     began = time.monotonic()
-    wanted = shlex.join(command(ROOMS[room], mutation.module_path))
-    result = mutate_and_test([mutation], wanted, baseline_s(room))
+    result = mutate_and_test([mutation], shlex.join(command), 300 + 5 * tests.take_s)
     note = {
         "room": room,
         "mutant": named(mutation),
@@ -243,46 +241,9 @@ def tried(room: str, mutation: Any, noted: Path) -> dict[str, Any]:
     return note
 
 
-def command(room: Room, module: Path | None = None) -> list[str]:
-    """The tests of a room, nearest to a module first: most mutants die there."""
-    given = (path for pattern in room.tests for path in Path().glob(pattern))
-    files = {
-        file
-        for path in given
-        for file in (path.rglob("test_*.py") if path.is_dir() else (path,))
-    }
-    nearest = sorted(files, key=lambda file: (distance(file, module), file))
-    return [sys.executable, *PYTEST, *map(str, nearest)]
-
-
-def distance(test: Path, module: Path | None) -> int:
-    """How far a test is from a module: by its name, what it imports, its length."""
-    if "properties" in test.parts:
-        return 3
-    if module is None:
-        return 2
-    if module.stem in test.stem:
-        return 0
-    dotted = ".".join(module.with_suffix("").parts)
-    return 1 if dotted in test.read_text() else 2
-
-
 @cache
-def baseline_s(room: str) -> float:
-    """How long a mutant may take: five times what the tests take without one.
-
-    Raises:
-        SystemExit: They fail without one.
-    """
-    began = time.monotonic()
-    done = subprocess.run(
-        command(ROOMS[room]), capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(
-            f"the tests of {room!r} fail as they are\n{done.stdout[-3000:]}"
-        )
-    return 60 + 5 * (time.monotonic() - began)
+def tests_of(room: str) -> Tests:
+    return Tests(room, ROOMS[room].tests)
 
 
 def show(done: list[dict[str, Any]]) -> None:
