@@ -1,7 +1,6 @@
 """A driver that was frozen, overtaken by another, and wakes: nothing of it counts."""
 
 import sys
-import time
 
 import pytest
 
@@ -11,6 +10,7 @@ from integration.cluster.records import Record
 from integration.cluster.waiting import wait_until
 from integration.freezing_job import POINTS, counting
 from integration.pausing import REPOSITORY
+from kafka_tx.clock import SystemClock
 
 WITHIN_S = 180
 
@@ -57,7 +57,7 @@ def test_a_driver_that_wakes_does_not_revert_its_successor(
     produce(name, [Record("x", key="a") for _ in range(10)])
     first = frozen(point, url=url, store=store, topic=name)
     produce(name, [Record("x", key="a") for _ in range(15)])
-    monkeypatch.setattr(time, "time_ns", lambda: 1)  # its clock is behind
+    monkeypatch.setattr(SystemClock, "now_ms", lambda self: 1)  # its clock is behind
 
     second = counting(spark, url, store, kafka.bootstrap_servers, name, None)
     second.option("checkpointLocation", str(work / "other")).start().awaitTermination()

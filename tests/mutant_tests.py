@@ -82,6 +82,7 @@ class Tests:
     def _run(self, *more: str) -> int:
         command = [*PYTEST, *more, *map(str, self._files)]
         environment = {**os.environ, "COVERAGE_FILE": str(self._measured)}
+        environment = {k: v for k, v in environment.items() if k not in (WANTED, CPU_S)}
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=False
         )

@@ -120,8 +120,10 @@ class Database:
     def close(self) -> None:
         """Release connections. Calling it twice is harmless; a later call reopens."""
         with self._lock:
-            if self._engine is not None:
-                self._engine.dispose(close=self._pid == os.getpid())
+            if self._engine is not None and self._pid == os.getpid():
+                _close_all(self._engine)
+            elif self._engine is not None:
+                self._engine.dispose(close=False)  # the parent's connections
             self._engine = None
             self._ready.clear()
             self._up_to_date.clear()
@@ -184,7 +186,7 @@ class Database:
         """Try again on new ones: old ones may be read-only or of a former primary."""
         with self._lock:
             if self._engine is not None and self._pid == os.getpid():
-                self._engine.dispose()
+                _close_all(self._engine)
 
 
 def _parse(text: str, option: str) -> URL:
@@ -248,6 +250,14 @@ def _open(url: URL, option: str, waits: Waits) -> sa.Engine:
     if backend == "postgresql":
         postgresql.listen(engine, waits.silence_ms)
     return engine
+
+
+def _close_all(engine: sa.Engine) -> None:
+    """Close idle connections now, and those in use as soon as they are given back."""
+    pool = engine.pool
+    engine.dispose()
+    event.listen(pool, "checkin", lambda _, record: record.invalidate())
+    pool.dispose()  # what was given back meanwhile
 
 
 def _durable_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API

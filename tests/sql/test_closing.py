@@ -1,0 +1,53 @@
+"""Connections that a thread uses while another one closes the database."""
+
+import sqlite3
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+
+from kafka_tx.errors import StateUnavailableError
+from kafka_tx.sql.database import Database
+
+TABLES = sa.MetaData()
+
+
+@pytest.fixture
+def database(tmp_path):
+    made = Database(f"sqlite:///{tmp_path}/state.db")
+    yield made
+    made.close()
+
+
+def close(database):
+    database.close()
+
+
+def lose(database):
+    """As if it did not answer in mid-call."""
+    busy = sqlite3.OperationalError("database is locked")
+    busy.sqlite_errorname = "SQLITE_BUSY"
+    with pytest.raises(StateUnavailableError), database.reading(TABLES):
+        raise exc.OperationalError("SELECT 1", {}, busy)
+
+
+@pytest.mark.parametrize("happens", [close, lose])
+def test_a_connection_in_use_is_closed_when_it_is_given_back(database, happens):
+    closed = []
+    with database.reading(TABLES) as connection:
+        event.listen(connection.engine, "close", lambda *_: closed.append(1))
+        happens(database)
+        connection.execute(sa.text("SELECT 1"))
+        others = len(closed)
+
+    assert len(closed) == others + 1
+    with database.reading(TABLES) as connection:
+        assert connection.execute(sa.text("SELECT 1")).scalar() == 1
+
+
+def test_connections_of_later_calls_are_kept(database):
+    lose(database)
+    with database.reading(TABLES) as connection:
+        first = connection.connection.dbapi_connection
+    with database.reading(TABLES) as connection:
+        assert connection.connection.dbapi_connection is first
