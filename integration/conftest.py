@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from integration.cluster.spark_local import local_session
 from integration.cluster.standalone import StandaloneSpark
 from integration.cluster.topics import fresh_name
 from integration.cluster.versions import SPARK_LINE
+from integration.cluster.warm_python import WarmPython
+from integration.sizes import EVERYTHING
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 300
@@ -104,10 +107,19 @@ def produce(kafka: KafkaCluster) -> Produce:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One local session for all tests, with Spark's own Kafka connector on board."""
-    session = local_session(tmp_path_factory.mktemp("spark"))
-    yield session
-    session.stop()
+    """One local session for all tests, with Spark's own Kafka connector on board.
+
+    In ``make test-all`` its planning processes start as those of users do.
+    """
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        if not EVERYTHING:
+            python = stack.enter_context(running(WarmPython()))
+            patch.setenv("PYSPARK_PYTHON", str(python.launcher))
+        session = local_session(tmp_path_factory.mktemp("spark"))
+        patch.undo()
+        yield session
+        session.stop()
 
 
 @pytest.fixture

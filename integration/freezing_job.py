@@ -1,7 +1,7 @@
-"""A job that counts a topic into an opaque map, and waits where it is told.
+"""Queries that count a topic each into an opaque map, and wait at a point each.
 
-Run as a program by ``test_overtaken``, which freezes it there, and lets it go on when
-another query has taken its place.
+Run as a program by ``test_overtaken``, which freezes it when all wait, and lets it go
+on when other queries have taken their places.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import kafka_tx
 from kafka_tx.model import TransactionAttempt
 
 POINTS = ("before-first-call", "before-the-map")
-ID = "overtaken"
 
 
 class Point:
@@ -35,10 +34,10 @@ class Point:
 
 
 def counting(
-    spark: Any, url: str, store: str, servers: str, topic: str, point: Point | None
+    spark: Any, work: Path, servers: str, topic: str, point: Point | None = None
 ) -> Any:
     """A writer of the query, to be given a checkpoint."""
-    state = kafka_tx.OpaqueMap(url, "counts")
+    state = kafka_tx.OpaqueMap(map_in(work), "counts")
 
     def count(df: DataFrame, attempt: TransactionAttempt) -> None:
         if point is not None:
@@ -58,42 +57,44 @@ def counting(
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("tx.id", ID)
+        .option("tx.id", topic)
         .option("tx.mode", "opaque")
-        .option("tx.store", store)
+        .option("tx.store", f"sqlite:///{work}/store.db")
         .load()
         .writeStream.foreachBatch(called)
         .trigger(availableNow=True)
     )
 
 
+def map_in(work: Path) -> str:
+    """Where a query counts."""
+    return f"sqlite:///{work}/map.db"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("work", "url", "store", "servers", "topic", "point"):
+    for name in ("work", "servers"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--topics", nargs=len(POINTS))
     given = parser.parse_args()
-    work = Path(given.work)
 
     from integration.cluster.spark_local import local_session
 
-    spark = local_session(work)
-    query = counting(
-        spark,
-        given.url,
-        given.store,
-        given.servers,
-        given.topic,
-        Point(work, given.point),
-    )
-    try:
-        query.option(
-            "checkpointLocation", str(work / "checkpoint")
-        ).start().awaitTermination()
-    except Exception as error:  # noqa: BLE001 - whatever ended it is what is looked at
-        (work / "error.part").write_text(str(error))
-        (work / "error.part").rename(work / "error")
+    spark = local_session(Path(given.work), cores=2 + len(POINTS))
+    queries = {}
+    for point, topic in zip(POINTS, given.topics, strict=True):
+        work = Path(given.work, point)
+        session = spark.newSession()
+        writer = counting(session, work, given.servers, topic, Point(work, point))
+        place = str(work / "checkpoint")
+        queries[work] = writer.option("checkpointLocation", place).start()
+    for work, query in queries.items():
+        try:
+            query.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - whatever ended it is looked at
+            (work / "error").write_text(str(error))
+        (work / "finished").touch()
     spark.stop()
-    (work / "finished").touch()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,19 @@
-"""Jobs in processes of their own that pause at a named point, to be killed there."""
+"""Jobs that pause at a named point, side by side in a driver that is killed there.
+
+A job is a module with ``arguments(words)`` and ``run(spark, arguments)``; it makes the
+file ``reached`` in its ``--work`` when it has come to its ``--point``. Run as a program
+by ``kill_when_paused``: the driver.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -15,45 +26,93 @@ REPOSITORY = Path(__file__).parents[1]
 WITHIN_S = 240
 
 
-def run_to_pause(module: str, work: Path, *arguments: str) -> bool:
-    """Run a job until it pauses, and kill it there, or has finished; whether it has.
+@dataclass(frozen=True)
+class Life:
+    """What a job does while a driver lives.
 
-    Args:
-        module: Of the job; it makes the file ``reached`` or ``finished`` in ``work``.
-        work: Given to it as ``--work``; its output goes to the file ``log`` there.
-        arguments: All others, the point where it is to pause among them.
+    Attributes:
+        module: Of the job.
+        work: A directory of its own.
+        words: All other arguments, the point where it pauses among them.
     """
-    reached, finished = work / "reached", work / "finished"
-    reached.unlink(missing_ok=True)
+
+    module: str
+    work: Path
+    words: Sequence[str]
+
+    @property
+    def reached(self) -> Path:
+        return self.work / "reached"
+
+    def run(self, spark: SparkSession) -> None:
+        job = import_module(self.module)
+        job.run(spark, job.arguments(("--work", str(self.work), *self.words)))
+
+
+def kill_when_paused(lives: Sequence[Life]) -> None:
+    """Run jobs in one driver until each of them pauses, and kill it there.
+
+    They have nothing in common but its processes: for each of them it is a driver that
+    dies at its own point, and one start of Spark serves all.
+    """
+    for life in lives:
+        life.work.mkdir(exist_ok=True)
+        life.reached.unlink(missing_ok=True)
+    told = json.dumps([(one.module, str(one.work), one.words) for one in lives])
     child = Child(
-        [sys.executable, "-m", module, "--work", work, *arguments],
-        work / "log",
+        [sys.executable, "-m", "integration.pausing", told],
+        lives[0].work / "log",
         directory=REPOSITORY,
         environment={"PYSPARK_PYTHON": sys.executable},
     )
     try:
         wait_until(
-            f"{module} pauses or has finished",
-            lambda: reached.exists() or finished.exists(),
+            f"{[life.words for life in lives]} pause",
+            lambda: all(life.reached.exists() for life in lives),
             timeout_s=WITHIN_S,
-            complain=lambda: (
-                None if child.is_running or finished.exists() else child.tail()
-            ),
+            complain=lambda: None if child.is_running else child.tail(),
         )
     finally:
         child.kill()
-    return finished.exists()
 
 
-def run_to_end(module: str, spark: SparkSession, work: Path, *arguments: str) -> None:
+def run_to_end(module: str, spark: SparkSession, work: Path, *words: str) -> None:
     """Run a job in this process to its end: the life that nothing kills.
 
     Args:
-        module: Of the job, whose ``run`` takes the session and what ``arguments`` made.
+        module: Of the job.
         spark: The session that there is.
-        work: As for ``run_to_pause``.
-        arguments: All others, but for the point and the txid of a pause.
+        work: Its directory.
+        words: All other arguments, but for the point and the txid of a pause.
     """
-    job = import_module(module)
-    words = ("--work", str(work), *arguments, "--point", "none", "--txid", "0")
-    job.run(spark, job.arguments(words))
+    Life(module, work, (*words, "--point", "none", "--txid", "0")).run(spark)
+
+
+def main() -> None:
+    lives = [Life(name, Path(work), words) for name, work, words in told()]
+
+    from integration.cluster.spark_local import local_session
+
+    # a task that pauses keeps its core
+    spark = local_session(lives[0].work, cores=2 + len(lives))
+    for life in lives:
+        threading.Thread(target=live, args=(life, spark.newSession())).start()
+
+
+def told() -> list[tuple[str, str, list[str]]]:
+    found: list[tuple[str, str, list[str]]] = json.loads(sys.argv[1])
+    return found
+
+
+def live(life: Life, spark: SparkSession) -> None:
+    """Come to the pause; whatever else happens ends the driver."""
+    try:
+        life.run(spark)
+        print("never paused:", *life.words, flush=True)
+    except BaseException:  # noqa: BLE001 - the log has it
+        traceback.print_exc()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

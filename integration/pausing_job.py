@@ -1,6 +1,6 @@
 """A job that stops dead at a named point of a batch's life, to be killed there.
 
-Run as a program by ``test_crashes``: it reads a topic through ``kafka_tx`` into a
+Run in a driver by ``test_crashes``: it reads a topic through ``kafka_tx`` into a
 SQLite table that stores the txid with its rows, and writes a marker file when it has
 reached the point.
 """
@@ -144,7 +144,7 @@ def run(spark: SparkSession, given: argparse.Namespace) -> None:
         .option("subscribe", given.topic)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", "40")
-        .option("tx.id", "crashes")
+        .option("tx.id", given.topic)
         .option("tx.mode", given.mode)
         .option("tx.store", given.store)
         .option("tx.commitGroupId", f"{given.topic}-group")
@@ -172,19 +172,3 @@ def attach(spark: SparkSession, pause: Pause) -> Any:
 
     attached._listener.feed._open_parts = pausing_parts
     return attached
-
-
-def main() -> None:
-    given = arguments()
-    work = Path(given.work)
-
-    from integration.cluster.spark_local import local_session
-
-    spark = local_session(work)
-    run(spark, given)
-    spark.stop()
-    (work / "finished").touch()
-
-
-if __name__ == "__main__":
-    main()

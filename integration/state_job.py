@@ -1,12 +1,13 @@
 """A job that counts a topic into maps and tables of two databases.
 
-Run as a program by ``test_state``: it stops dead at a named point of a batch's life, to
+Run in a driver by ``test_state``: it stops dead at a named point of a batch's life, to
 be killed there. ``Results`` is what it writes, also for runs inside a test's process.
 """
 
 from __future__ import annotations
 
 import argparse
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +19,7 @@ from sqlalchemy import create_engine, text
 
 import kafka_tx
 from integration.bounded import read_out
+from integration.cluster.postgresql import PostgresServer
 from integration.pausing_job import Pause
 from kafka_tx.model import TransactionAttempt
 
@@ -101,6 +103,13 @@ def _records(url: str, table: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in connection.execute(query)]
 
 
+def urls_of(file: Path, server: PostgresServer) -> list[str]:
+    """Two databases: a file, and a fresh one of PostgreSQL."""
+    name = f"state_{uuid.uuid4().hex[:12]}"
+    server.execute(f"CREATE DATABASE {name}")
+    return [f"sqlite:///{file}", server.url(name)]
+
+
 def counting(
     spark: Any, results: Save, *, servers: str, topic: str, store: str, mode: str
 ) -> Any:
@@ -111,7 +120,7 @@ def counting(
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", "60")
-        .option("tx.id", "state")
+        .option("tx.id", f"state-{topic}")
         .option("tx.mode", mode)
         .option("tx.store", store)
         .load()
@@ -143,19 +152,3 @@ def run(spark: SparkSession, given: argparse.Namespace) -> None:
     )
     read_out(writer.option("checkpointLocation", given.checkpoint))
     results.close()
-
-
-def main() -> None:
-    given = arguments()
-    work = Path(given.work)
-
-    from integration.cluster.spark_local import local_session
-
-    spark = local_session(work)
-    run(spark, given)
-    spark.stop()
-    (work / "finished").touch()
-
-
-if __name__ == "__main__":
-    main()

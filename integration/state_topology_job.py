@@ -142,7 +142,9 @@ def topology(given: Any, place: str, pause: Pause) -> Any:
         },
         scheme=kafka_tx.KeyValueScheme(),
     )
-    builder = kafka_tx.TransactionalTopologyBuilder("state", "spout", spout, TASKS)
+    builder = kafka_tx.TransactionalTopologyBuilder(
+        f"state-{given.topic}", "spout", spout, TASKS
+    )
     count = builder.set_bolt("count", Count(place), TASKS)
     count.fields_grouping("spout", ["key"])
     bolt = Keep(place, given.url, given.mode, pause)
@@ -169,19 +171,3 @@ def run(spark: SparkSession, given: argparse.Namespace) -> None:
         assert handle.process_all_available(120), handle.status
     finally:
         handle.stop()
-
-
-def main() -> None:
-    given = arguments()
-    work = Path(given.work)
-
-    from integration.cluster.spark_local import local_session
-
-    spark = local_session(work)
-    run(spark, given)
-    spark.stop()
-    (work / "finished").touch()
-
-
-if __name__ == "__main__":
-    main()

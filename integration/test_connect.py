@@ -131,7 +131,9 @@ def test_a_batch_is_read_and_written(remote, job):
     assert job.copied(remote) == list(range(25))
 
 
-@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize(
+    "exactly_once", [pytest.param(False, marks=pytest.mark.all), True]
+)
 def test_a_stream_is_written(remote, job, exactly_once):
     writing = {**job.servers, "topic": job.out}
     query = (
@@ -222,23 +224,6 @@ def test_a_topology_needs_a_classic_session(remote, tmp_path):
         builder.build().start(remote, store)
 
 
-def test_a_killed_server_loses_and_doubles_nothing(job, produce):
-    with running(ConnectServer()) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
-        remote = SparkSession.builder.remote(server.url).create()
-        job.start(remote, job.appending(pause_at=2))
-        wait_until("txid 2 is written", (job.place / "waiting").exists)
-        server.kill()
-        produce(job.id, [Record(str(n)) for n in range(25, 40)])
-        server.start()
-        remote = SparkSession.builder.remote(server.url).create()
-        query = job.start(remote, job.appending())
-        query.processAllAvailable()
-        query.stop()
-    assert job.rows() == list(range(40))
-    assert job.txid() >= 3
-
-
 def test_a_batch_without_records_stops_there_and_a_classic_session_finishes_it(
     request, monkeypatch, remote, job, topic, produce
 ):
@@ -274,3 +259,21 @@ def test_a_batch_without_records_stops_there_and_a_classic_session_finishes_it(
         classic.stop()
     with closing(sqlite3.connect(job.place / "sink.db")) as db:
         assert sorted(s for (s,) in db.execute("SELECT second FROM s")) == [10, 20]
+
+
+def test_a_killed_server_loses_and_doubles_nothing(server, job, produce):
+    """The last test of this file: the session of the others is gone with the server."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+        remote = SparkSession.builder.remote(server.url).create()
+        job.start(remote, job.appending(pause_at=2))
+        wait_until("txid 2 is written", (job.place / "waiting").exists)
+        server.kill()
+        produce(job.id, [Record(str(n)) for n in range(25, 40)])
+        server.start()
+        remote = SparkSession.builder.remote(server.url).create()
+        query = job.start(remote, job.appending())
+        query.processAllAvailable()
+        query.stop()
+    assert job.rows() == list(range(40))
+    assert job.txid() >= 3

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 
-from integration.pausing import run_to_end, run_to_pause
+from integration.pausing import Life, kill_when_paused, run_to_end
 from integration.pausing_job import POINTS
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
@@ -17,36 +19,66 @@ from kafka_tx.transactions.ledger import Ledger
 
 RECORDS, PARTITIONS = 400, 3
 JOB = "integration.pausing_job"
-DIFFERENT = ("in-task", "after-sink", "after-commit-log", "before-mirror")
-"""Each leaves another thing behind: a plan, a sink that has it, Spark's entry, the
-ledger's. Before the plan it is what the last point of the batch before left."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One query, and the points at which its drivers die, one after the other."""
+
+    name: str
+    points: tuple[str, ...]
+    keeps_checkpoint: bool = False
+    attach: bool = False
+    mode: str = "transactional"
+
+
+USUAL = (
+    Case(
+        "kept",
+        ("in-task", "after-sink", "after-commit-log", "before-mirror"),
+        keeps_checkpoint=True,
+    ),
+    Case("lost", ("after-plan", "after-sink", "before-mirror"), attach=True),
+    Case("opaque", ("in-task", "after-sink"), mode="opaque"),
+)
+"""Each point leaves another thing behind: a plan, a sink that has it, Spark's entry,
+the ledger's. Before the plan it is what the last point of the batch before left. The
+others: ``tests/properties/simulated_source.py``."""
+EVERY = (
+    Case("kept", POINTS, keeps_checkpoint=True),
+    Case("lost", POINTS, attach=True),
+)
 
 
 class Job:
-    """The pausing job, as a process tree of its own."""
+    """A query over a topic, which drivers take up one after the other."""
 
-    def __init__(self, work: Path, servers: str, topic: str, mode: str) -> None:
-        self.work, self.servers, self.topic, self.mode = work, servers, topic, mode
+    def __init__(self, case: Case, work: Path, servers: str, places: Places) -> None:
+        self.case, self.work, self.servers, self.places = case, work, servers, places
+        work.mkdir()
         self.store = f"sqlite:///{work}/state.db"
+        self.lives = 0
 
-    def kill_at(self, point: str, checkpoint: str, *, attach: bool) -> None:
-        """Run until it pauses at ``point``, and kill it."""
+    def to(self, point: str) -> Life:
+        self.lives += 1
         place = ("--point", point, "--txid", str(self.txid() + 1))
-        given = self._given(checkpoint, attach=attach)
-        assert not run_to_pause(JOB, self.work, *given, *place), f"not at {point}"
+        return Life(JOB, self.work, [*self._given(), *place])
 
-    def finish(self, spark, checkpoint: str, *, attach: bool) -> None:
-        run_to_end(JOB, spark, self.work, *self._given(checkpoint, attach=attach))
+    def finish(self, spark) -> None:
+        self.lives += 1
+        run_to_end(JOB, spark, self.work, *self._given())
 
-    def _given(self, checkpoint: str, *, attach: bool) -> list[str]:
+    def _given(self) -> list[str]:
+        checkpoint = "kept" if self.case.keeps_checkpoint else f"run{self.lives}"
         return [
-            *("--servers", self.servers, "--topic", self.topic, "--store", self.store),
-            *("--checkpoint", str(self.work / checkpoint), "--mode", self.mode),
-            *(["--attach"] if attach else []),
+            *("--servers", self.servers, "--topic", self.places.topic),
+            *("--store", self.store, "--mode", self.case.mode),
+            *("--checkpoint", str(self.work / checkpoint)),
+            *(["--attach"] if self.case.attach else []),
         ]
 
     def txid(self) -> int:
-        ledger = Ledger(SqlStore(self.store, "crashes"))
+        ledger = Ledger(SqlStore(self.store, self.places.topic))
         try:
             return ledger.load().txid
         finally:
@@ -57,46 +89,41 @@ class Job:
             return sorted(db.execute("SELECT part, offs, value FROM rows"))
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where the records of a topic are."""
+
+    topic: str
+    of: list[tuple[int, int]]
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("checkpoint_is_kept", "attach", "mode", "points"),
+    "cases",
     [
-        pytest.param(True, False, "transactional", DIFFERENT, id="checkpoint kept"),
-        pytest.param(
-            *(False, True, "transactional"),
-            ("after-plan", "after-sink", "before-mirror"),  # Spark's log goes anyhow
-            id="checkpoint lost",
-        ),
-        pytest.param(
-            *(False, False, "opaque", ("in-task", "after-sink")),
-            id="opaque, checkpoint lost",
-        ),
-        pytest.param(
-            *(True, False, "transactional", POINTS),
-            id="checkpoint kept, every point",
-            marks=pytest.mark.all,
-        ),
-        pytest.param(
-            *(False, True, "transactional", POINTS),
-            id="checkpoint lost, every point",
-            marks=pytest.mark.all,
-        ),
+        pytest.param(USUAL, id="what differs"),
+        pytest.param(EVERY, id="every point", marks=pytest.mark.all),
     ],
 )
 def test_a_kill_at_every_point_loses_and_repeats_nothing(
-    spark, kafka, topic, produce, tmp_path, checkpoint_is_kept, attach, mode, points
+    spark, kafka, topic, produce, tmp_path, cases
 ):
-    name = topic(PARTITIONS)
-    places = produce(name, [f"v{n}" for n in range(RECORDS)])
-    job = Job(tmp_path, kafka.bootstrap_servers, name, mode)
+    jobs = []
+    for case in cases:
+        name = topic(PARTITIONS)
+        places = Places(name, produce(name, [f"v{n}" for n in range(RECORDS)]))
+        jobs.append(Job(case, tmp_path / case.name, kafka.bootstrap_servers, places))
 
-    for n, point in enumerate(points):
-        job.kill_at(point, "kept" if checkpoint_is_kept else f"run{n}", attach=attach)
-    job.finish(spark, "kept" if checkpoint_is_kept else "last", attach=attach)
+    for points in zip_longest(*(case.points for case in cases)):
+        paused = [(j, p) for j, p in zip(jobs, points, strict=True) if p]
+        kill_when_paused([job.to(point) for job, point in paused])
 
-    expected = sorted((p, o, f"v{n}".encode()) for n, (p, o) in enumerate(places))
-    assert job.rows() == expected
-    assert mirrored(kafka, name) == ends(places)
+    for job in jobs:
+        job.finish(spark)
+        found = job.places.of
+        expected = sorted((p, o, f"v{n}".encode()) for n, (p, o) in enumerate(found))
+        assert job.rows() == expected
+        assert mirrored(kafka, job.places.topic) == ends(found)
 
 
 def ends(places):

@@ -86,7 +86,7 @@ def finish(handle):
             handle.stop()
 
 
-@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("tasks", [pytest.param(1, marks=pytest.mark.all), 2])
 def test_batches_that_are_replayed_are_written_once(
     spark, kafka, topic, source, values, tmp_path, tasks
 ):

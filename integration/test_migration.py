@@ -81,9 +81,9 @@ def job(spark, kafka, topic, tmp_path):
     ("before", "mode", "finished"),
     [
         ("kafka", "transactional", 0),
-        ("kafka", "opaque", 1),
+        pytest.param("kafka", "opaque", 1, marks=pytest.mark.all),
         ("kafka_tx", "opaque", 0),
-        ("kafka_tx", "transactional", 1),
+        pytest.param("kafka_tx", "transactional", 1, marks=pytest.mark.all),
     ],
 )
 def test_a_checkpoint_goes_on_with_transactions(job, produce, before, finished, mode):

@@ -8,7 +8,7 @@ import kafka_tx
 from integration.cluster.child import Child
 from integration.cluster.records import Record
 from integration.cluster.waiting import wait_until
-from integration.freezing_job import POINTS, counting
+from integration.freezing_job import POINTS, counting, map_in
 from integration.pausing import REPOSITORY
 from kafka_tx.clock import SystemClock
 
@@ -17,20 +17,23 @@ WITHIN_S = 180
 
 @pytest.fixture
 def frozen(tmp_path, kafka):
-    """Start the job in a process of its own and freeze it at a point."""
+    """Start the job as a process; freeze it when each query is at its point."""
     children = []
 
-    def start(point, **arguments):
-        given = {"point": point, "servers": kafka.bootstrap_servers, "work": tmp_path}
-        words = [f"--{n}={value}" for n, value in (given | arguments).items()]
+    def start(topics):
+        words = ["--work", tmp_path, "--servers", kafka.bootstrap_servers]
         child = Child(
-            [sys.executable, "-m", "integration.freezing_job", *words],
+            [
+                *(sys.executable, "-m", "integration.freezing_job"),
+                *map(str, (*words, "--topics", *topics)),
+            ],
             tmp_path / "log",
             directory=REPOSITORY,
             environment={"PYSPARK_PYTHON": sys.executable},
         )
         children.append(child)
-        await_file(child, tmp_path / "reached")
+        for point in POINTS:
+            await_file(child, tmp_path / point / "reached")
         child.pause()
         return child
 
@@ -41,32 +44,43 @@ def frozen(tmp_path, kafka):
 
 def await_file(child, file):
     wait_until(
-        f"{file.name} is there",
+        f"{file} is there",
         file.exists,
         timeout_s=WITHIN_S,
         complain=lambda: None if child.is_running or file.exists() else child.tail(),
     )
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.timeout(2 * WITHIN_S)
 def test_a_driver_that_wakes_does_not_revert_its_successor(
-    spark, kafka, topic, produce, frozen, tmp_path, monkeypatch, point
+    spark, kafka, topic, produce, frozen, tmp_path, monkeypatch
 ):
-    name, work = topic(1), tmp_path
-    url, store = f"sqlite:///{work}/map.db", f"sqlite:///{work}/store.db"
-    produce(name, [Record("x", key="a") for _ in range(10)])
-    first = frozen(point, url=url, store=store, topic=name)
-    produce(name, [Record("x", key="a") for _ in range(15)])
+    topics = {point: topic(1) for point in POINTS}
+    for point, name in topics.items():
+        (tmp_path / point).mkdir()
+        produce(name, [Record("x", key="a") for _ in range(10)])
+    first = frozen(topics.values())
     monkeypatch.setattr(SystemClock, "now_ms", lambda self: 1)  # its clock is behind
-
-    second = counting(spark, url, store, kafka.bootstrap_servers, name, None)
-    second.option("checkpointLocation", str(work / "other")).start().awaitTermination()
-    state = kafka_tx.OpaqueMap(url, "counts")
-    assert state.get(["a"]) == {"a": 25}
-    (work / "go").touch()
+    for point, name in topics.items():
+        produce(name, [Record("x", key="a") for _ in range(15)])
+        work = tmp_path / point
+        second = counting(spark, work, kafka.bootstrap_servers, name)
+        place = str(work / "other")
+        second.option("checkpointLocation", place).start().awaitTermination()
+        assert counted(work) == {"a": 25}
+        (work / "go").touch()
     first.unpause()
-    await_file(first, work / "finished")
 
-    assert "KAFKA_TX_FENCED" in (work / "error").read_text()
-    assert state.get(["a"]) == {"a": 25}
-    state.close()
+    for point in POINTS:
+        work = tmp_path / point
+        await_file(first, work / "finished")
+        assert "KAFKA_TX_FENCED" in (work / "error").read_text()
+        assert counted(work) == {"a": 25}
+
+
+def counted(work):
+    state = kafka_tx.OpaqueMap(map_in(work), "counts")
+    try:
+        return state.get(["a"])
+    finally:
+        state.close()

@@ -125,7 +125,10 @@ def test_a_new_partition_is_found(kafka, topic, produce, made):
     assert quickly(lambda: values(kafka, name, 0, 1, partition=1)) == [b"b"]
 
 
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize(
+    "isolation",
+    ["read_committed", pytest.param("read_uncommitted", marks=pytest.mark.all)],
+)
 def test_any_order_of_ranges_gives_what_a_single_read_gives(
     kafka, topic, produce, made, isolation
 ):

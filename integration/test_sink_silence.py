@@ -10,6 +10,7 @@ import pytest
 from integration.cluster.proxied import ProxiedKafka
 from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
+from integration.sizes import EVERYTHING
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import BrokerUnavailableError, KafkaError
@@ -19,8 +20,16 @@ from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.model import TopicPartition
 
-GIVES_UP_WITHIN_S = 75
-"""Two requests of 30 s each: the commit, and the look whether it was made."""
+WAITS_S = 30 if EVERYTHING else 6
+"""What users have, or less: it is waited out here."""
+GIVES_UP_WITHIN_S = 2 * WAITS_S + 15
+"""Two requests: the commit, and the look whether it was made."""
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch):
+    assert transaction._WAIT_S == 30
+    monkeypatch.setattr(transaction, "_WAIT_S", WAITS_S)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +41,10 @@ def network():
 
 
 def part(network, sink, txid=1):
-    options = {"bootstrap.servers": network.bootstrap_servers}
+    options = {
+        "bootstrap.servers": network.bootstrap_servers,
+        "socket.timeout.ms": str(WAITS_S * 1000),
+    }
     config = SinkConfig(kafka=options, topic="out", id=sink, txid=txid, run="1")
     return sink_assembly.part_transaction(config, 0)
 

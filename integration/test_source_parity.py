@@ -203,7 +203,10 @@ def test_streams_are_equal_batch_by_batch(
     assert len(counts) > 2
 
 
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize(
+    "isolation",
+    ["read_committed", pytest.param("read_uncommitted", marks=pytest.mark.all)],
+)
 def test_streams_of_transactional_topics_are_equal(
     spark, kafka, sparks_own, topic, produce, tmp_path, isolation
 ):

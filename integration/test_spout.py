@@ -20,7 +20,7 @@ import kafka_tx
 from integration.cluster.records import Produce
 from integration.cluster.waiting import wait_until
 from integration.log_ends import log_ends
-from integration.sizes import size
+from integration.sizes import EVERYTHING, size
 from integration.spout_job import Try, Work, done, failures, topology, tries
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
@@ -28,10 +28,13 @@ from kafka_tx.errors import FencedError
 from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
 
 HERE = Path(__file__).parent
-RECORDS = size(20_000, 200_000, "KAFKA_TX_SPOUT_RECORDS")
+RECORDS = size(4_000, 200_000, "KAFKA_TX_SPOUT_RECORDS")
 """Of each test that kills."""
 PARTITIONS = 4
 FAILING = 0.01
+KILLED_AT = (0.2, 0.4) if EVERYTHING else (0.3,)
+"""Shares of the records. Each time offsets above what is stored are done already: the
+simulator (``tests/properties/simulated_spout.py``) does so at every step."""
 WITHIN_S = 300 + RECORDS // 500
 
 
@@ -120,7 +123,7 @@ def test_whatever_is_killed_every_record_is_completed_and_all_is_committed(
     kept = stores(kind, request, tmp_path)
     job = Job(tmp_path, topic=topic, servers=servers, **kept)
 
-    for share in (0.2, 0.4):
+    for share in KILLED_AT:
         job.start()
         job.wait_for_share(share)
         job.kill()

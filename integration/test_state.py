@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import zip_longest
 
 import pytest
 
 from integration.bounded import read_out
 from integration.cluster.records import Record
-from integration.pausing import run_to_end, run_to_pause
-from integration.state_job import POINTS, Results, counting
+from integration.pausing import Life, kill_when_paused, run_to_end
+from integration.state_job import POINTS, Results, counting, urls_of
 from kafka_tx.errors import OutOfOrderError
 from kafka_tx.model import TransactionAttempt
 
@@ -19,8 +20,8 @@ JOB = "integration.state_job"
 
 
 @pytest.fixture
-def urls(tmp_path, postgresql):
-    return [f"sqlite:///{tmp_path}/state.db", postgresql]
+def urls(tmp_path, postgresql_server):
+    return urls_of(tmp_path / "state.db", postgresql_server)
 
 
 @pytest.fixture
@@ -60,48 +61,60 @@ def check(results, expected):
 
 
 class Job:
-    """The counting job, as a process tree of its own."""
+    """The counting job over a topic, which drivers take up one after the other.
+
+    A transactional one keeps its checkpoint, an opaque one has a new one each time.
+    """
 
     def __init__(self, work, servers, topic, mode, urls):
-        self.work, self.urls = work, urls
+        self.work, self.urls, self.mode = work, urls, mode
         self.txid = 1
         self.given = ["--servers", servers, "--topic", topic, "--mode", mode]
 
-    def kill_at(self, point, checkpoint):
-        """Run until it pauses at ``point``, and kill it."""
+    def to(self, point):
         self.txid += 1
         place = ("--point", point, "--txid", str(self.txid))
-        given = self._given(checkpoint)
-        assert not run_to_pause(JOB, self.work, *given, *place), f"not at {point}"
+        return Life(JOB, self.work, [*self._given(), *place])
 
-    def finish(self, spark, checkpoint):
-        run_to_end(JOB, spark, self.work, *self._given(checkpoint))
+    def finish(self, spark):
+        run_to_end(JOB, spark, self.work, *self._given())
 
-    def _given(self, checkpoint):
+    def _given(self):
+        name = "kept" if self.mode == "transactional" else f"run{self.txid}"
         urls = [word for url in self.urls for word in ("--url", url)]
-        return [*self.given, "--checkpoint", str(self.work / checkpoint), *urls]
+        return [*self.given, "--checkpoint", str(self.work / name), *urls]
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("mode", "points"),
+    ("points", "points_of_opaque"),
     [
-        ("transactional", ("in-transaction", "after-state")),
-        ("opaque", ("between-databases",)),
-        pytest.param("transactional", POINTS, marks=pytest.mark.all),
+        (("in-transaction", "after-state"), ("between-databases",)),
+        pytest.param(POINTS, POINTS, marks=pytest.mark.all),
     ],
 )
-def test_a_killed_driver_leaves_state_that_equals_a_recount(
-    spark, kafka, filled, tmp_path, urls, results, mode, points
+def test_killed_drivers_leave_state_that_equals_a_recount(
+    spark, kafka, filled, tmp_path, postgresql_server, points, points_of_opaque
 ):
+    """Two queries over one topic, with a state each."""
     name, expected = filled
-    job = Job(tmp_path, kafka.bootstrap_servers, name, mode, urls)
+    jobs = [
+        Job(tmp_path / mode, kafka.bootstrap_servers, name, mode, urls)
+        for mode, urls in {
+            mode: urls_of(tmp_path / f"{mode}.db", postgresql_server)
+            for mode in ("transactional", "opaque")
+        }.items()
+    ]
 
-    for n, point in enumerate(points):
-        job.kill_at(point, "kept" if mode == "transactional" else f"run{n}")
-    job.finish(spark, "kept" if mode == "transactional" else "last")
+    for both in zip_longest(points, points_of_opaque):
+        paused = [(j, point) for j, point in zip(jobs, both, strict=True) if point]
+        kill_when_paused([job.to(point) for job, point in paused])
 
-    assert check(results, expected) >= RECORDS // 60
+    for job in jobs:
+        job.finish(spark)
+        results = Results(job.urls)
+        assert check(results, expected) >= RECORDS // 60
+        results.close()
 
 
 @pytest.fixture

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from itertools import zip_longest
 
 import pytest
 
 from integration.cluster.records import Record
-from integration.pausing import run_to_end, run_to_pause
+from integration.pausing import Life, kill_when_paused, run_to_end
+from integration.state_job import urls_of
 from integration.state_topology_job import POINTS, keep, maps_of
 from kafka_tx.errors import FencedError, OutOfOrderError
 from kafka_tx.model import TransactionAttempt
@@ -17,12 +19,6 @@ RECORDS, PARTITIONS, KEYS = 720, 3, 17
 
 
 JOB = "integration.state_topology_job"
-
-
-def kill_at(point, txid, work, *given):
-    """Run the topology until it pauses at ``point``, and kill it."""
-    place = ("--point", point, "--txid", str(txid))
-    assert not run_to_pause(JOB, work, *given, *place), f"never came to {point}"
 
 
 def dump(url, mode):
@@ -50,32 +46,55 @@ def recount():
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("mode", "points"),
+    ("points", "points_of_opaque"),
     [
-        ("transactional", ("in-transaction", "after-state")),
-        ("opaque", ("between-databases",)),
-        pytest.param("transactional", POINTS, marks=pytest.mark.all),
+        (("in-transaction", "after-state"), ("between-databases",)),
+        pytest.param(POINTS, POINTS, marks=pytest.mark.all),
     ],
 )
 def test_killed_drivers_and_workers_leave_state_that_equals_a_recount(
-    spark, kafka, topic, produce, postgresql, tmp_path, mode, points
+    spark, kafka, topic, produce, postgresql_server, tmp_path, points, points_of_opaque
 ):
-    name = topic(PARTITIONS)
-    produce(name, [Record(str(n), key=f"k{n % KEYS}") for n in range(RECORDS)])
-    urls = [f"sqlite:///{tmp_path}/state.db", postgresql]
-    given = [
-        *("--servers", kafka.bootstrap_servers, "--topic", name, "--mode", mode),
-        *(word for url in urls for word in ("--url", url)),
-    ]
+    jobs = {}
+    for mode in ("transactional", "opaque"):
+        name = topic(PARTITIONS)
+        produce(name, [Record(str(n), key=f"k{n % KEYS}") for n in range(RECORDS)])
+        urls = urls_of(tmp_path / f"{mode}.db", postgresql_server)
+        jobs[mode] = (
+            urls,
+            [
+                *(
+                    "--servers",
+                    kafka.bootstrap_servers,
+                    "--topic",
+                    name,
+                    "--mode",
+                    mode,
+                ),
+                *(word for url in urls for word in ("--url", url)),
+            ],
+        )
 
-    for txid, point in enumerate(points, start=2):
-        kill_at(point, txid, tmp_path, *given)
-    run_to_end(JOB, spark, tmp_path, *given)
+    for txid, both in enumerate(zip_longest(points, points_of_opaque), start=2):
+        kill_when_paused(
+            [
+                Life(
+                    JOB,
+                    tmp_path / mode,
+                    [*given, "--point", point, "--txid", str(txid)],
+                )
+                for (mode, (_, given)), point in zip(jobs.items(), both, strict=True)
+                if point
+            ]
+        )
 
-    assert (tmp_path / "worker-died").exists()
-    assert [dump(url, mode) for url in urls] == [recount(), recount()]
-    replay_by_hand(tmp_path, urls, mode)
-    assert [dump(url, mode) for url in urls] == [recount(), recount()]
+    for mode, (urls, given) in jobs.items():
+        work = tmp_path / mode
+        run_to_end(JOB, spark, work, *given)
+        assert (work / "worker-died").exists()
+        assert [dump(url, mode) for url in urls] == [recount(), recount()]
+        replay_by_hand(work, urls, mode)
+        assert [dump(url, mode) for url in urls] == [recount(), recount()]
 
 
 def replay_by_hand(work, urls, mode):

@@ -97,7 +97,7 @@ def warm_up(spark, place, tasks):
     handle.stop()
 
 
-@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("tasks", [pytest.param(1, marks=pytest.mark.all), 2])
 def test_what_outlives_its_time_out_writes_nothing_after_the_replay_began(
     spark, tmp_path, tasks
 ):
@@ -121,7 +121,7 @@ def test_what_outlives_its_time_out_writes_nothing_after_the_replay_began(
     assert handle.status.replays >= 1
 
 
-@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("tasks", [pytest.param(1, marks=pytest.mark.all), 2])
 def test_a_former_owner_runs_no_commit_phase(spark, tmp_path, tasks):
     config = {"tx.store": f"sqlite:///{tmp_path}/state.db"}
     former = topology(tmp_path, tasks=tasks, waits=True).start(spark, config)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import product, zip_longest
 
 import pytest
 
 from integration import topologies, topology_job
 from integration.cluster.records import Produce
 from integration.cluster.waiting import wait_until
-from integration.pausing import run_to_end, run_to_pause
+from integration.pausing import Life, kill_when_paused, run_to_end
 from integration.topologies import (
     MODES,
     MODES_WITH_STORES,
@@ -24,22 +25,22 @@ from integration.topology_job import OPAQUE_POINTS, POINTS, Trouble, kept, recou
 from kafka_tx import assembly
 
 JOB = "integration.topology_job"
+RECORDS = 2_000
 
 
 class Job:
-    """The tally as a process tree of its own."""
+    """The tally of a topic, which drivers take up one after the other."""
 
-    def __init__(self, work, servers, topic, mode, store):
-        self.work, self.store = work, store
+    def __init__(self, work, servers, topic, mode, store, points):
+        self.work, self.topic, self.store, self.points = work, topic, store, points
         self.given = [
             *("--servers", servers, "--topic", topic),
             *("--mode", mode, "--store", store),
         ]
 
-    def kill_at(self, point):
-        """Run until it waits at ``point``, and kill it."""
-        place = ("--local", "--point", point, "--txid", str(self.committed() + 2))
-        assert not run_to_pause(JOB, self.work, *self.given, *place), point
+    def to(self, point):
+        place = ("--point", point, "--txid", str(self.committed() + 2))
+        return Life(JOB, self.work, [*self.given, *place])
 
     def finish(self, spark):
         run_to_end(JOB, spark, self.work, *self.given)
@@ -54,7 +55,8 @@ class Job:
 
 
 DIFFERENT = ("in-task", "after-sink", "after-record")
-"""Each leaves another thing behind: metadata, a sink that has it, a record of it."""
+"""Each leaves another thing behind: metadata, a sink that has it, a record of it. The
+others (see ``tests/properties/simulated_topology.py``) leave one of these."""
 
 
 def share_of_points(mode, store):
@@ -70,23 +72,27 @@ KILLS = [share_of_points, pytest.param(every_point, marks=pytest.mark.all)]
 
 
 @pytest.mark.timeout(WITHIN_S)
-@pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("points_of", KILLS)
 def test_a_kill_at_every_point_loses_and_repeats_nothing(
-    request, spark, kafka, topic, produce, tmp_path, mode, store, points_of
+    request, spark, kafka, topic, produce, tmp_path, points_of
 ):
-    name = topic(PARTITIONS)
-    ends = topologies.even(produce, name, 4000)
-    url = topologies.store_url(store, request, tmp_path)
-    job = Job(tmp_path, kafka.bootstrap_servers, name, mode, url)
+    jobs, ends = [], dict[int, int]()
+    for mode, store in product(MODES, STORES):
+        name, work = topic(PARTITIONS), tmp_path / f"{tmp_path.name}-{mode}-{store}"
+        work.mkdir()
+        ends |= topologies.even(produce, name, RECORDS)
+        url = topologies.store_url(store, request, work)
+        points = points_of(mode, store)
+        jobs.append(Job(work, kafka.bootstrap_servers, name, mode, url, points))
 
-    for point in points_of(mode, store):
-        job.kill_at(point)
-    job.finish(spark)
+    for points in zip_longest(*(job.points for job in jobs)):
+        paused = [(j, p) for j, p in zip(jobs, points, strict=True) if p]
+        kill_when_paused([job.to(point) for job, point in paused])
 
-    assert kept(tmp_path / "sink.db") == recount(ends)
-    assert job.committed() >= 4000 // 100
+    for job in jobs:
+        job.finish(spark)
+        assert kept(job.work / "sink.db") == recount(ends)
+        assert job.committed() >= RECORDS // 100
 
 
 # --- brokers ---
@@ -100,7 +106,7 @@ def test_a_broker_that_goes_and_comes_back_costs_no_record(
     leftovers = Leftovers(spark)
     name = f"broker-{mode}-{store}"
     kafka_pair.create_topic(name, PARTITIONS, replication=1)
-    ends = topologies.even(Produce(kafka_pair.bootstrap_servers), name, 8000)
+    ends = topologies.even(Produce(kafka_pair.bootstrap_servers), name, 4000)
     built = topology_job.topology(
         kafka_pair.bootstrap_servers,
         name,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from integration import topologies, topology_kinds
-from integration.topologies import MODES, PARTITIONS, Leftovers
+from integration.topologies import PARTITIONS, Leftovers
 from integration.topology_job import Trouble, kept, recount
 from kafka_tx.spark.topologies.engine import COMMIT_POOL
 
@@ -19,7 +19,9 @@ RECORDS = 2000
 BATCH = 200
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", ["transactional", pytest.param("opaque", marks=pytest.mark.all)]
+)
 def test_bolts_by_row_by_arrow_and_as_dataframe_work_in_one_topology(
     spark, kafka, topic, produce, tmp_path, mode
 ):
@@ -39,7 +41,9 @@ def test_bolts_by_row_by_arrow_and_as_dataframe_work_in_one_topology(
     assert leftovers.none()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", [pytest.param("transactional", marks=pytest.mark.all), "opaque"]
+)
 def test_committers_on_executors_count_nothing_twice(
     spark, kafka, topic, produce, tmp_path, mode
 ):

@@ -320,13 +320,13 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--point", default="")
     parser.add_argument("--txid", type=int, default=1)
-    parser.add_argument("--local", action="store_true")
     return parser.parse_args(words)
 
 
 def run(spark: Any, given: argparse.Namespace) -> None:
     """Tally what is there, or up to the point of the trouble."""
     trouble = Trouble(given.work, point=given.point, txid=given.txid)
+    pauses_in_store(given.store, trouble)
     sink = str(Path(given.work) / "sink.db")
     built = topology(given.servers, given.topic, given.mode, sink, trouble)
     handle = built.start(spark, {"tx.store": given.store, "tx.maxPending": 3})
@@ -336,19 +336,24 @@ def run(spark: Any, given: argparse.Namespace) -> None:
         handle.stop()
 
 
-def main() -> None:
-    given = arguments()
-    trouble = Trouble(given.work, point=given.point, txid=given.txid)
+def pauses_in_store(url: str, trouble: Trouble) -> None:
+    """Let what is opened there from now on wait at the point of the trouble."""
     opened = assembly.open_store
-    assembly.open_store = lambda *args: PausingStore(opened(*args), trouble)
-    if given.local:
-        from integration.cluster.spark_local import local_session
 
-        spark = local_session(Path(given.work))
-    else:
-        from pyspark.sql import SparkSession
+    def opening(*args: Any) -> Any:
+        store = opened(*args)
+        return PausingStore(store, trouble) if args[0] == url else store
 
-        spark = SparkSession.builder.getOrCreate()
+    if "-metadata" in trouble.point or "-record" in trouble.point:
+        assembly.open_store = opening  # type: ignore[assignment]
+
+
+def main() -> None:
+    """On a cluster, where nothing is known but this file."""
+    from pyspark.sql import SparkSession
+
+    given = arguments()
+    spark = SparkSession.builder.getOrCreate()
     run(spark, given)
     spark.stop()
     (Path(given.work) / "finished").touch()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 
 from integration.cluster.child import Child, WorkDirectory
-from integration.cluster.jars import REPOSITORY, spark_directory
+from integration.cluster.jars import REPOSITORY
 from integration.cluster.java import java
-from integration.cluster.spark_local import QUICK_START, SETTINGS
+from integration.cluster.spark_home import home
+from integration.cluster.spark_local import SETTINGS, quick_start
 from integration.cluster.waiting import HOST, free_port, is_listening, wait_until
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -18,7 +19,7 @@ class ConnectServer:
 
     def __init__(self) -> None:
         java()
-        self._home = spark_directory()
+        self._home = home()
         self._work = WorkDirectory("connect")
         self._port = free_port()
         self._child: Child | None = None
@@ -33,7 +34,7 @@ class ConnectServer:
             **SETTINGS,
             "spark.connect.grpc.binding.address": HOST,
             "spark.connect.grpc.binding.port": str(self._port),
-            "spark.driver.extraJavaOptions": QUICK_START,
+            "spark.driver.extraJavaOptions": quick_start(),
             "spark.sql.warehouse.dir": str(self._work.path / "warehouse"),
             "spark.local.dir": str(self._work.path / "local"),
         }

@@ -17,6 +17,8 @@ from integration.cluster.class_archives import make
 from integration.cluster.jars import jar_paths
 from integration.cluster.processes import Processes
 from integration.cluster.processes.java_server import archive_of
+from integration.cluster.processes.kafka import SERVER as BROKER
+from integration.cluster.processes.zookeeper import SERVER as ZOOKEEPER
 from integration.cluster.records import Produce
 from integration.cluster.running import running
 from integration.cluster.spark_home import session_jars
@@ -40,6 +42,18 @@ def zookeeper() -> None:
     """A ZooKeeper starts and shuts down."""
     with running(Processes().zookeeper()) as server:
         server.restart()
+
+
+def broker_on_zookeeper() -> None:
+    """As ``broker``, registered in ZooKeeper."""
+    servers = Processes()
+    with (
+        running(servers.zookeeper()) as zookeeper,
+        running(servers.kafka_on_zookeeper(zookeeper, brokers=1)) as cluster,
+    ):
+        cluster.create_topic(TOPIC, 1)
+        Produce(cluster.bootstrap_servers)(TOPIC, ["a record"])
+        cluster.shut_down(1)
 
 
 def spark() -> None:
@@ -94,13 +108,11 @@ def main() -> None:
     if len(sys.argv) > 1:
         batch_and_stream(Path(sys.argv[1]))
         return
+    older = KAFKA_WITH_ZOOKEEPER_JARS
     for name, jars, work in (
-        (archive_of(KAFKA_JARS), jar_paths(KAFKA_JARS), broker),
-        (
-            archive_of(KAFKA_WITH_ZOOKEEPER_JARS),
-            jar_paths(KAFKA_WITH_ZOOKEEPER_JARS),
-            zookeeper,
-        ),
+        (archive_of(KAFKA_JARS, BROKER), jar_paths(KAFKA_JARS), broker),
+        (archive_of(older, ZOOKEEPER), jar_paths(older), zookeeper),
+        (archive_of(older, BROKER), jar_paths(older), broker_on_zookeeper),
         (ARCHIVE, session_jars(), spark),
     ):
         began = time.monotonic()

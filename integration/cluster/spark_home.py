@@ -3,8 +3,8 @@
 Spark puts ``python/lib/pyspark.zip`` before everything else on the path of its Python
 processes. Nothing compiled is kept for sources in a zip file, so each process compiles
 PySpark anew, for more than a second. Where the file is absent, the same sources are
-imported from the installed package. Standalone clusters of the tests have the zip file,
-as users' have.
+imported from the installed package. Standalone clusters have the zip file, as users'
+have, in ``make test-all``.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def local_session(
         "spark.jars": ",".join(map(str, jars)),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work / "local"),
-        "spark.driver.extraJavaOptions": _quickly()
+        "spark.driver.extraJavaOptions": quick_start()
         if java_options is None
         else java_options,
         **(more or {}),
@@ -69,5 +69,6 @@ def local_session(
     return session
 
 
-def _quickly() -> str:
+def quick_start() -> str:
+    """Java options of any process that runs Spark's jars for a minute."""
     return " ".join([QUICK_START, *class_archive(ARCHIVE, session_jars())])

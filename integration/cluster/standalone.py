@@ -12,9 +12,11 @@ from integration.cluster.bare_python import bare_python
 from integration.cluster.child import Child, WorkDirectory
 from integration.cluster.jars import REPOSITORY, jar_paths, spark_directory
 from integration.cluster.java import java
-from integration.cluster.spark_local import QUICK_START, SETTINGS
+from integration.cluster.spark_home import home
+from integration.cluster.spark_local import SETTINGS, quick_start
 from integration.cluster.versions import SPARK, SPARK_CONNECTOR_JARS
 from integration.cluster.waiting import HOST, free_port, wait_until
+from integration.sizes import EVERYTHING
 
 DEPLOY = "org.apache.spark.deploy"
 PACKAGES = ("kafka_tx", "pyspark_kafka_tx")
@@ -30,7 +32,7 @@ class StandaloneSpark:
 
     def __init__(self, workers: int = 2) -> None:
         java()
-        self._home = spark_directory()
+        self._home = spark_directory() if EVERYTHING else home()
         self._work = WorkDirectory("spark")
         self._python = bare_python(self._work.path / "python")
         self._workers = workers
@@ -128,7 +130,7 @@ class StandaloneSpark:
             "SPARK_HOME": str(self._home),
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
+            "SPARK_DAEMON_JAVA_OPTS": quick_start(),
             "PYSPARK_PYTHON": str(self._python),
             "PYTHONPATH": "",
         }
@@ -138,8 +140,8 @@ class StandaloneSpark:
         return {
             **SETTINGS,
             "spark.jars": ",".join(map(str, jars)),
-            "spark.driver.extraJavaOptions": QUICK_START,
-            "spark.executor.extraJavaOptions": QUICK_START,
+            "spark.driver.extraJavaOptions": quick_start(),
+            "spark.executor.extraJavaOptions": quick_start(),
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
             "spark.cores.max": str(self._workers),

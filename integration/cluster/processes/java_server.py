@@ -38,9 +38,9 @@ rootLogger.appenderRef.out.ref = out
 """
 
 
-def archive_of(jars: JarSet) -> str:
-    """The name of the archive of classes of servers that run from these jars."""
-    return f"server-{jars.name}"
+def archive_of(jars: JarSet, main: str) -> str:
+    """The name of the archive of classes of servers with this class of these jars."""
+    return f"{jars.name}-{main.rpartition('.')[2]}"
 
 
 class JavaServer:
@@ -140,7 +140,7 @@ class JavaServer:
             [
                 java(),
                 *FAST_START,
-                *class_archive(archive_of(self._jars), jar_paths(self._jars)),
+                *class_archive(archive_of(self._jars, main[0]), jar_paths(self._jars)),
                 *SMALL_HEAP,
                 self._logging(),
                 *("-cp", class_path(self._jars)),

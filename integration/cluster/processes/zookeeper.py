@@ -14,6 +14,7 @@ from integration.cluster.waiting import (
     zookeeper_serves,
 )
 
+SERVER = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 NETTY = "org.apache.zookeeper.server.NettyServerCnxnFactory"
 
 
@@ -31,7 +32,7 @@ class ProcessZooKeeper:
         self._server = JavaServer(
             self._work.path / "server",
             versions.KAFKA_WITH_ZOOKEEPER_JARS,
-            ["org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"],
+            [SERVER, "zoo.cfg"],
         )
         self._server.place.joinpath("zoo.cfg").write_text(
             f"dataDir={self._server.place / 'data'}\n"

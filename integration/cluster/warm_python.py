@@ -1,0 +1,154 @@
+"""A Python that Spark starts again and again, with its imports done once.
+
+Each query begins with a planning process of its own, which computes for a second until
+it has imported Spark and this package. With ``WarmPython.launcher`` as
+``spark.pyspark.python`` such a process is forked from one that has imported them; it
+has the arguments, environment, folder and files of the process that Spark started, and
+dies with it. All other programs are started as ever.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+from integration.cluster.child import Child, WorkDirectory
+from integration.cluster.jars import REPOSITORY
+from integration.cluster.waiting import wait_until
+
+PLANNING = "pyspark.sql.streaming.python_streaming_source_runner"
+IMPORTED = (
+    "kafka_tx.spark.source.data_source",
+    "kafka_tx.spark.source.stream",
+    "kafka_tx.sql.store",
+    PLANNING,
+)
+LAUNCHER = """\
+#!{python} -ISE
+import json, os, socket, sys
+if sys.argv[1:] != ["-m", "{planning}"]:
+    os.execv("{python}", ["{python}", *sys.argv[1:]])
+told = json.dumps([os.getcwd(), dict(os.environ)]).encode()
+with socket.socket(socket.AF_UNIX) as asking:
+    asking.connect("{address}")
+    socket.send_fds(asking, [len(told).to_bytes(4, "big")], [0, 1, 2])
+    asking.sendall(told)
+    for fd in (0, 1, 2):
+        os.close(fd)
+    os._exit((asking.recv(1) or b"\\1")[0])
+"""
+
+
+class WarmPython:
+    """The process that is forked, and the program that asks it."""
+
+    def __init__(self) -> None:
+        self._work = WorkDirectory("python")
+        self._address = self._work.path / "asked"
+        self.launcher = self._work.path / "python"
+        self._child: Child | None = None
+
+    def start(self) -> None:
+        """Return when it can be asked."""
+        self.launcher.write_text(
+            LAUNCHER.format(
+                python=sys.executable, planning=PLANNING, address=self._address
+            )
+        )
+        self.launcher.chmod(0o755)
+        child = self._child = Child(
+            [sys.executable, "-m", "integration.cluster.warm_python", self._address],
+            self._work.path / "log",
+            directory=REPOSITORY,
+        )
+        wait_until(
+            "Python is warm",
+            self._address.exists,
+            complain=lambda: None if child.is_running else child.tail(),
+        )
+
+    def stop(self) -> None:
+        """End it; its children end with those who asked."""
+        if self._child is not None:
+            self._child.kill()
+        self._work.delete()
+
+
+# --- the process that is forked -----------------------------------------------------
+
+
+def main() -> None:
+    """Import, and be forked by everybody who asks."""
+    for name in IMPORTED:
+        __import__(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for children
+    with socket.socket(socket.AF_UNIX) as listening:
+        beside = sys.argv[1] + "-made"
+        listening.bind(beside)
+        listening.listen()
+        Path(beside).rename(sys.argv[1])
+        while True:
+            asked, _ = listening.accept()
+            if os.fork() == 0:
+                listening.close()
+                os._exit(become(asked))
+            asked.close()
+
+
+def become(asked: socket.socket) -> int:
+    """What the process that asks would have been; what it is to end with."""
+    folder, environment = take_over(asked)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    given = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [folder, *filter(None, given)]
+    threading.Thread(target=die_with, args=(asked,), daemon=True).start()
+    sys.argv = [PLANNING]
+    del sys.modules[PLANNING]
+    code = 0
+    try:
+        runpy.run_module(PLANNING, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - as Python does
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    asked.send(bytes([code]))
+    return code
+
+
+def take_over(asked: socket.socket) -> tuple[str, dict[str, str]]:
+    """Take the files of the process that asks; its folder and environment."""
+    size = array.array("i").itemsize * 3
+    head, files, _, _ = socket.recv_fds(asked, 4, size)
+    for ours, theirs in enumerate(files):
+        os.dup2(theirs, ours)
+        os.close(theirs)
+    length = int.from_bytes(head, "big")
+    text = b""
+    while len(text) < length:
+        text += asked.recv(length - len(text))
+    folder, environment = json.loads(text)
+    return folder, environment
+
+
+def die_with(asked: socket.socket) -> None:
+    """End with the process that Spark knows: it kills that one."""
+    while True:
+        if not asked.recv(1):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
