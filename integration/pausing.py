@@ -95,8 +95,13 @@ def main() -> None:
 
     # a task that pauses keeps its core
     spark = local_session(lives[0].work, cores=2 + len(lives))
-    for life in lives:
-        threading.Thread(target=live, args=(life, spark.newSession())).start()
+    threads = [
+        threading.Thread(target=live, args=(life, spark.newSession())) for life in lives
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:  # nothing can be imported once this one has ended
+        thread.join()
 
 
 def told() -> list[tuple[str, str, list[str]]]:

@@ -10,6 +10,7 @@ import pytest
 
 from integration import topologies, topology_job
 from integration.cluster.records import Produce
+from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from integration.pausing import Life, kill_when_paused, run_to_end
 from integration.topologies import (
@@ -104,7 +105,7 @@ def test_a_broker_that_goes_and_comes_back_costs_no_record(
     request, spark, kafka_pair, tmp_path, mode, store
 ):
     leftovers = Leftovers(spark)
-    name = f"broker-{mode}-{store}"
+    name = fresh_name(f"broker-{mode}-{store}")
     kafka_pair.create_topic(name, PARTITIONS, replication=1)
     ends = topologies.even(Produce(kafka_pair.bootstrap_servers), name, 4000)
     built = topology_job.topology(

@@ -40,6 +40,7 @@ class ProcessZooKeeper:
             f"clientPortAddress={HOST}\n"
             "tickTime=500\n"
             "maxClientCnxns=0\n"
+            "forceSync=no\n"  # its process dies here, not the machine
             "admin.enableServer=false\n" + self._secured(tls or {})
         )
 
