@@ -1,14 +1,23 @@
-"""A job runs on a standalone cluster's executors, with the package shipped to them."""
+"""Jobs on the executors of a standalone cluster, with the package shipped to them.
+
+Its Python lacks the package.
+"""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from integration import topologies
 from integration.cluster.waiting import NotReadyError
+from integration.topologies import PARTITIONS, WITHIN_S
+from integration.topology_job import kept, recount
 
-JOB = """
+HERE = Path(__file__).parent
+
+WHERE = """
 import json, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
@@ -32,9 +41,10 @@ spark.stop()
 """
 
 
+@pytest.mark.all
 def test_two_executors_run_the_package_from_the_shipped_zip(spark_standalone, tmp_path):
     script, result = tmp_path / "job.py", tmp_path / "found.json"
-    script.write_text(JOB)
+    script.write_text(WHERE)
 
     spark_standalone.run_driver(script, str(result))
 
@@ -49,3 +59,198 @@ def test_a_failing_driver_is_told_with_its_traceback(spark_standalone, tmp_path)
 
     with pytest.raises(NotReadyError, match="ValueError: the reason"):
         spark_standalone.run_driver(script)
+
+
+# --- source and sink ---
+
+COUNTING = """
+import json, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import kafka_tx
+
+servers, topic, copy, work = sys.argv[1:]
+spark = SparkSession.builder.appName("counting").getOrCreate()
+spark.dataSource.register(kafka_tx.KafkaTxDataSource)
+attached = kafka_tx.attach(spark, metrics_port=None)
+found = {}
+
+
+def copy_to_sink(spark, servers, topic, work):
+    # a stream of Spark's own, which no source of ours has prepared
+    query = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", "5")
+        .load()
+        .selectExpr("CAST(value AS string) AS value")
+        .writeStream.format("kafka_tx")
+        .option("kafka.bootstrap.servers", servers)
+        .option("topic", topic)
+        .option("checkpointLocation", f"{work}/sink")
+        .trigger(once=True)
+        .start()
+    )
+    query.awaitTermination()
+    written = (
+        spark.read.format("kafka_tx")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", topic)
+        .load()
+    )
+    return written.count()
+
+
+def take(df, attempt):
+    rows = df.select("partition", "offset").collect()
+    found.setdefault(attempt.txid, []).extend([r.partition, r.offset] for r in rows)
+
+
+def reader_of_executor(_):
+    from kafka_tx import native
+
+    return native.__file__, str(native.status())
+
+
+def lacks_it(_):
+    import subprocess, sys
+
+    asked = "import importlib.util as i; print(i.find_spec('kafka_tx') is None)"
+    command = [sys.executable, "-c", asked]
+    return subprocess.check_output(command, env={}, cwd="/", text=True).strip()
+
+
+lacking = spark.sparkContext.parallelize([1, 2], 2).map(lacks_it).collect()
+readers = spark.sparkContext.parallelize([1, 2], 2).map(reader_of_executor).collect()
+Path(work, "readers.json").write_text(json.dumps(readers))
+written = copy_to_sink(spark, servers, copy, work)
+Path(work, "seen.json").write_text(json.dumps({"written": written, "lacking": lacking}))
+
+query = (
+    spark.readStream.format("kafka_tx")
+    .option("kafka.bootstrap.servers", servers)
+    .option("subscribe", topic)
+    .option("startingOffsets", "earliest")
+    .option("maxOffsetsPerTrigger", "100")
+    .option("tx.id", "standalone")
+    .option("tx.store", f"sqlite:///{work}/state.db")
+    .load()
+    .writeStream.foreachBatch(kafka_tx.for_each_transaction(take))
+    .option("checkpointLocation", f"{work}/checkpoint")
+    .trigger(availableNow=True)
+    .start()
+)
+query.awaitTermination()
+Path(work, "found.json").write_text(json.dumps(found))
+spark.stop()
+"""
+
+
+def test_a_streaming_job_runs_on_two_executors(
+    spark_standalone, kafka, topic, produce, tmp_path
+):
+    name, copy = topic(4), topic(1)
+    places = produce(name, [f"v{n}" for n in range(300)])
+    script = tmp_path / "job.py"
+    script.write_text(COUNTING)
+
+    spark_standalone.run_driver(
+        *(script, kafka.bootstrap_servers, name, copy, str(tmp_path)), timeout_s=240
+    )
+
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert seen == {"written": 5, "lacking": ["True", "True"]}
+    batches = json.loads((tmp_path / "found.json").read_text())
+    assert sorted(map(int, batches)) == list(range(1, len(batches) + 1))
+    assert len(batches) >= 3
+    found = sorted(tuple(place) for rows in batches.values() for place in rows)
+    assert found == sorted(places)
+    for place, status in json.loads((tmp_path / "readers.json").read_text()):
+        assert ".zip/" in place
+        assert status.startswith("native reader: "), status
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import kafka_tx
+
+servers, topic, work = sys.argv[1:]
+spark = SparkSession.builder.appName("killed").getOrCreate()
+spark.dataSource.register(kafka_tx.KafkaTxDataSource)
+
+
+def killed_once(name):
+    def rows(batches):
+        for batch in batches:
+            yield batch
+            try:
+                (Path(work) / f"killed-{name}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return rows
+
+
+def run(name, options, handler):
+    def write(df, attempt):
+        rows = df.select("value").mapInArrow(killed_once(name), "value binary")
+        with Path(work, name).open("a") as file:
+            file.write("v" * rows.count())
+
+    stream = spark.readStream.format("kafka_tx").options(**options)
+    (
+        stream.option("kafka.bootstrap.servers", servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+        .writeStream.foreachBatch(handler(write))
+        .option("checkpointLocation", f"{work}/checkpoint-{name}")
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
+
+
+run("plain", {}, lambda write: write)
+told = {"tx.id": "told", "tx.store": f"sqlite:///{work}/store.db"}
+run("told", told, kafka_tx.for_each_transaction)
+spark.stop()
+"""
+
+
+def test_a_worker_that_dies_takes_nothing_with_it(
+    spark_standalone, kafka, topic, produce, tmp_path
+):
+    name = topic(2)
+    produce(name, ["v"] * 20)
+    script = tmp_path / "job.py"
+    script.write_text(KILLED)
+
+    spark_standalone.run_driver(script, kafka.bootstrap_servers, name, str(tmp_path))
+
+    for run in ("plain", "told"):
+        assert (tmp_path / f"killed-{run}").exists()
+        assert (tmp_path / run).read_text() == "v" * 20
+
+
+# --- a topology ---
+
+
+@pytest.mark.timeout(WITHIN_S)
+def test_it_runs_on_the_executors_of_a_standalone_cluster(
+    spark_standalone, kafka, topic, produce, tmp_path
+):
+    name = topic(PARTITIONS)
+    ends = topologies.even(produce, name, 2000)
+
+    spark_standalone.run_driver(
+        HERE / "topology_job.py",
+        *("--work", str(tmp_path), "--servers", kafka.bootstrap_servers),
+        *("--topic", name, "--mode", "transactional"),
+        *("--store", f"sqlite:///{tmp_path}/state.db"),
+    )
+
+    assert (tmp_path / "finished").exists()
+    assert kept(tmp_path / "sink.db") == recount(ends)

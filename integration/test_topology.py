@@ -103,24 +103,3 @@ def test_an_error_in_a_task_names_its_place_and_leaves_the_session_usable(
     assert "topology_job.py" in raised.value.traceback
     assert leftovers.none()
     assert spark.range(10).count() == 10
-
-
-# --- a cluster ---
-
-
-@pytest.mark.timeout(WITHIN_S)
-def test_it_runs_on_the_executors_of_a_standalone_cluster(
-    spark_standalone, kafka, topic, produce, tmp_path
-):
-    name = topic(PARTITIONS)
-    ends = topologies.even(produce, name, 2000)
-
-    spark_standalone.run_driver(
-        HERE / "topology_job.py",
-        *("--work", str(tmp_path), "--servers", kafka.bootstrap_servers),
-        *("--topic", name, "--mode", "transactional"),
-        *("--store", f"sqlite:///{tmp_path}/state.db"),
-    )
-
-    assert (tmp_path / "finished").exists()
-    assert kept(tmp_path / "sink.db") == recount(ends)

@@ -30,12 +30,12 @@ _COMMITS = "integration/test_topology_commits.py::"
 
 DRIVER: Proofs = {
     "task or executor dies": (
-        _GUARANTEES + "test_a_worker_that_dies_takes_nothing_with_it",
+        "integration/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
         "integration/test_exactly_once.py"
         "::test_each_record_is_written_once_whatever_dies",
         "integration/test_state_topology.py"
         "::test_killed_drivers_and_workers_leave_state_that_equals_a_recount",
-        _GUARANTEES + "test_a_worker_that_dies_takes_nothing_with_it",
+        "integration/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
     ),
     "driver dies before the sink's commit": (_MATRIX, _KILLS, _KILLS, _MATRIX),
     "driver dies after the sink's commit, before Spark's commit log": (
