@@ -7,11 +7,14 @@ import pytest
 from integration.sizes import EVERYTHING
 
 LONGEST = (
-    *("test_exactly_once", "test_spout", "test_topology_kills", "test_crashes"),
-    *("test_topology", "test_stores", "test_sink_replays", "test_demo", "test_chaos"),
-    *("test_guarantees", "test_mirror_outage", "test_state", "test_state_topology"),
-    *("test_spout_zookeeper", "test_cluster", "test_silent_servers", "test_wheel"),
-    *("test_session_ends", "test_transactions", "test_reused_clients"),
+    *("test_standalone", "test_connect", "test_topology_faults", "test_guarantees"),
+    *("test_crashes", "test_topology_kills", "test_exactly_once", "test_spout"),
+    *("test_demo", "test_chaos", "test_state", "test_source_anew", "test_sink_replays"),
+    *("test_topology", "test_numbering", "test_stores", "test_sink", "test_cluster"),
+    *("test_source_parity", "test_source_faults", "test_kafka_bolt", "test_examples"),
+    *("test_reader", "test_sink_faults", "test_silent_servers", "test_state_topology"),
+    *("test_topology_kinds", "test_tokens", "test_overtaken", "test_wheel"),
+    *("test_transactions", "test_source", "test_offsets", "test_maps"),
 )
 """Files that come first: what is begun last is waited for by all other workers."""
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.cluster.spark_home import home
-from integration.cluster.spark_local import quick_start
+from integration.cluster.spark_local import quick_environment
 
 COMMAND = Path(sys.executable).with_name("kafka-tx")
 RECORDS = 2_000
@@ -43,7 +42,7 @@ def demo(*more: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.timeout(TIMEOUT_S)
 def test_the_demo_counts_every_record_once_through_three_kills():
     """Its JVMs and Pythons start as those of the tests do: in half the time."""
-    check(demo(SPARK_HOME=str(home()), JDK_JAVA_OPTIONS=quick_start()))
+    check(demo(**quick_environment()))
 
 
 @pytest.mark.all

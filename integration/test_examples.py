@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from integration.cluster.java import java
+from integration.cluster.spark_local import quick_environment
+from integration.sizes import EVERYTHING
 from kafka_tx.spark import quiet_stop
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -25,6 +27,7 @@ FIRST_LINE_S = 2.0
 def run_as_process(name, *arguments):
     """With nothing but its file, as a reader of it does."""
     java()
+    quickly = {} if EVERYTHING else quick_environment()
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
     with (
         tempfile.TemporaryDirectory() as place,
@@ -35,7 +38,7 @@ def run_as_process(name, *arguments):
             stdout=subprocess.PIPE,
             stderr=err,
             text=True,
-            env=os.environ | {"TMPDIR": place},
+            env=os.environ | {"TMPDIR": place} | quickly,
         ) as process:
             assert process.stdout is not None
             first = process.stdout.readline()

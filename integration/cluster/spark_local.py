@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from integration.cluster.class_archives import class_archive
 from integration.cluster.jars import jar_paths
 from integration.cluster.java import java
-from integration.cluster.spark_home import launched_quickly, session_jars
+from integration.cluster.spark_home import home, launched_quickly, session_jars
 from integration.cluster.versions import SPARK, SPARK_CONNECTOR_JARS, SPARK_LINE
 
 SETTINGS = {
@@ -67,6 +67,11 @@ def local_session(
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def quick_environment() -> dict[str, str]:
+    """For programs that make their session themselves, as users' do."""
+    return {"SPARK_HOME": str(home()), "JDK_JAVA_OPTIONS": quick_start()}
 
 
 def quick_start() -> str:
