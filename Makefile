@@ -84,7 +84,7 @@ endif
 simulate: setup
 	KAFKA_TX_SIMULATED_STEPS=1000000 $(IN)/python -m pytest -s tests/properties/test_source.py
 
-# How many of some hundred mutants of the code `make test-fast` notices; an hour or two.
+# How many of some hundred mutants of the code `make test-fast` notices; within an hour.
 MUTANTS := 320
 mutants: setup
 	$(IN)/python -m tests.mutants --mutants $(MUTANTS)
