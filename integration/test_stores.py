@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from integration.cluster.running import running
+from integration.sizes import size
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
 from kafka_tx.model import CommittedOffset, TopicPartition
@@ -51,7 +52,7 @@ class TestZooKeeperStoreInSeveralProcesses(CrashSuite):
 
 class TestZooKeeperWritesLargerThanARequest(CrashSuite):
     repeat = 6_000
-    kills = 4  # ZooKeeper keeps its last 500 requests in memory, however large
+    kills = size(2, 4)  # ZooKeeper keeps its last 500 requests in memory, however large
 
     @pytest.fixture
     def store_url(self, zookeeper):

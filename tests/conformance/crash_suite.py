@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from integration.sizes import size
 from kafka_tx.assembly import open_store
 
 PATHS = [f"user/orders-{number}" for number in range(40)]
@@ -36,7 +37,7 @@ while True:
 class CrashSuite:
     """``store_url`` names a store that other processes can open too."""
 
-    kills = 6
+    kills = size(3, 8)
     wait_s = 0.4
     """A kill comes at a random moment of this span, after the first write."""
     repeat = 50
