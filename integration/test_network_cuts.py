@@ -104,11 +104,12 @@ def test_a_query_goes_on_when_its_database_was_silent(
                     state, lambda: query.exception() and str(query.exception())
                 )
         wait_until("all is counted", lambda: counted(state) == writing.written)
+        query.stop()
+        assert counted(state) == writing.written
     finally:
         query.stop()
         attached.close()
         state.close()
-    assert counted(state) == writing.written
 
 
 class Update(kafka_tx.Committer, kafka_tx.BatchBolt):
@@ -163,7 +164,8 @@ def test_a_topology_goes_on_when_its_database_was_silent(
                 fall_silent(proxy, 1)
                 wait_for_more(state, ended)
         wait_until("all is counted", lambda: counted(state) == writing.written)
+        handle.stop()
+        assert counted(state) == writing.written
     finally:
         handle.stop()
         state.close()
-    assert counted(state) == writing.written

@@ -86,7 +86,7 @@ class Job:
 
 DIFFERENT = ("between-databases",)
 """One database has the batch, the other one has not: elsewhere both are as one of them.
-The simulator, ``tests/properties/test_maps.py``, dies at every step."""
+The simulator, ``tests/properties/test_maps.py``, dies in the middle of batches."""
 
 
 @pytest.mark.timeout(600)
