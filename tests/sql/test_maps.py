@@ -171,6 +171,7 @@ def test_a_lower_attempt_of_an_opaque_txid_is_refused(open_map):
 
 
 @BOTH
+@pytest.mark.usefixtures("any_words")
 def test_writes_of_one_batch_add_up_and_are_seen_inside_it(open_map, kind):
     state = open_map(kind)
     state.update(FIRST, rows(a=1))

@@ -31,6 +31,10 @@ def test_other_rows_have_another_digest(others):
     assert digest(*ROWS) != digest(*others)
 
 
+def test_a_digest_counts_rows():
+    assert digest(*ROWS).rows == len(ROWS)
+
+
 def test_a_marker_is_read_as_it_was_written():
     written = Marker(3, 7, 4, digest(*ROWS), "run", 2, "life", "orders", "plan")
 

@@ -46,6 +46,18 @@ def test_an_entry_is_in_one_bucket_only():
     assert entries.get("a") is None
 
 
+def test_putting_again_takes_it_out_of_the_oldest_bucket():
+    entries = RotatingMap[str, int](3)
+    entries.put("a", 1)
+    entries.rotate()
+    entries.rotate()
+
+    entries.put("a", 2)
+
+    assert list(entries) == ["a"]
+    assert entries.rotate() == {}
+
+
 def test_iteration_begins_with_the_youngest():
     entries = RotatingMap[str, int](3)
     entries.put("old", 1)
