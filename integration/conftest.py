@@ -66,9 +66,9 @@ def kafka(servers: Provider) -> Iterator[KafkaCluster]:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka_pair(servers: Provider) -> Iterator[KafkaCluster]:
-    """Two brokers for faults; heal what you break."""
+    """Two brokers for the faults of one module; heal what you break."""
     with running(servers.kafka(brokers=2)) as cluster:
         yield cluster
 
