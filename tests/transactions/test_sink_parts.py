@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_tx.errors import ReplayDiffersError
+from kafka_tx.errors import FencedError, OutOfOrderError, ReplayDiffersError
 from kafka_tx.kafka.producer import OutRecord
-from kafka_tx.transactions.sink_parts import Digest, Marker, Part, is_done
+from kafka_tx.transactions.sink_parts import (
+    Digest,
+    Marker,
+    Part,
+    begun_elsewhere,
+    check_lives,
+    is_done,
+)
 
 ROWS = [(b"a", b"1"), (b"b", None), (None, b"3")]
 
@@ -76,3 +83,22 @@ def test_a_txid_with_other_records_is_refused():
     assert not is_done(part, Marker(0, 6, 1, epoch=2, plan="other"))
     with pytest.raises(ReplayDiffersError, match="txid 7 already.*ended elsewhere"):
         is_done(part, other)
+
+
+def test_a_life_that_another_took_over_from_is_fenced():
+    former, newer = Marker(0, 7, life="one"), Marker(0, 1, life="two")
+
+    with pytest.raises(FencedError, match="taken over by the query with id two"):
+        check_lives(Part("sink", 8, 0, 1, "one"), [former, newer])
+    check_lives(Part("sink", 2, 0, 1, "two"), [former, newer])
+    check_lives(Part("sink", 1, 0, 1, "three"), [former, newer])
+
+
+def test_a_batch_that_another_run_began_in_other_parts_is_refused():
+    part = Part("sink", 7, 0, 2, run="now")
+    begun = Marker(1, 7, 2, run="before")
+    own, older = Marker(1, 7, 2, run="now"), Marker(1, 6, 2, run="before")
+
+    assert begun_elsewhere(part, [own, older, begun]) == [begun]
+    with pytest.raises(OutOfOrderError):
+        begun_elsewhere(part, [Marker(1, 7, 3, run="before")])
