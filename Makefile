@@ -79,8 +79,8 @@ else
 	$(IN)/nox -s $(if $(SPARK),"spark($(SPARK))",spark)
 endif
 
-# The source's planner for a million steps; `make test` takes a hundred thousand,
-# `make test-fast` a fifth of that.
+# The source's planner for a million steps; `make test` takes forty thousand,
+# `make test-fast` half of that.
 simulate: setup
 	KAFKA_TX_SIMULATED_STEPS=1000000 $(IN)/python -m pytest -s tests/properties/test_source.py
 
