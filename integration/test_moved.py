@@ -29,7 +29,8 @@ def python_of(line: str) -> Path:
 
 @pytest.mark.all
 @pytest.mark.timeout(600)
-def test_a_job_moves_to_a_newer_spark_and_back(kafka, topic, produce, tmp_path):
+@pytest.mark.parametrize("door", [[], ["--connect"]], ids=["classic", "connect"])
+def test_a_job_moves_to_a_newer_spark_and_back(kafka, topic, produce, tmp_path, door):
     old, new = python_of("4.0"), python_of("4.3")
     name = topic(2)
 
@@ -38,7 +39,7 @@ def test_a_job_moves_to_a_newer_spark_and_back(kafka, topic, produce, tmp_path):
             [
                 *(python, "-m", "integration.moving_job", "--work", tmp_path),
                 *("--servers", kafka.bootstrap_servers, "--topic", name),
-                *("--die-at", str(die_at)),
+                *("--die-at", str(die_at), *door),
             ],
             env=os.environ
             | {"PYTHONPATH": str(REPOSITORY), "PYSPARK_PYTHON": str(python)},

@@ -7,11 +7,15 @@ import sys
 from integration.cluster.child import Child, WorkDirectory
 from integration.cluster.jars import REPOSITORY
 from integration.cluster.java import java
-from integration.cluster.spark_home import home
+from integration.cluster.spark_home import LAUNCHER, home
 from integration.cluster.spark_local import SETTINGS, quick_start
 from integration.cluster.waiting import HOST, free_port, is_listening, wait_until
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+MASTER = "local[2,4]"
+"""Tasks are tried again as on a cluster: Spark 4.0 may forget a worker that it keeps
+idle, and fails the next task with a NoSuchElementException."""
 
 
 class ConnectServer:
@@ -41,7 +45,7 @@ class ConnectServer:
         child = self._child = Child(
             [
                 self._home / "bin" / "spark-submit",
-                *("--class", SERVER, "--master", "local[2]"),
+                *("--class", SERVER, "--master", MASTER),
                 *(w for pair in settings.items() for w in ("--conf", "=".join(pair))),
                 "spark-internal",
             ],
@@ -50,6 +54,7 @@ class ConnectServer:
             environment={
                 "SPARK_HOME": str(self._home),
                 "SPARK_LOCAL_IP": HOST,
+                "SPARK_LAUNCHER_OPTS": LAUNCHER,
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": str(REPOSITORY),
             },
