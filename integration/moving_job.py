@@ -41,8 +41,10 @@ def session(work: Path, *, connect: bool) -> Iterator[Any]:
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     with running(ConnectServer()) as server:
         remote = SparkSession.builder.remote(server.url).create()
-        yield remote
-        remote.stop()
+        try:
+            yield remote
+        finally:
+            remote.stop()  # while there is a server to take leave of
 
 
 def main() -> None:
