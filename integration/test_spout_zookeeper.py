@@ -85,7 +85,7 @@ class Case:
 
     def lose_sessions(self):
         """End the sessions of store and coordinator, as if they had timed out."""
-        poller = self.handle._driver.pollers["spout"].parts
+        poller = self.handle._runner.pollers["spout"].parts
         lookup = poller.coordinator._discovery._describe.__self__
         for owner in (poller.keeper._store._store, lookup):
             thief = KazooClient(

@@ -20,7 +20,7 @@ from kafka_tx.protocols import Clock
 _log = logging.getLogger(__name__)
 
 _OPEN_AGAIN_MS = 5_000
-"""Before partitions are looked for again that could not be opened."""
+"""Before partitions are looked for again that could not be opened, or are not there."""
 
 
 class StaticCoordinator:
@@ -150,6 +150,7 @@ class RefreshingCoordinator:
         self._looked_ms: int | None = None
         self._warned: str | None = None
         self._is_complete = False
+        self._is_empty = False
 
     @property
     def partitions(self) -> Sequence[TopicPartition]:
@@ -172,7 +173,8 @@ class RefreshingCoordinator:
             return True
         waited_ms = self._clock.monotonic_ms() - self._looked_ms
         if waited_ms >= min(self._interval_ms, _OPEN_AGAIN_MS):
-            return not self._is_complete or waited_ms >= self._interval_ms
+            is_pressing = self._is_empty or not self._is_complete
+            return is_pressing or waited_ms >= self._interval_ms
         return False
 
     @property
@@ -232,6 +234,7 @@ class RefreshingCoordinator:
 
     def _take(self, found: Found, *, may_open: bool) -> None:
         self._looked_ms = self._clock.monotonic_ms()
+        self._is_empty = not found.partitions
         change = self._ownership.refresh(found.topics)
         ids = found.topic_ids()
         if change.lost or change.gained:

@@ -257,6 +257,11 @@ class PartitionManager:
         """
         self._is_recreated = True
 
+    @property
+    def is_recreated(self) -> bool:
+        """Whether the next ``plan`` begins anew, since the topic is another one."""
+        return self._is_recreated
+
     def _begin_anew(self, bounds: LogBounds) -> None:
         if self._rules.out_of_range is OutOfRange.FAIL:
             raise out_of_range(

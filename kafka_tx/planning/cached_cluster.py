@@ -40,6 +40,8 @@ class CachedCluster:
         """Ask anew from now on."""
         self._found = Found()
         self._bounds: Bounds = {}
+        self._ids: Mapping[str, str] = {}
+        """Of the topics whose bounds these are; another id is another log."""
         self._found_until_ms = self._bounds_until_ms = 0
 
     def found(self) -> Found:
@@ -66,7 +68,8 @@ class CachedCluster:
         Raises: as ``ClusterView.bounds``.
         """
         kept = self.kept_bounds()
-        if any(partition not in kept for partition in partitions):
+        is_anew = self._found.topic_ids() != self._ids
+        if is_anew or any(partition not in kept for partition in partitions):
             kept = self.fresh_bounds(partitions)
         return kept
 
@@ -84,6 +87,7 @@ class CachedCluster:
 
         Raises: as ``ClusterView.bounds``.
         """
+        self._ids = self._found.topic_ids()
         return self._looked(partitions, {})
 
     def bounds_beyond(self, positions: Mapping[TopicPartition, int]) -> Bounds:
@@ -94,6 +98,8 @@ class CachedCluster:
 
         Raises: as ``ClusterView.bounds``.
         """
+        if self._found.topic_ids() != self._ids:
+            return self.fresh_bounds(positions)
         done = {
             partition: bounds
             for partition, bounds in self._bounds.items()

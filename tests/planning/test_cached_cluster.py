@@ -122,3 +122,28 @@ def spout_on(cluster, **limits):
         subscription=Topics(("t",)), limits=BatchLimits(**limits), poll_ms=1
     )
     return KafkaBatchSpout(batches, cluster, cluster, cluster.clock)
+
+
+def test_of_what_is_planned_to_its_end_only_the_end_is_asked(slow):
+    looks = looks_at(slow)
+    looks.found()
+    looks.bounds([A, B])
+    slow.requests.clear()
+
+    assert looks.bounds_beyond({A: 10, B: 7}) == dict.fromkeys([A, B], LogBounds(0, 10))
+
+    assert slow.requests["offsets"] == 1
+
+
+def test_a_topic_made_anew_as_long_as_before_does_not_keep_the_former_start(slow):
+    slow.trim(A, 5)
+    looks = looks_at(slow)
+    looks.found()
+    assert looks.bounds([A])[A] == LogBounds(5, 10)
+    slow.fill("t", 10, 10)
+    assert looks.bounds_beyond({A: 10})[A] == LogBounds(5, 10), "not known yet"
+
+    looks.fresh_found()
+
+    assert looks.bounds([A])[A] == LogBounds(0, 10)
+    assert looks.bounds_beyond({A: 10})[A] == LogBounds(0, 10)

@@ -549,3 +549,25 @@ def test_a_new_partition_is_looked_at_at_once(case):
     case.look()
 
     assert case.emit() == ["t-2 [0, 3)"]
+
+
+def test_a_topic_made_anew_with_as_many_records_is_read_from_its_beginning(case):
+    case.look()
+    case.emit()
+    for each in case.poller.managers:
+        each.ack(OffsetRange(each.topic_partition, 0, 10))
+    case.poller.commit_if_due(at_once=True)
+    case.take()
+    case.poller.commit_if_due(at_once=True)
+    assert not case.poller.awake
+    case.coordinator.due = True
+    case.coordinator._take = case.coordinator.managers[P0].topic_recreated
+
+    case.clock.advance(60_000)
+    case.poller.refresh_if_due()
+    case.take()
+
+    assert [m.topic_partition for m in case.poller.awake] == [P0]
+    assert case.emit() == [], "what is known of its log is of the one that is gone"
+    case.look()
+    assert case.emit() == ["t-0 [0, 10)"]

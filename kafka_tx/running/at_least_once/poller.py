@@ -79,6 +79,8 @@ class SpoutPoller:
         self._refreshed_ms: int | None = None
         self._is_refresh_wanted = self._has_seen_all = False
         self._is_storing = False
+        self._doubted = 0
+        """The last look that may have seen logs of topics that are gone."""
         self._seen = Looks(0, 0)
         """The newest that were answered."""
         self._take_managers()
@@ -111,11 +113,19 @@ class SpoutPoller:
         found = map(coordinator.manager, coordinator.partitions)
         self._managers = [manager for manager in found if manager is not None]
         self._by_partition = {m.topic_partition: m for m in self._managers}
+        asleep = former - self._awake.keys()
         new = {m: None for m in self._managers if m not in former}
-        open_now = set(self._managers)
-        self._awake = {m: None for m in self._awake if m in open_now} | new
-        self._touched |= new.keys()
-        self._times.is_wanted |= bool(new)
+        anew = [m.topic_partition for m in self._managers if m.is_recreated]
+        for partition in anew:  # what is known of its log is of the one that is gone
+            self._bounds.pop(partition, None)
+        self._doubted = self._looks.asked if anew else 0
+        begun = {
+            m: None for m in self._managers if m in asleep and not self._is_done(m)
+        }
+        stay = {m: None for m in self._managers if m in self._awake}
+        self._awake = stay | new | begun
+        self._touched |= self._awake.keys()
+        self._times.is_wanted |= bool(new or begun or anew)
 
     def _wake(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
@@ -131,6 +141,7 @@ class SpoutPoller:
         bounds = self._bounds.get(manager.topic_partition)
         return (
             bounds is not None
+            and not manager.is_recreated
             and manager.pending == 0
             and manager.emitted_to == bounds.end
             and manager.next_to_commit() is None
@@ -208,6 +219,9 @@ class SpoutPoller:
             return
         self._seen = self._seen._replace(logs=number)
         former = self._bounds
+        if number <= self._doubted:
+            bounds = {p: b for p, b in bounds.items() if not self._is_anew(p)}
+            self._times.is_wanted = True
         self._bounds = {p: b for p, b in bounds.items() if isinstance(b, LogBounds)}
         news = [p for p, b in self._bounds.items() if former.get(p) != b]
         self._wake(news)
@@ -218,6 +232,10 @@ class SpoutPoller:
         self._has_seen_all = len(self._bounds) == len(bounds)
         if not self._has_seen_all:
             self._refresh()
+
+    def _is_anew(self, partition: TopicPartition) -> bool:
+        manager = self._by_partition.get(partition)
+        return manager is not None and manager.is_recreated
 
     # --- chunks ---
 
