@@ -18,7 +18,7 @@ MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 LOGIN = {
     "kafka.security.protocol": "SASL_PLAINTEXT",
     "kafka.sasl.mechanism": "OAUTHBEARER",
-    "kafka.sasl.oauthbearer.token.provider": "integration.tokens:short_lived",
+    "kafka.sasl.oauthbearer.token.provider": "integration.tokens:long_lived",
 }
 
 
