@@ -87,8 +87,10 @@ class CachedCluster:
 
         Raises: as ``ClusterView.bounds``.
         """
-        self._ids = self._found.topic_ids()
-        return self._looked(partitions, {})
+        ids = self._found.topic_ids()
+        bounds = self._looked(partitions, {})
+        self._ids = ids
+        return bounds
 
     def bounds_beyond(self, positions: Mapping[TopicPartition, int]) -> Bounds:
         """What these logs hold now; ``quiet.look`` where nothing was left to be read.

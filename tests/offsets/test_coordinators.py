@@ -311,6 +311,27 @@ def test_it_is_due_when_the_answer_is_old():
     assert cluster.coordinator.is_due()
 
 
+def test_topics_that_are_not_there_are_looked_for_sooner():
+    cluster = Cluster()
+    coordinator = RefreshingCoordinator(
+        Discovery(cluster.describe, Topics(("orders",))),
+        0,
+        1,
+        refresh_interval_ms=60_000,
+        clock=cluster.clock,
+    )
+    coordinator.refresh()
+    assert not coordinator.is_due()
+
+    cluster.clock.advance(5_000)
+    assert coordinator.is_due()
+
+    cluster.log.create("orders", 1)
+    coordinator.refresh()
+    cluster.clock.advance(5_000)
+    assert not coordinator.is_due()
+
+
 # --- StaticCoordinator --------------------------------------------------------------
 
 

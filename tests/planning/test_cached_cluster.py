@@ -1,5 +1,6 @@
 import pytest
 
+from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.model import LogBounds, TopicPartition, Topics
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.limits import BatchLimits
@@ -146,4 +147,19 @@ def test_a_topic_made_anew_as_long_as_before_does_not_keep_the_former_start(slow
     looks.fresh_found()
 
     assert looks.bounds([A])[A] == LogBounds(0, 10)
+    assert looks.bounds_beyond({A: 10})[A] == LogBounds(0, 10)
+
+
+def test_a_look_that_fails_leaves_the_bounds_to_the_former_topic(slow):
+    slow.trim(A, 5)
+    looks = looks_at(slow)
+    looks.found()
+    looks.bounds([A])
+    slow.fill("t", 10, 10)
+    looks.fresh_found()
+    slow.is_down = True
+    with pytest.raises(BrokerUnavailableError):
+        looks.bounds([A])
+    slow.is_down = False
+
     assert looks.bounds_beyond({A: 10})[A] == LogBounds(0, 10)

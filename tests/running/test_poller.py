@@ -442,15 +442,20 @@ def test_a_renewal_that_failed_is_tried_again(case):
     assert P0 in case.store.load([P0])
 
 
-def test_nothing_is_asked_of_partitions_that_have_nothing_to_do(case):
+def complete_all(case):
+    """Both logs are emitted, completed and stored."""
     case.look()
     case.emit()
-    for manager in case.poller.managers:
-        manager.ack(OffsetRange(manager.topic_partition, 0, 10))
+    for each in case.poller.managers:
+        each.ack(OffsetRange(each.topic_partition, 0, 10))
     case.poller.commit_if_due(at_once=True)
     case.take()
     case.poller.commit_if_due(at_once=True)
     assert not case.poller.awake
+
+
+def test_nothing_is_asked_of_partitions_that_have_nothing_to_do(case):
+    complete_all(case)
     assert case.poller.is_idle
     assert set(case.poller.take_touched()) == set(case.poller.managers)
     assert not case.poller.take_touched()
@@ -479,8 +484,8 @@ def test_a_log_that_was_trimmed_or_cut_wakes_its_partition(case):
     assert [m.topic_partition for m in case.poller.awake] == [P0]
 
 
-def all_read(case):
-    """Both logs are read, completed and stored."""
+def find_empty(case):
+    """Both logs are empty, and nothing is left to be stored."""
     for at in (P0, P1):
         case.cluster.logs[at] = LogBounds(0, 0)
         case.poller._by_partition[at].committed(CommittedOffset(0))
@@ -490,7 +495,7 @@ def all_read(case):
 
 
 def test_of_a_partition_that_sleeps_only_the_end_is_asked(case):
-    all_read(case)
+    find_empty(case)
     case.clock.advance(60_000)
     asked = len(case.cluster.asked)
 
@@ -502,7 +507,7 @@ def test_of_a_partition_that_sleeps_only_the_end_is_asked(case):
 
 def test_looks_at_logs_that_stay_quiet_become_rare(case, monkeypatch):
     monkeypatch.setattr(quiet, "_PAUSE_MS_EACH", 500)
-    all_read(case)
+    find_empty(case)
     pauses = []
 
     for _ in range(6):
@@ -519,7 +524,7 @@ def test_looks_at_logs_that_stay_quiet_become_rare(case, monkeypatch):
 
 def test_a_look_is_made_at_once_when_somebody_waits(case, monkeypatch):
     monkeypatch.setattr(quiet, "_PAUSE_MS_EACH", 60_000)
-    all_read(case)
+    find_empty(case)
     for _ in range(9):
         case.clock.advance(60_000)
         case.look()
@@ -536,7 +541,7 @@ def test_a_look_is_made_at_once_when_somebody_waits(case, monkeypatch):
 
 
 def test_a_new_partition_is_looked_at_at_once(case):
-    all_read(case)
+    find_empty(case)
     new = TopicPartition("t", 2)
     case.cluster.logs[new] = LogBounds(0, 3)
     case.coordinator.managers[new] = manager(new)
@@ -552,14 +557,7 @@ def test_a_new_partition_is_looked_at_at_once(case):
 
 
 def test_a_topic_made_anew_with_as_many_records_is_read_from_its_beginning(case):
-    case.look()
-    case.emit()
-    for each in case.poller.managers:
-        each.ack(OffsetRange(each.topic_partition, 0, 10))
-    case.poller.commit_if_due(at_once=True)
-    case.take()
-    case.poller.commit_if_due(at_once=True)
-    assert not case.poller.awake
+    complete_all(case)
     case.coordinator.due = True
     case.coordinator._take = case.coordinator.managers[P0].topic_recreated
 
@@ -570,4 +568,5 @@ def test_a_topic_made_anew_with_as_many_records_is_read_from_its_beginning(case)
     assert [m.topic_partition for m in case.poller.awake] == [P0]
     assert case.emit() == [], "what is known of its log is of the one that is gone"
     case.look()
-    assert case.emit() == ["t-0 [0, 10)"]
+    case.poller.commit_if_due(at_once=True)
+    assert case.emit() == ["t-0 [0, 10)"], "it does not fall asleep before"
