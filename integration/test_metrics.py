@@ -19,7 +19,7 @@ from integration.observing import (
 from integration.watching import promtool, watching
 from kafka_tx.errors import FencedError
 from kafka_tx.metrics import BatchCommitted, Endpoint, MetricsRegistry, catalogue, serve
-from kafka_tx.metrics.metric import Fed, Kind
+from kafka_tx.metrics.metric import Fed, MetricKind
 from kafka_tx.model import LogBounds, TopicPartition
 
 TX_ID = "scripted.job"
@@ -56,10 +56,10 @@ class ScriptedJob:
             self._registry.set(name, 1, id=TX_ID, phase=phase)
 
     def _spout(self) -> None:
-        measure: dict[Kind, Callable[..., None]] = {
-            Kind.COUNTER: self._registry.add,
-            Kind.GAUGE: self._registry.set,
-            Kind.HISTOGRAM: self._registry.observe,
+        measure: dict[MetricKind, Callable[..., None]] = {
+            MetricKind.COUNTER: self._registry.add,
+            MetricKind.GAUGE: self._registry.set,
+            MetricKind.HISTOGRAM: self._registry.observe,
         }
         for metric in catalogue.ALL:
             if metric.fed is Fed.RECORD:

@@ -29,7 +29,7 @@ _WORDS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Crash:
+class KillPoint:
     """A point of a batch's life where the job is killed."""
 
     point: str
@@ -37,9 +37,9 @@ class Crash:
 
 
 CRASHES = (
-    Crash(READING),
-    Crash(BEFORE_SINK),
-    Crash(AFTER_SINK, keeps_checkpoint=False),
+    KillPoint(READING),
+    KillPoint(BEFORE_SINK),
+    KillPoint(AFTER_SINK, keeps_checkpoint=False),
 )
 
 
@@ -145,7 +145,7 @@ class Demo:
             self._ledger.close()
         return compare(self._feed.counts(), self._table.counts())
 
-    def _run_until_killed(self, crash: Crash) -> None:
+    def _run_until_killed(self, crash: KillPoint) -> None:
         self._halted.unlink(missing_ok=True)
         with self._job(crash.point) as job:
             self._watch(job, self._halted.exists)

@@ -42,7 +42,7 @@ _STYLES: dict[Verdict, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at."""
 
     what: str
@@ -88,12 +88,12 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _checked(what: str, check: Callable[[], tuple[Verdict, str]]) -> Finding:
+def _checked(what: str, check: Callable[[], tuple[Verdict, str]]) -> CheckResult:
     try:
         verdict, text = check()
     except (KafkaTxError, ImportError, OSError) as error:
-        return Finding(what, "bad", str(error))
-    return Finding(what, verdict, text)
+        return CheckResult(what, "bad", str(error))
+    return CheckResult(what, verdict, text)
 
 
 def _python() -> tuple[Verdict, str]:
@@ -196,7 +196,7 @@ def _store(url: str) -> tuple[Verdict, str]:
         store.close()
 
 
-def _print(found: list[Finding]) -> None:
+def _print(found: list[CheckResult]) -> None:
     console = Console(soft_wrap=True, highlight=False)
     for finding in found:
         sign, style = _STYLES[finding.verdict]

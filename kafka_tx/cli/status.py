@@ -30,7 +30,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _StoredId:
     """One id: where it is, or what else is stored, or what cannot be read."""
 
     id: str
@@ -65,9 +65,9 @@ def status(
         raise unreadable[0]
 
 
-def _look(url: str, store: Store) -> _Found:
+def _look(url: str, store: Store) -> _StoredId:
     texts = {path: text for path, text in store.read().items() if path != STOP}
-    found = _Found(store.id, store.epoch(), paths=tuple(texts))
+    found = _StoredId(store.id, store.epoch(), paths=tuple(texts))
     try:
         found = replace(found, stop=last_stop(store))
         found = replace(found, known=known_id(url, store, texts))
@@ -80,7 +80,7 @@ def _look(url: str, store: Store) -> _Found:
         return replace(found, error=error)
 
 
-def _as_json(found: _Found) -> dict[str, Any]:
+def _as_json(found: _StoredId) -> dict[str, Any]:
     told: dict[str, Any] = {"id": found.id, "epoch": found.epoch}
     if found.stop is not None:
         told["last_stop"] = asdict(found.stop)
@@ -113,7 +113,7 @@ def ranges(batch: BatchMetadata) -> dict[str, dict[str, list[int]]]:
     return data
 
 
-def _print(found: list[_Found]) -> None:
+def _print(found: list[_StoredId]) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     if not found:
         console.print("the store holds no ids")
@@ -123,7 +123,7 @@ def _print(found: list[_Found]) -> None:
             console.print(f"  {label:<13}{text}".rstrip())
 
 
-def _rows(found: _Found) -> list[tuple[str, str]]:
+def _rows(found: _StoredId) -> list[tuple[str, str]]:
     rows = [("epoch", str(found.epoch))]
     if found.stop is not None:
         stop = found.stop

@@ -17,9 +17,9 @@ from kafka_tx.metrics.metric import (
     PER_PARTITION,
     PREFIX,
     Fed,
-    Kind,
     Label,
     Metric,
+    MetricKind,
     Rows,
 )
 from kafka_tx.offsets.loss import LossReason
@@ -243,7 +243,7 @@ FETCH_DURATION = _partition.histogram(
 
 BUILD_INFO = Metric(
     name=f"{PREFIX}build_info",
-    kind=Kind.INFO,
+    kind=MetricKind.INFO,
     labels=(Label("version"), Label("python"), Label("spark")),
     help="Always 1; the labels tell the versions, empty where not known.",
     fed=Fed.PROCESS,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kafka_tx.metrics.panel import Panel, Row
+from kafka_tx.metrics.panel import Panel, PanelRow
 from kafka_tx.metrics.panels import ROWS
 
 Json = dict[str, Any]
@@ -78,7 +78,7 @@ def _labels_of(label: str, series: str) -> Json:
     }
 
 
-def _panels(rows: tuple[Row, ...]) -> Iterator[Json]:
+def _panels(rows: tuple[PanelRow, ...]) -> Iterator[Json]:
     """Rows from top to bottom, panels from left to right, numbered from 1."""
     number, y = 1, 0
     for row in rows:

@@ -8,7 +8,7 @@ from enum import Enum
 PREFIX = "kafka_tx_"
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     """What Prometheus may do with the samples."""
 
     COUNTER = "counter"
@@ -58,7 +58,7 @@ class Metric:
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     labels: tuple[Label, ...]
     help: str
     fed: Fed
@@ -69,7 +69,7 @@ class Metric:
     @property
     def unit(self) -> str:
         """The last word of the name, ``_total`` apart; empty for an info metric."""
-        if self.kind is Kind.INFO:
+        if self.kind is MetricKind.INFO:
             return ""
         return self.name.removesuffix("_total").rpartition("_")[2]
 
@@ -102,7 +102,7 @@ class Rows:
         """A number that only grows, until the process ends."""
         return Metric(
             name=f"{PREFIX}{name}_total",
-            kind=Kind.COUNTER,
+            kind=MetricKind.COUNTER,
             labels=(*self.labels, *more),
             help=text,
             fed=self.fed,
@@ -121,7 +121,7 @@ class Rows:
         """A number that moves both ways."""
         return Metric(
             name=PREFIX + name,
-            kind=Kind.GAUGE,
+            kind=MetricKind.GAUGE,
             labels=(*self.labels, *more),
             help=text,
             fed=self.fed,
@@ -140,7 +140,7 @@ class Rows:
         """How often a value fell below each of the bounds."""
         return Metric(
             name=PREFIX + name,
-            kind=Kind.HISTOGRAM,
+            kind=MetricKind.HISTOGRAM,
             labels=(*self.labels, *more),
             help=text,
             fed=self.fed,

@@ -47,7 +47,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PanelRow:
     """Panels under one heading."""
 
     title: str

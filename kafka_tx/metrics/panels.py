@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_tx.metrics.panel import (
     Panel,
-    Row,
+    PanelRow,
     graph,
     increase,
     number,
@@ -15,7 +15,7 @@ from kafka_tx.metrics.panel import (
 
 _COMMIT_AGE = query("time() - max by (id) (kafka_tx_last_commit_timestamp_seconds<id>)")
 
-NOW = Row(
+NOW = PanelRow(
     "Now",
     (
         number(
@@ -53,7 +53,7 @@ NOW = Row(
     ),
 )
 
-PROGRESS = Row(
+PROGRESS = PanelRow(
     "Progress",
     (
         graph(
@@ -129,7 +129,7 @@ PROGRESS = Row(
     ),
 )
 
-BATCHES = Row(
+BATCHES = PanelRow(
     "Numbered batches",
     (
         graph(
@@ -211,7 +211,7 @@ BATCHES = Row(
     ),
 )
 
-AT_LEAST_ONCE = Row(
+AT_LEAST_ONCE = PanelRow(
     "At-least-once spout",
     (
         graph(
@@ -274,7 +274,7 @@ AT_LEAST_ONCE = Row(
     ),
 )
 
-PROCESS = Row(
+PROCESS = PanelRow(
     "Process",
     (
         Panel(

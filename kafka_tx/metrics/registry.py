@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import Metric as Family
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.events import BatchCommitted, OffsetsCommitted, stop_reason
 from kafka_tx.metrics.lag_standing import LagStanding, partition_key
-from kafka_tx.metrics.metric import PER_ID, Fed, Kind, Metric
+from kafka_tx.metrics.metric import PER_ID, Fed, Metric, MetricKind
 from kafka_tx.metrics.series import Key, Samples, Series, family
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
 
@@ -225,7 +225,10 @@ class MetricsRegistry:
 
     def _drop_gauges(self, tx_id: str) -> None:
         for series in self._series.values():
-            if series.metric.kind is Kind.GAUGE and series.metric.labels[:1] == PER_ID:
+            if (
+                series.metric.kind is MetricKind.GAUGE
+                and series.metric.labels[:1] == PER_ID
+            ):
                 series.drop(lambda key: key[0] == tx_id)
 
     def _of(self, metric: Metric) -> Series:

@@ -22,7 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.utils import floatToGoString
 
-from kafka_tx.metrics.metric import Kind, Metric
+from kafka_tx.metrics.metric import Metric, MetricKind
 
 Key = tuple[str, ...]
 """Label values in the order of the metric's labels."""
@@ -68,7 +68,7 @@ class Series:
         Raises:
             ValueError: Not a counter, or the amount is negative or no number.
         """
-        self._must_be(Kind.COUNTER)
+        self._must_be(MetricKind.COUNTER)
         if not 0 <= amount < math.inf:
             raise ValueError(f"a counter cannot grow by {amount}")
         self._rows[key] = (self._rows.get(key, (0.0,))[0] + amount,)
@@ -79,7 +79,7 @@ class Series:
         Raises:
             ValueError: Not a gauge.
         """
-        self._must_be(Kind.GAUGE)
+        self._must_be(MetricKind.GAUGE)
         self._rows[key] = (float(value),)
 
     def begin(self, key: Key) -> None:
@@ -92,7 +92,7 @@ class Series:
         Raises:
             ValueError: Not a histogram, or the value is no number.
         """
-        self._must_be(Kind.HISTOGRAM)
+        self._must_be(MetricKind.HISTOGRAM)
         if math.isnan(value):
             raise ValueError("a histogram cannot take NaN")
         buckets = self.metric.buckets
@@ -107,7 +107,7 @@ class Series:
         Raises:
             ValueError: Not an info.
         """
-        self._must_be(Kind.INFO)
+        self._must_be(MetricKind.INFO)
         self._rows[key] = (1.0,)
 
     def drop(self, is_gone: Callable[[Key], bool]) -> None:
@@ -119,7 +119,7 @@ class Series:
         """A copy of everything, to be turned into text outside the lock."""
         return dict(self._rows)
 
-    def _must_be(self, kind: Kind) -> None:
+    def _must_be(self, kind: MetricKind) -> None:
         if self.metric.kind is not kind:
             raise ValueError(f"its kind is {self.metric.kind.value}, not {kind.value}")
 
@@ -130,7 +130,7 @@ def family(metric: Metric, samples: Samples) -> Family:
 
 
 def _single(metric: Metric, samples: Samples) -> Family:
-    is_counter = metric.kind is Kind.COUNTER
+    is_counter = metric.kind is MetricKind.COUNTER
     kind = CounterMetricFamily if is_counter else GaugeMetricFamily
     made = kind(metric.name, metric.help, labels=metric.label_names, unit=metric.unit)
     for key, (value,) in samples.items():
@@ -157,9 +157,9 @@ def _info(metric: Metric, samples: Samples) -> Family:
     return made
 
 
-_FAMILIES: dict[Kind, Callable[[Metric, Samples], Family]] = {
-    Kind.COUNTER: _single,
-    Kind.GAUGE: _single,
-    Kind.HISTOGRAM: _histogram,
-    Kind.INFO: _info,
+_FAMILIES: dict[MetricKind, Callable[[Metric, Samples], Family]] = {
+    MetricKind.COUNTER: _single,
+    MetricKind.GAUGE: _single,
+    MetricKind.HISTOGRAM: _histogram,
+    MetricKind.INFO: _info,
 }

@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from kafka_tx.metrics.metric import Kind, Metric
+from kafka_tx.metrics.metric import Metric, MetricKind
 from kafka_tx.metrics.registry import MetricsRegistry, merged
 from kafka_tx.metrics.series import Key, Samples, family
 
@@ -94,11 +94,11 @@ def _in_go(value: float) -> str:
     return str(floatToGoString(value))  # type: ignore[no-untyped-call]
 
 
-_LINES: Mapping[Kind, Callable[[Metric, Samples], Iterable[str]]] = {
-    Kind.COUNTER: _numbers,
-    Kind.GAUGE: _numbers,
-    Kind.INFO: _numbers,
-    Kind.HISTOGRAM: _histograms,
+_LINES: Mapping[MetricKind, Callable[[Metric, Samples], Iterable[str]]] = {
+    MetricKind.COUNTER: _numbers,
+    MetricKind.GAUGE: _numbers,
+    MetricKind.INFO: _numbers,
+    MetricKind.HISTOGRAM: _histograms,
 }
 
 

@@ -15,7 +15,7 @@ from kafka_tx.source.logged_batches import all_of, ids_of
 from kafka_tx.source.questions import Question
 
 
-class Settling:
+class CheckpointSettling:
     """Judges where a checkpoint is against what the store has.
 
     A checkpoint may be one step ahead of the store (crash before the commit) or exactly

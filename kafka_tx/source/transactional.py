@@ -15,7 +15,7 @@ from kafka_tx.source.empty_batches import new_empty, stored_empty
 from kafka_tx.source.kept_batches import KeptBatches, Mirror
 from kafka_tx.source.microbatches import GroupOffsets, MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
-from kafka_tx.source.settling import Settling
+from kafka_tx.source.settling import CheckpointSettling
 from kafka_tx.transactions.ledger import Ledger
 
 
@@ -54,7 +54,9 @@ class TransactionalMicroBatches(MicroBatches):
         super().__init__(config, view, clock, committed)
         self._tx = transactions
         self._kept = KeptBatches(transactions, ledger, clock, mirror)
-        self._settling = Settling(transactions, self._kept, config.subscription)
+        self._settling = CheckpointSettling(
+            transactions, self._kept, config.subscription
+        )
         self._disagreements = Disagreements(
             transactions, self._kept, self._begin_anew, self.ranges_from_log
         )

@@ -9,7 +9,6 @@ from sqlalchemy.engine import make_url
 
 from kafka_tx.errors import StateError
 from kafka_tx.model import TopicPartition
-from kafka_tx.offsets.owners import Owners
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.offsets import OFFSETS, OWNERS
 from kafka_tx.sql.store import STATE
@@ -65,11 +64,8 @@ def stored_offsets(
 def _epoch(connection: sa.Connection, url: str, id_: str) -> int:
     if not sa.inspect(connection).has_table(OWNERS.name):
         return 0
-    owners = connection.scalar(sa.select(OWNERS.c.owners).where(OWNERS.c.id == id_))
-    if owners is None:
-        return 0
-    where = {"path": OWNERS.name, "store": url, "id": id_}
-    return records.decode_as("owners", owners, Owners.of, **where).last
+    text = connection.scalar(sa.select(OWNERS.c.owners).where(OWNERS.c.id == id_))
+    return records.decode_owners(text, path=OWNERS.name, store=url, id=id_).last
 
 
 def _must_exist(database: Database) -> None:

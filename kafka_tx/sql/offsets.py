@@ -74,11 +74,10 @@ class SqlOffsetStore(StateOfId):
 
     def _claimed(self, task: int, tasks: int) -> Claim:
         with self._database.writing(_TABLES) as connection:
-            stored = self._locked_owners(connection)
-            owners, claim = (stored or Owners()).claimed(task, tasks)
-            text = records.encode("owners", owners.payload())
-            row = {"id": self.id, "owners": text}
-            if stored is not None:
+            text = self._locked_owners(connection)
+            owners, claim = self._owners(text).claimed(task, tasks)
+            row = {"id": self.id, "owners": records.encode_owners(owners)}
+            if text is not None:
                 upsert(connection, OWNERS, [row])
                 return claim
             try:
@@ -131,7 +130,7 @@ class SqlOffsetStore(StateOfId):
         ]
         with self._database.writing(_TABLES) as connection:
             if self._claim is not None:
-                owners = self._locked_owners(connection) or Owners()
+                owners = self._owners(self._locked_owners(connection))
                 owners.check(self._claim, store=self._database.url, id=self.id)
             upsert(connection, OFFSETS, rows)
 
@@ -139,14 +138,15 @@ class SqlOffsetStore(StateOfId):
         """Release connections. Calling it twice is harmless."""
         self._database.close()
 
-    def _locked_owners(self, connection: sa.Connection) -> Owners | None:
-        """The owners, ours to change until the transaction ends."""
+    def _locked_owners(self, connection: sa.Connection) -> str | None:
+        """The record of the owners, ours to change until the transaction ends."""
         query = sa.select(OWNERS.c.owners).where(OWNERS.c.id == self.id)
-        text = connection.scalar(query.with_for_update())
-        if text is None:
-            return None
-        where = {"path": OWNERS.name, "store": self._database.url, "id": self.id}
-        return records.decode_as("owners", text, Owners.of, **where)
+        text: str | None = connection.scalar(query.with_for_update())
+        return text
+
+    def _owners(self, text: str | None) -> Owners:
+        store = self._database.url
+        return records.decode_owners(text, path=OWNERS.name, store=store, id=self.id)
 
     def _read(self, partition: TopicPartition, row: sa.RowMapping) -> CommittedOffset:
         host, port = row["broker_host"], row["broker_port"]

@@ -15,7 +15,12 @@ from kafka_tx.topology.declare.declaring import (
     name_problems,
     outputs_of,
 )
-from kafka_tx.topology.declare.graph import Component, Graph, Kind, checked_graph
+from kafka_tx.topology.declare.graph import (
+    Component,
+    ComponentKind,
+    Graph,
+    checked_graph,
+)
 from kafka_tx.topology.declare.spouts import Spout
 from kafka_tx.topology.declare.templates import Dumps, pickled
 from kafka_tx.topology.plan.describing import describe, mermaid
@@ -85,7 +90,7 @@ class AtLeastOnceTopology(Topology):
 class _Builder:
     """Bolts and their groupings: what both builders share."""
 
-    _legal: tuple[Kind, ...]
+    _legal: tuple[ComponentKind, ...]
 
     def __init__(self, topology_id: str) -> None:
         self._id = check_id(topology_id, "topology id")
@@ -135,7 +140,12 @@ class TransactionalTopologyBuilder(_Builder):
     Source: Storm, TransactionalTopologyBuilder.
     """
 
-    _legal = (Kind.BASIC, Kind.BATCH, Kind.COMMITTER, Kind.DATAFRAME)
+    _legal = (
+        ComponentKind.BASIC,
+        ComponentKind.BATCH,
+        ComponentKind.COMMITTER,
+        ComponentKind.DATAFRAME,
+    )
 
     def __init__(
         self, topology_id: str, spout_name: str, spout: Spout, parallelism: int = 1
@@ -177,7 +187,7 @@ class TransactionalTopologyBuilder(_Builder):
                 " TransactionalSpout, PartitionedTransactionalSpout or"
                 " OpaquePartitionedTransactionalSpout."
             )
-            return Component(name, Kind.SPOUT, self._parallelism), [problem]
+            return Component(name, ComponentKind.SPOUT, self._parallelism), [problem]
         return _spout_component(
             name, spout.fields, self._parallelism, spout.empty_batch, dumps
         )
@@ -197,7 +207,7 @@ class TopologyBuilder(_Builder):
     records; what a bolt raises fails the row instead of ending the worker).
     """
 
-    _legal = (Kind.BASIC, Kind.RICH)
+    _legal = (ComponentKind.BASIC, ComponentKind.RICH)
 
     def __init__(self, topology_id: str) -> None:
         super().__init__(topology_id)
@@ -250,4 +260,4 @@ def _spout_component(
     else:
         if not outputs:
             problems.append(f"component '{name}': the spout declares no fields.")
-    return Component(name, Kind.SPOUT, parallelism, outputs=outputs), problems
+    return Component(name, ComponentKind.SPOUT, parallelism, outputs=outputs), problems

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from kafka_tx.errors import ConfigError, StateCorruptedError
+from kafka_tx.offsets.owners import Owners
 
 VERSION = 1
 
@@ -138,6 +139,28 @@ def decode_as(
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"it makes no sense ({error})"
         raise corrupted(reason, path=path, store=store, id=id) from None
+
+
+def encode_owners(owners: Owners) -> str:
+    """The record of who may store the offsets of an id."""
+    return encode("owners", owners.payload())
+
+
+def decode_owners(
+    text: str | None,
+    *,
+    path: str,
+    store: str,
+    id: str,  # noqa: A002 - the word of every store
+) -> Owners:
+    """From ``encode_owners``; nobody owns what has no record.
+
+    Raises:
+        StateCorruptedError: as ``decode_as``.
+    """
+    if text is None:
+        return Owners()
+    return decode_as("owners", text, Owners.of, path=path, store=store, id=id)
 
 
 def corrupted(

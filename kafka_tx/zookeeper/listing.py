@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import TopicPartition
-from kafka_tx.offsets.owners import Owners
 from kafka_tx.transactions import records
 from kafka_tx.zookeeper.client import ZooKeeperClient
 from kafka_tx.zookeeper.offsets import OWNERS, offset_of
@@ -78,11 +77,8 @@ def _epoch(
     client: ZooKeeperClient, base: str, settings: ZooKeeperSettings, id_: str
 ) -> int:
     node = client.node(f"{base}/{OWNERS}")
-    if node is None:
-        return 0
-    text = node.data.decode("utf-8", "replace")
-    where = {"path": OWNERS, "store": settings.url, "id": id_}
-    return records.decode_as("owners", text, Owners.of, **where).last
+    text = None if node is None else node.data.decode(errors="replace")
+    return records.decode_owners(text, path=OWNERS, store=settings.url, id=id_).last
 
 
 def _offset(

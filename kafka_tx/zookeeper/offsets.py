@@ -80,7 +80,7 @@ class ZooKeeperOffsetStore(StateOfId):
         for _ in range(_TRIES):
             node = self._client.node(self._owners_path)
             owners, claim = self._owners(node).claimed(task, tasks)
-            data = records.encode("owners", owners.payload()).encode()
+            data = records.encode_owners(owners).encode()
             try:
                 self._client.change(self._taking_over(node, data))
             except (MovedError, OutcomeUnknownError) as error:
@@ -147,11 +147,9 @@ class ZooKeeperOffsetStore(StateOfId):
         return f"{self._base}/{OWNERS}"
 
     def _owners(self, node: Node | None) -> Owners:
-        if node is None:
-            return Owners()
-        where = {"path": OWNERS, "store": self._settings.url, "id": self.id}
-        text = node.data.decode(errors="replace")
-        return records.decode_as("owners", text, Owners.of, **where)
+        text = None if node is None else node.data.decode(errors="replace")
+        store = self._settings.url
+        return records.decode_owners(text, path=OWNERS, store=store, id=self.id)
 
     def _taking_over(self, node: Node | None, data: bytes) -> list[Op]:
         """Set the owners if they are still those of ``node``, or make the node."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kafka_tx.metrics import catalogue
-from kafka_tx.metrics.metric import PREFIX, Kind, Metric
+from kafka_tx.metrics.metric import PREFIX, Metric, MetricKind
 
 _TARGET_LABELS = frozenset({"job", "instance"})  # given by Prometheus to every series
 _SUFFIXES = ("_bucket", "_count", "_sum")
@@ -34,11 +34,15 @@ class Selector:
     def metric(self) -> Metric | None:
         """The metric it selects; None when the catalogue has none of this name."""
         found = catalogue.BY_NAME.get(self.sample)
-        if found is not None and found.kind is not Kind.HISTOGRAM:
+        if found is not None and found.kind is not MetricKind.HISTOGRAM:
             return found
         for suffix in _SUFFIXES:
             base = catalogue.BY_NAME.get(self.sample.removesuffix(suffix))
-            if self.sample.endswith(suffix) and base and base.kind is Kind.HISTOGRAM:
+            if (
+                self.sample.endswith(suffix)
+                and base
+                and base.kind is MetricKind.HISTOGRAM
+            ):
                 return base
         return None
 

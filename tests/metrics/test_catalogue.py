@@ -7,7 +7,7 @@ from pathlib import Path
 
 import kafka_tx
 from kafka_tx.metrics import catalogue
-from kafka_tx.metrics.metric import PER_PARTITION, Kind, Label, Metric
+from kafka_tx.metrics.metric import PER_PARTITION, Label, Metric, MetricKind
 
 BASE_UNITS = {"seconds", "bytes"}
 COUNTED = {
@@ -36,20 +36,24 @@ def test_names_are_prefixed_snake_case() -> None:
 
 def test_total_marks_counters_and_nothing_else() -> None:
     assert not names_where(
-        lambda m: m.name.endswith("_total") != (m.kind is Kind.COUNTER)
+        lambda m: m.name.endswith("_total") != (m.kind is MetricKind.COUNTER)
     )
 
 
 def test_the_last_word_of_a_name_is_a_base_unit_or_what_is_counted() -> None:
     assert not names_where(
-        lambda m: m.kind is not Kind.INFO and m.unit not in BASE_UNITS | COUNTED
+        lambda m: m.kind is not MetricKind.INFO and m.unit not in BASE_UNITS | COUNTED
     )
 
 
 def test_durations_are_the_only_histograms_and_have_rising_bounds() -> None:
-    assert not names_where(lambda m: bool(m.buckets) != (m.kind is Kind.HISTOGRAM))
+    assert not names_where(
+        lambda m: bool(m.buckets) != (m.kind is MetricKind.HISTOGRAM)
+    )
     assert not names_where(lambda m: list(m.buckets) != sorted(set(m.buckets)))
-    assert not names_where(lambda m: m.kind is Kind.HISTOGRAM and m.unit != "seconds")
+    assert not names_where(
+        lambda m: m.kind is MetricKind.HISTOGRAM and m.unit != "seconds"
+    )
 
 
 def test_labels_are_id_topic_partition_or_have_a_closed_set() -> None:
@@ -58,7 +62,8 @@ def test_labels_are_id_topic_partition_or_have_a_closed_set() -> None:
 
     assert not names_where(
         lambda m: (
-            m.kind is not Kind.INFO and not set(open_labels(m)) <= {*PER_PARTITION}
+            m.kind is not MetricKind.INFO
+            and not set(open_labels(m)) <= {*PER_PARTITION}
         )
     )
     assert not names_where(lambda m: bool(NEVER_A_LABEL & set(m.label_names)))
@@ -85,7 +90,7 @@ def test_no_metric_clashes_with_the_samples_of_a_histogram() -> None:
     samples = {
         m.name + suffix
         for m in catalogue.ALL
-        if m.kind is Kind.HISTOGRAM
+        if m.kind is MetricKind.HISTOGRAM
         for suffix in ("_bucket", "_sum", "_count")
     }
 

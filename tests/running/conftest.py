@@ -1,10 +1,11 @@
-"""A cluster that is a dict, and a clock that is moved by hand."""
+"""A cluster that is a dict, a clock moved by hand, a poller on the test's thread."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.fake_cluster import FakeClock, FakeCluster
+from tests.running.polling import WITHIN_S, Case
 
 
 @pytest.fixture
@@ -15,3 +16,10 @@ def cluster():
 @pytest.fixture
 def clock():
     return FakeClock()
+
+
+@pytest.fixture
+def case():
+    made = Case()
+    yield made
+    assert made.poller.close(lambda: WITHIN_S)

@@ -13,7 +13,7 @@ from kafka_tx.topology.declare.bolts import (
     DataFrameBolt,
     RichBolt,
 )
-from kafka_tx.topology.declare.graph import Kind, Placement
+from kafka_tx.topology.declare.graph import ComponentKind, Placement
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.declare.spouts import TransactionalSpout
 
@@ -102,10 +102,10 @@ def test_a_topology_knows_its_components_in_graph_order():
 
     kinds = {c.name: c.kind for c in topology.graph.components}
     assert list(kinds.items()) == [
-        ("spout", Kind.SPOUT),
-        ("split", Kind.BASIC),
-        ("count", Kind.BATCH),
-        ("sum", Kind.COMMITTER),
+        ("spout", ComponentKind.SPOUT),
+        ("split", ComponentKind.BASIC),
+        ("count", ComponentKind.BATCH),
+        ("sum", ComponentKind.COMMITTER),
     ]
     assert topology.id == "count"
     assert (topology.spout_name, topology.spout) == ("spout", SPOUT)
@@ -137,7 +137,7 @@ def test_a_batch_bolt_marked_as_committer_is_one():
     builder = a_builder()
     builder.set_bolt("sum", MarkedSum).global_grouping("split")
 
-    assert builder.build().graph.by_name["sum"].kind is Kind.COMMITTER
+    assert builder.build().graph.by_name["sum"].kind is ComponentKind.COMMITTER
 
 
 def test_named_streams_have_fields_of_their_own():

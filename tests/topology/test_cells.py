@@ -4,14 +4,14 @@ import pyarrow as pa
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.declare.graph import Component, Kind
+from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.rows.blocks import to_rows
 from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.run.cells import Outlet
 
 COMPONENT = Component(
     "split",
-    Kind.BASIC,
+    ComponentKind.BASIC,
     outputs={
         "default": Fields.parse("word string, n int"),
         "errors": Fields(("error",)),
@@ -97,7 +97,7 @@ def test_an_undeclared_stream_is_refused_with_those_there_are(outlet):
 
 
 def test_a_component_without_fields_cannot_emit():
-    outlet = Outlet(Component("sink", Kind.BATCH), ())
+    outlet = Outlet(Component("sink", ComponentKind.BATCH), ())
 
     with pytest.raises(ConfigError, match="Set 'fields' or 'streams' on the bolt"):
         outlet.emit(())

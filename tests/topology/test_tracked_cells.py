@@ -3,7 +3,7 @@ import pytest
 
 from kafka_tx.errors import ConfigError, FailedException
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
-from kafka_tx.topology.declare.graph import Component, Kind
+from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.reasons import reason_of
 from kafka_tx.topology.rows.blocks import to_rows
@@ -16,7 +16,7 @@ from kafka_tx.topology.tracked.tracked_cells import (
 from kafka_tx.topology.tracked.trees import TaskTrees
 
 FIELDS = Fields(("n",))
-COMPONENT = Component("bolt", Kind.BASIC, outputs={"default": FIELDS})
+COMPONENT = Component("bolt", ComponentKind.BASIC, outputs={"default": FIELDS})
 
 
 def given(*numbers):
@@ -62,7 +62,7 @@ class FailsOddBatches(BasicBolt):
 
 def test_a_failed_batch_is_halved_until_the_guilty_rows_are_found():
     component = Component(
-        "bolt", Kind.BASIC, outputs={"default": FIELDS}, reads_arrow=True
+        "bolt", ComponentKind.BASIC, outputs={"default": FIELDS}, reads_arrow=True
     )
     trees = TaskTrees()
     cell = BasicRecordCell(FailsOddBatches(), component, {"default"}, trees)

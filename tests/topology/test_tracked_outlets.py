@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.declare.graph import Component, Kind
+from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.rows.blocks import to_rows
 from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.rows.row import row_class
@@ -12,7 +12,7 @@ from kafka_tx.topology.tracked.tracked_outlets import RecordOutlet, RichOutlet
 
 COMPONENT = Component(
     "split",
-    Kind.BASIC,
+    ComponentKind.BASIC,
     outputs={"default": Fields.parse("n int"), "odd": Fields(("n",))},
 )
 GIVEN = Lineage(np.array([50, 60, 70]))

@@ -1,26 +1,22 @@
-"""One at-least-once Kafka spout on the driver: partitions, looks, chunks, commits."""
+"""One at-least-once Kafka spout on the driver."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
-from kafka_tx.offsets.emitting import (
-    Candidate,
-    CommitTimer,
-    Emission,
-    RoundRobin,
-)
+from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.offsets.emitting import Candidate, Emission, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.planning import quiet
 from kafka_tx.planning.quiet import Bounds
 from kafka_tx.planning.standing import Settling, stand
 from kafka_tx.running.at_least_once.asker import Asker, Post
 from kafka_tx.running.at_least_once.look_times import LookTimes
-from kafka_tx.running.at_least_once.offset_keeper import Offers
+from kafka_tx.running.at_least_once.offset_commits import OffsetCommits
+from kafka_tx.running.at_least_once.open_partitions import OpenPartitions
 from kafka_tx.running.at_least_once.poller_parts import PollerParts
 
 logger = logging.getLogger(__name__)
@@ -67,18 +63,18 @@ class SpoutPoller:
         )
         self._turns = RoundRobin()
         self._settling = Settling()
-        self._timer = CommitTimer(parts.commit_interval_ms, parts.clock.now_ms())
-        self._bounds: dict[TopicPartition, LogBounds] = {}
+        self._partitions = OpenPartitions()
+        self._commits = OffsetCommits(
+            self._partitions,
+            parts.keeper,
+            parts.commit_interval_ms,
+            parts.clock,
+            post,
+        )
         self._held_until: dict[TopicPartition, int] = {}
-        self._crowded: set[PartitionManager] = set()
-        self._managers: list[PartitionManager] = []
-        self._by_partition: dict[TopicPartition, PartitionManager] = {}
-        self._awake: dict[PartitionManager, None] = {}
-        self._touched: set[PartitionManager] = set()
         self._times = LookTimes()
         self._refreshed_ms: int | None = None
         self._is_refresh_wanted = self._has_seen_all = False
-        self._is_storing = False
         self._doubted = 0
         """The last look that may have seen logs of topics that are gone."""
         self._seen = Looks(0, 0)
@@ -88,69 +84,32 @@ class SpoutPoller:
     # --- partitions ---
 
     @property
-    def managers(self) -> list[PartitionManager]:
+    def managers(self) -> Sequence[PartitionManager]:
         """Of the partitions that are open, in assignment order."""
-        return self._managers
-
-    @property
-    def awake(self) -> Collection[PartitionManager]:
-        """Those that may have something to do; nothing is asked of the others.
-
-        A partition sleeps from when all that its log holds is completed and stored, to
-        when a look sees its log change.
-        """
-        return self._awake.keys()
-
-    def take_touched(self) -> Collection[PartitionManager]:
-        """Those that were awake since the last call."""
-        touched, self._touched = self._touched, set(self._awake)
-        return touched
-
-    def _take_managers(self) -> None:
-        """Partitions may have come, gone, or be others of the same name."""
-        former = set(self._managers)
-        coordinator = self.parts.coordinator
-        found = map(coordinator.manager, coordinator.partitions)
-        self._managers = [manager for manager in found if manager is not None]
-        self._by_partition = {m.topic_partition: m for m in self._managers}
-        asleep = former - self._awake.keys()
-        new = {m: None for m in self._managers if m not in former}
-        anew = [m.topic_partition for m in self._managers if m.is_recreated]
-        for partition in anew:  # what is known of its log is of the one that is gone
-            self._bounds.pop(partition, None)
-        self._doubted = self._looks.asked if anew else 0
-        begun = {
-            m: None for m in self._managers if m in asleep and not self._is_done(m)
-        }
-        stay = {m: None for m in self._managers if m in self._awake}
-        self._awake = stay | new | begun
-        self._touched |= self._awake.keys()
-        self._times.is_wanted |= bool(new or begun or anew)
-
-    def _wake(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in partitions:
-            manager = self._by_partition.get(partition)
-            if manager is not None:
-                self._awake[manager] = None
-                self._touched.add(manager)
-
-    def _put_to_sleep(self) -> None:
-        self._awake = {m: None for m in self._awake if not self._is_done(m)}
-
-    def _is_done(self, manager: PartitionManager) -> bool:
-        bounds = self._bounds.get(manager.topic_partition)
-        return (
-            bounds is not None
-            and not manager.is_recreated
-            and manager.pending == 0
-            and manager.emitted_to == bounds.end
-            and manager.next_to_commit() is None
-        )
+        return self._partitions.managers
 
     @property
     def bounds(self) -> Mapping[TopicPartition, LogBounds]:
         """What the logs hold, when last looked at."""
-        return self._bounds
+        return self._partitions.bounds
+
+    @property
+    def awake(self) -> Collection[PartitionManager]:
+        """Those that may have something to do; nothing is asked of the others."""
+        return self._partitions.awake
+
+    def take_touched(self) -> Collection[PartitionManager]:
+        """Those that were awake since the last call."""
+        return self._partitions.take_touched()
+
+    def _take_managers(self) -> None:
+        coordinator = self.parts.coordinator
+        found = map(coordinator.manager, coordinator.partitions)
+        managers = [manager for manager in found if manager is not None]
+        is_anew = any(manager.is_recreated for manager in managers)
+        self._doubted = self._looks.asked if is_anew else 0
+        is_awoken = self._partitions.replace(managers)
+        self._times.is_wanted |= is_awoken or is_anew
 
     def fetch_failed(self, partition: TopicPartition) -> None:
         """Its leader may have moved: look again, and let the partition rest."""
@@ -195,12 +154,11 @@ class SpoutPoller:
     def look_if_due(self) -> None:
         """Ask where the logs begin and end, if it is time and no answer is due."""
         now_ms = self.parts.clock.monotonic_ms()
-        if self._looks.is_busy or now_ms < self._times.due_ms(len(self._managers)):
+        if self._looks.is_busy or now_ms < self._times.due_ms(len(self.managers)):
             return
         self._times.began(now_ms)
-        awake = {manager.topic_partition for manager in self._awake}
-        self._wanted = list(self._by_partition)
-        self._asleep = {p: b for p, b in self._bounds.items() if p not in awake}
+        self._wanted = list(self._partitions.names)
+        self._asleep = self._partitions.asleep()
         self._looks.ask()
 
     def _look(self) -> Bounds:
@@ -218,24 +176,18 @@ class SpoutPoller:
             self._refresh()
             return
         self._seen = self._seen._replace(logs=number)
-        former = self._bounds
         if number <= self._doubted:
-            bounds = {p: b for p, b in bounds.items() if not self._is_anew(p)}
+            anew = self._partitions.is_recreated
+            bounds = {p: b for p, b in bounds.items() if not anew(p)}
             self._times.is_wanted = True
-        self._bounds = {p: b for p, b in bounds.items() if isinstance(b, LogBounds)}
-        news = [p for p, b in self._bounds.items() if former.get(p) != b]
-        self._wake(news)
-        awake = {m.topic_partition for m in self._awake}
+        is_news = self._partitions.seen(bounds)
+        awake = {m.topic_partition for m in self.awake}
         told = {p: b for p, b in bounds.items() if p in awake}
         self.parts.registry.record_log(self.parts.keeper.id, told)
-        self._times.ended(clock.monotonic_ms(), is_news=bool(news))
-        self._has_seen_all = len(self._bounds) == len(bounds)
+        self._times.ended(clock.monotonic_ms(), is_news=is_news)
+        self._has_seen_all = len(self.bounds) == len(bounds)
         if not self._has_seen_all:
             self._refresh()
-
-    def _is_anew(self, partition: TopicPartition) -> bool:
-        manager = self._by_partition.get(partition)
-        return manager is not None and manager.is_recreated
 
     # --- chunks ---
 
@@ -254,15 +206,15 @@ class SpoutPoller:
 
     def _candidates(self, now_ms: int) -> list[Candidate]:
         found = []
-        for manager in self._awake:
+        for manager in self.awake:
             partition = manager.topic_partition
-            bounds = self._bounds.get(partition)
+            bounds = self.bounds.get(partition)
             if bounds is None or self._held_until.get(partition, 0) > now_ms:
                 continue
             standing = stand(manager.emitted_to, bounds)
             if self._settling.believes(partition, standing, now_ms):
                 self._settling.forget(partition)
-                is_fresh = manager not in self._crowded
+                is_fresh = manager not in self._commits.crowded
                 found.append(Candidate(manager, bounds, is_fresh))
             else:
                 self._refresh()  # it may be another topic of the same name
@@ -272,55 +224,7 @@ class SpoutPoller:
 
     def commit_if_due(self, *, at_once: bool = False) -> None:
         """Store what is completed, if it is time."""
-        clock, keeper = self.parts.clock, self.parts.keeper
-        if self._is_storing or not (at_once or self._timer.is_due(clock.now_ms())):
-            return
-        self._timer.committed(clock.now_ms())
-        offers = self._offers()
-        self._put_to_sleep()
-        is_renewal = keeper.must_renew
-        if is_renewal:
-            known = {m: m.stored for m in self.managers if m not in offers}
-            offers |= {m: offset for m, offset in known.items() if offset is not None}
-        if not offers:
-            return
-        self._is_storing = True
-        began_ms = clock.monotonic_ms()
-
-        def answer(error: BaseException | None) -> None:
-            if error is None and is_renewal:
-                keeper.renewed(began_ms)
-            self._post(lambda: self._stored(offers, began_ms, error))
-
-        keeper.store(offers, answer)
-
-    def _offers(self) -> dict[PartitionManager, CommittedOffset]:
-        offers = {}
-        crowded = set()
-        for manager in self._awake:
-            offset = manager.next_to_commit()
-            if offset is not None:
-                offers[manager] = offset
-                is_crowded = not self.parts.keeper.fits(offset)
-            else:
-                is_crowded = manager in self._crowded  # it is stored: nothing changed
-            if is_crowded:
-                crowded.add(manager)
-        self._crowded = crowded
-        return offers
-
-    def _stored(
-        self, offers: Offers, began_ms: int, error: BaseException | None
-    ) -> None:
-        self._is_storing = False
-        if error is None:
-            stored = {manager.topic_partition for manager in offers}
-            bounds = {p: b for p, b in self._bounds.items() if p in stored}
-            self.parts.keeper.stored(offers, bounds, began_ms)
-        elif isinstance(error, KafkaTxError) and error.retryable:
-            logger.warning("offsets were not stored, and will be again: %s", error)
-        else:
-            raise error
+        self._commits.commit_if_due(at_once=at_once)
 
     # --- what is left to do ---
 
@@ -331,9 +235,9 @@ class SpoutPoller:
         Neither a partition that cannot be opened, nor one that does not answer.
         """
         is_all_known = self._has_seen_all and self.parts.coordinator.is_complete
-        if self._is_storing or not is_all_known:
+        if self._commits.is_storing or not is_all_known:
             return False
-        return all(map(self._is_done, self._awake))
+        return all(map(self._partitions.is_done, self.awake))
 
     def next_looks(self) -> Looks:
         """The first ones that begin after this call (any thread)."""
@@ -346,16 +250,15 @@ class SpoutPoller:
     @property
     def is_completed(self) -> bool:
         """Nothing is pending, but the store may not know."""
-        return all(manager.pending == 0 for manager in self._awake)
+        return all(manager.pending == 0 for manager in self.awake)
 
     def wakes_at_ms(self) -> int:
         """When something is to be done next, as far as the poller knows (monotonic)."""
-        clock = self.parts.clock
-        now_ms = clock.monotonic_ms()
-        times = [now_ms + self._timer.wait_ms(clock.now_ms())]
+        now_ms = self.parts.clock.monotonic_ms()
+        times = [now_ms + self._commits.wait_ms()]
         if not self._looks.is_busy:
-            times.append(self._times.due_ms(len(self._managers)))
-        times += [t for m in self._awake if (t := m.next_due_ms) is not None]
+            times.append(self._times.due_ms(len(self.managers)))
+        times += [t for m in self.awake if (t := m.next_due_ms) is not None]
         times += [t for t in self._held_until.values() if t > now_ms]
         return max(now_ms + _LEAST_MS, min(times))
 

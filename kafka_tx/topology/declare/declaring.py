@@ -16,18 +16,18 @@ from kafka_tx.topology.declare.bolts import (
     does_something,
     reads_arrow,
 )
-from kafka_tx.topology.declare.graph import Component, Input, Kind, Placement
+from kafka_tx.topology.declare.graph import Component, ComponentKind, Input, Placement
 from kafka_tx.topology.declare.groupings import Grouping, GroupingKind
 from kafka_tx.topology.declare.templates import Dumps, template_of
 from kafka_tx.topology.rows.fields import DEFAULT_STREAM, Fields, FieldsLike
 
 _NAME = re.compile(r"(?!__)[A-Za-z0-9_.\-]{1,100}")
 
-_KINDS: Mapping[type[Bolt], Kind] = {
-    BasicBolt: Kind.BASIC,
-    BatchBolt: Kind.BATCH,
-    DataFrameBolt: Kind.DATAFRAME,
-    RichBolt: Kind.RICH,
+_KINDS: Mapping[type[Bolt], ComponentKind] = {
+    BasicBolt: ComponentKind.BASIC,
+    BatchBolt: ComponentKind.BATCH,
+    DataFrameBolt: ComponentKind.DATAFRAME,
+    RichBolt: ComponentKind.RICH,
 }
 
 
@@ -106,7 +106,7 @@ class BoltDeclarer:
 
 
 def component_of(
-    draft: Draft, legal: Iterable[Kind], dumps: Dumps
+    draft: Draft, legal: Iterable[ComponentKind], dumps: Dumps
 ) -> tuple[Component, list[str]]:
     """The component a draft stands for, and all that is wrong with it.
 
@@ -116,7 +116,7 @@ def component_of(
         dumps: Pickles user code.
     """
     problems = name_problems(draft.name)
-    component = Component(draft.name, Kind.BASIC, draft.parallelism)
+    component = Component(draft.name, ComponentKind.BASIC, draft.parallelism)
     try:
         component = _bolt_component(draft, legal, dumps)
     except ConfigError as error:
@@ -155,7 +155,9 @@ def outputs_of(
     return found
 
 
-def _bolt_component(draft: Draft, legal: Iterable[Kind], dumps: Dumps) -> Component:
+def _bolt_component(
+    draft: Draft, legal: Iterable[ComponentKind], dumps: Dumps
+) -> Component:
     template = template_of(draft.name, draft.given, dumps)
     try:
         probe = template.new()
@@ -178,7 +180,7 @@ def _bolt_component(draft: Draft, legal: Iterable[Kind], dumps: Dumps) -> Compon
     )
 
 
-def _kind_of(bolt: Bolt, draft: Draft, legal: Iterable[Kind]) -> Kind:
+def _kind_of(bolt: Bolt, draft: Draft, legal: Iterable[ComponentKind]) -> ComponentKind:
     kinds = [k for base, k in _KINDS.items() if isinstance(bolt, base)]
     if not kinds:
         raise ConfigError(
@@ -186,16 +188,16 @@ def _kind_of(bolt: Bolt, draft: Draft, legal: Iterable[Kind]) -> Kind:
         )
     kind = next((k for k in kinds if k in legal), kinds[0])
     if draft.as_committer or bolt.committer:
-        if Kind.COMMITTER not in legal:
+        if ComponentKind.COMMITTER not in legal:
             raise ConfigError(
                 f"a committer cannot be used in this topology; legal: {_names(legal)}."
             )
-        if kind is not Kind.BATCH:
+        if kind is not ComponentKind.BATCH:
             raise ConfigError(
                 f"a committer must be a batch bolt, and {type(bolt).__name__} is a"
                 f" {kind}; subclass BatchBolt."
             )
-        kind = Kind.COMMITTER
+        kind = ComponentKind.COMMITTER
     if kind not in legal:
         raise ConfigError(
             f"a {kind} cannot be used in this topology; legal: {_names(legal)}."
@@ -208,7 +210,7 @@ def _kind_of(bolt: Bolt, draft: Draft, legal: Iterable[Kind]) -> Kind:
     return kind
 
 
-def _names(kinds: Iterable[Kind]) -> str:
+def _names(kinds: Iterable[ComponentKind]) -> str:
     return ", ".join(kinds)
 
 

@@ -16,7 +16,7 @@ from kafka_tx.topology.declare.templates import Template
 from kafka_tx.topology.rows.fields import DEFAULT_STREAM, Fields
 
 
-class Kind(StrEnum):
+class ComponentKind(StrEnum):
     """What a component is."""
 
     SPOUT = "spout"
@@ -65,7 +65,7 @@ class Component:
     """
 
     name: str
-    kind: Kind
+    kind: ComponentKind
     parallelism: int | None = None
     inputs: tuple[Input, ...] = ()
     outputs: Mapping[str, Fields] = field(default_factory=dict)
@@ -168,7 +168,7 @@ def _component_problems(
     parallelism = component.parallelism
     if parallelism is not None and not _is_count(parallelism):
         found.append(f"parallelism is {parallelism!r}; legal: a whole number from 1.")
-    if component.kind is not Kind.SPOUT and not component.inputs:
+    if component.kind is not ComponentKind.SPOUT and not component.inputs:
         found.append("no grouping; call e.g. .shuffle_grouping(source) on it.")
     for given in component.inputs:
         found += _input_problems(component, given, known)
@@ -193,7 +193,7 @@ def _input_problems(
             f" its streams: {streams}."
         ]
     fields = source.outputs[given.stream]
-    if component.kind is Kind.DATAFRAME:
+    if component.kind is ComponentKind.DATAFRAME:
         return _dataframe_problems(given, fields)
     return _fields_problems(given, fields)
 
@@ -277,7 +277,7 @@ def _with_parallelism(ordered: list[Component]) -> tuple[Component, ...]:
 
 
 def _default(component: Component, done: Mapping[str, Component]) -> int:
-    if component.kind in (Kind.SPOUT, Kind.COMMITTER):
+    if component.kind in (ComponentKind.SPOUT, ComponentKind.COMMITTER):
         return 1
     if all(given.grouping.kind is GroupingKind.GLOBAL for given in component.inputs):
         return 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kafka_tx.topology.declare.graph import Component, Kind, Placement
+from kafka_tx.topology.declare.graph import Component, ComponentKind, Placement
 from kafka_tx.topology.plan.phases import Phase
 from kafka_tx.topology.plan.physical import PhysicalPlan, Stage
 from kafka_tx.topology.rows.fields import DEFAULT_STREAM
@@ -67,7 +67,7 @@ def _commit(plan: PhysicalPlan) -> Iterator[str]:
     yield "commit phase, in txid order"
     for number, name in enumerate(plan.phases.commit, 1):
         component = plan.graph.by_name[name]
-        what = "finish" if component.kind is not Kind.COMMITTER else "commit"
+        what = "finish" if component.kind is not ComponentKind.COMMITTER else "commit"
         yield f"  {number}. {_runs(plan.stage_of[name])}: {what} {name}"
 
 
@@ -103,9 +103,9 @@ def mermaid(plan: PhysicalPlan) -> str:
 def _shape(component: Component, plan: PhysicalPlan) -> str:
     stage = plan.stage_of[component.name]
     label = f'"{component.name}<br/>{component.kind}, {_runs(stage)}"'
-    if component.kind is Kind.SPOUT:
+    if component.kind is ComponentKind.SPOUT:
         return f"([{label}])"
-    if component.kind is Kind.COMMITTER:
+    if component.kind is ComponentKind.COMMITTER:
         return f"[[{label}]]"
     return f"[{label}]"
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_tx.topology.declare.graph import Graph, Kind
+from kafka_tx.topology.declare.graph import ComponentKind, Graph
 
 
 class Phase(StrEnum):
@@ -53,7 +53,7 @@ def phases_of(graph: Graph) -> Phases:
     for component in graph.components:  # sources come first
         if any(source in commit for source in component.sources):
             commit.append(component.name)
-        elif component.kind is Kind.COMMITTER:
+        elif component.kind is ComponentKind.COMMITTER:
             commit.append(component.name)
             first.append(component.name)
     names = [component.name for component in graph.components]

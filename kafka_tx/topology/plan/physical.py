@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from kafka_tx.topology.declare.graph import Component, Graph, Input, Kind, Placement
+from kafka_tx.topology.declare.graph import (
+    Component,
+    ComponentKind,
+    Graph,
+    Input,
+    Placement,
+)
 from kafka_tx.topology.declare.templates import Dumps
 from kafka_tx.topology.plan.phases import Phase, Phases
 
@@ -124,7 +130,7 @@ class PhysicalPlan:
             given,
             is_local=self.stage_of[source] == stage,
             tasks=stage.tasks,
-            as_arrow=target.kind is Kind.DATAFRAME,
+            as_arrow=target.kind is ComponentKind.DATAFRAME,
         )
 
     def phase_of(self, component: str) -> Phase:

@@ -25,7 +25,13 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
-from kafka_tx.topology.declare.graph import Component, Graph, Input, Kind, Placement
+from kafka_tx.topology.declare.graph import (
+    Component,
+    ComponentKind,
+    Graph,
+    Input,
+    Placement,
+)
 from kafka_tx.topology.declare.groupings import GroupingKind
 from kafka_tx.topology.declare.templates import Dumps
 from kafka_tx.topology.plan.phases import Phase, Phases, phases_of
@@ -78,7 +84,7 @@ def _stage_for(component: Component, upstream: Stage | None, phases: Phases) -> 
         elif _fits(component, upstream):
             names = (*upstream.components, component.name)
             return Stage(upstream.name, names, upstream.tasks, upstream.placement)
-    is_frame = component.kind is Kind.DATAFRAME
+    is_frame = component.kind is ComponentKind.DATAFRAME
     tasks = 1 if is_frame else component.tasks
     usual = Placement.DRIVER if tasks == 1 else Placement.EXECUTORS
     return Stage(component.name, (component.name,), tasks, wanted or usual)
@@ -86,11 +92,11 @@ def _stage_for(component: Component, upstream: Stage | None, phases: Phases) -> 
 
 def _wanted_placement(component: Component, phases: Phases) -> Placement | None:
     """Where it must run; None: where its sources run, if it fits there."""
-    if component.kind is Kind.DATAFRAME:
+    if component.kind is ComponentKind.DATAFRAME:
         return Placement.DATAFRAME
     if component.placement is not None:
         return component.placement
-    if component.kind is Kind.SPOUT:
+    if component.kind is ComponentKind.SPOUT:
         return Placement.EXECUTORS
     if phases.of(component.name) is Phase.COMMIT and component.tasks == 1:
         return Placement.DRIVER
@@ -98,12 +104,15 @@ def _wanted_placement(component: Component, phases: Phases) -> Placement | None:
 
 
 def _fits(component: Component, upstream: Stage) -> bool:
-    is_frame = component.kind is Kind.DATAFRAME
+    is_frame = component.kind is ComponentKind.DATAFRAME
     if is_frame or upstream.placement is Placement.DATAFRAME:
         return is_frame and upstream.placement is Placement.DATAFRAME
     if upstream.tasks == 1 and component.tasks == 1:
         return True
-    if component.tasks == 1 and component.kind in (Kind.BATCH, Kind.COMMITTER):
+    if component.tasks == 1 and component.kind in (
+        ComponentKind.BATCH,
+        ComponentKind.COMMITTER,
+    ):
         return False
     return all(_is_narrow(given, component, upstream) for given in component.inputs)
 

@@ -13,7 +13,7 @@ from typing import Any
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, TaskContext
-from kafka_tx.topology.declare.graph import Component, Kind
+from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.declare.spouts import BatchSource
 from kafka_tx.topology.plan.phases import Phase
 from kafka_tx.topology.plan.physical import Edge, PhysicalPlan, Stage, TaskId
@@ -146,7 +146,7 @@ class Task:
                 pass
 
     def _failed(self, error: BaseException) -> BatchFailed | BatchStopped:
-        is_spout = self._plan.graph.by_name[self._running].kind is Kind.SPOUT
+        is_spout = self._plan.graph.by_name[self._running].kind is ComponentKind.SPOUT
         return failure_of(
             error, self._attempt, self._running, self.id.task, is_spout=is_spout
         )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt, TaskContext
-from kafka_tx.topology.declare.graph import Component, Kind
+from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.declare.groupings import Router, router_for
 from kafka_tx.topology.plan.physical import Edge, PhysicalPlan, TaskId
 from kafka_tx.topology.reasons import reason_of
@@ -84,7 +84,9 @@ class RecordTask:
             self.close()
             if not self._running:
                 raise
-            is_spout = self._plan.graph.by_name[self._running].kind is Kind.SPOUT
+            is_spout = (
+                self._plan.graph.by_name[self._running].kind is ComponentKind.SPOUT
+            )
             yield failure_of(
                 error, self._attempt, self._running, self.id.task, is_spout=is_spout
             )

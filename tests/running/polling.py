@@ -1,0 +1,162 @@
+"""A poller of two partitions whose thread is the test's own."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+from typing import Any
+
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import (
+    CommittedOffset,
+    Latest,
+    LogBounds,
+    OffsetRange,
+    TopicPartition,
+    Unavailable,
+)
+from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
+from kafka_tx.running.at_least_once.poller import SpoutPoller
+from kafka_tx.running.at_least_once.poller_parts import PollerParts
+from kafka_tx.testing import ManualClock
+from kafka_tx.topology.rows.schemes import RawScheme
+from kafka_tx.transactions.memory import MemoryOffsetStore
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+COMMIT_MS = 2_000
+WITHIN_S = 10
+
+
+class Cluster:
+    """Answers what it is told to; may hold its answers back."""
+
+    def __init__(self):
+        self.logs: dict[TopicPartition, LogBounds | Unavailable] = {
+            P0: LogBounds(0, 10),
+            P1: LogBounds(0, 10),
+        }
+        self.problem: Exception | None = None
+        self.asked: list[list[TopicPartition]] = []
+        self.ends_asked = 0
+
+    def bounds(self, partitions):
+        self.asked.append(list(partitions))
+        if self.problem:
+            raise self.problem
+        return {p: self.logs[p] for p in partitions}
+
+    def offsets(self, wanted):
+        assert set(wanted.values()) == {Latest()}
+        self.ends_asked += 1
+        found = {p: self.logs[p] for p in wanted}
+        return {p: b.end if isinstance(b, LogBounds) else b for p, b in found.items()}
+
+    def close(self):
+        pass
+
+
+class Coordinator:
+    """Two open partitions; notes looks, and when an answer is taken in."""
+
+    def __init__(self):
+        self.partitions = (P0, P1)
+        self.managers = {p: manager(p) for p in self.partitions}
+        self.due = False
+        self.problem: Exception | None = None
+        self.looks = self.taken = 0
+
+    def manager(self, partition):
+        return self.managers.get(partition)
+
+    @property
+    def is_complete(self):
+        return all(p in self.managers for p in self.partitions)
+
+    def is_due(self):
+        return self.due
+
+    def look(self):
+        self.looks += 1
+        if self.problem:
+            raise self.problem
+        return self._take
+
+    def _take(self):
+        self.taken += 1
+
+    def close(self):
+        pass
+
+
+class Offsets(MemoryOffsetStore):
+    def __init__(self):
+        super().__init__()
+        self.error: Exception | None = None
+        self.stores = 0
+
+    def store(self, offsets):
+        self.stores += 1
+        if self.error:
+            raise self.error
+        super().store(offsets)
+
+
+def manager(partition):
+    return PartitionManager(
+        partition, PartitionRules(), CommittedOffset(0), stored=CommittedOffset(0)
+    )
+
+
+class Case:
+    def __init__(self):
+        self.cluster, self.coordinator = Cluster(), Coordinator()
+        self.store, self.clock = Offsets(), ManualClock()
+        self.registry = MetricsRegistry()
+        self.events: SimpleQueue[Any] = SimpleQueue()
+        keeper = OffsetKeeper("job", self.store, self.registry, self.clock)
+        fakes: dict[str, Any] = {
+            "coordinator": self.coordinator,
+            "cluster": self.cluster,
+            "reader": None,
+        }
+        parts = PollerParts(
+            name="spout",
+            keeper=keeper,
+            scheme=RawScheme(),
+            dead_letters=None,
+            commit_interval_ms=COMMIT_MS,
+            registry=self.registry,
+            clock=self.clock,
+            **fakes,
+        )
+        self.poller = SpoutPoller(parts, self.events.put)
+
+    def take(self):
+        """Do what came back from the poller's threads."""
+        self.events.get(timeout=WITHIN_S)()
+
+    def look(self):
+        self.poller.look_if_due()
+        self.take()
+
+    def emit(self, room=100):
+        return [str(emission.range) for emission in self.poller.chunk(room)]
+
+
+def acked(case, partition=P0):
+    case.look()
+    case.emit()
+    case.coordinator.managers[partition].ack(0)
+
+
+def complete_all(case):
+    """Both logs are emitted, completed and stored."""
+    case.look()
+    case.emit()
+    for each in case.poller.managers:
+        each.ack(OffsetRange(each.topic_partition, 0, 10))
+    case.poller.commit_if_due(at_once=True)
+    case.take()
+    case.poller.commit_if_due(at_once=True)
+    assert not case.poller.awake

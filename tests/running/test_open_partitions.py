@@ -1,0 +1,135 @@
+"""Which partitions of a poller are awake, and how often the others are looked at."""
+
+from __future__ import annotations
+
+from kafka_tx.model import (
+    CommittedOffset,
+    LogBounds,
+    TopicPartition,
+)
+from kafka_tx.planning import quiet
+from kafka_tx.running.at_least_once.look_times import LOOK_MS
+from tests.running.polling import (
+    P0,
+    P1,
+    complete_all,
+    manager,
+)
+
+
+def test_nothing_is_asked_of_partitions_that_have_nothing_to_do(case):
+    complete_all(case)
+    assert case.poller.is_idle
+    assert set(case.poller.take_touched()) == set(case.poller.managers)
+    assert not case.poller.take_touched()
+
+    case.cluster.logs[P1] = LogBounds(0, 12)
+    case.clock.advance(60_000)
+    case.look()
+
+    assert [m.topic_partition for m in case.poller.awake] == [P1]
+    assert not case.poller.is_idle
+    assert case.emit() == ["t-1 [10, 12)"]
+
+
+def test_a_log_that_was_trimmed_or_cut_wakes_its_partition(case):
+    for at in (P0, P1):
+        case.cluster.logs[at] = LogBounds(0, 0)
+        case.coordinator.managers[at].committed(CommittedOffset(0))
+    case.look()
+    case.poller.commit_if_due(at_once=True)
+    assert not case.poller.awake
+
+    case.cluster.logs[P0] = LogBounds(5, 5)
+    case.clock.advance(60_000)
+    case.look()
+
+    assert [m.topic_partition for m in case.poller.awake] == [P0]
+
+
+def find_empty(case):
+    """Both logs are empty, and nothing is left to be stored."""
+    for at in (P0, P1):
+        case.cluster.logs[at] = LogBounds(0, 0)
+        case.coordinator.managers[at].committed(CommittedOffset(0))
+    case.look()
+    case.poller.commit_if_due(at_once=True)
+    assert not case.poller.awake
+
+
+def test_of_a_partition_that_sleeps_only_the_end_is_asked(case):
+    find_empty(case)
+    case.clock.advance(60_000)
+    asked = len(case.cluster.asked)
+
+    case.look()
+
+    assert (len(case.cluster.asked), case.cluster.ends_asked) == (asked, 1)
+    assert case.poller.is_idle
+
+
+def test_looks_at_logs_that_stay_quiet_become_rare(case, monkeypatch):
+    monkeypatch.setattr(quiet, "_PAUSE_MS_EACH", 500)
+    find_empty(case)
+    pauses = []
+
+    for _ in range(6):
+        began_ms = case.clock.monotonic_ms()
+        while case.poller.next_looks().logs == case.poller.ended_looks().logs + 1:
+            case.clock.advance(10)
+            case.poller.look_if_due()
+        case.take()
+        pauses.append(case.clock.monotonic_ms() - began_ms)
+
+    assert sorted(pauses) == pauses
+    assert (pauses[0], pauses[-1]) == (LOOK_MS, 2 * 500)
+
+
+def test_a_look_is_made_at_once_when_somebody_waits(case, monkeypatch):
+    monkeypatch.setattr(quiet, "_PAUSE_MS_EACH", 60_000)
+    find_empty(case)
+    for _ in range(9):
+        case.clock.advance(60_000)
+        case.look()
+    case.clock.advance(1_000)
+    looks = case.poller.next_looks().logs
+    case.poller.look_if_due()
+    assert case.poller.next_looks().logs == looks
+
+    case.poller.want_looks()
+
+    assert case.poller.wakes_at_ms() <= case.clock.monotonic_ms() + 10
+    case.look()
+    assert case.poller.next_looks().logs == looks + 1
+
+
+def test_a_new_partition_is_looked_at_at_once(case):
+    find_empty(case)
+    new = TopicPartition("t", 2)
+    case.cluster.logs[new] = LogBounds(0, 3)
+    case.coordinator.managers[new] = manager(new)
+    case.coordinator.partitions += (new,)
+    case.poller.want_looks()
+    case.look()
+    case.poller.refresh_if_due()
+    case.take()
+
+    case.look()
+
+    assert case.emit() == ["t-2 [0, 3)"]
+
+
+def test_a_topic_made_anew_with_as_many_records_is_read_from_its_beginning(case):
+    complete_all(case)
+    case.coordinator.due = True
+    case.coordinator._take = case.coordinator.managers[P0].topic_recreated
+
+    case.clock.advance(60_000)
+    case.poller.refresh_if_due()
+    case.take()
+
+    assert [m.topic_partition for m in case.poller.awake] == [P0]
+    assert case.emit() == [], "what is known of its log is of the one that is gone"
+    case.look()
+    case.poller.commit_if_due(at_once=True)
+    assert case.emit() == ["t-0 [0, 10)"], "it does not fall asleep before"
