@@ -71,7 +71,7 @@ class Pauses:
 
 
 class StoppingPart(part_transaction.PartTransaction):
-    """The first part of a txid waits at the points of its transaction."""
+    """Waits at the points of its transaction, which say so if it is not part 0."""
 
     pauses: ClassVar[Pauses]
 
@@ -94,8 +94,8 @@ class StoppingPart(part_transaction.PartTransaction):
             yield record
 
     def _reach(self, point: str) -> None:
-        if self._part.index == 0:
-            self.pauses.reach(point, self._part.txid)
+        of = f" of part {self._part.index}" if self._part.index else ""
+        self.pauses.reach(point + of, self._part.txid)
 
 
 def copy(options: dict[str, str], pauses: Pauses) -> Any:

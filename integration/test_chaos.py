@@ -133,6 +133,7 @@ def test_a_run_is_good_where_every_fault_hit_and_everything_went_on_in_time(
     assert word in happened.text(60)
 
 
+@pytest.mark.all
 @pytest.mark.timeout(600)
 def test_a_short_run_loses_and_doubles_nothing():
     """Wide limits: other tests run beside it, on machines that may be slow."""

@@ -17,7 +17,7 @@ NAMES = {"numbered-busy", "numbered-idle", "records-busy", "records-idle"}
 WITHIN_S = 180
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.all), "kill"])
 def test_waits_raise_stop_returns_and_the_process_ends(
     kafka, topic, produce, tmp_path, how
 ):

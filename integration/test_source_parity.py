@@ -214,7 +214,7 @@ def test_streams_of_transactional_topics_are_equal(
     for n in range(4):
         produce.committed(name, [f"c{n}"] * 10)
         produce.aborted(name, [f"a{n}"] * 10)
-    options = {"kafka__isolation__level": isolation, "maxOffsetsPerTrigger": "7"}
+    options = {"kafka__isolation__level": isolation, "maxOffsetsPerTrigger": "20"}
 
     theirs, _ = stream(spark, kafka, sparks_own, name, tmp_path, **options)
     ours, progress = stream(spark, kafka, "kafka_tx", name, tmp_path, **options)

@@ -112,7 +112,9 @@ def stores(kind: str, request: pytest.FixtureRequest, work: Path) -> dict[str, s
 
 
 @pytest.mark.timeout(3 * WITHIN_S + 300)
-@pytest.mark.parametrize("kind", ["kafka_pair", "kafka_zk"])
+@pytest.mark.parametrize(
+    "kind", ["kafka_pair", pytest.param("kafka_zk", marks=pytest.mark.all)]
+)
 def test_whatever_is_killed_every_record_is_completed_and_all_is_committed(
     kind, request, tmp_path
 ):

@@ -1,18 +1,20 @@
 """Jobs on the executors of a standalone cluster, with the package shipped to them.
 
-Its Python lacks the package.
+Its Python lacks the package. One driver runs three jobs, one after the other.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from integration import topologies
+from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import NotReadyError
-from integration.topologies import PARTITIONS, WITHIN_S
+from integration.topologies import PARTITIONS
 from integration.topology_job import kept, recount
 
 HERE = Path(__file__).parent
@@ -53,6 +55,7 @@ def test_two_executors_run_the_package_from_the_shipped_zip(spark_standalone, tm
     assert all(".zip/kafka_tx/" in task["package"] for task in tasks)
 
 
+@pytest.mark.all
 def test_a_failing_driver_is_told_with_its_traceback(spark_standalone, tmp_path):
     script = tmp_path / "job.py"
     script.write_text("raise ValueError('the reason')")
@@ -61,7 +64,20 @@ def test_a_failing_driver_is_told_with_its_traceback(spark_standalone, tmp_path)
         spark_standalone.run_driver(script)
 
 
-# --- source and sink ---
+# --- jobs ---
+
+DRIVER = """
+import json, runpy, sys
+from pyspark.sql import SparkSession
+
+stop, SparkSession.stop = SparkSession.stop, lambda session: None
+for script, *words in json.loads(sys.argv[1]):
+    sys.argv = [script, *words]
+    runpy.run_path(script, run_name="__main__")
+stop(SparkSession.builder.getOrCreate())
+"""
+"""Runs scripts as one program each, but for the session, which they share."""
+
 
 COUNTING = """
 import json, sys
@@ -145,30 +161,6 @@ spark.stop()
 """
 
 
-def test_a_streaming_job_runs_on_two_executors(
-    spark_standalone, kafka, topic, produce, tmp_path
-):
-    name, copy = topic(4), topic(1)
-    places = produce(name, [f"v{n}" for n in range(300)])
-    script = tmp_path / "job.py"
-    script.write_text(COUNTING)
-
-    spark_standalone.run_driver(
-        *(script, kafka.bootstrap_servers, name, copy, str(tmp_path)), timeout_s=240
-    )
-
-    seen = json.loads((tmp_path / "seen.json").read_text())
-    assert seen == {"written": 5, "lacking": ["True", "True"]}
-    batches = json.loads((tmp_path / "found.json").read_text())
-    assert sorted(map(int, batches)) == list(range(1, len(batches) + 1))
-    assert len(batches) >= 3
-    found = sorted(tuple(place) for rows in batches.values() for place in rows)
-    assert found == sorted(places)
-    for place, status in json.loads((tmp_path / "readers.json").read_text()):
-        assert ".zip/" in place
-        assert status.startswith("native reader: "), status
-
-
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -220,37 +212,73 @@ spark.stop()
 """
 
 
-def test_a_worker_that_dies_takes_nothing_with_it(
-    spark_standalone, kafka, topic, produce, tmp_path
-):
-    name = topic(2)
-    produce(name, ["v"] * 20)
-    script = tmp_path / "job.py"
-    script.write_text(KILLED)
+@dataclass(frozen=True)
+class Ran:
+    """What the jobs were given, and where they left what; each has a directory."""
 
-    spark_standalone.run_driver(script, kafka.bootstrap_servers, name, str(tmp_path))
+    work: Path
+    places: list[tuple[int, int]]
+    ends: dict[int, int]
 
+    def of(self, job: str) -> Path:
+        return self.work / job
+
+
+@pytest.fixture(scope="module")
+def ran(spark_standalone, kafka, produce, tmp_path_factory):
+    work = tmp_path_factory.mktemp("jobs")
+
+    def topic(partitions):
+        name = fresh_name("topic")
+        kafka.create_topic(name, partitions)
+        return name
+
+    counted, copy, killed, tallied = topic(4), topic(1), topic(2), topic(PARTITIONS)
+    places = produce(counted, [f"v{n}" for n in range(300)])
+    produce(killed, ["v"] * 20)
+    ends = topologies.even(produce, tallied, 2000)
+    for name, text in {"counting": COUNTING, "killed": KILLED}.items():
+        (work / f"{name}.py").write_text(text)
+        (work / name).mkdir()
+    (work / "topology").mkdir()
+    (work / "driver.py").write_text(DRIVER)
+    servers = kafka.bootstrap_servers
+    told = [
+        (work / "counting.py", servers, counted, copy, work / "counting"),
+        (work / "killed.py", servers, killed, work / "killed"),
+        (
+            *(HERE / "topology_job.py", "--work", work / "topology"),
+            *("--servers", servers, "--topic", tallied, "--mode", "transactional"),
+            *("--store", f"sqlite:///{work}/topology/state.db"),
+        ),
+    ]
+    words = json.dumps([[str(word) for word in words] for words in told])
+    spark_standalone.run_driver(work / "driver.py", words, timeout_s=270)
+    return Ran(work, places, ends)
+
+
+def test_a_streaming_job_runs_on_two_executors(ran):
+    work = ran.of("counting")
+    seen = json.loads((work / "seen.json").read_text())
+    assert seen == {"written": 5, "lacking": ["True", "True"]}
+    batches = json.loads((work / "found.json").read_text())
+    assert sorted(map(int, batches)) == list(range(1, len(batches) + 1))
+    assert len(batches) >= 3
+    found = sorted(tuple(place) for rows in batches.values() for place in rows)
+    assert found == sorted(ran.places)
+    for place, status in json.loads((work / "readers.json").read_text()):
+        assert ".zip/" in place
+        assert status.startswith("native reader: "), status
+
+
+def test_a_worker_that_dies_takes_nothing_with_it(ran):
+    work = ran.of("killed")
     for run in ("plain", "told"):
-        assert (tmp_path / f"killed-{run}").exists()
-        assert (tmp_path / run).read_text() == "v" * 20
+        assert (work / f"killed-{run}").exists()
+        assert (work / run).read_text() == "v" * 20
 
 
-# --- a topology ---
-
-
-@pytest.mark.timeout(WITHIN_S)
-def test_it_runs_on_the_executors_of_a_standalone_cluster(
-    spark_standalone, kafka, topic, produce, tmp_path
-):
-    name = topic(PARTITIONS)
-    ends = topologies.even(produce, name, 2000)
-
-    spark_standalone.run_driver(
-        HERE / "topology_job.py",
-        *("--work", str(tmp_path), "--servers", kafka.bootstrap_servers),
-        *("--topic", name, "--mode", "transactional"),
-        *("--store", f"sqlite:///{tmp_path}/state.db"),
-    )
-
-    assert (tmp_path / "finished").exists()
-    assert kept(tmp_path / "sink.db") == recount(ends)
+def test_a_topology_runs_on_the_executors_of_a_standalone_cluster(ran):
+    work = ran.of("topology")
+    assert (work / "finished").exists()
+    assert kept(work / "sink.db") == recount(ran.ends)

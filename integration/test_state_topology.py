@@ -9,12 +9,13 @@ import pytest
 
 from integration.cluster.records import Record
 from integration.pausing import Life, kill_when_paused, run_to_end
+from integration.sizes import size
 from integration.state_job import urls_of
 from integration.state_topology_job import POINTS, keep, maps_of
 from kafka_tx.errors import FencedError, OutOfOrderError
 from kafka_tx.model import TransactionAttempt
 
-RECORDS, PARTITIONS, KEYS = 720, 3, 17
+RECORDS, PARTITIONS, KEYS = size(300, 720), 3, 17
 
 
 JOB = "integration.state_topology_job"

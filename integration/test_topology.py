@@ -23,7 +23,7 @@ from integration.topology_job import COMPONENTS, Trouble, kept, recount
 from kafka_tx.errors import ComponentError, ReplayImpossibleError
 
 HERE = Path(__file__).parent
-RECORDS = size(10_000, 500_000, "KAFKA_TX_TOPOLOGY_RECORDS")
+RECORDS = size(4_800, 500_000, "KAFKA_TX_TOPOLOGY_RECORDS")
 
 
 @pytest.mark.timeout(WITHIN_S)

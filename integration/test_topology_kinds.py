@@ -62,6 +62,7 @@ def test_committers_on_executors_count_nothing_twice(
     assert leftovers.none()
 
 
+@pytest.mark.all
 def test_commit_phases_on_executors_have_their_own_pool_where_spark_is_fair(
     kafka, topic, produce, tmp_path
 ):

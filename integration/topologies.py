@@ -15,10 +15,11 @@ from integration import topology_job
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.records import Produce
 from integration.cluster.waiting import NotReadyError, wait_until
+from integration.sizes import size
 from integration.topology_job import Trouble
 
 PARTITIONS = 4
-BATCHES = 25
+BATCHES = size(12, 25)
 WITHIN_S = 600
 STORES = ("sqlite", "zookeeper")
 MODES = ("transactional", "opaque")
