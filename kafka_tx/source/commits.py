@@ -13,7 +13,7 @@ from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.events import BatchCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, LogBounds, TopicPartition
-from kafka_tx.planning.offset_json import MARK, SourceOffset, flat
+from kafka_tx.planning.offset_json import MARK, OURS, SourceOffset, flat
 from kafka_tx.protocols import Clock
 from kafka_tx.source.questions import moves
 from kafka_tx.source.receipts import Receipts
@@ -34,7 +34,8 @@ class Finished:
     Attributes:
         start: Spark's start offset; None for the first batch of a query.
         end: Its end offset, with the transaction mark.
-        latest: What ``reportLatestOffset`` said, with the log starts.
+        latest: What ``reportLatestOffset`` said, with the log starts; from Spark 4.0
+            and 4.1, which do not ask for that, the end once more.
         records: Records read.
         duration_ms: How long the trigger took.
         receipts: What the tasks reported; None where they could not.
@@ -234,7 +235,7 @@ def _bounds(latest: Mapping[str, Any] | None) -> dict[TopicPartition, LogBounds]
     if latest is None:
         return {}
     starts = flat(_extra(latest).get("logStart", {}))
-    ends = flat({t: v for t, v in latest.items() if t != MARK})
+    ends = flat({t: v for t, v in latest.items() if t not in OURS})
     return {p: LogBounds(starts[p], end) for p, end in ends.items() if p in starts}
 
 

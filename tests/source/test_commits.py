@@ -220,6 +220,17 @@ def test_lag_and_headroom_come_from_the_report(feed, planner, registry):
     assert value(registry, "kafka_tx_retention_headroom_records", **labels) == 6
 
 
+def test_an_end_in_place_of_the_report_is_no_end_of_a_log(feed, planner, registry):
+    planner.plan(1, 0, 10)
+    batch = finished(1, 0, 10)
+    first = {**batch.end, "_kafka_tx_begins": {"t": {"0": 0}}}
+
+    feed.finished(replace(batch, end=first, latest=first))
+
+    assert value(registry, "kafka_tx_records_total", id="job") == 7
+    assert value(registry, "kafka_tx_lag_records", id="job") is None
+
+
 def test_skipped_offsets_are_added_once(feed, planner, registry):
     latest = {
         "t": {"0": 25},
