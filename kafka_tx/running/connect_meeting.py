@@ -65,10 +65,11 @@ def new_socket(place: Path, tx_id: str) -> Path:
 
 def sockets_since(place: Path, tx_id: str, since_ns: int) -> list[Path]:
     """Those of a ``tx.id`` that were put there later (monotonic time), oldest first."""
-    found = {
-        int(path.name.split(".")[1]): path for path in place.glob(f"{_short(tx_id)}.*")
-    }
-    return [found[at] for at in sorted(found) if at >= since_ns]
+    found = [
+        (int(path.name.split(".")[1]), path)
+        for path in place.glob(f"{_short(tx_id)}.*")
+    ]
+    return [path for at, path in sorted(found) if at >= since_ns]
 
 
 def _short(tx_id: str) -> str:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_tx.config import Mode, SourceConfig
-from kafka_tx.errors import FencedError, KafkaTxError, OutOfOrderError
+from kafka_tx.errors import ConfigError, FencedError, KafkaTxError, OutOfOrderError
 from kafka_tx.model import OffsetRange, TransactionAttempt
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
+from kafka_tx.spark.connect.planner import ServedStreamReader
 from kafka_tx.spark.versions.reading import ReadMaxRows, StartlessReader
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.refusals import check_plan
 from tests.properties.simulated_log import Brokers
+
+_late = itertools.count(1)
 
 
 class TaskFailedError(Exception):
@@ -30,9 +34,15 @@ class Checkpoint:
     name: str
     offsets: dict[int, dict[str, Any]] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
+    late: dict[int, int] = field(default_factory=dict)
+    """What a batch without new records brings: late state, as a number below 0."""
 
     def copy(self) -> Checkpoint:
         return copy.deepcopy(self)
+
+    def forget_late(self) -> None:
+        """State of another time brings again what it brought."""
+        self.late = {batch: -next(_late) for batch in self.late}
 
 
 class Sink:
@@ -104,10 +114,31 @@ class Reader:
         raise NotImplementedError
 
 
+class BesideReader(ServedStreamReader):
+    """The planner as Spark Connect's ``foreachBatch`` asks it, without the socket."""
+
+    def __init__(self, planner: TransactionalMicroBatches, config: SourceConfig):
+        super().__init__({})
+        self._batches = planner
+        self.__dict__["_config"] = config
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
+        return [piece.wanted for piece in super().partitions(start, end)]
+
+    def answer(self, batch: int) -> Answer:
+        """Nobody listens before Spark has given the planner a batch."""
+        if self._under_way is None:
+            raise ConfigError(
+                "nothing planned in this run; run it in a classic session"
+            )
+        return self._answer(batch)
+
+
 class Query:
     """One run of a query: a life that may stop after any of its steps.
 
     ``startless``: under a Spark that does not say where a batch begins.
+    ``connect``: as Spark Connect runs it.
     """
 
     def __init__(
@@ -120,6 +151,7 @@ class Query:
         clock: Any,
         *,
         startless: bool = False,
+        connect: bool = False,
     ) -> None:
         assert config.transactions is not None
         self.config = config
@@ -134,7 +166,8 @@ class Query:
         self.planner = TransactionalMicroBatches(
             config, config.transactions, brokers, clock, ledger
         )
-        self._reader = Reader(self.planner)
+        self._beside = BesideReader(self.planner, config) if connect else None
+        self._reader = self._beside or Reader(self.planner)
         self._startless = StartlessReader(self._reader) if startless else None
         self._life = self._live()
 
@@ -167,6 +200,8 @@ class Query:
                 yield
                 continue
             self.is_idle = self.wants_empty_batch = False
+            if logged == start:
+                self.checkpoint.late[newest + 1] = -next(_late)
             log[newest + 1] = logged
             yield
             yield from self._run(newest + 1)
@@ -180,6 +215,8 @@ class Query:
         return self._reader.latestOffset(start or self._reader.initialOffset(), limit)
 
     def _answer(self, question: Question) -> Answer:
+        if self._beside is not None:
+            return self._beside.answer(question.batch_id)
         asked = question.to_json()
         if self._startless is not None:
             (answer,) = self._startless.partitions(asked, asked)
@@ -195,9 +232,16 @@ class Query:
         start = SourceOffset.from_json(before) if before else None
         asked = Question(self.checkpoint.name, batch, start, end)
         reader = self._startless or self._reader
-        ranges = reader.partitions(before or reader.initialOffset(), logged[batch])
+        is_run = logged[batch] != before  # else Spark passes its sources over
+        ranges = (
+            reader.partitions(before or reader.initialOffset(), logged[batch])
+            if is_run
+            else []
+        )
         answer = self._answer(asked)
         records = [n for wanted in ranges for n in self._read(wanted)]
+        if not is_run:
+            records.append(self.checkpoint.late[batch])
         yield
         self._attempts += 1
         attempt = TransactionAttempt.of(

@@ -15,6 +15,7 @@ from typing import Any
 from kafka_tx.config import Mode
 from kafka_tx.errors import (
     CheckpointDisagreesError,
+    ConfigError,
     DataLossError,
     FencedError,
     KafkaTxError,
@@ -48,10 +49,19 @@ class Clock(ManualClock):
 class World:
     """One ``tx.id``: its topics, its store, its sink, checkpoints and runs."""
 
-    def __init__(self, mode: Mode, *, fails: bool, startless: bool = False) -> None:
+    def __init__(
+        self,
+        mode: Mode,
+        *,
+        fails: bool,
+        startless: bool = False,
+        connect: bool = False,
+    ) -> None:
         self.mode: Mode = mode
         self.fails = fails
         self.startless = startless
+        self.connect = connect
+        self.must_be_classic = False
         self.clock = Clock()
         self.brokers = Brokers()
         self.store = MemoryStore(f"sim{next(_names)}", "sim")
@@ -92,6 +102,7 @@ class World:
             self.sink,
             self.clock,
             startless=self.startless,
+            connect=self.connect and not self.must_be_classic,
         )
         return self.query
 
@@ -105,7 +116,7 @@ class World:
             self.recover(query.error)
         elif query.is_idle:
             self.once.clear()
-            self.must_keep_checkpoint = False
+            self.must_keep_checkpoint = self.must_be_classic = False
 
     def recover(self, error: KafkaTxError | TaskFailedError) -> None:
         """Do what the text says."""
@@ -120,6 +131,10 @@ class World:
                 self.once["failOnDataLoss"] = "false"
             case OutOfOrderError():
                 self.new_checkpoint()
+            case ConfigError():
+                assert "in a classic session" in str(error)
+                self.must_be_classic = True
+                self.seen["finished in a classic session"] += 1
             case KafkaTxError() if not error.retryable and not isinstance(
                 error, FencedError | UnknownTopicError
             ):
@@ -193,6 +208,7 @@ class World:
             self.frozen = [q for q in self.frozen if q.checkpoint is not other]
             self.others.append(self.checkpoint)
             self.checkpoint = other
+            self.checkpoint.forget_late()
 
     def lose_commit_entry(self) -> None:
         self.query = None
@@ -207,6 +223,7 @@ class World:
             self.query = None
             self.once.pop("tx.onDisagreement", None)
             self.checkpoint = self.checkpoint_copy.copy()
+            self.checkpoint.forget_late()
 
     def copy_store(self) -> None:
         self.store_copy = self.store.snapshot()
@@ -234,6 +251,7 @@ class World:
         self.checkpoint_copy = None
         self.seen["stores put back"] += 1
         self.store.restore(self.store_copy)
+        self.checkpoint.forget_late()
         self.must_keep_checkpoint = True  # "do not start with a new checkpointLocation"
         for _ in range(60):
             self.step()

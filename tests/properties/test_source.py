@@ -17,6 +17,7 @@ from kafka_tx.planning.standing import Finding, Standing
 from kafka_tx.source import agreement
 from kafka_tx.source import questions as asking
 from kafka_tx.source.transactional import TransactionalMicroBatches
+from kafka_tx.spark.connect.planner import ServedStreamReader
 from tests.properties.rounds import SIMULATED_STEPS, play_round
 from tests.properties.simulated_source import World, run
 
@@ -38,9 +39,10 @@ class SimulatedSource(RuleBasedStateMachine):
         mode=st.sampled_from(["transactional", "opaque"]),
         fails=st.booleans(),
         startless=st.booleans(),
+        connect=st.booleans(),
     )
-    def start(self, mode, fails, startless):
-        self.world = World(mode, fails=fails, startless=startless)
+    def start(self, mode, fails, startless, connect):
+        self.world = World(mode, fails=fails, startless=startless, connect=connect)
 
     @rule(data=st.binary(min_size=10, max_size=60))
     def run_a_while(self, data):
@@ -81,6 +83,7 @@ WHAT_MUST_HAPPEN = (
     "ReplayImpossibleError",
     "disagreed: behind",
     "ends lost",
+    "finished in a classic session",
     "frozen: FencedError",
     "listener: FencedError",
     "steps of the frozen",
@@ -93,8 +96,8 @@ def walk(seed: int) -> None:
     """The life of one world, decided by the seed."""
     chance = random.Random(seed)
     mode: Mode = chance.choice(["transactional", "opaque"])
-    fails, startless = chance.random() < 0.5, chance.random() < 0.5
-    world = World(mode, fails=fails, startless=startless)
+    fails, startless, connect = (chance.random() < 0.5 for _ in range(3))
+    world = World(mode, fails=fails, startless=startless, connect=connect)
     try:
         run(world, chance.randbytes(chance.randint(50, 400)))
         world.settle()
@@ -121,9 +124,16 @@ def begins_again(standing: Standing) -> int:
     return bounds.log_start if is_outside and bounds else standing.position
 
 
+def numbers_all_the_same(self, batch_id):
+    start, end = self._under_way
+    name = f"connect:{end.mark.txid}@{end.mark.epoch}"
+    return self._planner().number(asking.Question(name, batch_id, start, end))
+
+
 @pytest.mark.parametrize(
     ("where", "name", "broken"),
     [
+        (ServedStreamReader, "_answer", numbers_all_the_same),
         (asking, "moves", positions_decide),
         (agreement, "fits", any_plan_of_these_ends),
         (Standing, "next_offset", property(begins_again)),

@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_tx.errors import ConfigError, FencedError, KafkaTxError
+from kafka_tx.errors import (
+    CheckpointDisagreesError,
+    ConfigError,
+    FencedError,
+    KafkaTxError,
+)
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running import connect_meeting as meeting
 from kafka_tx.source.questions import Answer
@@ -19,6 +24,7 @@ from kafka_tx.spark.connect.planner import ServedStreamReader, serve
 from kafka_tx.spark.queries.foreach import for_each_transaction
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
 from kafka_tx.spark.versions.reading import ReadAllAvailable
+from kafka_tx.transactions.memory import MemoryStore
 from tests.fake_cluster import FakeClock, FakeCluster
 from tests.source.test_transactional import Job
 
@@ -60,6 +66,13 @@ def test_two_that_were_started_at_once_are_both_refused(place):
     answering(place, "x", epoch=2)
     with pytest.raises(KafkaTxError, match="2 queries with tx.id 'x'.*Stop all"):
         run.ask(0)
+
+
+def test_two_that_listen_from_one_moment_on_are_two(tmp_path):
+    found = [tmp_path / f"{meeting._short('x')}.5.{pid}" for pid in (1, 2)]
+    for each in found:
+        each.touch()
+    assert meeting.sockets_since(tmp_path, "x", 5) == found
 
 
 def test_a_planner_that_never_planned_is_no_planner(place):
@@ -154,10 +167,14 @@ def clock():
 
 
 @pytest.fixture
-def opened(place, monkeypatch, cluster, clock):
-    """Makes readers of one job, whose log holds ten records."""
+def job(cluster, clock):
     cluster.set(0, 0, 10)
-    job = Job(cluster, clock)
+    return Job(cluster, clock)
+
+
+@pytest.fixture
+def opened(place, monkeypatch, job):
+    """Makes readers of one job, whose log holds ten records."""
     monkeypatch.setattr(KafkaTxStreamReader, "_open", lambda self: job.start())
     given = {
         "kafka.bootstrap.servers": "b:9092",
@@ -227,3 +244,18 @@ def test_the_first_batch_has_a_txid_also_without_records(opened, cluster):
     cluster.set(0, 0, 5)
     later.latestOffset(end, ReadAllAvailable())
     assert again.ask(1) == Answer(2, 2)
+
+
+def test_a_store_that_was_put_back_is_told_by_a_first_batch_too(opened, job):
+    store = MemoryStore(job.name, "job")
+    earlier = store.snapshot()
+    reader = opened()
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    reader.latestOffset(end, ReadAllAvailable())  # txid 1 is committed
+    logged = opened().initialOffset()
+    store.restore(earlier)
+
+    run, later = ConnectRun("job"), opened()
+    later.partitions(later.initialOffset(), logged)
+    with pytest.raises(CheckpointDisagreesError, match="store is older"):
+        run.ask(0)

@@ -90,7 +90,8 @@ class ServedStreamReader(KafkaTxStreamReader):
                 raise _no_records(batch_id)
             mark = end.mark
             name = f"connect:{mark.txid}@{mark.epoch}" if mark else "connect:"
-            return planner.number(Question(name, batch_id, start, end))
+            before = None if is_first else start  # a replay has another start to tell
+            return planner.number(Question(name, batch_id, before, end))
 
 
 def _no_records(batch_id: int) -> ConfigError:
