@@ -14,6 +14,8 @@ from integration.capabilities import CAPABILITIES, LIMITED_BOUNDED_RUNS
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.records import Record
 from kafka_tx import attach, for_each_transaction, write_transaction
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.transactions.ledger import Ledger
 
 LIMIT = 10
 
@@ -55,6 +57,12 @@ class Job:
             query.stop()
 
 
+def committed(options: dict[str, str]) -> int:
+    """The txid that the store has as committed."""
+    with closing(Ledger(SqlStore(options["tx.store"], options["tx.id"]))) as ledger:
+        return ledger.load().txid
+
+
 @pytest.fixture(params=["with tx.id", "without"])
 def job(request, spark, kafka, topic, produce, tmp_path) -> Job:
     name = topic(2)
@@ -93,7 +101,12 @@ def test_a_bounded_run_ends_where_the_log_did(job, produce):
         del job.options["maxOffsetsPerTrigger"]
     job.run(availableNow=True)
     assert sorted(job.values) == list(range(35))
+    if "tx.id" in job.options:  # else the run ends before its one batch is asked after
+        is_asked = CAPABILITIES[LIMITED_BOUNDED_RUNS]
+        assert committed(job.options) == len(job.batches) - (0 if is_asked else 1)
     job.run(availableNow=True)
+    if "tx.id" in job.options:
+        assert committed(job.options) == len(job.batches)
     produce(name, numbers(35, 50))
     job.run(availableNow=True)
 
@@ -119,9 +132,8 @@ def test_a_batch_that_nobody_reads_is_passed_all_the_same(job, produce):
     assert len(set(job.values)) == len(job.values)
 
 
+@pytest.mark.parametrize("job", ["with tx.id"], indirect=True)
 def test_a_failed_batch_comes_again_with_the_same_txid(job, produce):
-    if "tx.id" not in job.options:
-        pytest.skip("txids are with tx.id")
     produce(job.options["subscribe"], numbers(0, 25))
     read, failed = job.see, list[list[int]]()
 
@@ -143,7 +155,7 @@ def test_a_failed_batch_comes_again_with_the_same_txid(job, produce):
 
 @pytest.fixture
 def copied(spark, kafka: KafkaCluster, topic, produce, tmp_path):
-    """A stream of a topic, a topic to copy it to, and what that one holds."""
+    """A stream of a topic, a copy of it, what that one holds, and the store."""
     name, out = topic(2), topic(1)
     produce(name, numbers(0, 35))
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
@@ -156,12 +168,12 @@ def copied(spark, kafka: KafkaCluster, topic, produce, tmp_path):
         found = spark.read.format("kafka_tx").options(**servers, **committed).load()
         return sorted(int(row.value) for row in found.collect())
 
-    return stream.load().drop("partition"), {**servers, "topic": out}, held
+    return stream.load().drop("partition"), {**servers, "topic": out}, held, store
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_the_streaming_sink(copied, tmp_path, exactly_once):
-    stream, options, held = copied
+    stream, options, held, _ = copied
     more = {"tx.id": "copy"} if exactly_once else {}
     query = (
         stream.writeStream.format("kafka_tx")
@@ -176,7 +188,7 @@ def test_the_streaming_sink(copied, tmp_path, exactly_once):
 
 
 def test_write_transaction_and_the_listener(spark, copied, tmp_path):
-    stream, options, held = copied
+    stream, options, held, store = copied
 
     def write(df: DataFrame, attempt: Any) -> None:
         write_transaction(df, attempt, {**options, "tx.id": "sink"})
@@ -191,3 +203,4 @@ def test_write_transaction_and_the_listener(spark, copied, tmp_path):
         assert query.awaitTermination(60)
 
     assert held() == list(range(35))
+    assert committed(store) == 1  # without another run
