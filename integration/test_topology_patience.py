@@ -45,8 +45,10 @@ def at_least_once(spark, kafka, name, bolt, settings, **config):
     return builder.build().start(spark, settings)
 
 
-def in_transactions(spark, kafka, name, store):
-    spout = kafka_tx.TransactionalKafkaSpout(
+def in_transactions(
+    spark, kafka, name, store, spout_class=kafka_tx.TransactionalKafkaSpout
+):
+    spout = spout_class(
         {
             "kafka.bootstrap.servers": kafka.bootstrap_servers,
             "subscribe": name,
@@ -99,6 +101,47 @@ def test_a_topic_that_is_not_there_yet_is_waited_for_without_empty_transactions(
 
     assert (before or 0) <= 1
     assert sum(batch.records for batch in recent) == 10
+
+
+@pytest.mark.timeout(240)
+def test_a_topic_made_anew_with_as_many_records_is_read_from_its_beginning(
+    spark, kafka, topic, produce, tmp_path
+):
+    """Its log looks as before, and a log that was read to its end is hardly asked."""
+    name = topic(1)
+    produce(name, ["v"] * 6)
+    kafka.delete_records(name, {0: 2})
+    tracked = at_least_once(
+        spark, kafka, name, Nothing(), {"tx.store": f"sqlite:///{tmp_path}/o.db"}
+    )
+    handle = in_transactions(
+        spark,
+        kafka,
+        name,
+        f"sqlite:///{tmp_path}/s.db",
+        kafka_tx.OpaqueTransactionalKafkaSpout,
+    )
+    try:
+        for one in (tracked, handle):
+            assert one.process_all_available(WITHIN_S)
+        first = tracked.status.completed, records_of(handle)
+        kafka.delete_topic(name)
+        kafka.create_topic(name, 1)
+        produce(name, ["v"] * 6)
+        for one in (tracked, handle):
+            assert one.process_all_available(WITHIN_S)
+        wait_until("all is completed", lambda: tracked.status.completed >= 10)
+        wait_until("all is committed", lambda: records_of(handle) >= 10)
+    finally:
+        tracked.stop()
+        handle.stop()
+
+    assert first == (4, 4)
+    assert (tracked.status.completed, records_of(handle)) == (10, 10)
+
+
+def records_of(handle):
+    return sum(batch.records for batch in handle.recentProgress)
 
 
 @pytest.mark.timeout(300)

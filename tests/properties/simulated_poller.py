@@ -1,0 +1,210 @@
+"""An at-least-once spout's poller whose threads answer when the simulation says so."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from kafka_tx.errors import BrokerUnavailableError
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import LogBounds, OffsetRange, Topics, Unavailable
+from kafka_tx.offsets.coordinators import RefreshingCoordinator
+from kafka_tx.offsets.discovery import Discovery
+from kafka_tx.offsets.emitting import Emission
+from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.planning.start import StartRules
+from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
+from kafka_tx.running.at_least_once.poller import SpoutPoller
+from kafka_tx.running.at_least_once.poller_parts import PollerParts
+from kafka_tx.running.at_least_once.spout_managers import SpoutManagers
+from kafka_tx.testing import ManualClock
+from kafka_tx.topology.rows.schemes import RawScheme
+from kafka_tx.transactions.memory import MemoryOffsetStore
+from tests.properties.simulated_log import Brokers
+
+ID = "spout"
+
+
+class Inline:
+    """A worker that has done its work when it was asked; the answer may come late."""
+
+    def __init__(self, name: str) -> None:
+        pass
+
+    def submit(self, function: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function())
+        except Exception as error:  # noqa: BLE001 - told to who asked
+            future.set_exception(error)
+        return future
+
+    def close(self, timeout_s: float) -> bool:
+        return True
+
+
+class World(Brokers):
+    """Brokers that may all be away."""
+
+    is_down = False
+
+    def topics(self, wanted):
+        self._must_be_up()
+        return super().topics(wanted)
+
+    def bounds(self, partitions):
+        self._must_be_up()
+        return super().bounds(partitions)
+
+    def offsets(self, wanted):
+        self._must_be_up()
+        return super().offsets(wanted)
+
+    def _must_be_up(self):
+        if self.is_down:
+            raise BrokerUnavailableError("away")
+
+
+class PollerWorld:
+    """One spout of two topics, its brokers and its store; answers wait in a queue."""
+
+    def __init__(self) -> None:
+        self.brokers = World()
+        self.clock = ManualClock()
+        self.store = MemoryOffsetStore()
+        self.answers: deque[Callable[[], None]] = deque()
+        self.flights: deque[tuple[Emission, list[int] | None]] = deque()
+        self.delivered: set[int] = set()
+        self.seen: Counter[str] = Counter()
+        self.start()
+
+    def start(self) -> None:
+        """A new driver; what the former one was told is lost."""
+        self.answers = deque()
+        self.flights.clear()
+        registry = MetricsRegistry()
+        keeper = OffsetKeeper(ID, self.store, registry, self.clock)
+        keeper.acquire(0, 1)
+        brokers: Any = self.brokers
+        managers = SpoutManagers(
+            PartitionRules(), StartRules(), brokers, keeper, registry
+        )
+        coordinator = RefreshingCoordinator(
+            Discovery(brokers.topics, Topics(("a", "b"))),
+            0,
+            1,
+            refresh_interval_ms=30_000,
+            clock=self.clock,
+            managers=managers,
+        )
+        reader: Any = None
+        parts = PollerParts(
+            name=ID,
+            coordinator=coordinator,
+            cluster=brokers,
+            keeper=keeper,
+            reader=reader,
+            scheme=RawScheme(),
+            dead_letters=None,
+            commit_interval_ms=2_000,
+            registry=registry,
+            clock=self.clock,
+        )
+        self.poller = SpoutPoller(parts, self.answers.append)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it knows partitions; before that it does without no broker."""
+        return bool(self.poller.managers)
+
+    # --- what a topology does with it ---
+
+    def ask(self) -> None:
+        self.poller.refresh_if_due()
+        self.poller.look_if_due()
+        self.poller.commit_if_due()
+
+    def take(self) -> None:
+        """The oldest answer arrives; its question may be much older."""
+        if self.answers:
+            self.answers.popleft()()
+
+    def take_newest(self) -> None:
+        """The newest does: the others come from threads that are slower."""
+        if self.answers:
+            self.answers.pop()()
+
+    def chunk(self) -> None:
+        """A job reads what is emitted, at once: what the logs hold now."""
+        for emission in self.poller.chunk(7):
+            self.flights.append((emission, self._read(emission.range)))
+
+    def end(self) -> None:
+        """The oldest job ends."""
+        if not self.flights:
+            return
+        emission, records = self.flights.popleft()
+        manager, wanted = emission.manager, emission.range
+        if records is None:
+            self.seen["failed reads"] += 1
+            now_ms = self.clock.monotonic_ms()
+            manager.release(wanted, now_ms, emission.generation)
+            self.poller.fetch_failed(wanted.topic_partition)
+            return
+        self.delivered.update(records)
+        if emission.generation != manager.generation:
+            self.seen["late answers"] += 1
+        manager.ack(wanted, emission.generation)
+
+    def _read(self, wanted: OffsetRange) -> list[int] | None:
+        topic = self.brokers.topics_[wanted.topic_partition.topic]
+        log = self.brokers.log(wanted.topic_partition)
+        is_up = topic.has_leaders and not topic.is_hidden and not self.brokers.is_down
+        if not is_up or not log.start <= wanted.start <= wanted.end <= log.end:
+            return None
+        return log.read(wanted.start, wanted.end)
+
+    # --- what must come of it ---
+
+    def heal(self) -> None:
+        self.brokers.is_down = False
+        for topic in self.brokers.topics_.values():
+            topic.is_hidden, topic.has_leaders = False, True
+
+    def process_all_available(self) -> None:
+        """Go on until two looks, of logs and for partitions, leave nothing to do.
+
+        As ``process_all_available`` of a handle does.
+        """
+        self.poller.want_looks()
+        wanted = self.poller.next_looks()
+        for _ in range(400):
+            self.ask()
+            while self.answers:
+                self.take()
+            self.chunk()
+            while self.flights:
+                self.end()
+            self.poller.commit_if_due(at_once=True)
+            while self.answers:
+                self.take()
+            if self.poller.ended_looks().include(wanted) and self.poller.is_idle:
+                return
+            self.clock.advance(500)
+        raise AssertionError("it does not come to an end")
+
+    def check(self) -> None:
+        """All that can be read was delivered, and the store knows."""
+        readable = set(self.brokers.produced) - self.brokers.gone
+        left = readable - self.delivered
+        assert not left, f"left over: {sorted(left)}"
+        partitions = self.brokers.partitions()
+        stored = self.store.load(partitions)
+        for partition in partitions:
+            bounds = self.brokers.bounds([partition])[partition]
+            assert not isinstance(bounds, Unavailable)
+            assert isinstance(bounds, LogBounds)
+            offset = stored[partition].offset if partition in stored else 0
+            assert offset == bounds.end, (partition, bounds, stored.get(partition))
