@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,9 +29,10 @@ class Runner:
         self.has_ended = threading.Event()
         self.error: BaseException | None = None
         self.pollers: dict[str, Any] = {}
-        self.totals = {"emitted": 10, "completed": 7, "skipped": 1}
-        self.view = {"chunks": 2, "pending": 3, "waiting": 1}
-        self.recent = [(self.view, {"emitted": 4}), (self.view, self.totals)]
+        totals = {"emitted": 10, "completed": 7, "skipped": 1}
+        view = {"chunks": 2, "pending": 3, "waiting": 1}
+        recent = [(view, {"emitted": 4}), (view, totals)]
+        self.counts = SimpleNamespace(view=view, totals=totals, recent=recent)
         self.calls: list[Any] = []
         self._hangs = hangs
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Clock, Store
 from kafka_tx.running.lag_watch import SpoutLagWatch
-from kafka_tx.running.transactional.batch_progress import (
-    Journal,
-    Listener,
-)
+from kafka_tx.running.transactional.batch_progress import Journal, Listener
+from kafka_tx.running.waiters import Waiters
 from kafka_tx.topology.declare.spouts import Json, Spout
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.flights import BatchPhase
@@ -70,37 +67,19 @@ class IdleLooks:
     """Counts how often nothing was in flight and the spout had nothing new."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self.waiters = Waiters()
         self._looks = 0
-        self._is_over = False
-        self._waiters = 0
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody waits."""
-        return self._waiters > 0
 
     def saw(self) -> None:
         """Once more."""
-        with self._changed:
+        with self.waiters.changing():
             self._looks += 1
-            self._changed.notify_all()
-
-    def end(self) -> None:
-        """Let nobody wait any longer."""
-        with self._changed:
-            self._is_over = True
-            self._changed.notify_all()
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until all that is there now was seen; False when the time is up."""
-        with self._changed:
-            # The look under way may have begun before the caller's rows were there.
-            wanted = self._looks + 2
-            self._waiters += 1
-            try:
-                return self._changed.wait_for(
-                    lambda: self._looks >= wanted or self._is_over, timeout_s
-                )
-            finally:
-                self._waiters -= 1
+        return self.waiters.wait(self._ask, timeout_s)
+
+    def _ask(self) -> Callable[[], bool]:
+        # The look under way may have begun before the caller's rows were there.
+        wanted = self._looks + 2
+        return lambda: self._looks >= wanted

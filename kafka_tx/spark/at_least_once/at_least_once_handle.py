@@ -91,7 +91,7 @@ class RecordTopologyHandle(RunningTopology):
     def status(self) -> AtLeastOnceStatus:
         """What it does now, or did two seconds ago at the earliest."""
         return replace(
-            self._status(self._runner.view, self._runner.totals),
+            self._status(self._runner.counts.view, self._runner.counts.totals),
             is_active=self.isActive,
             lag=self._lag(),
         )
@@ -105,7 +105,7 @@ class RecordTopologyHandle(RunningTopology):
     @property
     def recentProgress(self) -> list[AtLeastOnceStatus]:
         """The last 100 counts that differ from those before, oldest first; no lag."""
-        return [self._status(*counted) for counted in list(self._runner.recent)]
+        return [self._status(*counted) for counted in list(self._runner.counts.recent)]
 
     def _status(
         self, view: Mapping[str, int], totals: Mapping[str, int]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import islice
 from queue import Empty
 
@@ -15,8 +13,10 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers
 from kafka_tx.running.at_least_once.chunk_reads import ChunkRecords, reads_of
+from kafka_tx.running.at_least_once.idle_waits import IdleWaits
 from kafka_tx.running.at_least_once.manager_metrics import SpoutMetrics
-from kafka_tx.running.at_least_once.poller import Looks, SpoutPoller
+from kafka_tx.running.at_least_once.poller import SpoutPoller
+from kafka_tx.running.at_least_once.topology_counts import TopologyCounts
 from kafka_tx.running.ends import note_stop
 from kafka_tx.spark.at_least_once.chunk_jobs import (
     CANCEL_AGAIN_S,
@@ -39,10 +39,6 @@ _LEAST_S, _HANDS_S = 0.1, 0.5
 """Of each wait at the end, and what is left of the caller's time when all is over."""
 
 
-Counted = tuple[Mapping[str, int], Mapping[str, int]]
-"""What was in flight at a time, and what was counted until then."""
-
-
 class AtLeastOnceRunner(TopologyLoop[None]):
     """Emits chunks, carries their answers to the managers, commits what is completed.
 
@@ -55,29 +51,24 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._parts = parts
         self._ledger = BlockLedger(buckets=2)
         self.pollers = {n: SpoutPoller(d, self._post) for n, d in parts.pollers.items()}
-        self.metrics = {
+        metrics = {
             name: SpoutMetrics(poller.keeper.id, parts.registry)
             for name, poller in parts.pollers.items()
         }
         self._answers = ChunkAnswers(
-            self.pollers, self.metrics, self._ledger, self._post, parts.clock
+            self.pollers, metrics, self._ledger, self._post, parts.clock
         )
         self._jobs: dict[TransactionAttempt, ChunkJob] = {}
         self._chunks = self._next_root = self._turn = 0
         limits = parts.limits
         self._size = ChunkSize(limits.chunk_records)
         self._pace = Pace.of(limits.timeout_ms, time.monotonic)
-        self._rotated_ms = self._measured_ms = parts.clock.monotonic_ms()
+        self._rotated_ms = parts.clock.monotonic_ms()
         self._is_paused = False
-        self._idle = threading.Condition()
-        self._idle_since: dict[str, Looks] = {}
-        self._waiters = 0
-        self.view: Mapping[str, int] = {"chunks": 0, "pending": 0, "waiting": 0}
-        """What is in flight; replaced whole."""
-        self.totals: Mapping[str, int] = {}
-        """What was counted since the start; replaced whole."""
-        self.recent: deque[Counted] = deque(maxlen=100)
-        """The last ``view`` and ``totals`` that differed from those before."""
+        self._idle = IdleWaits(self.pollers, lambda: self._post(self._want_looks))
+        self.counts = TopologyCounts(
+            self.pollers, metrics, limits.metrics_ms, self._rotated_ms
+        )
         self._ends_s: float | None = None
         if limits.timeout_ms is not None:
             parts.engine.listen(
@@ -94,26 +85,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
 
     def wait_until_idle(self, timeout_s: float | None) -> bool:
         """Wait until everything that is there now is completed and stored."""
-        with self._idle:
-            # The look under way may have begun before the caller's records were there.
-            wanted = {
-                name: poller.next_looks() for name, poller in self.pollers.items()
-            }
-            self._waiters += 1
-            self._post(self._want_looks)
-            try:
-                return self._idle.wait_for(
-                    lambda: (
-                        self.has_ended.is_set()
-                        or all(
-                            n in self._idle_since and self._idle_since[n].include(w)
-                            for n, w in wanted.items()
-                        )
-                    ),
-                    timeout_s,
-                )
-            finally:
-                self._waiters -= 1
+        return self._idle.wait(timeout_s)
 
     def _want_looks(self) -> None:
         for poller in self.pollers.values():
@@ -147,7 +119,9 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             if not self._is_stopping:
                 poller.refresh_if_due()
                 poller.look_if_due()
-            poller.commit_if_due(at_once=bool(self._waiters) and poller.is_completed)
+            poller.commit_if_due(
+                at_once=self._idle.waiters.are_there and poller.is_completed
+            )
         self._answers.write_again()
         while self._start_chunk():
             pass
@@ -269,32 +243,11 @@ class AtLeastOnceRunner(TopologyLoop[None]):
 
     def _publish(self) -> None:
         now_ms = self._parts.clock.monotonic_ms()
-        is_time = now_ms - self._measured_ms >= self._parts.limits.metrics_ms
         idle = {n: d.ended_looks() for n, d in self.pollers.items() if d.is_idle}
-        if is_time or self._waiters or self._is_stopping:
-            self._measured_ms = now_ms
-            self._measure(now_ms)
-        if idle and not self._jobs:
-            with self._idle:
-                self._idle_since |= idle
-                self._idle.notify_all()
-
-    def _measure(self, now_ms: int) -> None:
-        totals: dict[str, int] = {}
-        for name, poller in self.pollers.items():
-            self.metrics[name].update(poller.managers, now_ms, poller.take_touched())
-            for word, count in self.metrics[name].totals().items():
-                totals[word] = totals.get(word, 0) + count
-        managers = [m for poller in self.pollers.values() for m in poller.awake]
-        is_news = totals != self.totals
-        self.totals = totals
-        self.view = {
-            "chunks": len(self._jobs),
-            "pending": sum(manager.pending for manager in managers),
-            "waiting": sum(manager.waiting for manager in managers),
-        }
-        if is_news:
-            self.recent.append((self.view, totals))
+        is_asked = self._idle.waiters.are_there or self._is_stopping
+        self.counts.measure_if_due(now_ms, len(self._jobs), at_once=is_asked)
+        if not self._jobs:
+            self._idle.found(idle)
 
     # --- the end ---
 
@@ -332,8 +285,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             )
         self._note_stop()
         self.has_ended.set()
-        with self._idle:
-            self._idle.notify_all()
+        self._idle.waiters.end()
 
     def _note_stop(self) -> None:
         parts = self._parts

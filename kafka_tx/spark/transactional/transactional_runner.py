@@ -134,7 +134,11 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         try:
             ready = self._spout.is_ready(txid)
             is_idle = ready is False and not self._machine.phases
-            if is_idle and self._idle.is_awaited and self._spout.is_drained(txid):
+            if (
+                is_idle
+                and self._idle.waiters.are_there
+                and self._spout.is_drained(txid)
+            ):
                 self._idle.saw()
         except KafkaTxError as error:
             self._perform(lambda error=error: self._abort(error))  # type: ignore[misc]
@@ -268,7 +272,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         finally:  # nobody may wait for ever
             self.view = View(self._machine.committed_txid, {})
             self.has_ended.set()
-            self._idle.end()
+            self._idle.waiters.end()
 
     def _note_stop(self) -> None:
         journal, store = self._parts.journal, self._parts.store
