@@ -153,19 +153,19 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _FAULTS + "test_a_second_query_with_the_same_id_takes_over",
         _NUMBERS + "test_a_source_that_is_joined_with_itself_is_refused_by_name",
     ),
-    "sink_parts::_differs": (
+    "marker_rules::_differs": (
         "integration/test_sink.py::test_a_replay_with_other_rows_is_refused",
         _REPLAYS + "test_a_half_written_batch_cut_in_another_way_is_refused"
         "_and_the_old_cut_finishes_it",
     ),
-    "sink_parts::_out_of_order": (
+    "marker_rules::_out_of_order": (
         _REPLAYS + "test_a_half_written_batch_is_finished_in_its_old_parts"
         "_and_the_next_in_new_ones",
     ),
-    "sink_parts::check_lives": (
+    "marker_rules::check_lives": (
         _REPLAYS + "test_a_query_that_another_took_over_from_is_refused",
     ),
-    "sink_parts::check_owner": (_REPLAYS + "test_a_sink_belongs_to_one_source",),
+    "marker_rules::check_owner": (_REPLAYS + "test_a_sink_belongs_to_one_source",),
     "offsets::ZooKeeperOffsetStore._corrupted": (
         "tests/zookeeper/test_offsets.py"
         "::test_a_record_that_cannot_be_read_is_deleted_or_written_by_hand",
@@ -252,7 +252,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "rotating::RotatingState.create_state": _CALLER,
     "rotating::RotatingState._txid": _CALLER,
     "rotating::RotatingState.state": _CALLER,
-    "sink_parts::_check_is_newest": _TOLD,
+    "marker_rules::_check_is_newest": _TOLD,
     "sink_plan::planned": _TOLD,
     "transaction_window::TransactionWindow._endless": _OUTSIDE,
     "brokers::ZooKeeperTopics._translated": _OUTSIDE,

@@ -95,6 +95,7 @@ ROOMS = {
             "kafka_tx/kafka/transaction.py",
             "kafka_tx/kafka/marker*.py",
             "kafka_tx/transactions/sink_parts.py",
+            "kafka_tx/transactions/marker_rules.py",
         ),
         (
             "tests/transactions/test_sink_parts.py",

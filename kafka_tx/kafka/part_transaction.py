@@ -12,10 +12,7 @@ from kafka_tx.errors import KafkaError, StateCorruptedError
 from kafka_tx.kafka.group_reader import read_group
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import Transaction
-from kafka_tx.transactions.sink_parts import (
-    Digest,
-    Marker,
-    Part,
+from kafka_tx.transactions.marker_rules import (
     begun_elsewhere,
     check_lives,
     check_others,
@@ -23,6 +20,7 @@ from kafka_tx.transactions.sink_parts import (
     is_done,
     needs_a_look,
 )
+from kafka_tx.transactions.sink_parts import Digest, Marker, Part
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.marker_log import MarkerLog, Memory

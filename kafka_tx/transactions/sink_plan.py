@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from kafka_tx.errors import FencedError
-from kafka_tx.transactions.sink_parts import check_owner
+from kafka_tx.transactions.marker_rules import check_owner
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,8 @@ import pytest
 
 from kafka_tx.errors import FencedError, OutOfOrderError, ReplayDiffersError
 from kafka_tx.kafka.producer import OutRecord
-from kafka_tx.transactions.sink_parts import (
-    Digest,
-    Marker,
-    Part,
-    begun_elsewhere,
-    check_lives,
-    is_done,
-)
+from kafka_tx.transactions.marker_rules import begun_elsewhere, check_lives, is_done
+from kafka_tx.transactions.sink_parts import Digest, Marker, Part
 
 ROWS = [(b"a", b"1"), (b"b", None), (None, b"3")]
 

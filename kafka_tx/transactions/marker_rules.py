@@ -1,0 +1,199 @@
+"""What the markers of a Kafka sink say about a part that is to be written.
+
+Whoever writes a part reads the part's marker first; one who has not written to this
+sink before in this run looks at all markers of the sink, for a batch that an earlier
+run left half-written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kafka_tx.errors import (
+    ConfigError,
+    FencedError,
+    OutOfOrderError,
+    ReplayDiffersError,
+)
+from kafka_tx.transactions.refusals import check_plan
+from kafka_tx.transactions.sink_parts import Digest, Marker, Part
+
+
+def is_done(part: Part, own: Marker | None) -> bool:
+    """Whether the part was written already; False: it is to be written.
+
+    Raises:
+        ConfigError: For another source or topology.
+        FencedError: By an owner that took over from this one.
+        OutOfOrderError: A later txid was, or the same one in another number of parts.
+        ReplayDiffersError: The same one was, from other records.
+    """
+    if own is None:
+        return False
+    check_owner(part.id, own.owner, part.owner)
+    _check_is_newest(part, own)
+    same = own.txid == part.txid
+    if same and _is_moved(part, own):
+        raise _out_of_order(part, own)
+    if same:
+        what = f"part {part.index} of sink '{part.id}'"
+        check_plan(what, part.txid, part.plan, own.plan)
+    return same
+
+
+def check_others(part: Part, markers: Iterable[Marker]) -> None:
+    """Refuse to write a part, also one without a marker, after what others wrote.
+
+    A run that was overtaken may have had more parts than any other: nobody has written
+    its last ones since.
+
+    Raises:
+        ConfigError: For another source or topology.
+        FencedError: By an owner that took over from this one.
+        OutOfOrderError: Of a later txid.
+    """
+    for marker in markers:
+        check_owner(part.id, marker.owner, part.owner)
+        if marker.life == part.life:
+            _check_is_newest(part, marker)
+
+
+def _check_is_newest(part: Part, found: Marker) -> None:
+    if 0 < part.epoch < found.epoch:
+        raise FencedError(
+            f"part {found.index} of sink '{part.id}' was written by a newer owner"
+            f" (epoch {found.epoch}, txid {found.txid}); this one (epoch {part.epoch},"
+            f" txid {part.txid}) was overtaken and must stop.",
+            id=part.id,
+        )
+    if found.txid > part.txid:
+        raise _out_of_order(part, found)
+
+
+def check_owner(sink: str, stored: str, given: str) -> None:
+    """Refuse a sink's id that counts the txids of somebody else.
+
+    Raises:
+        ConfigError: Both are known and differ.
+    """
+    if stored and given and stored != given:
+        raise ConfigError(
+            f"the sink '{sink}' counts the transactions of '{stored}', not of"
+            f" '{given}': what one wrote would be missing from the other. Nothing was"
+            " written. Give each query or topology a tx.id of its own for its sink.",
+            option="tx.id",
+            value=sink,
+        )
+
+
+def needs_a_look(part: Part, own: Marker | None) -> bool:
+    """Whether all markers of the sink must be seen before the part may be written."""
+    return part.looks and (own is None or own.run != part.run)
+
+
+def check_lives(part: Part, markers: Sequence[Marker]) -> None:
+    """Refuse a life that another one has taken over from.
+
+    Args:
+        part: That is to be written.
+        markers: All of the sink, the newest last.
+
+    Raises:
+        FencedError: The newest marker is of another life, and this life wrote before.
+    """
+    lives = [marker.life for marker in markers]
+    if part.life in lives and lives[-1] != part.life:
+        raise FencedError(
+            f"the sink '{part.id}' was taken over by the query with id {lives[-1]}"
+            f" after this one ({part.life}) had written to it. Stop one of the two. If"
+            " both are needed, give this one a tx.id of its own: it then writes its"
+            " unfinished batch whole, so compare the topic with the source first.",
+            id=part.id,
+        )
+
+
+def begun_elsewhere(part: Part, markers: Iterable[Marker]) -> list[Marker]:
+    """Other parts of this batch that an earlier run has written.
+
+    Raises:
+        OutOfOrderError: In another number of parts, where that is known.
+    """
+    found = [
+        marker
+        for marker in markers
+        if (marker.life, marker.txid) == (part.life, part.txid)
+        and marker.run != part.run
+        and marker.index != part.index
+    ]
+    for marker in found:
+        if _is_moved(part, marker):
+            raise _out_of_order(part, marker)
+    return found
+
+
+def check_rows(part: Part, done: Marker, now: Digest) -> None:
+    """Compare a replay with what was written.
+
+    Raises:
+        ReplayDiffersError: They differ, and are compared.
+    """
+    written = done.digest
+    if part.compares and written.rows is not None and now != written:
+        raise _differs(
+            part,
+            part.index,
+            f"was written with {written.rows} rows, and the replay holds {now.rows}"
+            " rows, or as many with other keys or values",
+        )
+
+
+def check_cut(
+    part: Part, written: Iterable[Marker], confirmed: Mapping[int, Digest]
+) -> None:
+    """Make sure that the rest of a half-written batch is what these tasks still hold.
+
+    It is if each part that was written came again with the same rows.
+
+    Args:
+        part: Any of this run's.
+        written: Parts of the batch that earlier runs wrote.
+        confirmed: By index, what tasks of this run found written already.
+
+    Raises:
+        ReplayDiffersError: One did not. Nothing of this run is written.
+    """
+    for marker in written:
+        if confirmed.get(marker.index) != marker.digest:
+            raise _differs(
+                part, marker.index, "was written, and no task holds the same rows now"
+            )
+
+
+def _is_moved(part: Part, other: Marker) -> bool:
+    return 0 not in (other.parts, part.parts) and other.parts != part.parts
+
+
+def _out_of_order(part: Part, found: Marker) -> OutOfOrderError:
+    return OutOfOrderError(
+        f"part {part.index} of txid {part.txid} of sink '{part.id}' in {part.parts}"
+        f" parts comes after part {found.index} of txid {found.txid} in {found.parts}"
+        " parts. Nothing was written now. A sink writes each txid once, in order. A"
+        " batch that was begun is finished in the number of parts that it was begun"
+        " in: set that again for one run.",
+        id=part.id,
+        txid=part.txid,
+        committed=found.txid,
+    )
+
+
+def _differs(part: Part, index: int, how: str) -> ReplayDiffersError:
+    return ReplayDiffersError(
+        f"part {index} of txid {part.txid} of sink '{part.id}' {how}. Nothing was"
+        " written now. Either the plan is not deterministic, or its parallelism was"
+        " changed, or an opaque batch was planned anew. Undo that; or compare the topic"
+        " with the source, and go on with another tx.id of the sink, which writes the"
+        " whole batch again.",
+        id=part.id,
+        txid=part.txid,
+        part=index,
+    )
