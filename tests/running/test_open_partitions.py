@@ -32,21 +32,6 @@ def test_nothing_is_asked_of_partitions_that_have_nothing_to_do(case):
     assert case.emit() == ["t-1 [10, 12)"]
 
 
-def test_a_log_that_was_trimmed_or_cut_wakes_its_partition(case):
-    for at in (P0, P1):
-        case.cluster.logs[at] = LogBounds(0, 0)
-        case.coordinator.managers[at].committed(CommittedOffset(0))
-    case.look()
-    case.poller.commit_if_due(at_once=True)
-    assert not case.poller.awake
-
-    case.cluster.logs[P0] = LogBounds(5, 5)
-    case.clock.advance(60_000)
-    case.look()
-
-    assert [m.topic_partition for m in case.poller.awake] == [P0]
-
-
 def find_empty(case):
     """Both logs are empty, and nothing is left to be stored."""
     for at in (P0, P1):
@@ -55,6 +40,16 @@ def find_empty(case):
     case.look()
     case.poller.commit_if_due(at_once=True)
     assert not case.poller.awake
+
+
+def test_a_log_that_was_trimmed_or_cut_wakes_its_partition(case):
+    find_empty(case)
+
+    case.cluster.logs[P0] = LogBounds(5, 5)
+    case.clock.advance(60_000)
+    case.look()
+
+    assert [m.topic_partition for m in case.poller.awake] == [P0]
 
 
 def test_of_a_partition_that_sleeps_only_the_end_is_asked(case):
