@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -106,20 +106,28 @@ def produce(kafka: KafkaCluster) -> Produce:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One local session for all tests, with Spark's own Kafka connector on board.
+def python() -> Iterator[str]:
+    """The Python that Spark starts: one with its imports done forks planning processes.
 
-    In ``make test-all`` its planning processes start as those of users do.
+    In ``make test-all`` they start as those of users do.
     """
-    with ExitStack() as stack:
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        if not EVERYTHING:
-            python = stack.enter_context(running(WarmPython()))
-            patch.setenv("PYSPARK_PYTHON", str(python.launcher))
+    if EVERYTHING:
+        yield sys.executable
+        return
+    with running(WarmPython()) as warm:
+        yield str(warm.launcher)
+
+
+@pytest.fixture(scope="session")
+def spark(
+    python: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """One local session for all tests, with Spark's own Kafka connector on board."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", python)
         session = local_session(tmp_path_factory.mktemp("spark"))
-        patch.undo()
-        yield session
-        session.stop()
+    yield session
+    session.stop()
 
 
 @pytest.fixture

@@ -49,11 +49,15 @@ class Life:
         job.run(spark, job.arguments(("--work", str(self.work), *self.words)))
 
 
-def kill_when_paused(lives: Sequence[Life]) -> None:
+def kill_when_paused(lives: Sequence[Life], python: str = sys.executable) -> None:
     """Run jobs in one driver until each of them pauses, and kill it there.
 
     They have nothing in common but its processes: for each of them it is a driver that
     dies at its own point, and one start of Spark serves all.
+
+    Args:
+        lives: What runs until the kill.
+        python: What Spark starts its Python processes with.
     """
     for life in lives:
         life.work.mkdir(exist_ok=True)
@@ -63,7 +67,7 @@ def kill_when_paused(lives: Sequence[Life]) -> None:
         [sys.executable, "-m", "integration.pausing", told],
         lives[0].work / "log",
         directory=REPOSITORY,
-        environment={"PYSPARK_PYTHON": sys.executable},
+        environment={"PYSPARK_PYTHON": python},
     )
     try:
         wait_until(

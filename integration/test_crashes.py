@@ -108,7 +108,7 @@ class Places:
     ],
 )
 def test_a_kill_at_every_point_loses_and_repeats_nothing(
-    spark, kafka, topic, produce, tmp_path, cases
+    spark, python, kafka, topic, produce, tmp_path, cases
 ):
     jobs = []
     for case in cases:
@@ -118,7 +118,7 @@ def test_a_kill_at_every_point_loses_and_repeats_nothing(
 
     for points in zip_longest(*(case.points for case in cases)):
         paused = [(j, p) for j, p in zip(jobs, points, strict=True) if p]
-        kill_when_paused([job.to(point) for job, point in paused])
+        kill_when_paused([job.to(point) for job, point in paused], python)
 
     for job in jobs:
         job.finish(spark)

@@ -28,7 +28,7 @@ from kafka_tx.errors import FencedError
 from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
 
 HERE = Path(__file__).parent
-RECORDS = size(4_000, 200_000, "KAFKA_TX_SPOUT_RECORDS")
+RECORDS = size(2_400, 200_000, "KAFKA_TX_SPOUT_RECORDS")
 """Of each test that kills."""
 PARTITIONS = 4
 FAILING = 0.01
@@ -130,7 +130,7 @@ def test_whatever_is_killed_every_record_is_completed_and_all_is_committed(
         job.wait_for_share(share)
         job.kill()
     job.start()
-    job.wait_for_share(0.6)
+    job.wait_for_share(0.5)
     cluster.kill(1)
     time.sleep(3)
     cluster.restart(1)

@@ -9,11 +9,12 @@ import pytest
 from integration.bounded import read_out
 from integration.cluster.records import Record
 from integration.pausing import Life, kill_when_paused, run_to_end
+from integration.sizes import size
 from integration.state_job import POINTS, Results, counting, urls_of
 from kafka_tx.errors import OutOfOrderError
 from kafka_tx.model import TransactionAttempt
 
-RECORDS, PARTITIONS, KEYS = 240, 3, 17
+RECORDS, PARTITIONS, KEYS = size(180, 240), 3, 17
 WITHIN_S = 120
 JOB = "integration.state_job"
 
@@ -94,7 +95,7 @@ The simulator, ``tests/properties/test_maps.py``, dies in the middle of batches.
     "points", [DIFFERENT, pytest.param(POINTS, marks=pytest.mark.all)]
 )
 def test_killed_drivers_leave_state_that_equals_a_recount(
-    spark, kafka, filled, tmp_path, postgresql_server, points
+    spark, python, kafka, filled, tmp_path, postgresql_server, points
 ):
     """Two queries over one topic, with a state each."""
     name, expected = filled
@@ -107,7 +108,7 @@ def test_killed_drivers_leave_state_that_equals_a_recount(
     ]
 
     for point in points:
-        kill_when_paused([job.to(point) for job in jobs])
+        kill_when_paused([job.to(point) for job in jobs], python)
 
     for job in jobs:
         job.finish(spark)
