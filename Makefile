@@ -9,9 +9,9 @@ INSTALLED := .venv/installed
 # Python keeps what it has compiled: Spark starts it often.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Files go to workers in the order of conftest.py; WORKERS=3 fills two cores while some
-# tests wait, and takes more memory.
-WORKERS := 2
+# Files go to workers in the order of conftest.py. Three of them keep two cores busy, as
+# tests wait for half of their time; each has servers and a session of its own: 3 GB.
+WORKERS := 3
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup servers engine demo test test-fast test-all matrix simulate mutants chaos \

@@ -250,7 +250,7 @@ def at_least_once(cluster: Any, name: str, place: Path) -> Any:
     return builder.build()
 
 
-def opaque(cluster: Any, name: str, place: Path, **more: Any) -> Any:
+def opaque(cluster: Any, name: str, place: Path) -> Any:
     place.mkdir(exist_ok=True)
     spout = kafka_tx.OpaqueTransactionalKafkaSpout(
         {
@@ -258,7 +258,7 @@ def opaque(cluster: Any, name: str, place: Path, **more: Any) -> Any:
             "subscribe": name,
             "pollTimeoutMs": "3000",
         },
-        **more,
+        refresh_ms=1_000,
     )
     builder = kafka_tx.TransactionalTopologyBuilder(name, "spout", spout, 2)
     builder.set_bolt("note", Note(place)).shuffle_grouping("spout")
