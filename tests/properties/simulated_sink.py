@@ -59,9 +59,10 @@ class Program(threading.Thread):
         self._work = work
         self._go, self._paused = threading.Semaphore(0), threading.Semaphore(0)
         self._is_killed = False
-        self.loses_answer = False
+        self.loses = ""
         self.error: Exception | None = None
         self.is_done = False
+        self.lost: list[str] = []
 
     def run(self) -> None:
         self._go.acquire()
@@ -75,10 +76,13 @@ class Program(threading.Thread):
         self.is_done = True
         self._paused.release()
 
-    def step(self, *, loses_answer: bool = False) -> None:
-        """Let it ask the brokers once more."""
+    def step(self, *, loses: str = "") -> None:
+        """Let it ask the brokers once more; ``request`` or ``answer`` may be lost.
+
+        Of a commit: neither can be told from the other.
+        """
         if not self.is_done:
-            self.loses_answer = loses_answer
+            self.loses = loses
             Program.current = self
             if not self.is_alive():
                 self.start()
@@ -138,13 +142,17 @@ class SimulatedTransaction:
         self._offsets[self._group] = offset
 
     def commit(self) -> None:
-        ask()
+        self._ask_to_commit("request")
         self._check()
         self.brokers.commit(self._records, self._offsets)
+        self._ask_to_commit("answer")
+
+    def _ask_to_commit(self, what: str) -> None:
         program = Program.current
         ask()
-        if program is not None and program.loses_answer:
-            raise KafkaError("the answer was lost")
+        if program is not None and program.loses == what:
+            program.lost.append(what)
+            raise KafkaError(f"the {what} was lost")
 
     def _check(self) -> None:
         if self.brokers.epochs[self._name] != self._epoch:

@@ -54,10 +54,14 @@ class SimulatedSink(RuleBasedStateMachine):
 
     # --- events ---------------------------------------------------------------------
 
-    @rule(steps=st.integers(1, 30), loses=st.integers(0, 40))
-    def go_on(self, steps, loses):
+    @rule(
+        steps=st.integers(1, 30),
+        loses=st.integers(0, 40),
+        what=st.sampled_from(["request", "answer"]),
+    )
+    def go_on(self, steps, loses, what):
         for number in range(steps):
-            self.step(loses_answer=number == loses)
+            self.step(loses=what if number == loses else "")
 
     @rule(parts=st.integers(1, 4))
     def kill_and_restart(self, parts):
@@ -122,11 +126,13 @@ class SimulatedSink(RuleBasedStateMachine):
         writer, txid = self.writer, self.committed + 1
         self.program = Program(lambda: writer.write(txid))
 
-    def step(self, *, loses_answer=False):
+    def step(self, *, loses=""):
         seen["steps"] += 1
         program = self.program
         before = len(self.brokers.rows)
-        program.step(loses_answer=loses_answer)
+        program.step(loses=loses)
+        seen.update(program.lost)
+        program.lost.clear()
         if len(self.brokers.rows) > before:
             self.begun_in.setdefault(self.committed + 1, self.writer.parts)
         self.check()
@@ -188,5 +194,6 @@ TestSimulatedSink.settings = settings(
 @pytest.fixture(scope="module", autouse=True)
 def everything_happened():
     yield
-    for event in ("freeze", "wake", "expire", "batches", "stranger"):
+    events = ("freeze", "wake", "expire", "batches", "stranger", "request", "answer")
+    for event in events:
         assert seen[event], f"{event} never happened"

@@ -6,7 +6,12 @@ import pytest
 
 from kafka_tx.errors import FencedError, OutOfOrderError, ReplayDiffersError
 from kafka_tx.kafka.producer import OutRecord
-from kafka_tx.transactions.marker_rules import begun_elsewhere, check_lives, is_done
+from kafka_tx.transactions.marker_rules import (
+    begun_elsewhere,
+    check_lives,
+    check_others,
+    is_done,
+)
 from kafka_tx.transactions.sink_parts import Digest, Marker, Part
 
 ROWS = [(b"a", b"1"), (b"b", None), (None, b"3")]
@@ -86,6 +91,16 @@ def test_a_life_that_another_took_over_from_is_fenced():
         check_lives(Part("sink", 8, 0, 1, "one"), [former, newer])
     check_lives(Part("sink", 2, 0, 1, "two"), [former, newer])
     check_lives(Part("sink", 1, 0, 1, "three"), [former, newer])
+
+
+def test_what_others_wrote_later_in_this_life_refuses_a_part_without_a_marker():
+    part = Part("sink", 7, 0, 2, "one", epoch=3)
+
+    check_others(part, [Marker(1, 8, life="two"), Marker(1, 7, epoch=3, life="one")])
+    with pytest.raises(OutOfOrderError):
+        check_others(part, [Marker(1, 8, epoch=3, life="one")])
+    with pytest.raises(FencedError, match="epoch 4"):
+        check_others(part, [Marker(1, 7, epoch=4, life="one")])
 
 
 def test_a_batch_that_another_run_began_in_other_parts_is_refused():
