@@ -14,7 +14,7 @@ from integration.state_job import POINTS, Results, counting, urls_of
 from kafka_tx.errors import OutOfOrderError
 from kafka_tx.model import TransactionAttempt
 
-RECORDS, PARTITIONS, KEYS = size(180, 240), 3, 17
+RECORDS, PARTITIONS, KEYS = size(120, 240), 3, 17
 WITHIN_S = 120
 JOB = "integration.state_job"
 
