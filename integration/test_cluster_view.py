@@ -135,6 +135,7 @@ def test_the_bounds_of_many_partitions_come_in_few_requests(view, topic):
     assert time.monotonic() - started < 1.0
 
 
+@pytest.mark.all
 def test_partitions_whose_broker_is_away_do_not_hold_back_the_others(kafka_pair):
     name = fresh_name("spread")
     kafka_pair.create_topic(name, 6, replication=1)

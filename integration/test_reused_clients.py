@@ -67,6 +67,7 @@ def test_a_broker_that_was_killed_and_came_back_is_read_on(servers, made):
         idle.close_all()
 
 
+@pytest.mark.all
 def test_a_leader_that_moved_is_found(kafka_pair, made):
     name = fresh_name("moved")
     kafka_pair.create_topic(name, 4, replication=2)
