@@ -11,11 +11,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -141,25 +141,22 @@ class Logged(StreamingQueryListener):  # type: ignore[misc]
         """Nothing to do."""
 
 
-def main() -> None:
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("work", "servers", "source", "target", "batch"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--windows", help="count by event time, such as '10 seconds'")
-    given = parser.parse_args()
+    return parser.parse_args(words)
+
+
+def run(spark: SparkSession, given: argparse.Namespace, pauses: Pauses) -> None:
+    """Copy what is there."""
     work = Path(given.work)
-
-    from integration.cluster.spark_local import local_session
-
-    spark = local_session(
-        work, {"spark.python.daemon.module": "integration.exactly_once_job"}
-    )
     options = {
         "kafka.bootstrap.servers": given.servers,
         "topic": given.target,
         "tx.id": ID,
     }
-    pauses = Pauses.of_environment()
     df = (
         spark.readStream.format("kafka_tx")
         .option("kafka.bootstrap.servers", given.servers)
@@ -178,8 +175,19 @@ def main() -> None:
             "checkpointLocation", str(work / "checkpoint")
         )
     )
-    spark.stop()
     (work / "finished").touch()
+
+
+def main() -> None:
+    given = arguments()
+
+    from integration.cluster.spark_local import local_session
+
+    spark = local_session(
+        Path(given.work), {"spark.python.daemon.module": "integration.exactly_once_job"}
+    )
+    run(spark, given, Pauses.of_environment())
+    spark.stop()
 
 
 if __name__ == "__main__":

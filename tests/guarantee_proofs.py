@@ -32,7 +32,7 @@ DRIVER: Proofs = {
     "task or executor dies": (
         "integration/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
         "integration/test_exactly_once.py"
-        "::test_each_record_is_written_once_whatever_dies",
+        "::test_each_record_is_written_once_where_a_broker_and_the_driver_die",
         "integration/test_state_topology.py"
         "::test_killed_drivers_and_workers_leave_state_that_equals_a_recount",
         "integration/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
