@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from kafka_tx.cli.main import app
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Committed, Ledger
+
+if TYPE_CHECKING:
+    from click.testing import Result  # of the tools; typer has its own
 
 ORDERS = TopicPartition("orders", 0)
 COMMITTED_TXID, COMMITTED_OFFSET, OPEN_END = 41, 250, 300
