@@ -96,6 +96,7 @@ ROOMS = {
             "kafka_tx/kafka/marker*.py",
             "kafka_tx/transactions/sink_parts.py",
             "kafka_tx/transactions/marker_rules.py",
+            "kafka_tx/transactions/marker_rules.py",
         ),
         (
             "tests/transactions/test_sink_parts.py",
