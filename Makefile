@@ -59,7 +59,7 @@ test: servers
 
 # What needs no server and no Spark, on two cores: for the moment between two edits.
 test-fast: setup
-	KAFKA_TX_SIMULATED_STEPS=20000 $(IN)/python -m pytest tests $(SPREAD)
+	$(IN)/python -m pytest tests $(SPREAD)
 
 # Everything: all kills with all stores, long simulations, examples as processes, chaos.
 test-all: servers
@@ -79,8 +79,7 @@ else
 	$(IN)/nox -s $(if $(SPARK),"spark($(SPARK))",spark)
 endif
 
-# The source's planner for a million steps; `make test` takes forty thousand,
-# `make test-fast` half of that.
+# The source's planner for a million steps; `make test` takes twenty thousand.
 simulate: setup
 	KAFKA_TX_SIMULATED_STEPS=1000000 $(IN)/python -m pytest -s tests/properties/test_source.py
 

@@ -143,13 +143,15 @@ def inline(monkeypatch):
     logging.disable(logging.NOTSET)
 
 
-def walk(phases: tuple[Phase, ...] = (Phase.generate,)) -> None:
+def walk(
+    steps: int = STEPS_WANTED, phases: tuple[Phase, ...] = (Phase.generate,)
+) -> None:
     """Until enough was played, and everything happened that must."""
     seen.clear()
     for number in itertools.count():
-        if is_enough(seen, STEPS_WANTED, WHAT_MUST_HAPPEN):
+        if is_enough(seen, steps, WHAT_MUST_HAPPEN):
             return
-        assert seen["steps"] < 20 * STEPS_WANTED, f"the simulation is blind: {seen}"
+        assert seen["steps"] < 20 * steps, f"the simulation is blind: {seen}"
         play_round(number, SimulatedPoller, steps=40, phases=phases)
 
 
@@ -162,4 +164,4 @@ def test_the_simulation_notices_bounds_that_outlive_their_topic(monkeypatch):
     monkeypatch.setattr(OpenPartitions, "is_recreated", lambda *_: False)
 
     with pytest.raises(AssertionError, match="left over"):
-        walk()
+        walk(20 * STEPS_WANTED)  # until it is noticed
