@@ -10,7 +10,7 @@ INSTALLED := .venv/installed
 unexport PYTHONDONTWRITEBYTECODE
 
 # Files go to workers in the order of conftest.py. Three of them keep two cores busy, as
-# tests wait for half of their time; each has servers and a session of its own: 3 GB.
+# tests wait for half of their time; each has servers and a session of its own: 2 to 3 GB.
 WORKERS := 3
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
