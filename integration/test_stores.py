@@ -94,6 +94,7 @@ class TestZooKeeperOffsetStore(ZooKeeperOffsets):
     pass
 
 
+@pytest.mark.all
 class TestZooKeeperOffsetStoreByTopic(ZooKeeperOffsets):
     by_topic = True
 
