@@ -101,6 +101,7 @@ ROOMS = {
         (
             "tests/transactions/test_sink_parts.py",
             "tests/kafka/test_producer.py",
+            "tests/kafka/test_marker_log.py",
             "tests/properties/test_sinks.py",
             "tests/transactions/test_second_writes.py",
             "tests/running/test_kafka_sink_bolt.py",

@@ -1,0 +1,25 @@
+"""What a marker topic holds is read to its end, however many pieces it comes in."""
+
+from __future__ import annotations
+
+from confluent_kafka import Producer
+
+from kafka_tx.kafka import marker_log
+from kafka_tx.kafka.marker_log import MarkerLog
+from kafka_tx.transactions.sink_parts import Marker
+
+
+def test_all_markers_of_a_sink_are_remembered(
+    cluster, topic, consumer_settings, monkeypatch
+):
+    monkeypatch.setattr(marker_log, "_AT_ONCE", 3)
+    log = MarkerLog(topic(), consumer_settings)
+    wanted = [Marker(index, 7, 10, run="run", epoch=2) for index in range(10)]
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    for sink in ("ours", "another"):
+        for marker in wanted:
+            record = log.marker(sink, marker)
+            producer.produce(log.topic, key=record.key, value=record.value, partition=0)
+    assert producer.flush(30) == 0
+
+    assert log.recall("ours").markers == wanted
