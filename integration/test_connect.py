@@ -41,8 +41,8 @@ class Passing(BasicBolt):
 
 
 @pytest.fixture(scope="module")
-def server(python: str) -> Iterator[ConnectServer]:
-    with running(ConnectServer(python)) as started:
+def server() -> Iterator[ConnectServer]:
+    with running(ConnectServer()) as started:
         yield started
 
 

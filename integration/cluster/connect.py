@@ -21,9 +21,8 @@ idle, and fails the next task with a NoSuchElementException."""
 class ConnectServer:
     """Two cores in local mode; its Python has the package, as on the path here."""
 
-    def __init__(self, python: str = sys.executable) -> None:
+    def __init__(self) -> None:
         java()
-        self._python = python
         self._home = home()
         self._work = WorkDirectory("connect")
         self._port = free_port()
@@ -56,7 +55,7 @@ class ConnectServer:
                 "SPARK_HOME": str(self._home),
                 "SPARK_LOCAL_IP": HOST,
                 "SPARK_LAUNCHER_OPTS": LAUNCHER,
-                "PYSPARK_PYTHON": self._python,
+                "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": str(REPOSITORY),
             },
         )
