@@ -9,8 +9,8 @@ INSTALLED := .venv/installed
 # Python keeps what it has compiled: Spark starts it often.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Files go to workers in the order of conftest.py. Three of them keep two cores busy, as
-# tests wait for half of their time; each has servers and a session of its own: 2 to 3 GB.
+# Files go to workers in the order of conftest.py. Two of them left a quarter of two cores
+# idle, three fill them; each has servers and a session of its own: 2 to 3 GB.
 WORKERS := 3
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

@@ -68,8 +68,7 @@ class CachedCluster:
         Raises: as ``ClusterView.bounds``.
         """
         kept = self.kept_bounds()
-        is_anew = self._found.topic_ids() != self._ids
-        if is_anew or any(partition not in kept for partition in partitions):
+        if self._is_anew() or any(partition not in kept for partition in partitions):
             kept = self.fresh_bounds(partitions)
         return kept
 
@@ -100,7 +99,7 @@ class CachedCluster:
 
         Raises: as ``ClusterView.bounds``.
         """
-        if self._found.topic_ids() != self._ids:
+        if self._is_anew():
             return self.fresh_bounds(positions)
         done = {
             partition: bounds
@@ -108,6 +107,10 @@ class CachedCluster:
             if isinstance(bounds, LogBounds) and bounds.end == positions.get(partition)
         }
         return self._looked(positions, done)
+
+    def _is_anew(self) -> bool:
+        """Whether the bounds are of other topics than those that are there now."""
+        return self._found.topic_ids() != self._ids
 
     def _looked(
         self,
