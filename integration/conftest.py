@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from integration.cluster.interface import KafkaCluster, Provider, ZooKeeperServe
 from integration.cluster.postgresql import PostgresServer
 from integration.cluster.records import Produce
 from integration.cluster.running import running
+from integration.cluster.shared import shared
 from integration.cluster.spark_local import local_session
 from integration.cluster.standalone import StandaloneSpark
 from integration.cluster.topics import fresh_name
@@ -60,8 +62,13 @@ def servers() -> Provider:
 
 
 @pytest.fixture(scope="session")
-def kafka(servers: Provider) -> Iterator[KafkaCluster]:
+def kafka(
+    servers: Provider, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaCluster]:
     """One broker, shared by all tests: make topics, but do it no harm."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        yield shared(servers.kafka, tmp_path_factory.getbasetemp().parent)
+        return
     with running(servers.kafka()) as cluster:
         yield cluster
 

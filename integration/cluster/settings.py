@@ -71,7 +71,8 @@ def kraft(
         "controller.quorum.election.timeout.ms": "500",
         "controller.quorum.request.timeout.ms": "1000",
         "broker.session.timeout.ms": str(SESSION_MS),
-        "broker.heartbeat.interval.ms": "500",
+        "broker.heartbeat.interval.ms": "1000",
+        "metadata.max.idle.interval.ms": "0",  # an idle broker writes nothing
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": "1",
         "log.dirs": directory,
