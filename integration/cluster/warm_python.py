@@ -1,15 +1,17 @@
 """A Python that Spark starts again and again, with its imports done once.
 
-Each query begins with a planning process of its own, which computes for a second until
-it has imported Spark and this package. With ``WarmPython.launcher`` as
-``spark.pyspark.python`` such a process is forked from one that has imported them; it
-has the arguments, environment, folder and files of the process that Spark started, and
-dies with it. All other programs are started as ever.
+Each query begins with a planning process of its own, each batch that is read or written
+with others, which compute for a second until they have imported Spark and this package.
+With ``WarmPython.launcher`` as ``spark.pyspark.python`` they are forked from one that
+has imported them: a planning process of a query, and Spark's daemons with all that they
+fork. Such a process has the arguments, environment, folder and files of the one that
+Spark started, and dies with it. All other programs are started as ever.
 """
 
 from __future__ import annotations
 
 import array
+import gc
 import json
 import os
 import runpy
@@ -17,25 +19,35 @@ import signal
 import socket
 import sys
 import threading
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 from integration.cluster.child import Child, WorkDirectory
 from integration.cluster.jars import REPOSITORY
 from integration.cluster.waiting import wait_until
 
 PLANNING = "pyspark.sql.streaming.python_streaming_source_runner"
+DAEMON = "pyspark.daemon"
 IMPORTED = (
+    "kafka_tx.native.reader",
+    "kafka_tx.sink_assembly",
+    "kafka_tx.spark.sinks.stream_writer",
+    "kafka_tx.spark.source.batch",
     "kafka_tx.spark.source.data_source",
     "kafka_tx.spark.source.stream",
     "kafka_tx.sql.store",
+    "pyspark.sql.conversion",
+    "pyspark.sql.pandas.types",
+    "pyspark.worker",
     PLANNING,
 )
 LAUNCHER = """\
 #!{python} -ISE
 import json, os, socket, sys
-if sys.argv[1:] != ["-m", "{planning}"]:
+if sys.argv[1:2] != ["-m"] or sys.argv[2] not in {programs}:
     os.execv("{python}", ["{python}", *sys.argv[1:]])
-told = json.dumps([os.getcwd(), dict(os.environ)]).encode()
+told = json.dumps([sys.argv[2:], os.getcwd(), dict(os.environ)]).encode()
 with socket.socket(socket.AF_UNIX) as asking:
     asking.connect("{address}")
     socket.send_fds(asking, [len(told).to_bytes(4, "big")], [0, 1, 2])
@@ -59,13 +71,16 @@ class WarmPython:
         """Return when it can be asked."""
         self.launcher.write_text(
             LAUNCHER.format(
-                python=sys.executable, planning=PLANNING, address=self._address
+                python=sys.executable,
+                programs=(PLANNING, DAEMON),
+                address=self._address,
             )
         )
         self.launcher.chmod(0o755)
         child = self._child = Child(
             [sys.executable, "-m", "integration.cluster.warm_python", self._address],
             self._work.path / "log",
+            environment={"PYTHONHASHSEED": "0"},  # as Spark sets it for workers
             directory=REPOSITORY,
         )
         wait_until(
@@ -86,8 +101,15 @@ class WarmPython:
 
 def main() -> None:
     """Import, and be forked by everybody who asks."""
-    for name in IMPORTED:
-        __import__(name)
+    from pyspark.sql import worker
+
+    planning = [
+        f"{worker.__name__}.{found.name}" for found in iter_modules(worker.__path__)
+    ]
+    for name in (*IMPORTED, *planning):
+        import_module(name)
+    gc.collect()
+    gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for children
     with socket.socket(socket.AF_UNIX) as listening:
         beside = sys.argv[1] + "-made"
@@ -104,19 +126,22 @@ def main() -> None:
 
 def become(asked: socket.socket) -> int:
     """What the process that asks would have been; what it is to end with."""
-    folder, environment = take_over(asked)
+    (program, *arguments), folder, environment = take_over(asked)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     given = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [folder, *filter(None, given)]
-    threading.Thread(target=die_with, args=(asked,), daemon=True).start()
-    sys.argv = [PLANNING]
-    del sys.modules[PLANNING]
+    if program == DAEMON:  # it forks, and ends when Spark closes its input
+        os.register_at_fork(after_in_child=asked.close)
+    else:
+        threading.Thread(target=die_with, args=(asked,), daemon=True).start()
+    sys.argv = [program, *arguments]
+    sys.modules.pop(program, None)
     code = 0
     try:
-        runpy.run_module(PLANNING, run_name="__main__", alter_sys=True)
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - as Python does
@@ -128,8 +153,8 @@ def become(asked: socket.socket) -> int:
     return code
 
 
-def take_over(asked: socket.socket) -> tuple[str, dict[str, str]]:
-    """Take the files of the process that asks; its folder and environment."""
+def take_over(asked: socket.socket) -> tuple[list[str], str, dict[str, str]]:
+    """Take the files of the process that asks; its arguments, folder, environment."""
     size = array.array("i").itemsize * 3
     head, files, _, _ = socket.recv_fds(asked, 4, size)
     for ours, theirs in enumerate(files):
@@ -139,8 +164,8 @@ def take_over(asked: socket.socket) -> tuple[str, dict[str, str]]:
     text = b""
     while len(text) < length:
         text += asked.recv(length - len(text))
-    folder, environment = json.loads(text)
-    return folder, environment
+    arguments, folder, environment = json.loads(text)
+    return arguments, folder, environment
 
 
 def die_with(asked: socket.socket) -> None:
