@@ -74,6 +74,13 @@ def kafka(
 
 
 @pytest.fixture(scope="module")
+def mortal_kafka(servers: Provider) -> Iterator[KafkaCluster]:
+    """One broker for the faults of one module; heal what you break."""
+    with running(servers.kafka()) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
 def kafka_pair(servers: Provider) -> Iterator[KafkaCluster]:
     """Two brokers for the faults of one module; heal what you break."""
     with running(servers.kafka(brokers=2)) as cluster:

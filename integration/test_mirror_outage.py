@@ -67,14 +67,14 @@ def groups_offset(kafka, group, topic):
         mirror.close()
 
 
-def test_a_query_with_a_group_recovers_as_fast_as_one_without(kafka_pair, tmp_path):
+def test_a_query_with_a_group_recovers_as_fast_as_one_without(mortal_kafka, tmp_path):
     topic = f"mirrored-{uuid.uuid4().hex[:8]}"
-    kafka_pair.create_topic(topic, 1)
-    produce = Produce(kafka_pair.bootstrap_servers)
-    plain = Planner(kafka_pair, topic, f"sqlite:///{tmp_path}/plain.db")
+    mortal_kafka.create_topic(topic, 1)
+    produce = Produce(mortal_kafka.bootstrap_servers)
+    plain = Planner(mortal_kafka, topic, f"sqlite:///{tmp_path}/plain.db")
     group = f"group-{topic}"
     mirrored = Planner(
-        kafka_pair,
+        mortal_kafka,
         topic,
         f"sqlite:///{tmp_path}/mirrored.db",
         **{"tx.commitGroupId": group},
@@ -87,7 +87,7 @@ def test_a_query_with_a_group_recovers_as_fast_as_one_without(kafka_pair, tmp_pa
     for away in (Killed, Paused):
         for planner in (plain, mirrored):
             planner.step()  # commits what the mirror then cannot send
-        with away(kafka_pair):
+        with away(mortal_kafka):
             for planner in (plain, mirrored):
                 planner.ends()
         produce(topic, ["v"] * 5)
@@ -98,7 +98,7 @@ def test_a_query_with_a_group_recovers_as_fast_as_one_without(kafka_pair, tmp_pa
     mirrored.step()
     wait_until(
         "the group has the newest offsets",
-        lambda: groups_offset(kafka_pair, group, topic) == end,
+        lambda: groups_offset(mortal_kafka, group, topic) == end,
     )
     plain.reader.stop()
     mirrored.reader.stop()
@@ -115,7 +115,7 @@ class Killed(Away):
             self.kafka.kill(broker)
 
     def __exit__(self, *_):
-        self.kafka.restart()
+        self.kafka.heal()
 
 
 class Paused(Away):
@@ -124,5 +124,4 @@ class Paused(Away):
             self.kafka.pause(broker)
 
     def __exit__(self, *_):
-        for broker in self.kafka.brokers:
-            self.kafka.unpause(broker)
+        self.kafka.heal()

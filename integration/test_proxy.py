@@ -137,6 +137,7 @@ def test_a_paused_postgresql_is_silent_and_goes_on(postgresql_server):
         engine.dispose()
 
 
+@pytest.mark.all
 def test_clients_of_brokers_stay_on_their_proxies():
     with running(ProxiedKafka(brokers=2)) as kafka:
         kafka.cluster.create_topic("orders", 2)

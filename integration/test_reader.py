@@ -8,7 +8,7 @@ import time
 import pytest
 
 from integration.cluster.records import Produce, Record
-from integration.cluster.running import running
+from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from integration.log_ends import log_ends
 from kafka_tx.errors import OffsetOutOfRangeError, UnknownTopicError
@@ -264,28 +264,28 @@ def test_a_record_larger_than_a_fetch_is_read(topic, produce, read):
 
 
 def test_a_broker_killed_and_restarted_in_mid_range_costs_no_record(
-    servers, new_reader
+    mortal_kafka, new_reader
 ):
     count, size = 20_000, 500
-    with running(servers.kafka()) as cluster:
-        cluster.create_topic("orders")
-        wanted = [f"{number:0{size}}" for number in range(count)]
-        Produce(cluster.bootstrap_servers)("orders", wanted)
-        options = settings(
-            cluster,
-            "consumer",
-            queued_min_messages="1",
-            max_partition_fetch_bytes="50000",
-        )
-        reader = new_reader(options, timeout_ms=60_000, batch_bytes=100_000)
-        batches = reader.read(OffsetRange(TopicPartition("orders", 0), 0, count))
+    name = fresh_name("orders")
+    mortal_kafka.create_topic(name)
+    wanted = [f"{number:0{size}}" for number in range(count)]
+    Produce(mortal_kafka.bootstrap_servers)(name, wanted)
+    options = settings(
+        mortal_kafka,
+        "consumer",
+        queued_min_messages="1",
+        max_partition_fetch_bytes="50000",
+    )
+    reader = new_reader(options, timeout_ms=60_000, batch_bytes=100_000)
+    batches = reader.read(OffsetRange(TopicPartition(name, 0), 0, count))
 
-        found = next(batches)["value"].to_pylist()
-        cluster.kill(1)
-        restarted = threading.Thread(target=cluster.restart, args=(1,))
-        restarted.start()
-        for batch in batches:
-            found += batch["value"].to_pylist()
-        restarted.join()
+    found = next(batches)["value"].to_pylist()
+    mortal_kafka.kill(1)
+    restarted = threading.Thread(target=mortal_kafka.heal)
+    restarted.start()
+    for batch in batches:
+        found += batch["value"].to_pylist()
+    restarted.join()
 
     assert found == [value.encode() for value in wanted]

@@ -6,7 +6,6 @@ import time
 import pytest
 
 from integration.cluster.records import Produce
-from integration.cluster.running import running
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from integration.log_ends import log_ends
@@ -54,17 +53,17 @@ def quickly(what):
     return found
 
 
-def test_a_broker_that_was_killed_and_came_back_is_read_on(servers, made):
-    with running(servers.kafka()) as cluster:
-        cluster.create_topic("t")
-        Produce(cluster.bootstrap_servers)("t", ["a", "b", "c"])
-        assert values(cluster, "t", 0, 1) == [b"a"]
+def test_a_broker_that_was_killed_and_came_back_is_read_on(mortal_kafka, made):
+    name = fresh_name()
+    mortal_kafka.create_topic(name)
+    Produce(mortal_kafka.bootstrap_servers)(name, ["a", "b", "c"])
+    assert values(mortal_kafka, name, 0, 1) == [b"a"]
 
-        cluster.kill(1)
-        cluster.restart(1)
+    mortal_kafka.kill(1)
+    mortal_kafka.heal()
 
-        assert quickly(lambda: values(cluster, "t", 1, 3)) == [b"b", b"c"]
-        idle.close_all()
+    assert quickly(lambda: values(mortal_kafka, name, 1, 3)) == [b"b", b"c"]
+    idle.close_all()
 
 
 @pytest.mark.all

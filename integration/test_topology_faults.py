@@ -356,4 +356,4 @@ def test_a_log_that_lost_its_end_is_read_on_there_and_nothing_is_read_again(
     finally:
         for handle in handles:
             handle.stop(finish=False)
-        kafka_pair.restart()
+        kafka_pair.heal()

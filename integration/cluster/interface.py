@@ -87,6 +87,10 @@ class KafkaCluster(Protocol):
 
     def unpause(self, broker: int) -> None: ...
 
+    def heal(self) -> None:
+        """Bring back what is down, wake what is frozen; what runs is left alone."""
+        ...
+
     # --- topics
 
     def create_topic(

@@ -117,6 +117,13 @@ class KafkaOfNodes(TopicCalls):
     def unpause(self, broker: int) -> None:
         self.nodes[broker].unpause()
 
+    def heal(self) -> None:
+        for node in self.nodes.values():
+            if node.is_paused:
+                node.unpause()
+        down = [number for number, node in self.nodes.items() if not node.is_running]
+        self._start(down)
+
     def _start(self, numbers: Iterable[int]) -> None:
         nodes = [self.nodes[number] for number in numbers]
         for node in nodes:
