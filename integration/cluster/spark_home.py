@@ -1,10 +1,13 @@
-"""Where tests' sessions find Spark: PySpark's files without its zipped sources.
+"""Where tests' sessions find Spark: PySpark's files without what only costs time.
 
-Spark puts ``python/lib/pyspark.zip`` before everything else on the path of its Python
-processes. Nothing compiled is kept for sources in a zip file, so each process compiles
-PySpark anew, for more than a second. Where the file is absent, the same sources are
-imported from the installed package. Standalone clusters have the zip file, as users'
-have, in ``make test-all``.
+* Spark puts ``python/lib/pyspark.zip`` before everything else on the path of its Python
+  processes. Nothing compiled is kept for sources in a zip file: each process compiles
+  PySpark anew, for more than a second. Where the file is absent, the same sources are
+  imported from the installed package.
+* MLlib registers its functions with every session through Scala's reflection, which
+  takes half of a session's start.
+
+Standalone clusters have both, as users' have, in ``make test-all``.
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 from integration.cluster.jars import cache_directory, spark_directory
 
-LINKED = ("bin", "jars")
+UNUSED = "spark-mllib_*.jar"
 LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """Of the short Java process that only puts the session's command line together."""
 
@@ -37,18 +41,23 @@ def launched_quickly() -> Iterator[None]:
             del os.environ[name]
 
 
+@cache
 def home() -> Path:
     """The folder of links; made if absent."""
     installed = spark_directory().resolve()
-    mark = hashlib.sha256(str(installed).encode()).hexdigest()[:12]
+    mark = hashlib.sha256(f"{installed} without {UNUSED}".encode()).hexdigest()[:12]
     place = cache_directory() / "spark" / f"{version('pyspark')}-{mark}"
-    place.mkdir(parents=True, exist_ok=True)
-    for name in LINKED:
+    (place / "jars").mkdir(parents=True, exist_ok=True)
+    links = {place / "bin": installed / "bin"}
+    for jar in (installed / "jars").iterdir():
+        if not jar.match(UNUSED):
+            links[place / "jars" / jar.name] = jar
+    for link, target in links.items():
         with contextlib.suppress(FileExistsError):
-            (place / name).symlink_to(installed / name)
+            link.symlink_to(target)
     return place
 
 
 def session_jars() -> list[Path]:
-    """Spark's jars, by name."""
-    return sorted((spark_directory().resolve() / "jars").glob("*.jar"))
+    """Spark's jars in ``home()``, by name."""
+    return sorted((home() / "jars").glob("*.jar"))
