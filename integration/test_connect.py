@@ -261,19 +261,35 @@ def test_a_batch_without_records_stops_there_and_a_classic_session_finishes_it(
         assert sorted(s for (s,) in db.execute("SELECT second FROM s")) == [10, 20]
 
 
-def test_a_killed_server_loses_and_doubles_nothing(server, job, produce):
-    """The last test of this file: the session of the others is gone with the server."""
+@pytest.mark.parametrize(
+    "goes_on", [pytest.param("on a server", marks=pytest.mark.all), "in a session"]
+)
+def test_a_killed_server_loses_and_doubles_nothing(
+    request, server, remote, job, produce, goes_on
+):
+    """The last test of this file: the session of the others ends with the server."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
-        remote = SparkSession.builder.remote(server.url).create()
-        job.start(remote, job.appending(pause_at=2))
+        remote.stop()  # it would look for its server for minutes
+        killed = SparkSession.builder.remote(server.url).create()
+        job.start(killed, job.appending(pause_at=2))
         wait_until("txid 2 is written", (job.place / "waiting").exists)
+        killed.client.close()
         server.kill()
-        produce(job.id, [Record(str(n)) for n in range(25, 40)])
-        server.start()
-        remote = SparkSession.builder.remote(server.url).create()
-        query = job.start(remote, job.appending())
-        query.processAllAvailable()
-        query.stop()
+    produce(job.id, [Record(str(n)) for n in range(25, 40)])
+    with pytest.MonkeyPatch.context() as patch:
+        if goes_on == "in a session":
+            patch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
+            finish(job, request.getfixturevalue("spark"))
+        else:
+            patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+            server.start()
+            finish(job, SparkSession.builder.remote(server.url).create())
     assert job.rows() == list(range(40))
     assert job.txid() >= 3
+
+
+def finish(job: Job, session: Any) -> None:
+    query = job.start(session, job.appending())
+    query.processAllAvailable()
+    query.stop()
