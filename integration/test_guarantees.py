@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from functools import cache
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
 import kafka_tx
+from integration.cluster.topics import fresh_name
 from integration.reading import reader
 from kafka_tx import OpaqueMap, TransactionalMap
 from tests.readme_tables import tables
@@ -33,27 +35,14 @@ FAULTS = {
 driver leaves them that dies there (``test_crashes`` kills real ones)."""
 
 
-class Plain:
+class Blind:
     """A sink that ignores the txid."""
 
     def __init__(self, work):
         self.total = 0
-        self.options = {}
-
-    def handler(self, function):
-        return function
 
     def write(self, df, attempt):
         self.total += df.count()
-
-
-class Blind(Plain):
-    def __init__(self, work):
-        super().__init__(work)
-        self.options = {"tx__id": "told", "tx__store": f"sqlite:///{work}/store.db"}
-
-    def handler(self, function):
-        return kafka_tx.for_each_transaction(function)
 
 
 class Stored(Blind):
@@ -73,26 +62,30 @@ class Stored(Blind):
 class Opaque(Stored):
     made = OpaqueMap
 
-    def __init__(self, work):
-        super().__init__(work)
-        self.options |= {"tx__mode": "opaque"}
 
-
-COLUMNS = {
-    "no `tx.id`": Plain,
-    "`transactional`, sink stores the txid": Stored,
-    "`opaque`, sink stores txid and previous value": Opaque,
-    "any mode, sink ignores the txid": Blind,
+QUERIES: dict[str, dict[str, type[Blind]]] = {
+    "": {"no `tx.id`": Blind},
+    "transactional": {
+        "`transactional`, sink stores the txid": Stored,
+        "any mode, sink ignores the txid": Blind,
+    },
+    "opaque": {"`opaque`, sink stores txid and previous value": Opaque},
 }
+"""The sinks of one query, by its mode and by their columns."""
 
 
 class Job:
-    """Copies a topic in batches of three into a sink."""
+    """Copies a topic in batches of three into sinks."""
 
-    def __init__(self, spark, servers, topic, work, sink):
+    def __init__(self, spark, servers, topic, work, mode):
         options = {"subscribe": topic, "maxOffsetsPerTrigger": str(BATCH)}
-        self._stream = reader(spark, servers, **options, **sink.options)
-        self._sink, self.checkpoint = sink, work / "checkpoint"
+        told = {"tx__id": "told", "tx__store": f"sqlite:///{work}/store.db"}
+        if mode:
+            options |= {**told, "tx__mode": mode}
+        self._stream = reader(spark, servers, **options)
+        self._handler = kafka_tx.for_each_transaction if mode else lambda write: write
+        self._sinks = {column: kind(work) for column, kind in QUERIES[mode].items()}
+        self.checkpoint = work / "checkpoint"
 
     def run(self, dies=""):
         """Read to the end; ``dies``: before or after the second batch is written."""
@@ -102,13 +95,14 @@ class Job:
             seen.append(attempt)
             if dies == "before" and len(seen) == 2:
                 raise RuntimeError("killed")
-            self._sink.write(df, attempt)
+            for sink in self._sinks.values():
+                sink.write(df, attempt)
             if dies == "after" and len(seen) == 2:
                 raise RuntimeError("killed")
 
         (
             self._stream.load()
-            .writeStream.foreachBatch(self._sink.handler(write))
+            .writeStream.foreachBatch(self._handler(write))
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
             .start()
@@ -121,26 +115,40 @@ class Job:
         (commits / str(newest)).unlink()
         (commits / f".{newest}.crc").unlink()
 
+    def totals(self):
+        return {column: sink.total for column, sink in self._sinks.items()}
 
-@pytest.mark.parametrize("column", COLUMNS)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_each_batch_is_counted_as_the_table_says(
-    spark, kafka, topic, produce, tmp_path, fault, column
-):
-    name = topic(1)
-    produce(name, ["v"] * (2 * BATCH))
-    sink = COLUMNS[column](tmp_path)
-    job = Job(spark, kafka.bootstrap_servers, name, tmp_path, sink)
 
-    if FAULTS[fault]:
-        with pytest.raises(StreamingQueryException, match="killed"):
-            job.run(dies=FAULTS[fault])
-    else:
+@pytest.fixture(scope="module")
+def counted(spark, kafka, produce, tmp_path_factory):
+    """What the sinks of a query count where it meets a fault, by their columns."""
+
+    @cache
+    def totals(fault, mode):
+        name, work = fresh_name("guarantees"), tmp_path_factory.mktemp("guarantees")
+        kafka.create_topic(name, 1)
+        produce(name, ["v"] * (2 * BATCH))
+        job = Job(spark, kafka.bootstrap_servers, name, work, mode)
+
+        if FAULTS[fault]:
+            with pytest.raises(StreamingQueryException, match="killed"):
+                job.run(dies=FAULTS[fault])
+        else:
+            job.run()
+        if fault == "checkpoint deleted":
+            shutil.rmtree(job.checkpoint)
+        if fault == "newest entry of the commit log lost":
+            job.forget_newest_commit()
         job.run()
-    if fault == "checkpoint deleted":
-        shutil.rmtree(job.checkpoint)
-    if fault == "newest entry of the commit log lost":
-        job.forget_newest_commit()
-    job.run()
+        return job.totals()
 
-    assert sink.total == COUNTED[TABLE[fault][column]]
+    return totals
+
+
+@pytest.mark.parametrize(
+    ("mode", "column"),
+    [(mode, column) for mode, columns in QUERIES.items() for column in columns],
+)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_batch_is_counted_as_the_table_says(counted, fault, mode, column):
+    assert counted(fault, mode)[column] == COUNTED[TABLE[fault][column]]
