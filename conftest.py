@@ -11,14 +11,15 @@ hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")  # a busy machine fails no example
 
 LONGEST = (
-    *("test_connect", "test_standalone", "test_topology_faults", "test_sink_replays"),
-    *("test_topology_kills", "test_stores", "test_spout", "test_sink", "test_crashes"),
+    *("test_crashes", "test_connect", "test_standalone", "test_topology_faults"),
+    *("test_sink_replays", "test_topology_kills", "test_stores", "test_spout"),
+    "test_sink",
     *("test_exactly_once", "test_reader", "test_state", "test_source_faults"),
     *("test_source_parity", "test_tokens", "test_examples", "test_guarantees"),
     *("test_source_anew", "test_numbering", "test_silent_servers", "test_demo"),
     *("test_topology", "test_mirror_outage", "test_kafka_bolt", "test_sink_faults"),
     *("test_topology_patience", "test_reused_clients", "test_native_reader"),
-    *("test_sink_silence", "test_state_topology", "test_topology_kinds"),
+    *("test_sink_silence", "test_topology_kinds"),
     *("test_late_binding", "test_overtaken", "test_versions", "test_cluster_view"),
     *("test_kafka_sink_bolt", "test_both_readers_faults", "test_secured"),
     *("test_transactions", "test_source", "test_offsets", "test_maps"),

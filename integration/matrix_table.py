@@ -25,7 +25,7 @@ ROWS = {
     "kills of exactly-once writes": ("test_exactly_once",),
     "`for_each_transaction`, listener": ("test_numbering", "test_listener"),
     "sinks and their replays": ("test_sink", "test_sink_replays"),
-    "maps and tables, killed": ("test_state",),
+    "maps and tables": ("test_state",),
     "topologies": ("test_topology", "test_spout"),
 }
 """What a reader asks for, and the test files that show it."""

@@ -20,10 +20,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from integration.cluster.child import Child
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import NotReadyError, wait_until
 
 REPOSITORY = Path(__file__).parents[1]
-WITHIN_S = 240
+WITHIN_S = 300
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,20 @@ def kill_when_paused(lives: Sequence[Life], python: str = sys.executable) -> Non
     )
     try:
         wait_until(
-            f"{[life.words for life in lives]} pause",
-            lambda: all(life.reached.exists() for life in lives),
+            "all jobs pause",
+            lambda: not missing(lives),
             timeout_s=WITHIN_S,
             complain=lambda: None if child.is_running else child.tail(),
         )
+    except NotReadyError as error:
+        raise NotReadyError(f"{error}; not there: {missing(lives)}") from None
     finally:
         child.kill()
+
+
+def missing(lives: Sequence[Life]) -> list[str]:
+    """Whose pause is still awaited, by the directory."""
+    return [life.work.name for life in lives if not life.reached.exists()]
 
 
 def run_to_end(module: str, spark: SparkSession, work: Path, *words: str) -> None:
@@ -97,8 +104,8 @@ def main() -> None:
 
     from integration.cluster.spark_local import local_session
 
-    # a task that pauses keeps its core
-    spark = local_session(lives[0].work, cores=2 + len(lives))
+    # tasks that pause keep their cores, up to six of a job
+    spark = local_session(lives[0].work, cores=4 * len(lives))
     threads = [
         threading.Thread(target=live, args=(life, spark.newSession())) for life in lives
     ]
@@ -117,9 +124,11 @@ def live(life: Life, spark: SparkSession) -> None:
     """Come to the pause; whatever else happens ends the driver."""
     try:
         life.run(spark)
-        print("never paused:", *life.words, flush=True)
-    except BaseException:  # noqa: BLE001 - the log has it
+        print(life.work.name, "never paused:", *life.words, flush=True)
+    except BaseException as error:  # noqa: BLE001 - the log has it
         traceback.print_exc()
+        # its last lines, which are shown
+        print(life.work.name, "failed:", f"{error!r:.2000}", flush=True)
     os._exit(1)
 
 

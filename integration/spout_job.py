@@ -12,7 +12,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,12 +35,18 @@ class Work(kafka_tx.BasicBolt):
         place: Where the files go; a file named ``healed`` ends the poison.
         failing: The chance that a try fails.
         poison: (partition, offset) of records that fail always.
+        holds_at: Offset from which on it waits to be killed.
     """
 
     def __init__(
-        self, place: str, failing: float = 0.0, poison: tuple[tuple[int, int], ...] = ()
+        self,
+        place: str,
+        failing: float = 0.0,
+        poison: tuple[tuple[int, int], ...] = (),
+        holds_at: int | None = None,
     ) -> None:
         self.place, self.failing, self.poison = place, failing, set(poison)
+        self.holds_at = holds_at
 
     def prepare(self, context: kafka_tx.TaskContext) -> None:
         path = Path(self.place) / f"tries-{os.getpid()}-{time.monotonic_ns()}"
@@ -48,6 +54,9 @@ class Work(kafka_tx.BasicBolt):
         self.is_healed = (Path(self.place) / "healed").exists()
 
     def execute(self, row: Any, collector: Any) -> None:
+        if self.holds_at is not None and row.offset >= self.holds_at:
+            (Path(self.place) / "reached").touch()
+            time.sleep(600)  # until it is killed
         is_poison = (row.partition, row.offset) in self.poison and not self.is_healed
         fails = is_poison or random.random() < self.failing
         word = "failed" if fails else "done"
@@ -97,15 +106,24 @@ def hosts_of(given: Mapping[str, str]) -> Any:
     return kafka_tx.BrokerHosts(given["servers"], refresh_freq_secs=2)
 
 
-def main() -> None:
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--work", required=True)
     parser.add_argument("--given", required=True, help="JSON")
-    given = json.loads(parser.parse_args().given)
-    place = Path(given["place"])
+    return parser.parse_args(words)
 
-    from integration.cluster.spark_local import local_session
 
-    spark = local_session(place / "spark")
+def run(spark: Any, told: argparse.Namespace) -> None:
+    """Work on what is there, or up to the hold."""
+    given = json.loads(told.given)
+    handle = start(spark, Path(told.work), given)
+    assert handle.process_all_available(given["within_s"])
+    print(handle.status, flush=True)
+    handle.stop()
+
+
+def start(spark: Any, place: Path, given: dict[str, Any]) -> Any:
+    """Start the topology; its handle."""
     config = kafka_tx.SpoutConfig(
         hosts=hosts_of(given),
         topic=given["topic"],
@@ -116,13 +134,23 @@ def main() -> None:
         retry_initial_delay_ms=100,
         retry_delay_multiplier=2.0,
     )
-    built = topology(config, Work(str(place), failing=given["failing"]))
-    handle = built.start(spark, {"tx.chunkRecords": given["chunk"]})
-    assert handle.process_all_available(given["within_s"])
-    print(handle.status, flush=True)
-    handle.stop()
+    holds_at = given.get("holds_at")
+    work = Work(str(place), failing=given["failing"], holds_at=holds_at)
+    settings = {"tx.chunkRecords": given["chunk"]}
+    if holds_at is not None:
+        settings["tx.timeoutMs"] = 600_000
+    return topology(config, work).start(spark, settings)
+
+
+def main() -> None:
+    told = arguments()
+
+    from integration.cluster.spark_local import local_session
+
+    spark = local_session(Path(told.work, "spark"))
+    run(spark, told)
     spark.stop()
-    (place / "finished").touch()
+    Path(told.work, "finished").touch()
 
 
 if __name__ == "__main__":

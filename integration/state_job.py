@@ -1,7 +1,7 @@
 """A job that counts a topic into maps and tables of two databases.
 
-Run in a driver by ``test_state``: it stops dead at a named point of a batch's life, to
-be killed there. ``Results`` is what it writes, also for runs inside a test's process.
+Run in a driver by ``test_crashes``: it stops dead at a named point of a batch's life,
+to be killed there. ``Results`` is what it writes, also for runs in a test's process.
 """
 
 from __future__ import annotations

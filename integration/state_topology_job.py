@@ -1,6 +1,6 @@
 """A topology that counts a topic into maps of two databases.
 
-Run as a program by ``test_state_topology``: a Python worker kills itself, and a driver
+Run in a driver by ``test_crashes``: a Python worker kills itself, and a driver
 stops at a named point of a batch's commit phase, to be killed there.
 """
 
@@ -164,10 +164,14 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 def run(spark: SparkSession, given: argparse.Namespace) -> None:
     """Count what is there, or up to the pause."""
     pause = Pause(given.point, given.txid, f"{given.work}/reached")
-    handle = topology(given, given.work, pause).start(
-        spark, {"tx.store": f"sqlite:///{given.work}/store.db", "tx.maxPending": 3}
-    )
+    # a batch that pauses does not time out, however long others need for their pauses
+    settings = {
+        "tx.store": f"sqlite:///{given.work}/store.db",
+        "tx.maxPending": 3,
+        "tx.timeoutMs": 600_000,
+    }
+    handle = topology(given, given.work, pause).start(spark, settings)
     try:
-        assert handle.process_all_available(120), handle.status
+        assert handle.process_all_available(400), handle.status
     finally:
         handle.stop()

@@ -10,9 +10,9 @@ from kazoo.client import KazooClient
 import kafka_tx
 from integration.cluster.records import Produce
 from integration.cluster.waiting import wait_until
+from integration.killed.spout import committed
 from integration.log_ends import log_ends
 from integration.spout_job import Work, done, topology
-from integration.test_spout import committed
 from kafka_tx import assembly
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import LogBounds, TopicPartition

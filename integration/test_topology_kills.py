@@ -1,10 +1,8 @@
-"""The driver is killed, or a broker: a topology goes on, and counts nothing twice."""
+"""A broker is killed and comes back: a topology goes on, and counts nothing twice."""
 
 from __future__ import annotations
 
-import json
 import time
-from itertools import product, zip_longest
 
 import pytest
 
@@ -12,93 +10,14 @@ from integration import topologies, topology_job
 from integration.cluster.records import Produce
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
-from integration.pausing import Life, kill_when_paused, run_to_end
-from integration.sizes import size
 from integration.topologies import (
-    MODES,
     MODES_WITH_STORES,
     PARTITIONS,
-    STORES,
     WITHIN_S,
     Leftovers,
     committed_past,
 )
-from integration.topology_job import OPAQUE_POINTS, POINTS, Trouble, kept, recount
-from kafka_tx import assembly
-
-JOB = "integration.topology_job"
-RECORDS = size(1_000, 2_000)
-
-
-class Job:
-    """The tally of a topic, which drivers take up one after the other."""
-
-    def __init__(self, work, servers, topic, mode, store, points):
-        self.work, self.topic, self.store, self.points = work, topic, store, points
-        self.given = [
-            *("--servers", servers, "--topic", topic),
-            *("--mode", mode, "--store", store),
-        ]
-
-    def to(self, point):
-        place = ("--point", point, "--txid", str(self.committed() + 2))
-        return Life(JOB, self.work, [*self.given, *place])
-
-    def finish(self, spark):
-        run_to_end(JOB, spark, self.work, *self.given)
-
-    def committed(self):
-        store = assembly.open_store(self.store, "tally")
-        try:
-            text = store.get("currtx")
-        finally:
-            store.close()
-        return 0 if text is None else json.loads(text)["data"] - 1
-
-
-DIFFERENT = {
-    ("transactional", "sqlite"): ("in-task",),
-    ("transactional", "zookeeper"): ("after-record",),
-    ("opaque", "sqlite"): ("after-sink",),
-}
-"""Each leaves another thing behind: metadata, a record of it, a sink that has it. The
-others (see ``tests/properties/simulated_topology.py``) leave one of these."""
-EVERY = {
-    (mode, store): OPAQUE_POINTS if mode == "opaque" else POINTS
-    for mode, store in product(MODES, STORES)
-}
-
-
-@pytest.mark.timeout(WITHIN_S)
-@pytest.mark.parametrize(
-    "kills",
-    [
-        pytest.param(DIFFERENT, id="what differs"),
-        pytest.param(EVERY, id="every point", marks=pytest.mark.all),
-    ],
-)
-def test_a_kill_at_every_point_loses_and_repeats_nothing(
-    request, spark, kafka, topic, produce, tmp_path, kills
-):
-    jobs, ends = [], dict[int, int]()
-    for (mode, store), points in kills.items():
-        name, work = topic(PARTITIONS), tmp_path / f"{tmp_path.name}-{mode}-{store}"
-        work.mkdir()
-        ends |= topologies.even(produce, name, RECORDS)
-        url = topologies.store_url(store, request, work)
-        jobs.append(Job(work, kafka.bootstrap_servers, name, mode, url, points))
-
-    for points in zip_longest(*(job.points for job in jobs)):
-        paused = [(j, p) for j, p in zip(jobs, points, strict=True) if p]
-        kill_when_paused([job.to(point) for job, point in paused])
-
-    for job in jobs:
-        job.finish(spark)
-        assert kept(job.work / "sink.db") == recount(ends)
-        assert job.committed() >= RECORDS // 100
-
-
-# --- brokers ---
+from integration.topology_job import Trouble, kept, recount
 
 
 @pytest.mark.timeout(WITHIN_S)

@@ -329,9 +329,11 @@ def run(spark: Any, given: argparse.Namespace) -> None:
     pauses_in_store(given.store, trouble)
     sink = str(Path(given.work) / "sink.db")
     built = topology(given.servers, given.topic, given.mode, sink, trouble)
-    handle = built.start(spark, {"tx.store": given.store, "tx.maxPending": 3})
+    # a batch that pauses does not time out, however long others need for their pauses
+    settings = {"tx.store": given.store, "tx.maxPending": 3, "tx.timeoutMs": 600_000}
+    handle = built.start(spark, settings)
     try:
-        assert handle.process_all_available(100)
+        assert handle.process_all_available(400)
     finally:
         handle.stop()
 

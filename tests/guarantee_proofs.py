@@ -33,8 +33,7 @@ DRIVER: Proofs = {
         "integration/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
         "integration/test_exactly_once.py"
         "::test_each_record_is_written_once_where_a_broker_and_the_driver_die",
-        "integration/test_state_topology.py"
-        "::test_killed_drivers_and_workers_leave_state_that_equals_a_recount",
+        _KILLS,
         "integration/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
     ),
     "driver dies before the sink's commit": (_MATRIX, _KILLS, _KILLS, _MATRIX),

@@ -1,0 +1,115 @@
+"""A query from Kafka into SQLite, with rows and txid in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from integration.killed.interface import World
+from integration.pausing import Life, run_to_end
+from integration.pausing_job import POINTS
+from integration.sizes import size
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.mirror import GroupMirror
+from kafka_tx.model import TopicPartition
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.transactions.ledger import Ledger
+
+RECORDS, PARTITIONS = size(120, 400), 3
+JOB = "integration.pausing_job"
+
+
+@dataclass(frozen=True)
+class QueryCase:
+    """One query, and the points at which its drivers die, one after the other."""
+
+    name: str
+    points: Sequence[str]
+    keeps_checkpoint: bool = False
+    attach: bool = False
+    mode: str = "transactional"
+
+    def on(self, world: World) -> QueryJob:
+        return QueryJob(self, world)
+
+
+USUAL = (
+    QueryCase("source planned", ("in-task",), keeps_checkpoint=True),
+    QueryCase("source written", ("after-sink",), keeps_checkpoint=True),
+    QueryCase("source logged", ("after-commit-log",), keeps_checkpoint=True),
+    QueryCase("source lost", ("after-sink",), attach=True),
+    QueryCase("source recorded", ("before-mirror",), attach=True),
+    QueryCase("source opaque", ("in-task",), mode="opaque"),
+)
+"""Each point leaves another thing behind: a plan, a sink that has it, Spark's entry,
+the ledger's. Before the plan it is what the last point of the batch before left. The
+simulator, ``tests/properties/simulated_source.py``, dies at all the others, and again
+and again."""
+EVERY = (
+    QueryCase("source kept", POINTS, keeps_checkpoint=True),
+    QueryCase("source lost", POINTS, attach=True),
+    QueryCase("source opaque", POINTS, mode="opaque"),
+)
+
+
+class QueryJob:
+    """The query over a topic of its own."""
+
+    def __init__(self, case: QueryCase, world: World) -> None:
+        self.case, self.servers = case, world.kafka.bootstrap_servers
+        self.work = world.place(case.name.replace(" ", "-"))
+        self.topic = world.topic(PARTITIONS)
+        self.places = world.produce(self.topic, [f"v{n}" for n in range(RECORDS)])
+        self.store = f"sqlite:///{self.work}/state.db"
+        self.lives = 0
+
+    def to(self, point: str) -> Life:
+        self.lives += 1
+        place = ("--point", point, "--txid", str(max(2, self._txid() + 1)))
+        return Life(JOB, self.work, [*self._given(), *place])
+
+    def finish(self, spark: Any) -> None:
+        self.lives += 1
+        run_to_end(JOB, spark, self.work, *self._given())
+
+    def check(self) -> None:
+        found = sorted((p, o, f"v{n}".encode()) for n, (p, o) in enumerate(self.places))
+        assert self._rows() == found
+        assert self._mirrored() == self._ends()
+
+    def _given(self) -> list[str]:
+        checkpoint = "kept" if self.case.keeps_checkpoint else f"run{self.lives}"
+        return [
+            *("--servers", self.servers, "--topic", self.topic),
+            *("--store", self.store, "--mode", self.case.mode),
+            *("--checkpoint", str(self.work / checkpoint)),
+            *(["--attach"] if self.case.attach else []),
+        ]
+
+    def _txid(self) -> int:
+        ledger = Ledger(SqlStore(self.store, self.topic))
+        try:
+            return ledger.load().txid
+        finally:
+            ledger.close()
+
+    def _rows(self) -> list[tuple[int, int, bytes]]:
+        with sqlite3.connect(self.work / "sink.db") as db:
+            return sorted(db.execute("SELECT part, offs, value FROM rows"))
+
+    def _ends(self) -> dict[int, int]:
+        found = dict.fromkeys(range(PARTITIONS), 0)
+        for partition, offset in self.places:
+            found[partition] = max(found[partition], offset + 1)
+        return found
+
+    def _mirrored(self) -> dict[int, int]:
+        settings = client_settings({"bootstrap.servers": self.servers}, purpose="admin")
+        mirror = GroupMirror(settings, f"{self.topic}-group")
+        try:
+            wanted = [TopicPartition(self.topic, n) for n in range(PARTITIONS)]
+            return {p.partition: o for p, o in mirror.load(wanted).items()}
+        finally:
+            mirror.close()

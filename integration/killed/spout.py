@@ -1,0 +1,118 @@
+"""An at-least-once topology; a broker dies under its last driver, too."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from integration import spout_job
+from integration.cluster.records import Produce
+from integration.cluster.topics import fresh_name
+from integration.cluster.waiting import wait_until
+from integration.killed.interface import World
+from integration.log_ends import log_ends
+from integration.pausing import Life
+from integration.spout_job import done, failures
+from kafka_tx import assembly
+from kafka_tx.config import SourceConfig
+from kafka_tx.model import Assigned, Earliest, TopicPartition
+
+JOB = "integration.spout_job"
+RECORDS, PARTITIONS = 1_200, 4
+HELD = "held"
+WITHIN_S = 240
+
+
+@dataclass(frozen=True)
+class SpoutCase:
+    """Where its driver dies: offsets above what is stored are done already."""
+
+    name: str = "spout"
+    points: tuple[str, ...] = (HELD,)
+
+    def on(self, world: World) -> SpoutJob:
+        return SpoutJob(self, world)
+
+
+USUAL = (SpoutCase(),)
+"""The simulator, ``tests/properties/simulated_spout.py``, dies at every step."""
+EVERY = ()
+"""See ``test_spout``: many records, and twice."""
+
+
+class SpoutJob:
+    """The topology over a topic of its own, on two brokers."""
+
+    def __init__(self, case: SpoutCase, world: World) -> None:
+        self.work = world.place(case.name)
+        self.cluster = world.request.getfixturevalue("kafka_pair")
+        self.servers = self.cluster.bootstrap_servers
+        self.topic = fresh_name("spout")
+        self.cluster.create_topic(self.topic, PARTITIONS, replication=2)
+        texts = [f"v{n}" for n in range(RECORDS)]
+        self.places = Produce(self.servers)(self.topic, texts)
+        self.given: dict[str, Any] = {
+            "topic": self.topic,
+            "servers": self.servers,
+            "store": f"sqlite:///{self.work}/offsets.db",
+            "failing": 0.01,
+            "chunk": 100,
+            "within_s": WITHIN_S,
+        }
+
+    def to(self, point: str) -> Life:
+        assert point == HELD
+        given = {**self.given, "holds_at": RECORDS // PARTITIONS // 3}
+        return Life(JOB, self.work, ["--given", json.dumps(given)])
+
+    def finish(self, spark: Any) -> None:
+        handle = spout_job.start(spark, self.work, self.given)
+        try:
+            wait_until(
+                "half of it is done",
+                lambda: len(done(self.work)) >= RECORDS // 2,
+                timeout_s=WITHIN_S,
+                complain=lambda: str(handle.exception() or "") or None,
+            )
+            self.cluster.kill(1)
+            time.sleep(3)
+            self.cluster.restart(1)
+            assert handle.process_all_available(WITHIN_S), handle.status
+        finally:
+            handle.stop()
+
+    def check(self) -> None:
+        check(self.work, self.servers, self.topic, self.given["store"], self.places)
+
+
+def check(
+    work: Path, servers: str, topic: str, store: str, places: Iterable[tuple[int, int]]
+) -> None:
+    """Every record was completed, and all of them are committed."""
+    assert done(work) == set(places)
+    assert failures(work), "nothing was tried again"
+    stored = committed(store, "spout-job", servers, topic, PARTITIONS)
+    assert stored == log_ends(servers, topic, PARTITIONS)
+
+
+def source(servers: str, topic: str) -> SourceConfig:
+    return SourceConfig(
+        subscription=Assigned((TopicPartition(topic, 0),)),
+        kafka={"bootstrap.servers": servers},
+        start=Earliest(),
+    )
+
+
+def committed(
+    store: str, consumer: str, servers: str, topic: str, partitions: int
+) -> dict[int, int]:
+    offsets = assembly.offset_store(store, consumer, source(servers, topic))
+    try:
+        wanted = [TopicPartition(topic, n) for n in range(partitions)]
+        return {p.partition: o.offset for p, o in offsets.load(wanted).items()}
+    finally:
+        offsets.close()
