@@ -5,10 +5,14 @@ from __future__ import annotations
 import hypothesis
 import pytest
 
-from integration.sizes import EVERYTHING
+from integration.sizes import EVERYTHING, size
 
-hypothesis.settings.register_profile("patient", deadline=None)
-hypothesis.settings.load_profile("patient")  # a busy machine fails no example
+hypothesis.settings.register_profile(
+    "patient",
+    deadline=None,  # a busy machine fails no example
+    max_examples=size(40, 300),
+)
+hypothesis.settings.load_profile("patient")
 
 LONGEST = (
     *("test_crashes", "test_connect", "test_standalone", "test_topology_faults"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from kafka_tx import errors
@@ -42,6 +43,7 @@ _OPTION = {"ConfigError"}
 """Refused before anything is done; the text names the legal values."""
 
 
+@cache
 def places(root: Path = ROOT) -> dict[str, str]:
     """Every place with all its texts."""
     found: dict[tuple[str, str], dict[str, list[str]]] = {}

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from integration.sizes import size
 from kafka_tx.errors import FetchError
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import OffsetRange, TopicPartition
@@ -73,7 +74,7 @@ def log(topic):
 
 
 @hypothesis_settings(
-    max_examples=150,
+    max_examples=size(60, 300),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -6,6 +6,7 @@ import tracemalloc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from integration.sizes import size
 from kafka_tx.offsets.runs import BLOCK, OffsetRuns
 
 # Offsets around the edges of a few blocks, where the two representations meet.
@@ -58,7 +59,7 @@ def test_the_text_form_shows_the_first_runs_only():
     assert repr(runs).endswith("20 offsets)")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=size(200, 2_000), deadline=None)
 @given(st.lists(CHANGE, max_size=25), OFFSET, OFFSET)
 def test_offset_runs_answer_like_a_set(changes, one, other):
     runs = OffsetRuns()

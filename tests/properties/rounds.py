@@ -25,6 +25,7 @@ def play_round(
     machine: type[RuleBasedStateMachine],
     *,
     steps: int,
+    examples: int = 40,
     phases: tuple[Phase, ...] = tuple(Phase),
 ) -> None:
     """Let Hypothesis play; a failure prints the steps and a blob that replays them.
@@ -37,7 +38,7 @@ def play_round(
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=40,
+            max_examples=examples,
             stateful_step_count=steps,
             phases=phases,
             deadline=None,

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 from kafka_tx.errors import FencedError, OutOfOrderError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
-from tests.properties.rounds import play_round
+from tests.properties.rounds import SIMULATED_STEPS, play_round
 
 KEYS = st.sampled_from("abcdef")
 ROWS = st.lists(st.tuples(KEYS, st.integers(-5, 5) | st.none()), max_size=6)
@@ -210,7 +210,7 @@ class OpaqueMaps(Maps):
     kind = OpaqueMap
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(max(180, SIMULATED_STEPS // 500))
 @pytest.mark.parametrize("machine", [TransactionalMaps, OpaqueMaps])
 def test_a_map_is_the_dict_whatever_is_replayed_refused_or_lost(machine):
-    play_round(0, machine, steps=20)
+    play_round(0, machine, steps=20, examples=SIMULATED_STEPS // 1_000)

@@ -22,7 +22,7 @@ from kafka_tx.running.at_least_once.open_partitions import OpenPartitions
 from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
 from tests.properties.simulated_poller import Inline, PollerWorld
 
-STEPS_WANTED = SIMULATED_STEPS // 10
+STEPS_WANTED = SIMULATED_STEPS // 20
 
 seen: Counter[str] = Counter()
 names = st.sampled_from(["a", "b"])
@@ -151,7 +151,7 @@ def walk(
     for number in itertools.count():
         if is_enough(seen, steps, WHAT_MUST_HAPPEN):
             return
-        assert seen["steps"] < 20 * steps, f"the simulation is blind: {seen}"
+        assert seen["steps"] < 40 * steps, f"the simulation is blind: {seen}"
         play_round(number, SimulatedPoller, steps=40, phases=phases)
 
 
@@ -164,4 +164,4 @@ def test_the_simulation_notices_bounds_that_outlive_their_topic(monkeypatch):
     monkeypatch.setattr(OpenPartitions, "is_recreated", lambda *_: False)
 
     with pytest.raises(AssertionError, match="left over"):
-        walk(20 * STEPS_WANTED)  # until it is noticed
+        walk(40 * STEPS_WANTED)  # until it is noticed

@@ -174,30 +174,27 @@ def test_a_writer_that_holds_the_lock_too_long_is_waited_for_and_then_told(
     assert store.read() == {"a": "1"}
 
 
-FIRST_OWNER = """
-import sys, time
+FIRST_OWNERS = """
+import os, sys, time
 from kafka_tx.sql.store import SqlStore
-store = SqlStore(sys.argv[1], "orders")
-time.sleep(max(0, float(sys.argv[2]) - time.time()))
-print(store.acquire())
+import sqlalchemy.dialects.sqlite.pysqlite
+moment = time.time() + 0.2
+for _ in range(3):
+    if not os.fork():
+        store = SqlStore(sys.argv[1], "orders")
+        time.sleep(max(0, moment - time.time()))
+        print(store.acquire(), flush=True)
+        os._exit(0)
+for _ in range(3):
+    os.wait()
 """
 
 
 @pytest.mark.timeout(60)
 def test_processes_that_make_the_file_at_the_same_moment_all_get_an_epoch(tmp_path):
-    url, moment = f"sqlite:///{tmp_path}/state.db", str(time.time() + 3)
-    takers = [
-        subprocess.Popen(
-            [sys.executable, "-c", FIRST_OWNER, url, moment],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(3)
-    ]
+    told = run(FIRST_OWNERS, f"sqlite:///{tmp_path}/state.db")
 
-    epochs = sorted(int(taker.communicate(timeout=30)[0]) for taker in takers)
-
-    assert epochs == [1, 2, 3]
+    assert sorted(told) == ["", "1", "2", "3"]
 
 
 def test_a_new_file_that_another_writes_to_just_now_is_waited_for(tmp_path):
