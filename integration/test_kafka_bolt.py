@@ -15,6 +15,7 @@ import pytest
 import kafka_tx
 from integration import kafka_bolt_job
 from integration.cluster.waiting import wait_until
+from integration.consuming import committed_records
 from integration.reading import reader
 from integration.sizes import size
 from kafka_tx.errors import ComponentError
@@ -49,16 +50,10 @@ def source(topic, produce):
 
 
 @pytest.fixture
-def values(spark, kafka):
+def values(kafka):
     def read(topic):
-        df = reader(
-            spark,
-            kafka.bootstrap_servers,
-            streaming=False,
-            subscribe=topic,
-            kafka__isolation__level="read_committed",
-        ).load()
-        return Counter(bytes(row.value).decode() for row in df.collect())
+        found = committed_records(kafka.bootstrap_servers, topic)
+        return Counter(record.value.decode() for record in found)
 
     return read
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -10,31 +11,20 @@ from pyspark.errors import PySparkException, StreamingQueryException
 import kafka_tx
 from integration.bounded import read_out
 from integration.cluster.records import Record
+from integration.consuming import committed_records
 from integration.reading import reader
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 
 
 @pytest.fixture
-def read(spark, kafka):
-    """Rows of a topic as a reader sees them who reads committed records only."""
-
-    def rows(topic):
-        df = reader(
-            spark,
-            kafka.bootstrap_servers,
-            streaming=False,
-            subscribe=topic,
-            includeHeaders="true",
-            kafka__isolation__level="read_committed",
-        ).load()
-        return sorted(df.collect(), key=lambda row: (row.partition, row.offset))
-
-    return rows
+def read(kafka):
+    """Records of a topic as a reader sees them who reads committed ones only."""
+    return partial(committed_records, kafka.bootstrap_servers)
 
 
 def values(rows):
-    return sorted(bytes(row.value).decode() for row in rows)
+    return sorted(row.value.decode() for row in rows)
 
 
 def write(df, kafka, **options):
@@ -83,7 +73,7 @@ def test_keys_go_to_the_partitions_that_the_java_client_chooses(
     ).option("topic", theirs).save()
 
     def places(rows):
-        return {bytes(row.key): row.partition for row in rows}
+        return {row.key: row.partition for row in rows}
 
     assert places(read(ours)) == places(read(theirs))
 

@@ -15,6 +15,7 @@ from integration.cluster.records import Produce, Record
 from integration.cluster.running import running
 from integration.cluster.topics import ask
 from integration.cluster.waiting import wait_until
+from integration.consuming import committed_records
 from integration.reading import reader
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
@@ -26,20 +27,18 @@ TIMEOUT_S = 300
 
 
 @pytest.fixture
-def values(spark, kafka):
+def values(kafka):
     """Values of a topic as a reader of committed records sees them, sorted."""
 
     def read(topic):
-        df = reader(
-            spark,
-            kafka.bootstrap_servers,
-            streaming=False,
-            subscribe=topic,
-            kafka__isolation__level="read_committed",
-        ).load()
-        return sorted(bytes(row.value).decode() for row in df.collect())
+        return values_of(kafka, topic)
 
     return read
+
+
+def values_of(cluster, topic):
+    found = committed_records(cluster.bootstrap_servers, topic)
+    return sorted(record.value.decode() for record in found)
 
 
 @pytest.fixture
@@ -132,9 +131,7 @@ def test_a_batch_is_not_repeated_where_brokers_really_forgot(
         write(spark, sink, 1, epoch=2, parts=2)
         write(spark, sink, 2, epoch=2, number=1, parts=2)
 
-        given = {"subscribe": "out", "kafka__isolation__level": "read_committed"}
-        df = reader(spark, cluster.bootstrap_servers, streaming=False, **given).load()
-        found = sorted(bytes(row.value).decode() for row in df.collect())
+        found = values_of(cluster, "out")
     assert found == expected(1, 2)
 
 

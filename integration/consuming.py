@@ -1,0 +1,72 @@
+"""What a topic holds, as a plain consumer of committed records sees it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+WITHIN_S = 30.0
+
+
+class Consumed(NamedTuple):
+    """A record, with the names of the columns of a DataFrame."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: datetime
+    headers: list[tuple[str, bytes | None]] | None
+
+
+def committed_records(servers: str, topic: str) -> list[Consumed]:
+    """All records that can be read now, by partition and offset."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "committed-records",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    try:
+        unfinished = set(consumer.list_topics(topic, WITHIN_S).topics[topic].partitions)
+        consumer.assign(
+            [TopicPartition(topic, p, OFFSET_BEGINNING) for p in unfinished]
+        )
+        found = []
+        while unfinished:
+            message = consumer.poll(WITHIN_S)
+            assert message is not None, f"nothing more of {topic}, {unfinished}"
+            error = message.error()
+            if error is None:
+                found.append(_record(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unfinished.discard(message.partition())
+            else:
+                raise KafkaException(error)
+    finally:
+        consumer.close()
+    return sorted(found)
+
+
+def _record(message: Message) -> Consumed:
+    _, at_ms = message.timestamp()
+    return Consumed(
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        datetime.fromtimestamp(at_ms / 1_000, UTC),
+        message.headers(),
+    )
