@@ -25,7 +25,13 @@ class Consumed(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: datetime
-    headers: list[tuple[str, bytes | None]] | None
+    headers: object
+
+    @property
+    def text(self) -> str:
+        """Its value, which is not null."""
+        assert self.value is not None
+        return self.value.decode()
 
 
 def committed_records(servers: str, topic: str) -> list[Consumed]:
@@ -62,9 +68,12 @@ def committed_records(servers: str, topic: str) -> list[Consumed]:
 
 def _record(message: Message) -> Consumed:
     _, at_ms = message.timestamp()
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
     return Consumed(
-        message.partition(),
-        message.offset(),
+        partition,
+        offset,
         message.key(),
         message.value(),
         datetime.fromtimestamp(at_ms / 1_000, UTC),

@@ -53,7 +53,7 @@ def source(topic, produce):
 def values(kafka):
     def read(topic):
         found = committed_records(kafka.bootstrap_servers, topic)
-        return Counter(record.value.decode() for record in found)
+        return Counter(record.text for record in found)
 
     return read
 

@@ -24,7 +24,7 @@ def read(kafka):
 
 
 def values(rows):
-    return sorted(row.value.decode() for row in rows)
+    return sorted(row.text for row in rows)
 
 
 def write(df, kafka, **options):

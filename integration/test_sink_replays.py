@@ -38,7 +38,7 @@ def values(kafka):
 
 def values_of(cluster, topic):
     found = committed_records(cluster.bootstrap_servers, topic)
-    return sorted(record.value.decode() for record in found)
+    return sorted(record.text for record in found)
 
 
 @pytest.fixture
