@@ -26,8 +26,8 @@ from integration.exactly_once_job import PAUSES, POINTS, Pauses, arguments, run
 from integration.sizes import size
 
 HERE = Path(__file__).parent
-RECORDS = size(4_000, 300_000, "KAFKA_TX_EXACTLY_ONCE_RECORDS")
-BATCHES = size(8, 30)
+RECORDS = size(2_000, 300_000, "KAFKA_TX_EXACTLY_ONCE_RECORDS")
+BATCHES = size(4, 30)
 PARTITIONS, KEYS = 4, 97
 WITHIN_S = 300 + RECORDS // 1000
 STARTS_AT_MOST = 30
@@ -203,7 +203,7 @@ def test_each_record_is_written_once_where_a_broker_and_the_driver_die(
     target, reader, job = copied
     dies_at = ("after-commit", "mid-transaction of part 1")
 
-    job.start({"before-commit": 2, **dict.fromkeys(dies_at, 4)})
+    job.start({"before-commit": 2, **dict.fromkeys(dies_at, 3)})
     job.wait_at("before-commit")
     break_a_broker(kafka_pair, target, lambda: job.go_on("before-commit"))
     for point in dies_at:

@@ -236,7 +236,7 @@ def ran(spark_standalone, kafka, produce, tmp_path_factory):
     counted, copy, killed, tallied = topic(4), topic(1), topic(2), topic(PARTITIONS)
     places = produce(counted, [f"v{n}" for n in range(300)])
     produce(killed, ["v"] * 20)
-    ends = topologies.even(produce, tallied, 2000)
+    ends = topologies.even(produce, tallied, 600)
     for name, text in {"counting": COUNTING, "killed": KILLED}.items():
         (work / f"{name}.py").write_text(text)
         (work / name).mkdir()

@@ -15,7 +15,7 @@ from integration.topology_job import Trouble, kept, recount
 from kafka_tx.spark.topologies.engine import COMMIT_POOL
 
 HERE = Path(__file__).parent
-RECORDS = 2000
+RECORDS = 1200
 BATCH = 200
 
 
