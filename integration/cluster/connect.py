@@ -8,7 +8,7 @@ from integration.cluster.child import Child, WorkDirectory
 from integration.cluster.jars import REPOSITORY
 from integration.cluster.java import java
 from integration.cluster.spark_home import LAUNCHER, home
-from integration.cluster.spark_local import SETTINGS, quick_start
+from integration.cluster.spark_local import SETTINGS, quick_settings, quick_start
 from integration.cluster.waiting import HOST, free_port, is_listening, wait_until
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -36,6 +36,7 @@ class ConnectServer:
         """Return when it listens; again after ``kill``, on the same port."""
         settings = {
             **SETTINGS,
+            **quick_settings(),
             "spark.connect.grpc.binding.address": HOST,
             "spark.connect.grpc.binding.port": str(self._port),
             "spark.driver.extraJavaOptions": quick_start(),

@@ -14,6 +14,7 @@ from integration.cluster.jars import jar_paths
 from integration.cluster.java import java
 from integration.cluster.spark_home import home, launched_quickly, session_jars
 from integration.cluster.versions import SPARK, SPARK_CONNECTOR_JARS, SPARK_LINE
+from integration.sizes import EVERYTHING
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -33,6 +34,18 @@ ARCHIVE = f"spark-{SPARK_LINE}"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """Java options of a process that lives for a minute: it starts in half the time, and
 code that runs for long would be slower."""
+
+
+CHECKPOINT_FILES = (
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "org.apache.spark.sql.execution.streaming."
+    + ("" if SPARK_LINE == "4.0" else "checkpointing.")
+    + "FileSystemBasedCheckpointFileManager",
+)
+"""How quick sessions write the checkpoints of queries. Without Hadoop's native library
+the usual class starts 20 processes for each batch (``chmod``, ``readlink``): half of a
+small batch's time. This one, which Spark has for file systems that know no other way,
+starts 4. Both write a file beside its place, and rename it."""
 
 
 def local_session(
@@ -59,6 +72,7 @@ def local_session(
         "spark.driver.extraJavaOptions": quick_start()
         if java_options is None
         else java_options,
+        **(quick_settings() if java_options is None else {}),
         **(more or {}),
     }
     for name, value in settings.items():
@@ -69,9 +83,16 @@ def local_session(
     return session
 
 
+def quick_settings() -> dict[str, str]:
+    """What sessions have for speed alone; in ``make test-all``, as users' have them."""
+    return {} if EVERYTHING else dict([CHECKPOINT_FILES])
+
+
 def quick_environment() -> dict[str, str]:
     """For programs that make their session themselves, as users' do."""
-    return {"SPARK_HOME": str(home()), "JDK_JAVA_OPTIONS": quick_start()}
+    given = (f"-D{name}={value}" for name, value in quick_settings().items())
+    options = " ".join([quick_start(), *given])
+    return {"SPARK_HOME": str(home()), "JDK_JAVA_OPTIONS": options}
 
 
 def quick_start() -> str:

@@ -13,7 +13,7 @@ from integration.cluster.child import Child, WorkDirectory
 from integration.cluster.jars import REPOSITORY, jar_paths, spark_directory
 from integration.cluster.java import java
 from integration.cluster.spark_home import home
-from integration.cluster.spark_local import SETTINGS, quick_start
+from integration.cluster.spark_local import SETTINGS, quick_settings, quick_start
 from integration.cluster.versions import SPARK, SPARK_CONNECTOR_JARS
 from integration.cluster.waiting import HOST, free_port, wait_until
 from integration.sizes import EVERYTHING
@@ -139,6 +139,7 @@ class StandaloneSpark:
         jars = jar_paths(SPARK_CONNECTOR_JARS) if SPARK else []
         return {
             **SETTINGS,
+            **quick_settings(),
             "spark.jars": ",".join(map(str, jars)),
             "spark.driver.extraJavaOptions": quick_start(),
             "spark.executor.extraJavaOptions": quick_start(),
