@@ -37,6 +37,8 @@ $(INSTALLED): pyproject.toml setup.py $(wildcard kafka_tx/native/src/*)
 	    "apt-get install gcc libc6-dev python3-dev"
 	@[ -x $(IN)/python ] || $(PYTHON) -m venv .venv
 	$(IN)/python -m pip install --quiet --editable '.[postgresql,test,dev]'
+	@# pytest compiles the tests once: else each worker of a first run would
+	-@$(IN)/python -m pytest tests integration --collect-only -q >/dev/null
 	@touch $@
 
 # What the tests start: jars of Kafka, ZooKeeper and Spark's connector, PostgreSQL and
