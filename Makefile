@@ -9,9 +9,9 @@ INSTALLED := .venv/installed
 # Python keeps what it has compiled: Spark starts it often.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Files go to workers in the order of conftest.py. Two of them left a quarter of two cores
-# idle, three fill them; each has servers and a session of its own: 2 to 3 GB.
-WORKERS := 3
+# Files go to workers in the order of conftest.py. Three of them left a sixth of two cores
+# idle, four a twelfth; each has a session of its own, and often servers: 2 to 3 GB.
+WORKERS := 4
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup servers engine demo test test-fast test-all matrix simulate mutants chaos \

@@ -10,6 +10,7 @@ from integration import topologies, topology_job
 from integration.cluster.records import Produce
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
+from integration.sizes import size
 from integration.topologies import (
     MODES_WITH_STORES,
     PARTITIONS,
@@ -20,6 +21,9 @@ from integration.topologies import (
 from integration.topology_job import Trouble, kept, recount
 
 
+RECORDS = size(2_400, 4_000)
+
+
 @pytest.mark.timeout(WITHIN_S)
 @pytest.mark.parametrize(("mode", "store"), MODES_WITH_STORES)
 def test_a_broker_that_goes_and_comes_back_costs_no_record(
@@ -28,7 +32,7 @@ def test_a_broker_that_goes_and_comes_back_costs_no_record(
     leftovers = Leftovers(spark)
     name = fresh_name(f"broker-{mode}-{store}")
     kafka_pair.create_topic(name, PARTITIONS, replication=1)
-    ends = topologies.even(Produce(kafka_pair.bootstrap_servers), name, 4000)
+    ends = topologies.even(Produce(kafka_pair.bootstrap_servers), name, RECORDS)
     built = topology_job.topology(
         kafka_pair.bootstrap_servers,
         name,
