@@ -20,7 +20,6 @@ from integration.topologies import (
 )
 from integration.topology_job import Trouble, kept, recount
 
-
 RECORDS = size(2_400, 4_000)
 
 
