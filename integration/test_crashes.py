@@ -12,12 +12,17 @@ import pytest
 from integration.killed import source, spout, state, state_topology, topology
 from integration.killed.interface import World
 from integration.pausing import kill_when_paused
+from integration.sizes import size
 
 KINDS = (source, state, topology, state_topology, spout)
 KILLS = {
     "what differs": [case for kind in KINDS for case in kind.USUAL],
     "every point": [case for kind in KINDS for case in kind.EVERY],
 }
+
+AT_ONCE = size(20, 4)
+"""Jobs of one driver. Where Python processes start as users' do, many at the same moment
+take longer than the ten seconds that Spark gives each of them."""
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +35,13 @@ def killed(request, python, kafka, produce, postgresql_server, tmp_path_factory)
 
     for points in zip_longest(*(case.points for case in cases)):
         paused = [(j, p) for j, p in zip(jobs.values(), points, strict=True) if p]
-        kill_when_paused([job.to(point) for job, point in paused], python)
+        for first in range(0, len(paused), AT_ONCE):
+            together = paused[first : first + AT_ONCE]
+            kill_when_paused([job.to(point) for job, point in together], python)
     return jobs
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(size(600, 3_000))
 @pytest.mark.parametrize(
     ("killed", "name"),
     [
