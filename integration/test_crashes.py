@@ -12,28 +12,23 @@ import pytest
 from integration.killed import source, spout, state, state_topology, topology
 from integration.killed.interface import World
 from integration.pausing import kill_when_paused
-from integration.sizes import size
+from integration.sizes import EVERYTHING, size
 
 KINDS = (source, state, topology, state_topology, spout)
-KILLS = {
-    "what differs": [case for kind in KINDS for case in kind.USUAL],
-    "every point": [case for kind in KINDS for case in kind.EVERY],
-}
-
+CASES = [case for kind in KINDS for case in (kind.EVERY if EVERYTHING else kind.USUAL)]
 AT_ONCE = size(20, 4)
-"""Jobs of one driver. Where Python processes start as users' do, many at the same moment
-take longer than the ten seconds that Spark gives each of them."""
+"""Jobs of one driver. Where Python processes start as users' do, many at once take
+longer than the ten seconds that Spark gives each of them."""
 
 
 @pytest.fixture(scope="module")
 def killed(request, python, kafka, produce, postgresql_server, tmp_path_factory):
     """Jobs by name; the drivers of all have died at their points, the last is due."""
-    cases = KILLS[request.param]
     work = tmp_path_factory.mktemp("killed")
     world = World(kafka, produce, postgresql_server, request, work)
-    jobs = {case.name: case.on(world) for case in cases}
+    jobs = {case.name: case.on(world) for case in CASES}
 
-    for points in zip_longest(*(case.points for case in cases)):
+    for points in zip_longest(*(case.points for case in CASES)):
         paused = [(j, p) for j, p in zip(jobs.values(), points, strict=True) if p]
         for first in range(0, len(paused), AT_ONCE):
             together = paused[first : first + AT_ONCE]
@@ -42,21 +37,7 @@ def killed(request, python, kafka, produce, postgresql_server, tmp_path_factory)
 
 
 @pytest.mark.timeout(size(600, 3_000))
-@pytest.mark.parametrize(
-    ("killed", "name"),
-    [
-        pytest.param(
-            kills,
-            case.name,
-            id=f"{kills}-{case.name}",
-            marks=[pytest.mark.all] if kills == "every point" else [],
-        )
-        for kills, cases in KILLS.items()
-        for case in cases
-    ],
-    indirect=["killed"],
-    scope="module",
-)
+@pytest.mark.parametrize("name", [case.name for case in CASES])
 def test_a_kill_at_every_point_loses_and_repeats_nothing(spark, killed, name):
     job = killed[name]
     job.finish(spark)
