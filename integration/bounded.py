@@ -12,7 +12,7 @@ from integration.cluster.waiting import wait_until
 
 
 def read_out(
-    writer: Any, within_s: int = 400, done: Callable[[], bool] = lambda: True
+    writer: Any, within_s: int = 120, done: Callable[[], bool] = lambda: True
 ) -> StreamingQuery:
     """Start a writer of a stream and give its query, which has ended.
 

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_tx
 from integration.bounded import read_out
+from integration.pausing import LASTS_S
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.source.data_source import KafkaTxDataSource
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
@@ -155,7 +156,8 @@ def run(spark: SparkSession, given: argparse.Namespace) -> None:
         .writeStream.foreachBatch(
             kafka_tx.for_each_transaction(Sink(f"{given.work}/sink.db", pause))
         )
-        .option("checkpointLocation", given.checkpoint)
+        .option("checkpointLocation", given.checkpoint),
+        LASTS_S,
     )
     if attached is not None:
         attached.close()  # as a process does at its end, which this one may not see

@@ -20,6 +20,7 @@ from sqlalchemy import create_engine, text
 import kafka_tx
 from integration.bounded import read_out
 from integration.cluster.postgresql import PostgresServer
+from integration.pausing import LASTS_S
 from integration.pausing_job import Pause
 from kafka_tx.model import TransactionAttempt
 
@@ -150,5 +151,5 @@ def run(spark: SparkSession, given: argparse.Namespace) -> None:
         store=f"sqlite:///{given.work}/store.db",
         mode=given.mode,
     )
-    read_out(writer.option("checkpointLocation", given.checkpoint))
+    read_out(writer.option("checkpointLocation", given.checkpoint), LASTS_S)
     results.close()

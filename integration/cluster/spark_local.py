@@ -35,13 +35,13 @@ QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """Java options of a process that lives for a minute: it starts in half the time, and
 code that runs for long would be slower."""
 
-
-CHECKPOINT_FILES = (
-    "spark.sql.streaming.checkpointFileManagerClass",
-    "org.apache.spark.sql.execution.streaming."
-    + ("" if SPARK_LINE == "4.0" else "checkpointing.")
-    + "FileSystemBasedCheckpointFileManager",
-)
+CHECKPOINT_FILES = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming."
+        + ("" if SPARK_LINE == "4.0" else "checkpointing.")
+        + "FileSystemBasedCheckpointFileManager"
+    )
+}
 """How quick sessions write the checkpoints of queries. Without Hadoop's native library
 the usual class starts 20 processes for each batch (``chmod``, ``readlink``): half of a
 small batch's time. This one, which Spark has for file systems that know no other way,
@@ -84,8 +84,8 @@ def local_session(
 
 
 def quick_settings() -> dict[str, str]:
-    """What sessions have for speed alone; in ``make test-all``, as users' have them."""
-    return {} if EVERYTHING else dict([CHECKPOINT_FILES])
+    """Settings for speed alone; none in ``make test-all``."""
+    return {} if EVERYTHING else CHECKPOINT_FILES
 
 
 def quick_environment() -> dict[str, str]:
