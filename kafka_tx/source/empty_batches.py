@@ -15,8 +15,8 @@ _INSTEAD = "instead"
 
 def stored_empty(kept: KeptBatches, question: Question) -> BatchMetadata | None:
     """The transaction of the batch, where an earlier try has stored it."""
-    name = question.spark_batch
-    known = (b for b in kept.planned.values() if b.spark_batch == name)
+    names = {question.spark_batch, question.query_batch}
+    known = (b for b in kept.planned.values() if b.spark_batch in names)
     return next(known, None)
 
 
@@ -45,24 +45,17 @@ def new_empty(
     return batch
 
 
-def is_spent(
-    kept: KeptBatches,
-    batch: BatchMetadata,
-    start: SourceOffset,
-    asked: Question | None,
-) -> bool:
+def is_spent(kept: KeptBatches, batch: BatchMetadata, start: SourceOffset) -> bool:
     """Whether the next batch is one without records that Spark is done with.
 
     Its checkpoint tells no end of it. Being asked for what follows means that it is
     finished; or its checkpoint is gone with all of its state, and what the batch
     brought is written or lost: its txid is spent either way. Not so where sinks may
-    have its txid with records that were planned before: a new checkpoint, or one
-    that is elsewhere, plans it anew, so that they take them back.
+    have its txid with records that were planned before: each checkpoint but its own
+    plans it anew, so that they take them back.
     """
     if not batch.spark_batch:
         return False
-    is_new = start.mark is not None and start.mark.start
-    is_its = not is_new and kept.agrees(start)
-    if asked is not None and is_its:
-        is_its = asked.start is not None and asked.is_of_query(batch.spark_batch)
+    where = batch.spark_batch.rpartition("/")[0]
+    is_its = where == agreement.logged_as(start) and kept.agrees(start)
     return batch.logged_as != _INSTEAD or batch.txid in kept.own or is_its

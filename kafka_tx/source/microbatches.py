@@ -132,7 +132,7 @@ class MicroBatches:
     def number(self, question: Question) -> Answer:
         """Which transaction a batch of Spark is; there are none without ``tx.id``."""
         raise ConfigError(
-            f"batch {question.spark_batch} is no transaction: the source has no tx.id",
+            f"batch {question.query_batch} is no transaction: the source has no tx.id",
             option="tx.id",
         )
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from kafka_tx.planning.offset_json import MARK, SourceOffset, TransactionMark
+from kafka_tx.source.agreement import logged_as
 
 _QUESTION, _ANSWER = "question", "answer"
 
@@ -23,7 +24,8 @@ class Question:
     """Which transaction is this batch of Spark?
 
     Attributes:
-        query_id: Spark's id of the query, which goes with its checkpoint.
+        query_id: Spark's id of the query, which goes with its checkpoint; under Spark
+            Connect, where the planner does not hear it, what stands for it.
         batch_id: Spark's number of the batch.
         start: Spark's offset before the batch; None for the first of a checkpoint.
         end: Its offset after the batch.
@@ -36,12 +38,17 @@ class Question:
 
     @property
     def spark_batch(self) -> str:
-        """What a replay of the batch is known by."""
-        return f"{self.query_id}/{self.batch_id}"
+        """What a replay of the batch is known by: its end, and its number.
 
-    def is_of_query(self, spark_batch: str) -> bool:
-        """Whether a batch known by such a name is of the same checkpoint."""
-        return spark_batch.rpartition("/")[0] == self.query_id
+        Each checkpoint has its own name for where it is. Under Spark Connect the
+        planner knows nothing else of it.
+        """
+        return f"{logged_as(self.end) or self.query_id}/{self.batch_id}"
+
+    @property
+    def query_batch(self) -> str:
+        """What Spark knows the batch by, and version 0.2.0 knew it by."""
+        return f"{self.query_id}/{self.batch_id}"
 
     @property
     def has_records(self) -> bool:

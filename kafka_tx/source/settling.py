@@ -12,7 +12,6 @@ from kafka_tx.source.agreement import Case
 from kafka_tx.source.empty_batches import is_spent
 from kafka_tx.source.kept_batches import KeptBatches
 from kafka_tx.source.logged_batches import all_of, ids_of
-from kafka_tx.source.questions import Question
 
 
 class CheckpointSettling:
@@ -35,13 +34,11 @@ class CheckpointSettling:
         self._kept = kept
         self._wanted = wanted
 
-    def settle(self, start: SourceOffset, asked: Question | None = None) -> Positions:
+    def settle(self, start: SourceOffset) -> Positions:
         """Commit what Spark is done with; the positions to go on from.
 
         Args:
             start: Where the checkpoint is.
-            asked: The batch without records that is about to be handled; None where
-                the next batch is planned.
 
         Raises:
             CheckpointDisagreesError: And nothing says who decides.
@@ -53,7 +50,7 @@ class CheckpointSettling:
         kept.own_newest(start)
         kept.commit_if_next(start)
         batch = kept.next()
-        if batch is not None and is_spent(kept, batch, start, asked):
+        if batch is not None and is_spent(kept, batch, start):
             kept.commit(batch.txid)
         return kept.settled(start) if kept.agrees(start) else self._disagree(start)
 

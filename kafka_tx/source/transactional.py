@@ -163,7 +163,7 @@ class TransactionalMicroBatches(MicroBatches):
         if stored is not None:
             return stored
         ended = question.start or question.end  # it ends where it began
-        self._settling.settle(ended, question)
+        self._settling.settle(ended)
         return new_empty(self._tx, self._kept, question)
 
     def _batch_between(
@@ -184,7 +184,10 @@ class TransactionalMicroBatches(MicroBatches):
         )
         self.skipped.update(self.losses.take())
         if left != batch and left.txid > kept.txid:
-            kept.store(left)
+            if kept.fits(batch, end):
+                kept.store(left)
+            else:  # the checkpoint that has logged the whole of it may be done with it
+                left = kept.named(left)
         kept.own.add(left.txid)
         if not kept.fits(left, end):  # Spark's log has it only after another question
             kept.own.discard(left.txid)

@@ -12,7 +12,7 @@ from kafka_tx.config import Mode, SourceConfig
 from kafka_tx.errors import ConfigError, FencedError, KafkaTxError, OutOfOrderError
 from kafka_tx.model import OffsetRange, TransactionAttempt
 from kafka_tx.planning.offset_json import SourceOffset
-from kafka_tx.source.questions import Answer, Question
+from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.connect.planner import ServedStreamReader
 from kafka_tx.spark.versions.reading import ReadMaxRows, StartlessReader
@@ -35,7 +35,8 @@ class Checkpoint:
     offsets: dict[int, dict[str, Any]] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
     late: dict[int, int] = field(default_factory=dict)
-    """What a batch without new records brings: late state, as a number below 0."""
+    """What a batch without new records brings, as a number below 0: late state, or a
+    record of another source."""
 
     def copy(self) -> Checkpoint:
         return copy.deepcopy(self)
@@ -200,7 +201,7 @@ class Query:
                 yield
                 continue
             self.is_idle = self.wants_empty_batch = False
-            if logged == start:
+            if not moves_in(start, logged):
                 self.checkpoint.late[newest + 1] = -next(_late)
             log[newest + 1] = logged
             yield
@@ -240,7 +241,7 @@ class Query:
         )
         answer = self._answer(asked)
         records = [n for wanted in ranges for n in self._read(wanted)]
-        if not is_run:
+        if not moves_in(before, logged[batch]):
             records.append(self.checkpoint.late[batch])
         yield
         self._attempts += 1
@@ -263,3 +264,9 @@ class Query:
         if wanted.start < log.start or wanted.end > log.end:
             raise TaskFailedError(wanted)
         return log.read(wanted.start, wanted.end)
+
+
+def moves_in(start: dict[str, Any] | None, end: dict[str, Any]) -> bool:
+    """Whether the source moved in a batch that was logged so."""
+    before = SourceOffset.from_json(start) if start else None
+    return moves(before, SourceOffset.from_json(end))

@@ -105,6 +105,24 @@ def test_a_batch_without_records_may_be_the_first_of_a_checkpoint(job, run):
     assert run.latest(start, everything=True) == marked(2, 10)
 
 
+def test_the_first_one_is_the_same_for_those_who_do_not_know_the_query(job, run):
+    start = run.initial()
+    assert txid(run, 0, None, start, query="connect:0@1") == 1
+
+    again = job.start()
+
+    assert again.number(asked(0, None, start)) == Answer(1, 2)
+
+
+def test_a_first_one_of_version_0_2_0_is_known_by_its_query(job, run):
+    start = run.initial()
+    run.number(asked(0, None, start))
+    batch = replace(job.state().planned[1], spark_batch="q/0")
+    job.ledger().plan(1, batch, replace=True)
+
+    assert job.start().number(asked(0, None, start)) == Answer(1, 2)
+
+
 def test_a_new_checkpoint_goes_on_above_an_unfinished_one(job, run, first):
     txid(run, 1, first, first)
 
@@ -134,6 +152,27 @@ def test_opaque_gives_the_txid_of_what_was_never_read(job):
 
     assert txid(run, 1, first, first) == 2
     assert run.latest(first, everything=True) == marked(3, 15)
+
+
+@pytest.mark.parametrize(
+    ("start", "txid_of_next"),
+    [(marked(1, 10), 3), (marked(1, 10, epoch=2), 2), (None, 2)],
+    ids=["its own", "another one", "a new one"],
+)
+def test_what_stands_in_for_records_is_done_with_in_its_own_checkpoint(
+    job, start, txid_of_next
+):
+    """Elsewhere sinks may have the records: they take them back."""
+    run = job.start(tx__mode="opaque")
+    first = run.latest(run.initial(), everything=True)
+    job.cluster.set(0, 0, 15)
+    run.latest(first, everything=True)
+    assert txid(run, 1, first, first) == 2
+
+    again = job.start(tx__mode="opaque")
+    end = again.latest(start or again.initial(), everything=True)
+
+    assert end == marked(txid_of_next, 15, epoch=2)
 
 
 def test_a_batch_logged_before_tx_id_is_the_first_transaction(job):

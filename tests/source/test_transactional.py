@@ -245,6 +245,22 @@ def test_an_opaque_replay_reads_what_is_left_and_counts_the_rest(job):
     assert again.skipped == {(P0, "retention"): 4}
 
 
+def test_what_another_checkpoint_replayed_in_part_is_not_what_this_one_wrote(job):
+    """Sinks may hold the whole: the part must not be committed in its place."""
+    run = job.start(tx__mode="opaque")
+    first = run.latest(run.initial(), everything=True)
+    job.cluster.set(0, 0, 20)
+    second = run.latest(first, everything=True)
+    job.cluster.set(0, 0, 14)
+    other = job.start(tx__mode="opaque", tx__onDisagreement="store")
+    elsewhere = marked(0, 0, start=True), marked(1, 7, epoch=9)
+    assert other.ranges(*elsewhere) == [OffsetRange(P0, 10, 14)]
+    job.cluster.set(0, 0, 20)
+
+    with pytest.raises(CheckpointDisagreesError, match="Another checkpoint was used"):
+        job.start(tx__mode="opaque").latest(second, everything=True)
+
+
 @pytest.mark.parametrize("mode", ["transactional", "opaque"])
 def test_a_replay_of_a_topic_made_anew_does_not_read_other_records(job, mode):
     job.cluster.ids = {"t": "first"}

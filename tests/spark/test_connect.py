@@ -246,6 +246,17 @@ def test_the_first_batch_has_a_txid_also_without_records(opened, cluster):
     assert again.ask(1) == Answer(2, 2)
 
 
+def test_a_second_batch_without_records_has_none_where_the_first_has(opened, cluster):
+    cluster.set(0, 0, 0)
+    run, reader = ConnectRun("job"), opened()
+    start = reader.initialOffset()
+    reader.latestOffset(start, ReadAllAvailable())
+    run.ask(0)
+    reader.latestOffset(start, ReadAllAvailable())  # another source has state that ends
+    with pytest.raises(ConfigError, match="no new records.*noDataMicroBatches"):
+        run.ask(1)
+
+
 def test_a_store_that_was_put_back_is_told_by_a_first_batch_too(opened, job):
     store = MemoryStore(job.name, "job")
     earlier = store.snapshot()

@@ -346,10 +346,12 @@ def test_any_other_error_stops_the_topology_and_a_restart_continues(world, where
     jobs = world(errors={"k3": ValueError("a bug")} if where == "a task" else {})
     if where == "a commit":
         jobs.table.trouble[1] = [ValueError("a bug")]
+    second = jobs.engine.held[2] = threading.Event()  # it has the same keys
 
     handle = jobs.start(pending=2)
     with pytest.raises(ComponentError, match="ValueError: a bug") as raised:
         handle.awaitTermination(WITHIN_S)
+    second.set()
     jobs.start().process_all_available(WITHIN_S)
 
     assert raised.value.component == ("fail" if where == "a task" else "add")
@@ -367,6 +369,7 @@ def test_what_is_no_exception_stops_the_topology_as_an_error_does(world, where, 
         jobs.table.trouble[1] = [kind("now")]
     if where == "a plan":
         jobs.spout.initialize_transaction = partial(fail_with, kind("now"))
+    jobs.engine.held[2] = threading.Event()  # it has the same keys
 
     handle = jobs.start(pending=2)
 

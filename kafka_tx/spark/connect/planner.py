@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.running.connect_meeting import meeting_place, new_socket
+from kafka_tx.source.agreement import logged_as
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
@@ -85,11 +86,10 @@ class ServedStreamReader(KafkaTxStreamReader):
             assert isinstance(planner, TransactionalMicroBatches)
             assert self._under_way is not None, "Spark was given no batch"
             start, end = self._under_way
-            is_first = end.mark is not None and end.mark.start
+            is_first = batch_id == 0  # only there does Spark ask again at a replay
             if not is_first and not moves(start, end):
                 raise _no_records(batch_id)
-            mark = end.mark
-            name = f"connect:{mark.txid}@{mark.epoch}" if mark else "connect:"
+            name = f"connect:{logged_as(end)}"
             before = None if is_first else start  # a replay has another start to tell
             return planner.number(Question(name, batch_id, before, end))
 

@@ -28,12 +28,13 @@ from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.metrics.endpoint import LOOPBACK, Endpoint, serve
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.source_options import parse_source
-from kafka_tx.planning.offset_json import MARK
+from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.protocols import ClusterView, Store
 from kafka_tx.running.ends import note_stop, show_last_stop
 from kafka_tx.running.lag_watch import LagWatch
 from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.source.commits import CommitFeed, Finished, Mirror
+from kafka_tx.source.questions import Question
 from kafka_tx.source.receipts import Receipts
 from kafka_tx.spark.queries import jvm
 from kafka_tx.spark.queries.receipt_listener import ReceiptListener
@@ -186,19 +187,19 @@ class CommitListener(StreamingQueryListener):
         """A batch is in Spark's commit log, or nothing happened for a while."""
         progress = event.progress
         for source in progress.sources:
-            end = _json(source.endOffset)
+            start, end = _json(source.startOffset), _json(source.endOffset)
             if end is None or MARK not in end:
                 continue
             self._know(str(progress.id), str(progress.runId), end[MARK]["id"])
             self.feed.finished(
                 Finished(
-                    start=_json(source.startOffset),
+                    start=start,
                     end=end,
                     latest=_json(source.latestOffset),
                     records=source.numInputRows,
                     duration_ms=progress.durationMs.get("triggerExecution", 0),
                     receipts=self._receipts(str(progress.id), progress.batchId),
-                    spark_batch=_ran(progress),
+                    spark_batch=_ran(progress, start, end),
                 )
             )
 
@@ -315,11 +316,15 @@ class CommitListener(StreamingQueryListener):
         return parse_source(options, streaming=True)
 
 
-def _ran(progress: StreamingQueryProgress) -> str:
-    """Spark's name of the batch that ran; empty where nothing did."""
-    return (
-        f"{progress.id}/{progress.batchId}" if "addBatch" in progress.durationMs else ""
-    )
+def _ran(
+    progress: StreamingQueryProgress, start: dict[str, Any] | None, end: dict[str, Any]
+) -> str:
+    """What a replay of the batch that ran is known by; empty where nothing did."""
+    if "addBatch" not in progress.durationMs:
+        return ""
+    before = SourceOffset.from_json(start) if start else None
+    after = SourceOffset.from_json(end)
+    return Question(str(progress.id), progress.batchId, before, after).spark_batch
 
 
 def _json(text: str | None) -> dict[str, Any] | None:
