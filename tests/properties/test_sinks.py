@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from integration.sizes import size
 from kafka_tx.errors import ConfigError, OutOfOrderError, ReplayDiffersError
+from tests.properties.rounds import play_round
 from tests.properties.simulated_sink import (
     ROWS,
     Brokers,
@@ -182,18 +184,19 @@ class SimulatedSink(RuleBasedStateMachine):
         self.program.kill()
 
 
-TestSimulatedSink = SimulatedSink.TestCase
-TestSimulatedSink.settings = settings(
-    max_examples=120,
-    stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+WHAT_MUST_HAPPEN = (
+    *("freeze", "wake", "expire", "batches"),
+    *("stranger", "request", "answer"),
 )
+ROUNDS = size(1, 10)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def everything_happened():
-    yield
-    events = ("freeze", "wake", "expire", "batches", "stranger", "request", "answer")
-    for event in events:
-        assert seen[event], f"{event} never happened"
+@pytest.mark.timeout(300)
+def test_each_row_is_written_once_whatever_dies():
+    """Until enough was played, and everything happened that must."""
+    seen.clear()
+    for number in itertools.count():
+        if number >= ROUNDS and all(seen[what] for what in WHAT_MUST_HAPPEN):
+            return
+        assert number < ROUNDS + 40, f"the simulation is blind: {seen}"
+        play_round(number, SimulatedSink, steps=25, examples=120)
