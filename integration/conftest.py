@@ -6,7 +6,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,6 +17,7 @@ from integration.cluster.interface import KafkaCluster, Provider, ZooKeeperServe
 from integration.cluster.postgresql import PostgresServer
 from integration.cluster.records import Produce
 from integration.cluster.running import running
+from integration.cluster.settings import STEADY
 from integration.cluster.shared import shared
 from integration.cluster.spark_local import local_session
 from integration.cluster.standalone import StandaloneSpark
@@ -25,7 +26,6 @@ from integration.cluster.versions import SPARK_LINE
 from integration.cluster.warm_python import WarmPython
 from integration.sizes import EVERYTHING
 
-HERE = Path(__file__).parent
 TIMEOUT_S = 300
 ALSO_IN_CONTAINERS = {"test_cluster.py", "test_records.py", "test_source_parity.py"}
 """Files that run on both providers where there is no time for all of them."""
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give tests here more time than those without servers, and mark some of them."""
     for item in items:
-        if HERE not in item.path.parents:
+        if not item.nodeid.startswith("integration/"):
             continue
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
@@ -66,10 +66,11 @@ def kafka(
     servers: Provider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KafkaCluster]:
     """One broker, shared by all tests: make topics, but do it no harm."""
+    make = partial(servers.kafka, settings=STEADY)
     if "PYTEST_XDIST_WORKER" in os.environ:
-        yield shared(servers.kafka, tmp_path_factory.getbasetemp().parent)
+        yield shared(make, tmp_path_factory.getbasetemp().parent)
         return
-    with running(servers.kafka()) as cluster:
+    with running(make()) as cluster:
         yield cluster
 
 

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -35,7 +36,6 @@ POINTS = (
 )
 LOGGED = "after-commit-log"
 PARTS = 2
-ID = "exactly-once"
 PAUSES = "KAFKA_TX_TEST_PAUSES"
 RELEASED_AFTER_S = 300
 
@@ -124,10 +124,15 @@ def counts(df: DataFrame, width: str) -> DataFrame:
 
 
 class Logged(StreamingQueryListener):  # type: ignore[misc]
-    """Waits once a batch is in Spark's commit log."""
+    """Waits once a batch is in Spark's commit log; Spark does not wait for it.
+
+    Attributes:
+        is_over: Set when it has seen all of the query.
+    """
 
     def __init__(self, pauses: Pauses) -> None:
         self._pauses = pauses
+        self.is_over = threading.Event()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         """Nothing to do."""
@@ -138,7 +143,7 @@ class Logged(StreamingQueryListener):  # type: ignore[misc]
             self._pauses.reach(LOGGED, event.progress.batchId + 1)
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Nothing to do."""
+        self.is_over.set()
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -155,7 +160,7 @@ def run(spark: SparkSession, given: argparse.Namespace, pauses: Pauses) -> None:
     options = {
         "kafka.bootstrap.servers": given.servers,
         "topic": given.target,
-        "tx.id": ID,
+        "tx.id": given.target,
     }
     df = (
         spark.readStream.format("kafka_tx")
@@ -163,18 +168,21 @@ def run(spark: SparkSession, given: argparse.Namespace, pauses: Pauses) -> None:
         .option("subscribe", given.source)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", given.batch)
-        .option("tx.id", ID)
+        .option("tx.id", given.target)
         .option("tx.store", f"sqlite:///{work}/store.db")
         .load()
     )
+    logged = Logged(pauses)
     if given.windows:
         df = counts(df, given.windows)
-        spark.streams.addListener(Logged(pauses))
+        spark.streams.addListener(logged)
     read_out(
         df.writeStream.foreachBatch(copy(options, pauses)).option(
             "checkpointLocation", str(work / "checkpoint")
         )
     )
+    if given.windows:
+        logged.is_over.wait()
     (work / "finished").touch()
 
 

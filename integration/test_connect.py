@@ -261,6 +261,49 @@ def test_a_batch_without_records_stops_there_and_a_classic_session_finishes_it(
         assert sorted(s for (s,) in db.execute("SELECT second FROM s")) == [10, 20]
 
 
+@pytest.mark.all
+def test_a_first_batch_without_records_is_one_there_and_in_a_classic_session(
+    request, monkeypatch, remote, job, topic, produce
+):
+    """All records are another source's. A second one has no txid: it stops."""
+    job.id = job.source["subscribe"] = job.source["tx.id"] = topic(1)
+    other = topic(1)
+    produce(other, ["1"])
+
+    def start(session: Any, function: Batch) -> Any:
+        busy = session.readStream.format("kafka_tx").options(
+            **job.servers, subscribe=other, startingOffsets="earliest"
+        )
+        return (
+            job.stream(session)
+            .union(busy.load().drop("partition"))
+            .writeStream.foreachBatch(for_each_transaction(function, job.id))
+            .option("checkpointLocation", str(job.place / "two"))
+            .start()
+        )
+
+    def append_and_fail(df: Any, attempt: Any) -> None:
+        job.appending()(df, attempt)
+        raise ValueError("right after the write")
+
+    failed = start(remote, append_and_fail)
+    wait_until("the query has ended", lambda: not failed.isActive)
+    assert "right after the write" in str(failed.exception())
+
+    with monkeypatch.context() as patch:
+        patch.delenv("SPARK_CONNECT_MODE_ENABLED")
+        classic = start(request.getfixturevalue("spark"), job.appending())
+        classic.processAllAvailable()
+        classic.stop()
+    assert job.rows() == [1]
+
+    produce(other, ["2"])
+    query = start(remote, job.appending())
+    wait_until("the query has ended", lambda: not query.isActive)
+    assert "holds no new records" in str(query.exception())
+    assert job.rows() == [1]
+
+
 @pytest.mark.parametrize(
     "goes_on", [pytest.param("on a server", marks=pytest.mark.all), "in a session"]
 )

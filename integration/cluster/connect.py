@@ -7,7 +7,7 @@ import sys
 from integration.cluster.child import Child, WorkDirectory
 from integration.cluster.jars import REPOSITORY
 from integration.cluster.java import java
-from integration.cluster.spark_home import LAUNCHER, home
+from integration.cluster.spark_home import LAUNCHER, home, left_out
 from integration.cluster.spark_local import SETTINGS, quick_settings, quick_start
 from integration.cluster.waiting import HOST, free_port, is_listening, wait_until
 
@@ -55,7 +55,8 @@ class ConnectServer:
             environment={
                 "SPARK_HOME": str(self._home),
                 "SPARK_LOCAL_IP": HOST,
-                "SPARK_LAUNCHER_OPTS": LAUNCHER,
+                **LAUNCHER,
+                **left_out(),
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": str(REPOSITORY),
             },

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 SESSION_MS = 3000
 """A broker that is silent for so long loses its leaderships."""
 
+STEADY = {"broker.session.timeout.ms": "60000"}
+"""For a broker that nobody hurts: not fenced where the machine halts for seconds."""
+
 PROTOCOL = "security.protocol"
 LOGIN = "LOGIN"
 """Name of the listener whose clients must log in."""

@@ -5,7 +5,7 @@
   PySpark anew, for more than a second. Where the file is absent, the same sources are
   imported from the installed package.
 * MLlib registers its functions with every session through Scala's reflection, which
-  takes half of a session's start.
+  takes half of a session's start. Spark Connect has it.
 
 Standalone clusters have both, as users' have, in ``make test-all``.
 """
@@ -22,16 +22,17 @@ from importlib.metadata import version
 from pathlib import Path
 
 from integration.cluster.jars import cache_directory, spark_directory
+from integration.cluster.java import QUICK_START
 
 UNUSED = "spark-mllib_*.jar"
-LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""Of the short Java process that only puts the session's command line together."""
+LAUNCHER = {"SPARK_LAUNCHER_OPTS": " ".join(QUICK_START)}
+"""For the short Java process that only puts the session's command line together."""
 
 
 @contextmanager
 def launched_quickly() -> Iterator[None]:
     """Let a session start from here; what the user has set stays as it is."""
-    wanted = {"SPARK_HOME": str(home()), "SPARK_LAUNCHER_OPTS": LAUNCHER}
+    wanted = {"SPARK_HOME": str(home()), **LAUNCHER}
     added = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -56,6 +57,16 @@ def home() -> Path:
         with contextlib.suppress(FileExistsError):
             link.symlink_to(target)
     return place
+
+
+def left_out() -> dict[str, str]:
+    """A variable that puts the jars that ``home()`` lacks behind all others.
+
+    A server of Spark Connect needs their classes, whatever it is asked; an archive of
+    classes that was made without them is as good as ever.
+    """
+    jars = sorted((spark_directory() / "jars").glob(UNUSED))
+    return {"SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, jars))}
 
 
 def session_jars() -> list[Path]:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from integration.cluster.class_archives import class_archive
 from integration.cluster.jars import jar_paths
-from integration.cluster.java import java
+from integration.cluster.java import QUICK_START, java
 from integration.cluster.spark_home import home, launched_quickly, session_jars
 from integration.cluster.versions import SPARK, SPARK_CONNECTOR_JARS, SPARK_LINE
 from integration.sizes import EVERYTHING
@@ -30,10 +30,6 @@ SETTINGS = {
 
 ARCHIVE = f"spark-{SPARK_LINE}"
 """The name of the archive of classes of sessions in local mode."""
-
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""Java options of a process that lives for a minute: it starts in half the time, and
-code that runs for long would be slower."""
 
 CHECKPOINT_FILES = {
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -97,4 +93,4 @@ def quick_environment() -> dict[str, str]:
 
 def quick_start() -> str:
     """Java options of any process that runs Spark's jars for a minute."""
-    return " ".join([QUICK_START, *class_archive(ARCHIVE, session_jars())])
+    return " ".join([*QUICK_START, *class_archive(ARCHIVE, session_jars())])

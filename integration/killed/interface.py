@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,10 @@ from integration.cluster.records import Produce
 from integration.cluster.topics import fresh_name
 from integration.pausing import Life
 
+BETWEEN_DATABASES = ("between-databases",)
+"""One database has the batch, the other one has not: elsewhere both are as one of them.
+The simulator, ``tests/properties/test_maps.py``, dies in the middle of batches."""
+
 
 @dataclass(frozen=True)
 class World:
@@ -22,7 +27,7 @@ class World:
 
     Attributes:
         request: For servers that only some jobs need.
-        work: Each job makes itself a directory in it.
+        work: Each job has a directory in it.
     """
 
     kafka: KafkaCluster
@@ -37,7 +42,8 @@ class World:
         return name
 
     def place(self, name: str) -> Path:
-        found = self.work / name
+        # a store in ZooKeeper is named like a job's directory
+        found = self.work / f"{self.work.name}-{name.replace(' ', '-')}"
         found.mkdir()
         return found
 
@@ -55,13 +61,27 @@ class Job(Protocol):
         """Assert that each record counts once; the job is finished."""
 
 
-class Case(Protocol):
-    """A job yet to be made, and where its drivers die."""
+@dataclass(frozen=True)
+class Case:
+    """A job yet to be made, and the points at which its drivers die, in this order.
 
-    @property
-    def name(self) -> str: ...
+    Attributes:
+        make: Makes the job, in a directory of its own.
+    """
 
-    @property
-    def points(self) -> Sequence[str]: ...
+    name: str
+    points: Sequence[str]
+    make: Callable[[World, Path], Job]
 
-    def on(self, world: World) -> Job: ...
+    def on(self, world: World) -> Job:
+        return self.make(world, world.place(self.name))
+
+
+def in_each_mode(
+    name: str, make: Callable[..., Job], points: Sequence[str]
+) -> tuple[Case, ...]:
+    """A case for each mode, which ``make`` takes by name."""
+    return tuple(
+        Case(f"{name} {mode}", points, partial(make, mode=mode))
+        for mode in ("transactional", "opaque")
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from integration.killed.interface import World
+from integration.killed.interface import Case, World
 from integration.pausing import Life, run_to_end
 from integration.pausing_job import POINTS
 from integration.sizes import size
@@ -21,45 +21,20 @@ RECORDS, PARTITIONS = size(120, 400), 3
 JOB = "integration.pausing_job"
 
 
-@dataclass(frozen=True)
-class QueryCase:
-    """One query, and the points at which its drivers die, one after the other."""
-
-    name: str
-    points: Sequence[str]
-    keeps_checkpoint: bool = False
-    attach: bool = False
-    mode: str = "transactional"
-
-    def on(self, world: World) -> QueryJob:
-        return QueryJob(self, world)
-
-
-USUAL = (
-    QueryCase("source planned", ("in-task",), keeps_checkpoint=True),
-    QueryCase("source written", ("after-sink",), keeps_checkpoint=True),
-    QueryCase("source logged", ("after-commit-log",), keeps_checkpoint=True),
-    QueryCase("source lost", ("after-sink",), attach=True),
-    QueryCase("source recorded", ("before-mirror",), attach=True),
-    QueryCase("source opaque", ("in-task",), mode="opaque"),
-)
-"""Each point leaves another thing behind: a plan, a sink that has it, Spark's entry,
-the ledger's. Before the plan it is what the last point of the batch before left. The
-simulator, ``tests/properties/simulated_source.py``, dies at all the others, and again
-and again."""
-EVERY = (
-    QueryCase("source kept", POINTS, keeps_checkpoint=True),
-    QueryCase("source lost", POINTS, attach=True),
-    QueryCase("source opaque", POINTS, mode="opaque"),
-)
-
-
 class QueryJob:
     """The query over a topic of its own."""
 
-    def __init__(self, case: QueryCase, world: World) -> None:
-        self.case, self.servers = case, world.kafka.bootstrap_servers
-        self.work = world.place(case.name.replace(" ", "-"))
+    def __init__(
+        self,
+        world: World,
+        work: Path,
+        *,
+        keeps_checkpoint: bool = False,
+        attach: bool = False,
+        mode: str = "transactional",
+    ) -> None:
+        self.work, self.servers = work, world.kafka.bootstrap_servers
+        self.keeps_checkpoint, self.attach, self.mode = keeps_checkpoint, attach, mode
         self.topic = world.topic(PARTITIONS)
         self.places = world.produce(self.topic, [f"v{n}" for n in range(RECORDS)])
         self.store = f"sqlite:///{self.work}/state.db"
@@ -80,12 +55,12 @@ class QueryJob:
         assert self._mirrored() == self._ends()
 
     def _given(self) -> list[str]:
-        checkpoint = "kept" if self.case.keeps_checkpoint else f"run{self.lives}"
+        checkpoint = "kept" if self.keeps_checkpoint else f"run{self.lives}"
         return [
             *("--servers", self.servers, "--topic", self.topic),
-            *("--store", self.store, "--mode", self.case.mode),
+            *("--store", self.store, "--mode", self.mode),
             *("--checkpoint", str(self.work / checkpoint)),
-            *(["--attach"] if self.case.attach else []),
+            *(["--attach"] if self.attach else []),
         ]
 
     def _txid(self) -> int:
@@ -113,3 +88,25 @@ class QueryJob:
             return {p.partition: o for p, o in mirror.load(wanted).items()}
         finally:
             mirror.close()
+
+
+KEPT = partial(QueryJob, keeps_checkpoint=True)
+LOST = partial(QueryJob, attach=True)
+OPAQUE = partial(QueryJob, mode="opaque")
+USUAL = (
+    Case("source planned", ("in-task",), KEPT),
+    Case("source written", ("after-sink",), KEPT),
+    Case("source logged", ("after-commit-log",), KEPT),
+    Case("source lost", ("after-sink",), LOST),
+    Case("source recorded", ("before-mirror",), LOST),
+    Case("source opaque", ("in-task",), OPAQUE),
+)
+"""Each point leaves another thing behind: a plan, a sink that has it, Spark's entry,
+the ledger's. Before the plan it is what the last point of the batch before left. The
+simulator, ``tests/properties/simulated_source.py``, dies at all the others, and again
+and again."""
+EVERY = (
+    Case("source kept", POINTS, KEPT),
+    Case("source lost", POINTS, LOST),
+    Case("source opaque", POINTS, OPAQUE),
+)

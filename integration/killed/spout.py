@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from integration import spout_job
 from integration.cluster.records import Produce
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
-from integration.killed.interface import World
+from integration.killed.interface import Case, World
 from integration.log_ends import log_ends
 from integration.pausing import Life
 from integration.spout_job import done, failures
@@ -27,28 +26,11 @@ HELD = "held"
 WITHIN_S = 240
 
 
-@dataclass(frozen=True)
-class SpoutCase:
-    """Where its driver dies: offsets above what is stored are done already."""
-
-    name: str = "spout"
-    points: tuple[str, ...] = (HELD,)
-
-    def on(self, world: World) -> SpoutJob:
-        return SpoutJob(self, world)
-
-
-USUAL = (SpoutCase(),)
-"""The simulator, ``tests/properties/simulated_spout.py``, dies at every step."""
-EVERY = ()
-"""See ``test_spout``: many records, and twice."""
-
-
 class SpoutJob:
     """The topology over a topic of its own, on two brokers."""
 
-    def __init__(self, case: SpoutCase, world: World) -> None:
-        self.work = world.place(case.name)
+    def __init__(self, world: World, work: Path) -> None:
+        self.work = work
         self.cluster = world.request.getfixturevalue("kafka_pair")
         self.servers = self.cluster.bootstrap_servers
         self.topic = fresh_name("spout")
@@ -87,6 +69,13 @@ class SpoutJob:
 
     def check(self) -> None:
         check(self.work, self.servers, self.topic, self.given["store"], self.places)
+
+
+USUAL = (Case("spout", (HELD,), SpoutJob),)
+"""Offsets above what is stored are done already. The simulator,
+``tests/properties/simulated_spout.py``, dies at every step."""
+EVERY = ()
+"""See ``test_spout``: many records, and twice."""
 
 
 def check(

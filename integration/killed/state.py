@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from integration.cluster.records import Produce, Record
-from integration.killed.interface import World
+from integration.killed.interface import BETWEEN_DATABASES, World, in_each_mode
 from integration.pausing import Life, run_to_end
 from integration.sizes import size
 from integration.state_job import POINTS, Results, urls_of
@@ -17,43 +16,19 @@ RECORDS, PARTITIONS, KEYS = size(120, 240), 3, 17
 JOB = "integration.state_job"
 
 
-@dataclass(frozen=True)
-class StateCase:
-    """A mode, and the points at which drivers die, one after the other."""
-
-    mode: str
-    points: Sequence[str]
-
-    @property
-    def name(self) -> str:
-        return f"state {self.mode}"
-
-    def on(self, world: World) -> StateJob:
-        return StateJob(self, world)
-
-
-MODES = ("transactional", "opaque")
-DIFFERENT = ("between-databases",)
-"""One database has the batch, the other one has not: elsewhere both are as one of them.
-The simulator, ``tests/properties/test_maps.py``, dies in the middle of batches."""
-USUAL = tuple(StateCase(mode, DIFFERENT) for mode in MODES)
-EVERY = tuple(StateCase(mode, POINTS) for mode in MODES)
-
-
 class StateJob:
     """The query over a topic of its own.
 
     A transactional one keeps its checkpoint, an opaque one has a new one each time.
     """
 
-    def __init__(self, case: StateCase, world: World) -> None:
-        self.mode = case.mode
-        self.work = world.place(f"state-{case.mode}")
+    def __init__(self, world: World, work: Path, *, mode: str) -> None:
+        self.work, self.mode = work, mode
         self.urls = urls_of(self.work / "state.db", world.postgresql)
         name = world.topic(PARTITIONS)
         self.expected = fill(world.produce, name)
         servers = world.kafka.bootstrap_servers
-        self.given = ["--servers", servers, "--topic", name, "--mode", case.mode]
+        self.given = ["--servers", servers, "--topic", name, "--mode", mode]
         self.txid = 1
 
     def to(self, point: str) -> Life:
@@ -75,6 +50,10 @@ class StateJob:
         name = "kept" if self.mode == "transactional" else f"run{self.txid}"
         urls = [word for url in self.urls for word in ("--url", url)]
         return [*self.given, "--checkpoint", str(self.work / name), *urls]
+
+
+USUAL = in_each_mode("state", StateJob, BETWEEN_DATABASES)
+EVERY = in_each_mode("state", StateJob, POINTS)
 
 
 def fill(produce: Produce, name: str) -> dict[str, Any]:

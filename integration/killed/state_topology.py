@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from integration.cluster.records import Record
-from integration.killed.interface import World
+from integration.killed.interface import BETWEEN_DATABASES, World, in_each_mode
 from integration.pausing import Life, run_to_end
 from integration.sizes import size
 from integration.state_job import urls_of
@@ -23,42 +22,18 @@ RECORDS, PARTITIONS, KEYS = size(300, 720), 3, 17
 JOB = "integration.state_topology_job"
 
 
-@dataclass(frozen=True)
-class StateTopologyCase:
-    """A mode, and the points at which drivers die, one after the other."""
-
-    mode: str
-    points: Sequence[str]
-
-    @property
-    def name(self) -> str:
-        return f"state topology {self.mode}"
-
-    def on(self, world: World) -> StateTopologyJob:
-        return StateTopologyJob(self, world)
-
-
-MODES = ("transactional", "opaque")
-DIFFERENT = ("between-databases",)
-"""One database has the batch, the other one has not: elsewhere both are as one of them.
-The simulator, ``tests/properties/test_maps.py``, dies in the middle of batches."""
-USUAL = tuple(StateTopologyCase(mode, DIFFERENT) for mode in MODES)
-EVERY = tuple(StateTopologyCase(mode, POINTS) for mode in MODES)
-
-
 class StateTopologyJob:
     """The topology over a topic of its own."""
 
-    def __init__(self, case: StateTopologyCase, world: World) -> None:
-        self.mode = case.mode
-        self.work = world.place(f"state-topology-{case.mode}")
+    def __init__(self, world: World, work: Path, *, mode: str) -> None:
+        self.work, self.mode = work, mode
         self.urls = urls_of(self.work / "state.db", world.postgresql)
         name = world.topic(PARTITIONS)
         keys = (f"k{n % KEYS}" for n in range(RECORDS))
         world.produce(name, [Record(str(n), key=key) for n, key in enumerate(keys)])
         self.given = [
             *("--servers", world.kafka.bootstrap_servers, "--topic", name),
-            *("--mode", case.mode),
+            *("--mode", mode),
             *(word for url in self.urls for word in ("--url", url)),
         ]
         self.txid = 1
@@ -96,6 +71,10 @@ class StateTopologyJob:
                         keep(self.urls, self.mode, replay, rows)
                 else:
                     keep(self.urls, self.mode, replay, rows)
+
+
+USUAL = in_each_mode("state topology", StateTopologyJob, BETWEEN_DATABASES)
+EVERY = in_each_mode("state topology", StateTopologyJob, POINTS)
 
 
 def dump(url: str, mode: str) -> dict[str, dict[str, int]]:

@@ -12,13 +12,12 @@ from integration.cluster import versions
 from integration.cluster.child import Child
 from integration.cluster.class_archives import class_archive
 from integration.cluster.jars import class_path, jar_paths
-from integration.cluster.java import java
+from integration.cluster.java import QUICK_START, java
 from integration.cluster.versions import JarSet
 
 DATA = "data"
 """The folder of a server's data, in its place."""
 
-FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 SMALL_HEAP = ("-Xms64m", "-Xmx256m")
 
 LOG4J_1 = """\
@@ -139,7 +138,7 @@ class JavaServer:
         return Child(
             [
                 java(),
-                *FAST_START,
+                *QUICK_START,
                 *class_archive(archive_of(self._jars, main[0]), jar_paths(self._jars)),
                 *SMALL_HEAP,
                 self._logging(),
