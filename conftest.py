@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis
 import pytest
 
@@ -47,3 +49,10 @@ def turn(item: pytest.Item) -> int:
     if item.path.stem in LONGEST:
         return LONGEST.index(item.path.stem)
     return len(LONGEST) + (0 if item.nodeid.startswith("integration/") else 1)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say why tests ran twice, where they may: what fails now and then is a defect."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"{report.nodeid} ran again after {report.when}")
+        terminalreporter.write_line(report.longreprtext)
