@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,11 @@ from integration.cluster.interface import KafkaCluster
 from integration.cluster.jars import only_one
 from integration.cluster.nodes import KafkaOfNodes
 
-_started: list[KafkaCluster] = []
-"""They run as long as this process, which ends after the last worker's last test."""
-
 
 def shared(make: Callable[[], KafkaCluster], place: Path) -> KafkaCluster:
     """Start a cluster, or find the one that another worker has started.
+
+    It runs as long as that process, which ends after the last worker's last test.
 
     Args:
         make: A cluster that is not started yet; nobody may do it harm.
@@ -27,7 +27,7 @@ def shared(make: Callable[[], KafkaCluster], place: Path) -> KafkaCluster:
         if told.exists():
             return _of_another(json.loads(told.read_text()))
         cluster = make()
-        _started.append(cluster)
+        atexit.register(cluster.stop)
         cluster.start()
         ports = {n: int(cluster.address(n).split(":")[1]) for n in cluster.brokers}
         told.write_text(json.dumps(ports))
