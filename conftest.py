@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import hypothesis
 import pytest
 
@@ -51,7 +49,7 @@ def turn(item: pytest.Item) -> int:
     return len(LONGEST) + (0 if item.nodeid.startswith("integration/") else 1)
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say why tests ran twice, where they may: what fails now and then is a defect."""
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"{report.nodeid} ran again after {report.when}")

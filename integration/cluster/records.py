@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -57,18 +58,20 @@ class Produce:
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
+        self._troubles: deque[object] = deque(maxlen=3)
         self._settings: dict[str, object] = {
             "bootstrap.servers": bootstrap_servers,
             "linger.ms": 5,
             "sticky.partitioning.linger.ms": 0,
             "log_level": 0,
+            "error_cb": self._troubles.append,
         }
         self._producer = Producer({**self._settings, "enable.idempotence": True})
 
     def __call__(
         self, topic: str, records: Records, *, partition: int | None = None
     ) -> list[Place]:
-        return _send(self._producer, topic, records, partition)
+        return self._send(self._producer, topic, records, partition)
 
     def committed(
         self, topic: str, records: Records, *, partition: int | None = None
@@ -95,36 +98,36 @@ class Produce:
         )
         producer.init_transactions(WITHIN_S)
         producer.begin_transaction()
-        return Transaction(producer, _send(producer, topic, records, partition))
+        return Transaction(producer, self._send(producer, topic, records, partition))
 
+    def _send(
+        self, producer: Producer, topic: str, records: Records, partition: int | None
+    ) -> list[Place]:
+        places: dict[int, Place] = {}
+        failures: list[object] = []
 
-def _send(
-    producer: Producer, topic: str, records: Records, partition: int | None
-) -> list[Place]:
-    places: dict[int, Place] = {}
-    failures: list[object] = []
+        def note(number: int, error: object, message: Message) -> None:
+            if error is not None:
+                failures.append(error)
+                return
+            at, offset = message.partition(), message.offset()
+            assert at is not None
+            assert offset is not None
+            places[number] = (at, offset)
 
-    def note(number: int, error: object, message: Message) -> None:
-        if error is not None:
-            failures.append(error)
-            return
-        at, offset = message.partition(), message.offset()
-        assert at is not None
-        assert offset is not None
-        places[number] = (at, offset)
-
-    count = 0
-    for count, each in enumerate(records, start=1):
-        record = each if isinstance(each, Record) else Record(each)
-        fields = _fields(record, partition)
-        _enqueue(producer, topic, {**fields, "on_delivery": partial(note, count)})
-    producer.flush(WITHIN_S)
-    if failures or len(places) != count:
-        missing = count - len(places)
-        raise RuntimeError(
-            f"{missing} records not delivered to {topic}: {failures[:1]}"
-        )
-    return [places[number] for number in range(1, count + 1)]
+        count = 0
+        for count, each in enumerate(records, start=1):
+            record = each if isinstance(each, Record) else Record(each)
+            fields = _fields(record, partition)
+            _enqueue(producer, topic, {**fields, "on_delivery": partial(note, count)})
+        producer.flush(WITHIN_S)
+        if failures or len(places) != count:
+            missing = count - len(places)
+            raise RuntimeError(
+                f"{missing} of {count} records not delivered to {topic} within"
+                f" {WITHIN_S:.0f} s: {failures[:1]}; the client: {[*self._troubles]}"
+            )
+        return [places[number] for number in range(1, count + 1)]
 
 
 def _enqueue(producer: Producer, topic: str, fields: dict[str, Any]) -> None:
