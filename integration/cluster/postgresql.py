@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -86,13 +87,16 @@ class PostgresServer:
 
     def pause(self) -> None:
         """Freeze all its processes: connections stay open and silent."""
-        for group in self._groups():
-            os.killpg(group, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def unpause(self) -> None:
         """Go on; harmless when it is not paused."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
         for group in self._groups():
-            os.killpg(group, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # a backend that has ended
+                os.killpg(group, number)
 
     def _groups(self) -> list[int]:
         """Of the server and of its backends, which have their own."""
