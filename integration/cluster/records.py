@@ -66,12 +66,19 @@ class Produce:
             "log_level": 0,
             "error_cb": self._troubles.append,
         }
-        self._producer = Producer({**self._settings, "enable.idempotence": True})
+        self._producer = self._idempotent()
 
     def __call__(
         self, topic: str, records: Records, *, partition: int | None = None
     ) -> list[Place]:
-        return self._send(self._producer, topic, records, partition)
+        try:
+            return self._send(self._producer, topic, records, partition)
+        except (RuntimeError, KafkaException):
+            self._producer = self._idempotent()  # that one may never deliver again
+            raise
+
+    def _idempotent(self) -> Producer:
+        return Producer({**self._settings, "enable.idempotence": True})
 
     def committed(
         self, topic: str, records: Records, *, partition: int | None = None
