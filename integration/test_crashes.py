@@ -22,10 +22,15 @@ longer than the ten seconds that Spark gives each of them."""
 
 
 @pytest.fixture(scope="module")
-def killed(request, python, kafka, produce, postgresql_server, tmp_path_factory):
+def world(kafka, produce, mortal_kafka, zookeeper, postgresql_server, tmp_path_factory):
+    return World(
+        kafka, produce, mortal_kafka, zookeeper, postgresql_server, tmp_path_factory
+    )
+
+
+@pytest.fixture(scope="module")
+def killed(world, python):
     """Jobs by name; the drivers of all have died at their points, the last is due."""
-    work = tmp_path_factory.mktemp("killed")
-    world = World(kafka, produce, postgresql_server, request, work)
     jobs = {case.name: case.on(world) for case in CASES}
 
     for points in zip_longest(*(case.points for case in CASES)):

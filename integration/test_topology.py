@@ -29,11 +29,11 @@ RECORDS = size(4_800, 500_000, "KAFKA_TX_TOPOLOGY_RECORDS")
 @pytest.mark.timeout(WITHIN_S)
 @pytest.mark.parametrize(("mode", "store"), MODES_WITH_STORES)
 def test_failures_in_every_component_and_lost_workers_count_nothing_twice(
-    request, spark, kafka, topic, produce, tmp_path, mode, store
+    zookeeper, spark, kafka, topic, produce, tmp_path, mode, store
 ):
     name = topic(PARTITIONS)
     ends = topologies.even(produce, name, RECORDS)
-    url = topologies.store_url(store, request, tmp_path)
+    url = topologies.store_url(store, zookeeper, tmp_path)
     trouble = Trouble(str(tmp_path), failing=0.04, kills=2)
     leftovers = Leftovers(spark)
 

@@ -26,7 +26,7 @@ RECORDS = size(2_400, 4_000)
 @pytest.mark.timeout(WITHIN_S)
 @pytest.mark.parametrize(("mode", "store"), MODES_WITH_STORES)
 def test_a_broker_that_goes_and_comes_back_costs_no_record(
-    request, spark, kafka_pair, tmp_path, mode, store
+    zookeeper, spark, kafka_pair, tmp_path, mode, store
 ):
     leftovers = Leftovers(spark)
     name = fresh_name(f"broker-{mode}-{store}")
@@ -41,7 +41,7 @@ def test_a_broker_that_goes_and_comes_back_costs_no_record(
         batch=200,
         **{"kafkaConsumer.pollTimeoutMs": "3000"},
     )
-    url = topologies.store_url(store, request, tmp_path)
+    url = topologies.store_url(store, zookeeper, tmp_path)
     handle = built.start(spark, {"tx.store": url, "topology.max.spout.pending": 2})
     try:
         committed_past(handle, 3)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration import topology_job
-from integration.cluster.interface import KafkaCluster
+from integration.cluster.interface import KafkaCluster, ZooKeeperServer
 from integration.cluster.records import Produce
 from integration.cluster.waiting import NotReadyError, wait_until
 from integration.sizes import size
@@ -42,11 +42,10 @@ def even(produce: Produce, topic: str, records: int) -> dict[int, int]:
     return dict.fromkeys(range(PARTITIONS), records // PARTITIONS)
 
 
-def store_url(kind: str, request: pytest.FixtureRequest, place: Path) -> str:
+def store_url(kind: str, zookeeper: ZooKeeperServer, place: Path) -> str:
     """A fresh store of that kind."""
     if kind == "sqlite":
         return f"sqlite:///{place}/state.db"
-    zookeeper = request.getfixturevalue("zookeeper")
     return f"zookeeper://{zookeeper.hosts}/topologies/{place.name}"
 
 

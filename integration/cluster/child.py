@@ -73,7 +73,7 @@ class Child:
         """SIGINT, and wait until it is gone; SIGKILL after the time-out."""
         self._end(signal.SIGINT, timeout_s)
 
-    def wait(self, timeout_s: float = 60.0) -> None:
+    def wait(self, timeout_s: float = 180.0) -> None:
         """Let a tool run to its end.
 
         Raises:

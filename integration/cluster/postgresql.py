@@ -87,6 +87,8 @@ class PostgresServer:
 
     def pause(self) -> None:
         """Freeze all its processes: connections stay open and silent."""
+        if self._child is not None:
+            self._child.pause()  # it starts no more backends
         self._signal(signal.SIGSTOP)
 
     def unpause(self) -> None:

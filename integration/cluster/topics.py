@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import LOOK_EVERY_S, wait_until
 
 ANSWER_WITHIN_S = 30.0
 
 PATIENTLY = {"request_timeout": ANSWER_WITHIN_S}
+
+NOT_YET = {
+    KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+"""Answers of a cluster that has just lost sight of a broker, or of a new topic."""
 
 Request = Callable[[AdminClient], dict[Any, Future[Any]]]
 Probe = Callable[[ClusterMetadata], object]
@@ -111,9 +120,18 @@ class TopicCalls:
         return admin.list_topics(name, timeout=ANSWER_WITHIN_S).topics[name]
 
     def _call(self, request: Request) -> None:
-        admin = ask(self.answering().values())
-        for answer in request(admin).values():
-            answer.result(ANSWER_WITHIN_S)
+        deadline = time.monotonic() + ANSWER_WITHIN_S
+        while True:
+            admin = ask(self.answering().values())
+            try:
+                for answer in request(admin).values():
+                    answer.result(ANSWER_WITHIN_S)
+            except KafkaException as error:
+                if error.args[0].code() not in NOT_YET or time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_EVERY_S)
+            else:
+                return
 
     def _wait_for_partitions(self, name: str, partitions: int) -> None:
         def all_led(known: ClusterMetadata) -> bool:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import socket
+import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
 
 HOST = "127.0.0.1"
 LOOK_EVERY_S = 0.05
@@ -23,11 +29,12 @@ def wait_until(
     what: str,
     claim: Callable[[], object],
     *,
-    timeout_s: float = 60.0,
+    timeout_s: float = 180.0,
     complain: Callable[[], str | None] = lambda: None,
 ) -> None:
     """Wait until ``claim`` gives something true; its exceptions mean "not yet".
 
+    A machine that starts many servers at once takes its time, hence the long time-out.
     ``complain`` may give a reason for which waiting on is useless.
 
     Raises:
@@ -47,16 +54,44 @@ def wait_until(
     raise NotReadyError(f"{what}: not within {timeout_s:.0f} s; last: {last}")
 
 
+_mine: set[int] = set()
+
+
 def free_port() -> int:
-    """A port of this machine that nothing listens on now."""
+    """A port of this machine that nothing listens on.
+
+    It is this process's as long as it lives: nobody else is given it, also while its
+    server is yet to be started, or down.
+    """
     while True:
         port = random.choice(SERVER_PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-        return port
+        if port not in _mine and _is_unused(port) and _is_reserved(port):
+            _mine.add(port)
+            return port
+
+
+def _is_unused(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def _is_reserved(port: int) -> bool:
+    """Whether this process could lock the port's byte of a file that all open."""
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
+
+
+@cache
+def _reservations() -> BinaryIO:
+    """The file; closing it would free all ports."""
+    return Path(tempfile.gettempdir(), f"kafka-tx-ports-{os.getuid()}").open("wb")
 
 
 def is_listening(port: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from integration.cluster.interface import KafkaCluster
+from integration.cluster.interface import KafkaCluster, ZooKeeperServer
 from integration.cluster.postgresql import PostgresServer
 from integration.cluster.records import Produce
 from integration.cluster.topics import fresh_name
@@ -23,18 +23,19 @@ The simulator, ``tests/properties/test_maps.py``, dies in the middle of batches.
 
 @dataclass(frozen=True)
 class World:
-    """Servers, and a directory.
+    """Servers, and directories.
 
     Attributes:
-        request: For servers that only some jobs need.
-        work: Each job has a directory in it.
+        mortal_kafka: A broker that one job alone has, and may hurt.
+        directories: Where each job has one.
     """
 
     kafka: KafkaCluster
     produce: Produce
+    mortal_kafka: KafkaCluster
+    zookeeper: ZooKeeperServer
     postgresql: PostgresServer
-    request: pytest.FixtureRequest
-    work: Path
+    directories: pytest.TempPathFactory
 
     def topic(self, partitions: int) -> str:
         name = fresh_name("topic")
@@ -42,10 +43,8 @@ class World:
         return name
 
     def place(self, name: str) -> Path:
-        # a store in ZooKeeper is named like a job's directory
-        found = self.work / f"{self.work.name}-{name.replace(' ', '-')}"
-        found.mkdir()
-        return found
+        """A new directory; a store in ZooKeeper has its name."""
+        return self.directories.mktemp(name.replace(" ", "-"))
 
 
 class Job(Protocol):

@@ -31,7 +31,7 @@ class SpoutJob:
 
     def __init__(self, world: World, work: Path) -> None:
         self.work = work
-        self.cluster = world.request.getfixturevalue("mortal_kafka")
+        self.cluster = world.mortal_kafka
         self.servers = self.cluster.bootstrap_servers
         self.topic = fresh_name("spout")
         self.cluster.create_topic(self.topic, PARTITIONS)

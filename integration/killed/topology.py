@@ -26,7 +26,7 @@ class TopologyJob:
 
     def __init__(self, world: World, work: Path, *, mode: str, store: str) -> None:
         self.work = work
-        self.store = topologies.store_url(store, world.request, work)
+        self.store = topologies.store_url(store, world.zookeeper, work)
         name = world.topic(PARTITIONS)
         self.ends = topologies.even(world.produce, name, RECORDS)
         self.given = [
