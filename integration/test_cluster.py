@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from kazoo.client import KazooClient
 
+from integration.cluster.child import Child, state_of
 from integration.cluster.records import Produce, Record
 from integration.cluster.running import running
 from integration.cluster.topics import fresh_name
@@ -242,6 +243,34 @@ def test_a_paused_zookeeper_is_silent_and_then_answers(zookeeper, client):
     zookeeper.unpause()
 
     assert client.retry(client.exists, "/silent")
+
+
+# --- processes ----------------------------------------------------------------------
+
+BUSY = """
+import hashlib, threading
+from itertools import repeat
+
+for _ in range(6):
+    pieces = repeat(bytes(1_000_000))
+    threading.Thread(target=lambda: [hashlib.sha256(piece) for piece in pieces]).start()
+print("busy", flush=True)
+"""
+
+
+def test_what_is_paused_stands_still(tmp_path):
+    child = Child([sys.executable, "-c", BUSY], tmp_path / "log")
+    try:
+        wait_until("it is busy", lambda: child.tail() == "busy")
+        for _ in range(10):
+            child.pause()
+            child.pause()
+            threads = Path(f"/proc/{child.pid}/task").iterdir()
+            assert {state_of(int(thread.name)) for thread in threads} == {"T"}
+            child.unpause()
+    finally:
+        child.kill()
+    child.pause()
 
 
 # --- the run's end ------------------------------------------------------------------

@@ -168,11 +168,3 @@ def command_of(pid: int) -> str:
     except OSError:
         return ""
     return text.replace(b"\0", b" ").decode(errors="replace")
-
-
-def state_of(pid: int) -> str:
-    """``R``, ``S``, ``T`` (stopped), ``Z`` and so on; empty when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""

@@ -6,8 +6,9 @@ import os
 import signal
 from collections.abc import Callable
 
-from integration.chaos.drivers import Driver, command_of, signal_all, state_of
+from integration.chaos.drivers import Driver, command_of, signal_all
 from integration.chaos.scene import Fault, Scene, prove
+from integration.cluster.child import state_of
 from integration.cluster.waiting import wait_until
 from kafka_tx.cli.process_tree import session_members
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from integration.chaos.drivers import state_of
 from integration.chaos.job import TOPIC
 from integration.chaos.scene import Fault, Scene, prove
 from integration.chaos.world import PARTITIONS
+from integration.cluster.child import state_of
 from integration.cluster.postgresql import PostgresServer
 from integration.cluster.processes.zookeeper import ProcessZooKeeper
 from integration.cluster.waiting import is_listening, wait_until

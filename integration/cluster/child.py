@@ -89,8 +89,13 @@ class Child:
             raise NotReadyError(f"{self._command} ended with {code}\n{self.tail()}")
 
     def pause(self) -> None:
-        """SIGSTOP: its connections stay open and silent."""
+        """SIGSTOP, and wait until it stands still; its connections stay open.
+
+        Harmless when repeated.
+        """
         self._signal(signal.SIGSTOP)
+        with contextlib.suppress(ChildProcessError):  # it has ended
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
 
     def unpause(self) -> None:
         self._signal(signal.SIGCONT)
@@ -113,6 +118,14 @@ class Child:
             self._signal(signal.SIGKILL)
             self._process.wait()
         Keeper.of_this_run().forget_process(self.pid)
+
+
+def state_of(pid: int) -> str:
+    """``R``, ``S``, ``T`` (stopped), ``Z`` and so on; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 class WorkDirectory:

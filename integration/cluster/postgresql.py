@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 
-from integration.cluster.child import Child, WorkDirectory
+from integration.cluster.child import Child, WorkDirectory, state_of
 from integration.cluster.debian import postgresql_directory
 from integration.cluster.proxy import Proxy
 from integration.cluster.waiting import HOST, NotReadyError, free_port, wait_until
@@ -90,6 +90,10 @@ class PostgresServer:
         if self._child is not None:
             self._child.pause()  # it starts no more backends
         self._signal(signal.SIGSTOP)
+        wait_until(
+            "all stand still",
+            lambda: {"T", "Z", ""}.issuperset(map(state_of, self._groups())),
+        )
 
     def unpause(self) -> None:
         """Go on; harmless when it is not paused."""
