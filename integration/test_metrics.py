@@ -123,7 +123,10 @@ def test_the_job_is_scraped_without_a_complaint(
 ) -> None:
     wait_until("the target is up", lambda: prometheus.target_healths() == ["up"])
 
-    assert prometheus.query('up{job="kafka_tx"}')[0][1] == 1
+    wait_until(
+        "a scrape is noted",
+        lambda: prometheus.query('up{job="kafka_tx"}')[0][1] == 1,
+    )
 
 
 def test_every_panel_shows_data(observed: Observed) -> None:
@@ -186,7 +189,7 @@ def test_the_endpoint_answers_when_the_job_has_stopped(
     time.sleep(2 * SCRAPE_INTERVAL_S)
 
     assert requests.get(endpoint.url, timeout=5).text == first
-    assert prometheus.target_healths() == ["up"]
+    wait_until("the target is up", lambda: prometheus.target_healths() == ["up"])
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_half_open_swallows_and_what_lost_a_byte_stays_silent(echo):
         old.settimeout(0.5)
         with pytest.raises(TimeoutError):
             echoed(old)
-        assert echo.swallowed == 4
+        wait_until("the word is swallowed", lambda: echo.swallowed == 4)
 
         echo.heal()
         with pytest.raises(TimeoutError):

@@ -16,7 +16,7 @@ from kafka_tx.native import NativeRangeReader
 from kafka_tx.native.idle_clients import idle
 from tests.native.asking import count_clients
 
-SOON_S = 10
+SOON_S = 20
 """A new client finds its way by then; nothing waited for a time-out."""
 
 

@@ -19,6 +19,8 @@ from integration.topology_job import kept, recount
 
 HERE = Path(__file__).parent
 
+pytestmark = pytest.mark.timeout(1200)  # the first test has the jobs of all
+
 WHERE = """
 import json, sys
 from pathlib import Path
@@ -253,7 +255,7 @@ def ran(spark_standalone, kafka, produce, tmp_path_factory):
         ),
     ]
     words = json.dumps([[str(word) for word in words] for words in told])
-    spark_standalone.run_driver(work / "driver.py", words, timeout_s=270)
+    spark_standalone.run_driver(work / "driver.py", words, timeout_s=900)
     return Ran(work, places, ends)
 
 

@@ -49,8 +49,8 @@ class TestOutage(OutageSuite):
 
 def test_a_session_that_expired_is_replaced(open_store, zookeeper):
     store = open_store("expired")
-    epoch = store.acquire()
-    store.write(epoch, {"a": "1"})
+    epoch = again_while_unavailable(store.acquire)
+    again_while_unavailable(lambda: store.write(epoch, {"a": "1"}))
     expired = store._client._client().client_id
 
     thief = KazooClient(zookeeper.hosts, client_id=expired)
@@ -65,7 +65,7 @@ def test_a_session_that_expired_is_replaced(open_store, zookeeper):
 
 def test_a_frozen_server_is_told_in_bounded_time(open_store, zookeeper):
     store = open_store("frozen", "session_timeout_ms=4000&connection_timeout_ms=1000")
-    epoch = store.acquire()
+    epoch = again_while_unavailable(store.acquire)
     zookeeper.pause()
     try:
         began = time.monotonic()
@@ -77,7 +77,7 @@ def test_a_frozen_server_is_told_in_bounded_time(open_store, zookeeper):
     finally:
         zookeeper.unpause()
     again_while_unavailable(lambda: store.write(epoch, {"a": "2"}))
-    assert store.get("a") == "2"
+    assert again_while_unavailable(lambda: store.get("a")) == "2"
 
 
 def test_nodes_made_with_auth_are_closed_to_others(open_store):

@@ -103,7 +103,7 @@ class Leftovers:
         self._context: Any = spark.sparkContext
         self._before = {name: look() for name, look in self._looks().items()}
 
-    def none(self, within_s: float = 10.0) -> bool:
+    def none(self, within_s: float = 60.0) -> bool:
         """Whether nothing is left; Spark gives its caches back a little later.
 
         Raises:
