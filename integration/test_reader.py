@@ -206,7 +206,7 @@ def test_a_deleted_topic_is_named(kafka, topic, read, monkeypatch):
 
 def test_nulls_headers_and_both_kinds_of_time_arrive(kafka, topic, produce, new_reader):
     created, appended = (
-        topic(),
+        topic(config={"retention.ms": "-1"}),  # else its records go at once
         topic(config={"message.timestamp.type": "LogAppendTime"}),
     )
     for name in (created, appended):
