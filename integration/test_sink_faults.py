@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._listoffsets import OffsetSpec
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._resource import ResourceType
 from pyspark.errors import PySparkException
 
 import kafka_tx
+from integration.cluster.rights import grant
 from integration.cluster.running import running
 from integration.cluster.topics import ask, fresh_name
 from integration.cluster.waiting import wait_until
@@ -175,27 +176,8 @@ def test_an_unknown_topic_is_named_with_key_and_size(spark, guarded, way):
 def test_a_missing_permission_is_named_with_topic_key_and_size(
     spark, guarded, target, way
 ):
-    only_bob = AclBinding(
-        ResourceType.TOPIC,
-        target,
-        ResourcePatternType.LITERAL,
-        "User:bob",
-        "*",
-        AclOperation.WRITE,
-        AclPermissionType.ALLOW,
-    )
-    read = AclBinding(
-        ResourceType.TOPIC,
-        target,
-        ResourcePatternType.LITERAL,
-        "User:*",
-        "*",
-        AclOperation.READ,
-        AclPermissionType.ALLOW,
-    )
-    admin = ask([guarded.bootstrap_servers])
-    for done in admin.create_acls([only_bob, read]).values():
-        done.result(10)
+    grant(guarded, "bob", (ResourceType.TOPIC, target, AclOperation.WRITE))
+    grant(guarded, "*", (ResourceType.TOPIC, target, AclOperation.READ))
     df = spark.sql("SELECT 'k7' AS key, 'value' AS value")
 
     with pytest.raises(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._resource import ResourceType
 
+from integration.cluster.rights import grant
 from integration.cluster.running import running
-from integration.cluster.topics import ask
 from kafka_tx import sink_assembly
 from kafka_tx.config import MARKER_TOPIC, SinkConfig
 from kafka_tx.errors import AuthenticationError
@@ -43,29 +43,8 @@ def guarded(servers):
         yield cluster
 
 
-def grant(cluster, user, *rights):
-    """Allow what README's table says, one line of it each."""
-    bindings = [
-        AclBinding(
-            kind,
-            name,
-            ResourcePatternType.PREFIXED
-            if name.endswith(".")
-            else ResourcePatternType.LITERAL,
-            f"User:{user}",
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        for kind, name, operation in rights
-    ]
-    admin = ask([cluster.bootstrap_servers])
-    for done in admin.create_acls(bindings).values():
-        done.result(30)
-
-
 def rights(sink):
-    """All that a sink needs, by name."""
+    """All that a sink needs, by name: one line of README's table each."""
     topics, operations = ResourceType.TOPIC, AclOperation
     return {
         "topic": (topics, "out", operations.WRITE),

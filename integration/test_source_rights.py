@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._resource import ResourceType
 
 from integration.cluster.records import Produce
+from integration.cluster.rights import grant
 from integration.cluster.running import running
-from integration.cluster.topics import ask
 from kafka_tx import assembly
 from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
 from kafka_tx.errors import AuthenticationError
@@ -52,17 +52,9 @@ def guarded(servers):
     with running(cluster):
         cluster.create_topic("in", 1)
         Produce(cluster.bootstrap_servers)("in", ["a", "b", "c"])
-        admin = ask([cluster.bootstrap_servers])
-        bindings = [
-            AclBinding(
-                *(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*"),
-                *(operation, AclPermissionType.ALLOW),
-            )
-            for user, rights in RIGHTS.items()
-            for kind, name, operation in rights
-        ]
-        for done in admin.create_acls(bindings).values():
-            done.result(30)
+        for user, rights in RIGHTS.items():
+            if rights:
+                grant(cluster, user, *rights)
         yield cluster
 
 
