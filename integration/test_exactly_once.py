@@ -15,7 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyspark.sql import SparkSession
 
 from integration.cluster.child import Child
@@ -276,14 +276,17 @@ def everything(servers: str, topic: str) -> list[int]:
     )
     consumer.assign([TopicPartition(topic, n, 0) for n in range(PARTITIONS)])
     found: list[int] = []
-    ended = 0
+    unfinished = set(range(PARTITIONS))
     deadline = time.monotonic() + 60
-    while ended < PARTITIONS:
-        assert time.monotonic() < deadline
+    while unfinished:
+        assert time.monotonic() < deadline, unfinished
         for message in consumer.consume(1000, 0.5):
-            if message.error() is None:
+            error = message.error()
+            if error is None:
                 found.append(seen_of(message)[1])
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unfinished.discard(message.partition())
             else:
-                ended += 1
+                raise KafkaException(error)
     consumer.close()
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
@@ -14,6 +14,7 @@ from integration.cluster.rights import grant
 from integration.cluster.running import running
 from integration.cluster.topics import ask, fresh_name
 from integration.cluster.waiting import wait_until
+from integration.consuming import committed_records
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import DeliveryError, KafkaError
@@ -72,24 +73,8 @@ def end(cluster, topic, level):
 
 def visible(cluster, topic):
     """Keys that a reader of committed records sees."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "group.id": "reader",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    keys = []
-    while True:
-        message = consumer.poll(30)
-        assert message is not None, "neither a record nor the end"
-        if message.error():
-            break
-        keys.append(message.key())
-    consumer.close()
-    return keys
+    found = committed_records(cluster.bootstrap_servers, topic)
+    return [record.key for record in found]
 
 
 def test_a_broker_that_dies_in_mid_transaction_leaves_nothing_and_a_retry_everything(
