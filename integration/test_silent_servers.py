@@ -143,6 +143,23 @@ def test_rows_are_appended_once_though_the_server_restarts(url, server):
     assert not append_rows(url, "done", TransactionAttempt(2, 1), ROWS)
 
 
+FULL, READ_ONLY = "too many clients", "takes no writes now"
+
+
+def healing(caplog, told, heal):
+    """Heal in a second, but not before the fault was met: the log tells of it."""
+
+    def heal_when_met():
+        try:
+            wait_until(f"'{told}' is logged", lambda: told in caplog.text)
+        finally:
+            heal()
+
+    timer = threading.Timer(1, heal_when_met)
+    timer.start()
+    return timer
+
+
 def test_a_server_full_of_clients_is_waited_for(url, server, caplog):
     crowd = []
     try:
@@ -150,13 +167,12 @@ def test_a_server_full_of_clients_is_waited_for(url, server, caplog):
             crowd.append(_client(server))
     except psycopg.OperationalError:
         pass
-    timer = threading.Timer(1, lambda: [client.close() for client in crowd])
-    timer.start()
+    timer = healing(caplog, FULL, lambda: [client.close() for client in crowd])
 
     append_rows(url, "done", TransactionAttempt(1, 1), ROWS)
 
     timer.join()
-    assert "too many clients" in caplog.text
+    assert FULL in caplog.text
 
 
 def test_a_read_only_database_is_waited_for_and_then_given_up(url, server, caplog):
@@ -170,14 +186,14 @@ def test_a_read_only_database_is_waited_for_and_then_given_up(url, server, caplo
     with pytest.raises(StateGivenUpError, match="read-only"):
         impatient.update(TransactionAttempt(2, 1), ROWS)
     impatient.close()
-    timer = threading.Timer(1, lambda: server.execute(read_only + "off"))
-    timer.start()
+    caplog.clear()
+    timer = healing(caplog, READ_ONLY, lambda: server.execute(read_only + "off"))
 
     counts.update(TransactionAttempt(2, 1), ROWS)
 
     timer.join()
     assert counts.get(["a"]) == {"a": 2}
-    assert "takes no writes now" in caplog.text
+    assert READ_ONLY in caplog.text
     counts.close()
 
 
