@@ -88,14 +88,16 @@ def test_a_broker_that_dies_in_mid_transaction_leaves_nothing_and_a_retry_everyt
         guarded.kill(1)
 
     writing = part(guarded, target, delivery_timeout_ms="3000", linger_ms="0")
-    with pytest.raises(KafkaError) as raised:
-        writing.write(records(target, RECORDS // 2, die))
+    try:
+        with pytest.raises(KafkaError) as raised:
+            writing.write(records(target, RECORDS // 2, die))
+    finally:
+        guarded.restart(1)
 
     assert raised.value.retryable
     assert isinstance(raised.value, DeliveryError)
     assert raised.value.topic == target
     assert raised.value.size == len(raised.value.key or b"") + 10
-    guarded.restart(1)
     assert part(guarded, target).write(records(target)).now
     assert visible(guarded, target) == [f"k{n}".encode() for n in range(RECORDS)]
     assert not part(guarded, target).write(records(target)).now

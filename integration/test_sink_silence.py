@@ -33,11 +33,18 @@ def waits(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def network():
+def proxied():
     proxied = ProxiedKafka()
     with running(proxied):
         proxied.cluster.create_topic("out", 1)
         yield proxied
+
+
+@pytest.fixture
+def network(proxied):
+    """The brokers and the network to them, which is healed after each test."""
+    yield proxied
+    proxied.heal()
 
 
 def part(network, sink, txid=1):
@@ -70,10 +77,11 @@ def test_a_writer_gives_up_on_silent_brokers_and_the_next_one_writes(network):
 
 def test_a_commit_whose_answer_is_lost_is_looked_up(network, monkeypatch):
     real = transaction.Transaction.commit
+    timer = threading.Timer(3, network.heal)
 
     def silenced(begun):
         network.half_open()
-        threading.Timer(3, network.heal).start()
+        timer.start()
         real(begun)
 
     writing = part(network, "committing")
@@ -83,6 +91,8 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(network, monkeypatch):
             writing.write(RECORDS)
         except KafkaError as error:
             assert error.retryable  # noqa: PT017 - either way is legal
+        finally:
+            timer.join()
 
     part(network, "committing").write(RECORDS)
     assert not part(network, "committing").write(RECORDS).now

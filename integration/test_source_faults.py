@@ -269,19 +269,22 @@ def test_a_second_query_with_the_same_id_takes_over(
     name = topic(1)
     options = {"subscribe": name, "tx__id": "twice", "tx__store": store}
     queries = []
-    for n in range(2):
-        made = Run(spark, kafka.bootstrap_servers, **options)
-        writer = made._writer.option("checkpointLocation", str(tmp_path / str(n)))
-        queries.append(writer.start())
-        wait_for(lambda owner=n + 1: epoch(store) == owner)
-        produce(name, [f"v{n}"])
-        wait_for(lambda m=made, want=n: f"v{want}".encode() in m.values)
-    produce(name, ["last"])
+    try:
+        for n in range(2):
+            made = Run(spark, kafka.bootstrap_servers, **options)
+            writer = made._writer.option("checkpointLocation", str(tmp_path / str(n)))
+            queries.append(writer.start())
+            wait_for(lambda owner=n + 1: epoch(store) == owner)
+            produce(name, [f"v{n}"])
+            wait_for(lambda m=made, want=n: f"v{want}".encode() in m.values)
+        produce(name, ["last"])
 
-    with pytest.raises(StreamingQueryException, match="KAFKA_TX_FENCED"):
-        queries[0].awaitTermination(60)
-    assert queries[1].isActive
-    queries[1].stop()
+        with pytest.raises(StreamingQueryException, match="KAFKA_TX_FENCED"):
+            queries[0].awaitTermination(60)
+        assert queries[1].isActive
+    finally:
+        for query in queries:
+            query.stop()
 
 
 def epoch(store):

@@ -64,15 +64,16 @@ def test_records_that_are_gone_stop_a_transactional_replay_and_say_which(
         kafka.bootstrap_servers, name, "transactional", sink, failing
     )
     handle = built.start(spark, {"tx.store": store})
-    deadline = time.monotonic() + 60
-    while not handle.status.replays:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    with topologies.ending(handle):
+        deadline = time.monotonic() + 60
+        while not handle.status.replays:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
-    kafka.delete_records(name, {0: 50})
+        kafka.delete_records(name, {0: 50})
 
-    with pytest.raises(ReplayImpossibleError, match=r"txid 1 holds .* \[0, 100\)"):
-        handle.awaitTermination(60)
+        with pytest.raises(ReplayImpossibleError, match=r"txid 1 holds .* \[0, 100\)"):
+            handle.awaitTermination(60)
 
     well = Trouble(str(tmp_path))
     opaque = topology_job.topology(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from integration.cluster.waiting import wait_until
+from integration.topologies import ending
 from kafka_tx import (
     BasicBolt,
     BatchBolt,
@@ -93,8 +94,9 @@ def warm_up(spark, place, tasks):
     place.mkdir()
     store = {"tx.store": f"sqlite:///{place}/state.db"}
     handle = topology(place, tasks=tasks).start(spark, store)
-    assert handle.process_all_available(WITHIN_S)
-    handle.stop()
+    with ending(handle):
+        assert handle.process_all_available(WITHIN_S)
+        handle.stop()
 
 
 @pytest.mark.parametrize("tasks", [pytest.param(1, marks=pytest.mark.all), 2])
@@ -110,9 +112,10 @@ def test_what_outlives_its_time_out_writes_nothing_after_the_replay_began(
             "tx.maxPending": 2,
         },
     )
-    assert handle.process_all_available(WITHIN_S)
-    time.sleep(2)  # what comes too late would come now
-    handle.stop()
+    with ending(handle):
+        assert handle.process_all_available(WITHIN_S)
+        time.sleep(2)  # what comes too late would come now
+        handle.stop()
 
     written = notes(tmp_path)
     attempts = [attempt for _, attempt, _ in written]
@@ -124,15 +127,18 @@ def test_what_outlives_its_time_out_writes_nothing_after_the_replay_began(
 @pytest.mark.parametrize("tasks", [pytest.param(1, marks=pytest.mark.all), 2])
 def test_a_former_owner_runs_no_commit_phase(spark, tmp_path, tasks):
     config = {"tx.store": f"sqlite:///{tmp_path}/state.db"}
+    arrived, go = tmp_path / "arrived", tmp_path / "go"
     former = topology(tmp_path, tasks=tasks, waits=True).start(spark, config)
-    wait_until("the first one works", (tmp_path / "arrived").exists, timeout_s=WITHIN_S)
+    with ending(former):
+        wait_until("the first one works", arrived.exists, timeout_s=WITHIN_S)
 
-    owner = topology(tmp_path, tasks=tasks, waits=True).start(spark, config)
-    assert owner.process_all_available(WITHIN_S)
-    (tmp_path / "go").touch()
+        owner = topology(tmp_path, tasks=tasks, waits=True).start(spark, config)
+        with ending(owner):
+            assert owner.process_all_available(WITHIN_S)
+            go.touch()
 
-    with pytest.raises(FencedError):
-        former.awaitTermination(WITHIN_S)
-    owner.stop()
+            with pytest.raises(FencedError):
+                former.awaitTermination(WITHIN_S)
+            owner.stop()
     assert [txid for txid, *_ in notes(tmp_path)] == sorted([1, 2, 3, 4] * tasks)
     assert {attempt // 10**12 for _, attempt, _ in notes(tmp_path)} == {2}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,20 @@ def run_tally(
 
 def run_out(handle: Any) -> Any:
     """Let a topology process all there is, and stop it."""
-    try:
+    with ending(handle):
         assert handle.process_all_available(WITHIN_S), handle.status
         handle.stop()
+    return handle
+
+
+@contextmanager
+def ending(handle: Any) -> Iterator[None]:
+    """After the block the topology has ended, whatever happened: others need Spark."""
+    try:
+        yield
     finally:
         if handle.isActive:
             handle.stop(finish=False)
-    return handle
 
 
 def committed_past(handle: Any, txid: int) -> None:
