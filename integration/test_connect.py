@@ -139,7 +139,7 @@ def test_a_stream_is_written(remote, job, exactly_once):
     query = (
         job.stream(remote)
         .writeStream.format("kafka_tx")
-        .options(**writing, **({"tx.id": "copy"} if exactly_once else {}))
+        .options(**writing, **({"tx.id": job.out} if exactly_once else {}))
         .option("checkpointLocation", str(job.place / "checkpoint"))
         .start()
     )

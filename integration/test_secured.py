@@ -14,6 +14,7 @@ from integration.cluster.java import java
 from integration.cluster.pem import as_pkcs8
 from integration.cluster.records import Produce
 from integration.cluster.running import running
+from integration.cluster.topics import fresh_name
 from integration.reading import Run, reader
 from kafka_tx import TransactionAttempt, sink_assembly, write_transaction
 from kafka_tx.config import SinkConfig
@@ -118,7 +119,8 @@ def run(command):
 def test_a_stream_stores_commits_and_writes_behind_a_password(
     spark, secured, topic, trusted, tmp_path
 ):
-    secured.create_topic("copied", 1)
+    copied = fresh_name("copied")
+    secured.create_topic(copied, 1)
     options = login() | trusted
     guarded = Run(
         spark,
@@ -137,14 +139,14 @@ def test_a_stream_stores_commits_and_writes_behind_a_password(
         write_transaction(
             df,
             TransactionAttempt(1, number),
-            sink | {"topic": "copied", "tx.id": "copies"},
+            sink | {"topic": copied, "tx.id": copied},
         )
 
     assert sorted(values) == sorted(value.encode() for value in VALUES)
     copies = Run(
         spark,
         secured.bootstrap_servers,
-        subscribe="copied",
+        subscribe=copied,
         startingOffsets="earliest",
         kafka__isolation__level="read_committed",
     )

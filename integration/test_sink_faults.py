@@ -178,7 +178,7 @@ def test_a_missing_permission_is_named_with_topic_key_and_size(
 
 @EITHER
 def test_a_record_that_the_topic_does_not_take_is_named(spark, guarded, way):
-    name = f"narrow-{way}"
+    name = fresh_name(f"narrow-{way}")
     guarded.create_topic(name, 1, config={"max.message.bytes": "2000"})
     df = spark.sql(
         "SELECT cast(id AS string) AS key, repeat('x', CASE WHEN id = 7 THEN 9000"

@@ -10,6 +10,7 @@ from confluent_kafka.admin._resource import ResourceType
 
 from integration.cluster.rights import grant
 from integration.cluster.running import running
+from integration.cluster.topics import fresh_name
 from kafka_tx import sink_assembly
 from kafka_tx.config import MARKER_TOPIC, SinkConfig
 from kafka_tx.errors import AuthenticationError
@@ -57,14 +58,14 @@ def rights(sink):
     }
 
 
-def part(cluster, user, password="sesame"):
+def part(cluster, user, password="sesame", sink=None):
     options = {
         "bootstrap.servers": cluster.login_servers,
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
         "sasl.jaas.config": f'{MODULE} username="{user}" password="{password}";',
     }
-    config = SinkConfig(kafka=options, topic="out", id=f"of-{user}", txid=1)
+    config = SinkConfig(kafka=options, topic="out", id=sink or f"of-{user}", txid=1)
     return sink_assembly.part_transaction(config, 0)
 
 
@@ -111,7 +112,8 @@ def test_a_missing_right_is_named_with_what_it_is_for(guarded, user, missing, wo
 
 
 def test_the_rights_of_the_readme_are_enough(guarded):
-    grant(guarded, "all", *rights("of-all").values())
+    sink = fresh_name("of-all")
+    grant(guarded, "all", *rights(sink).values())
 
-    assert part(guarded, "all").write(RECORDS).now
-    assert not part(guarded, "all").write(RECORDS).now
+    assert part(guarded, "all", sink=sink).write(RECORDS).now
+    assert not part(guarded, "all", sink=sink).write(RECORDS).now

@@ -9,6 +9,7 @@ import pytest
 
 from integration.cluster.proxied import ProxiedKafka
 from integration.cluster.running import running
+from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from integration.sizes import EVERYTHING
 from kafka_tx import sink_assembly
@@ -60,19 +61,20 @@ RECORDS = [OutRecord("out", b"k", b"v")]
 
 
 def test_a_writer_gives_up_on_silent_brokers_and_the_next_one_writes(network):
-    assert part(network, "opening").write(RECORDS).now
+    sink = fresh_name("opening")
+    assert part(network, sink).write(RECORDS).now
     network.half_open()
     began = time.monotonic()
 
     with pytest.raises(KafkaError) as caught:
-        part(network, "opening", 2).write(RECORDS)
+        part(network, sink, 2).write(RECORDS)
 
     assert time.monotonic() - began < GIVES_UP_WITHIN_S
     assert caught.value.retryable
     network.heal()
     # the request that was given up may still arrive, and fence who comes first
-    wait_until("it is written", lambda: part(network, "opening", 2).write(RECORDS))
-    assert not part(network, "opening", 2).write(RECORDS).now
+    wait_until("it is written", lambda: part(network, sink, 2).write(RECORDS))
+    assert not part(network, sink, 2).write(RECORDS).now
 
 
 def test_a_commit_whose_answer_is_lost_is_looked_up(network, monkeypatch):
@@ -84,7 +86,8 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(network, monkeypatch):
         timer.start()
         real(begun)
 
-    writing = part(network, "committing")
+    sink = fresh_name("committing")
+    writing = part(network, sink)
     with monkeypatch.context() as patch:
         patch.setattr(transaction.Transaction, "commit", silenced)
         try:
@@ -94,8 +97,8 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(network, monkeypatch):
         finally:
             timer.join()
 
-    part(network, "committing").write(RECORDS)
-    assert not part(network, "committing").write(RECORDS).now
+    part(network, sink).write(RECORDS)
+    assert not part(network, sink).write(RECORDS).now
 
 
 def test_a_look_goes_on_as_soon_as_the_network_does(network):
@@ -105,8 +108,9 @@ def test_a_look_goes_on_as_soon_as_the_network_does(network):
     )
     view = KafkaClusterView(settings, timeout_ms=10_000, num_retries=1)
     # the broker may still end what an earlier test has begun in the other one
-    network.cluster.create_topic("quiet", 1)
-    first = [TopicPartition("quiet", 0)]
+    quiet = fresh_name("quiet")
+    network.cluster.create_topic(quiet, 1)
+    first = [TopicPartition(quiet, 0)]
     before = view.bounds(first)
     network.half_open()
     with pytest.raises(BrokerUnavailableError):

@@ -9,6 +9,7 @@ from sqlalchemy import make_url
 
 from integration.cluster.postgresql import PostgresServer
 from integration.cluster.running import running
+from integration.cluster.topics import fresh_name
 from kafka_tx.errors import StateError, StateUnavailableError
 from kafka_tx.sql.store import SqlStore
 from tests.conformance.outage_suite import OutageSuite
@@ -97,8 +98,9 @@ def test_a_database_that_does_not_exist_is_named(open_store, postgresql_server):
 def test_a_user_without_rights_is_told_what_is_missing(
     open_store, postgresql, postgresql_server
 ):
-    postgresql_server.execute("CREATE ROLE reader LOGIN")
-    url = make_url(postgresql).set(username="reader").render_as_string()
+    reader = fresh_name("reader")
+    postgresql_server.execute(f'CREATE ROLE "{reader}" LOGIN')
+    url = make_url(postgresql).set(username=reader).render_as_string()
     owner = open_store(postgresql)
 
     with pytest.raises(StateError, match="right to create") as caught:

@@ -174,7 +174,7 @@ def copied(spark, kafka: KafkaCluster, topic, produce, tmp_path):
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_the_streaming_sink(copied, tmp_path, exactly_once):
     stream, options, held, _ = copied
-    more = {"tx.id": "copy"} if exactly_once else {}
+    more = {"tx.id": options["topic"]} if exactly_once else {}
     query = (
         stream.writeStream.format("kafka_tx")
         .options(**options, **more)
@@ -191,7 +191,7 @@ def test_write_transaction_and_the_listener(spark, copied, tmp_path):
     stream, options, held, store = copied
 
     def write(df: DataFrame, attempt: Any) -> None:
-        write_transaction(df, attempt, {**options, "tx.id": "sink"})
+        write_transaction(df, attempt, {**options, "tx.id": options["topic"]})
 
     with closing(attach(spark, metrics_port=None)):
         query = (

@@ -36,7 +36,7 @@ def open_store(zookeeper):
 class TestOutage(OutageSuite):
     @pytest.fixture
     def open_store(self, open_store):
-        return lambda: open_store("killed")
+        return lambda: open_store(fresh_name("killed"))
 
     @pytest.fixture
     def outage(self, zookeeper):
@@ -171,8 +171,7 @@ def test_when_a_broker_dies_its_partitions_move_or_stay_without_leader(
 
 @pytest.mark.parametrize("by_topic", [False, True])
 def test_what_at_least_once_topologies_keep_is_listed(zookeeper, by_topic):
-    root = f"listed-{by_topic}".lower()
-    url = f"zookeeper://{zookeeper.hosts}/{root}?{SHORT_SESSION}"
+    url = f"zookeeper://{zookeeper.hosts}/{fresh_name('listed')}"
     with closing(ZooKeeperOffsetStore(url, "clicks", by_topic=by_topic)) as offsets:
         offsets.acquire()
         offsets.store({TopicPartition("orders", 3): CommittedOffset(40)})
