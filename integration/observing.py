@@ -112,9 +112,15 @@ class Observed:
         )
 
     def firing(self) -> set[str]:
-        """Names of the alerts that are pending or firing now."""
+        """Names of the alerts that are pending or firing now for this job.
+
+        An endpoint also shows other jobs of its process: those of earlier tests.
+        """
         rules = self.prometheus.rules()
-        return {rule["name"] for rule in rules if rule["alerts"]}
+        return {r["name"] for r in rules if any(map(self._is_about_it, r["alerts"]))}
+
+    def _is_about_it(self, alert: dict[str, Any]) -> bool:
+        return bool(alert["labels"].get("id", self.tx_id) == self.tx_id)
 
     def _is_fed(self, metrics: frozenset[Metric]) -> bool:
         return all(
