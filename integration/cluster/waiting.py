@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
 
 HOST = "127.0.0.1"
 LOOK_EVERY_S = 0.05
@@ -89,9 +88,10 @@ def _is_reserved(port: int) -> bool:
 
 
 @cache
-def _reservations() -> BinaryIO:
-    """The file; closing it would free all ports."""
-    return Path(tempfile.gettempdir(), f"kafka-tx-ports-{os.getuid()}").open("wb")
+def _reservations() -> int:
+    """The file's descriptor; closing it would free all ports."""
+    place = Path(tempfile.gettempdir(), f"kafka-tx-ports-{os.getuid()}")
+    return os.open(place, os.O_WRONLY | os.O_CREAT)
 
 
 def is_listening(port: int) -> bool:
