@@ -74,6 +74,24 @@ def kafka(
         yield cluster
 
 
+MORTAL = ("zookeeper", "mortal_kafka", "kafka_pair", "kafka_zk")
+"""Fixtures of servers that tests hurt; ZooKeeper before those that need it."""
+
+
+@pytest.fixture(autouse=True)
+def healed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave servers that run to the next test, also where one failed before it healed.
+
+    It would fail there, too, and so would the same test when it is tried again. The
+    servers are started by then, as arguments that live longer than this.
+    """
+    names = filter(request.fixturenames.__contains__, MORTAL)
+    hurt = [request.getfixturevalue(name) for name in names]
+    yield
+    for server in hurt:
+        server.heal()
+
+
 @pytest.fixture(scope="module")
 def mortal_kafka(servers: Provider) -> Iterator[KafkaCluster]:
     """One broker for the faults of one module; heal what you break."""

@@ -34,6 +34,10 @@ class ZooKeeperServer(Protocol):
 
     def unpause(self) -> None: ...
 
+    def heal(self) -> None:
+        """Bring it back when it is down, wake it when it is frozen."""
+        ...
+
 
 class KafkaCluster(Protocol):
     """Some brokers, numbered from 1. ``start`` returns when all of them know all.
@@ -74,7 +78,10 @@ class KafkaCluster(Protocol):
         ...
 
     def shut_down(self, broker: int) -> None:
-        """SIGTERM one broker and wait: it hands its leaderships over first."""
+        """SIGTERM one broker and wait until it is gone, its leaderships handed over.
+
+        Unless it led the cluster, too: then they follow when another one does.
+        """
         ...
 
     def restart(self, broker: int | None = None) -> None:

@@ -121,8 +121,8 @@ class KafkaOfNodes(TopicCalls):
         for node in self.nodes.values():
             if node.is_paused:
                 node.unpause()
-        down = [number for number, node in self.nodes.items() if not node.is_running]
-        self._start(down)
+        if down := [n for n, node in self.nodes.items() if not node.is_running]:
+            self._start(down)
 
     def _start(self, numbers: Iterable[int]) -> None:
         nodes = [self.nodes[number] for number in numbers]

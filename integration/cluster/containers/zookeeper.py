@@ -65,3 +65,9 @@ class ContainerZooKeeper:
 
     def unpause(self) -> None:
         self._server.unpause()
+
+    def heal(self) -> None:
+        if self._server.is_paused:
+            self._server.unpause()
+        if not self._server.is_running:
+            self.start()

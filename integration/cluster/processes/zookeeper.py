@@ -92,3 +92,9 @@ class ProcessZooKeeper:
 
     def unpause(self) -> None:
         self._server.unpause()
+
+    def heal(self) -> None:
+        if self._server.is_paused:
+            self._server.unpause()
+        if not self._server.is_running:
+            self.start()
