@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from integration.capabilities import CAPABILITIES, LIMITED_BOUNDED_RUNS
 from integration.cluster.waiting import wait_until
+
+T = TypeVar("T")
+
+PLANNERS = 5
+LATE = "failed to connect back"
+
+
+def with_a_planner(run: Callable[[], T]) -> T:
+    """Run a query; again where Spark gave its planner up before it had started.
+
+    Spark gives it ten seconds, also where the machine is busy.
+    """
+    for _ in range(PLANNERS - 1):
+        try:
+            return run()
+        except StreamingQueryException as error:
+            if LATE not in str(error):
+                raise
+    return run()
 
 
 def read_out(
@@ -20,6 +40,10 @@ def read_out(
     query runs on until there is nothing left to read, and ``done``, as a bounded run
     does by itself before it ends. It raises what the query raised.
     """
+    return with_a_planner(lambda: _read_out(writer, within_s, done))
+
+
+def _read_out(writer: Any, within_s: int, done: Callable[[], bool]) -> StreamingQuery:
     if CAPABILITIES[LIMITED_BOUNDED_RUNS]:
         query: StreamingQuery = writer.trigger(availableNow=True).start()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -14,7 +15,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from integration.cluster.waiting import NotReadyError, wait_until
+from integration.log_ends import log_ends
+
 WITHIN_S = 30.0
+SETTLES_WITHIN_S = 3.0
 
 
 class Consumed(NamedTuple):
@@ -35,7 +40,11 @@ class Consumed(NamedTuple):
 
 
 def committed_records(servers: str, topic: str) -> list[Consumed]:
-    """All records that can be read now, by partition and offset."""
+    """All records that can be read now, by partition and offset.
+
+    Brokers say that a transaction is committed a little before it can be read: that is
+    waited for, but not long, as one may have been left open.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -47,6 +56,12 @@ def committed_records(servers: str, topic: str) -> list[Consumed]:
     )
     try:
         unfinished = set(consumer.list_topics(topic, WITHIN_S).topics[topic].partitions)
+        with suppress(NotReadyError):
+            wait_until(
+                "no transaction is open",
+                lambda: is_settled(servers, topic, len(unfinished)),
+                timeout_s=SETTLES_WITHIN_S,
+            )
         consumer.assign(
             [TopicPartition(topic, p, OFFSET_BEGINNING) for p in unfinished]
         )
@@ -64,6 +79,12 @@ def committed_records(servers: str, topic: str) -> list[Consumed]:
     finally:
         consumer.close()
     return sorted(found)
+
+
+def is_settled(servers: str, topic: str, partitions: int) -> bool:
+    """Whether readers of committed records get as far as all others."""
+    committed = log_ends(servers, topic, partitions, "read_committed")
+    return committed == log_ends(servers, topic, partitions)
 
 
 def _record(message: Message) -> Consumed:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 import kafka_tx
+from integration.bounded import with_a_planner
 from kafka_tx.model import TransactionAttempt
 
 POINTS = ("before-first-call", "before-the-map")
@@ -81,20 +83,27 @@ def main() -> None:
     from integration.cluster.spark_local import local_session
 
     spark = local_session(Path(given.work), cores=2 + len(POINTS))
-    queries = {}
+    threads = []
     for point, topic in zip(POINTS, given.topics, strict=True):
         work = Path(given.work, point)
         session = spark.newSession()
         writer = counting(session, work, given.servers, topic, Point(work, point))
-        place = str(work / "checkpoint")
-        queries[work] = writer.option("checkpointLocation", place).start()
-    for work, query in queries.items():
-        try:
-            query.awaitTermination()
-        except Exception as error:  # noqa: BLE001 - whatever ended it is looked at
-            (work / "error").write_text(str(error))
-        (work / "finished").touch()
+        writer = writer.option("checkpointLocation", str(work / "checkpoint"))
+        threads.append(Thread(target=run_to_its_end, args=(writer, work)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     spark.stop()
+
+
+def run_to_its_end(writer: Any, work: Path) -> None:
+    """Leave its error in a file."""
+    try:
+        with_a_planner(lambda: writer.start().awaitTermination())
+    except Exception as error:  # noqa: BLE001 - whatever ended it is looked at
+        (work / "error").write_text(str(error))
+    (work / "finished").touch()
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ def test_transactions_work_on_both_brokers_of_a_pair(kafka_pair):
 
 @pytest.fixture
 def client(zookeeper):
-    client = KazooClient(zookeeper.hosts, timeout=4.0)
+    client = KazooClient(zookeeper.hosts, timeout=10.0)
     client.start(timeout=20)
     yield client
     client.stop()
@@ -201,13 +201,17 @@ def client(zookeeper):
 @pytest.mark.all
 def test_brokers_register_in_zookeeper_and_vanish_when_killed(kafka_zk, client):
     registered = "/brokers/ids"
-    assert sorted(client.get_children(registered)) == ["1", "2"]
+
+    def both():
+        return sorted(client.get_children(registered)) == ["1", "2"]
+
+    wait_until("both are there", both)
 
     kafka_zk.kill(2)
 
     wait_until("2 is gone", lambda: client.get_children(registered) == ["1"])
     kafka_zk.restart(2)
-    assert sorted(client.get_children(registered)) == ["1", "2"]
+    wait_until("both are there again", both)
 
 
 @pytest.mark.all

@@ -151,9 +151,7 @@ def test_partitions_whose_broker_is_away_do_not_hold_back_the_others(kafka_pair)
     try:
         at_once = lost(view.bounds(partitions))
         wait_until("the leaders are known to be away", lambda: leaderless() == away)
-        started = time.monotonic()
-        later = lost(view.bounds(partitions))
-        took_s = time.monotonic() - started
+        later = lost(promptly(lambda: view.bounds(partitions), 5.0))
     finally:
         kafka_pair.restart(2)
     healed = view.bounds(partitions)
@@ -162,7 +160,6 @@ def test_partitions_whose_broker_is_away_do_not_hold_back_the_others(kafka_pair)
     assert 0 < len(away) < len(partitions)
     assert at_once == away
     assert later == away
-    assert took_s < 5
     assert set(healed.values()) == {LogBounds(0, 0)}
 
 

@@ -314,6 +314,7 @@ def test_a_killed_server_loses_and_doubles_nothing(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
         remote.stop()  # it would look for its server for minutes
+        server.start()  # after a try that failed
         killed = SparkSession.builder.remote(server.url).create()
         job.start(killed, job.appending(pause_at=2))
         wait_until("txid 2 is written", (job.place / "waiting").exists)

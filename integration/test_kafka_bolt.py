@@ -19,6 +19,7 @@ from integration.cluster.waiting import wait_until
 from integration.consuming import committed_records
 from integration.reading import reader
 from integration.sizes import size
+from integration.topologies import ending
 from kafka_tx.errors import ComponentError
 from kafka_tx.model import Earliest
 
@@ -132,7 +133,10 @@ def test_an_unknown_topic_stops_the_topology_with_its_name(
         spark, {"tx.store": f"sqlite:///{tmp_path}/state.db"}
     )
 
-    with pytest.raises(ComponentError, match=r"topic 'nowhere' with key .* bytes"):
+    with (
+        ending(handle),
+        pytest.raises(ComponentError, match=r"topic 'nowhere' with key .* bytes"),
+    ):
         handle.awaitTermination(60)
 
 

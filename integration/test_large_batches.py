@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
+from integration.cluster.topics import fresh_name
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import FetchError
@@ -16,8 +19,9 @@ RECORDS, SIZE = 64, 1_000_000
 def packed(spark, kafka):
     """A topic for each codec: one batch of 64 MB in a few kilobytes, by Java."""
 
+    @cache
     def make(codec):
-        name = f"packed-{codec}"
+        name = fresh_name(f"packed-{codec}")
         kafka.create_topic(name, 1, config={"max.message.bytes": "20000000"})
         many = spark.range(RECORDS).coalesce(1)
         many = many.selectExpr(f"repeat(char(97 + int(id % 2)), {SIZE}) AS value")
@@ -63,7 +67,7 @@ def test_what_spark_writes_in_one_batch_is_read(packed, kafka, codec, monkeypatc
 
 @pytest.mark.parametrize("reader", ["native", "python"])
 def test_what_is_too_large_names_the_setting(packed, kafka, reader, monkeypatch):
-    partition = TopicPartition("packed-zstd", 0)
+    partition = packed("zstd")
     monkeypatch.setenv("KAFKA_TX_READER", reader)
     tight = config(
         kafka,

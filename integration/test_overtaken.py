@@ -43,12 +43,15 @@ def frozen(tmp_path, kafka):
 
 
 def await_file(child, file):
-    wait_until(
-        f"{file} is there",
-        file.exists,
-        timeout_s=WITHIN_S,
-        complain=lambda: None if child.is_running or file.exists() else child.tail(),
-    )
+    error = file.with_name("error")
+
+    def complaint():
+        if file.exists() or (child.is_running and not error.exists()):
+            return None
+        return error.read_text() if error.exists() else child.tail()
+
+    what = f"{file} is there"
+    wait_until(what, file.exists, timeout_s=WITHIN_S, complain=complaint)
 
 
 @pytest.mark.timeout(2 * WITHIN_S)

@@ -14,6 +14,7 @@ from integration.cluster.java import java
 from integration.cluster.pem import as_pkcs8
 from integration.cluster.records import Produce
 from integration.cluster.running import running
+from integration.cluster.settings import STEADY
 from integration.cluster.topics import fresh_name
 from integration.reading import Run, reader
 from kafka_tx import TransactionAttempt, sink_assembly, write_transaction
@@ -37,6 +38,7 @@ def secured(servers, authority):
     certificate = authority.issue_cert("127.0.0.1")
     chain = "".join(pem.bytes().decode() for pem in certificate.cert_chain_pems)
     cluster = servers.kafka(
+        settings=STEADY,
         login={
             "security.protocol": "SASL_SSL",
             "sasl.enabled.mechanisms": "PLAIN",
@@ -44,7 +46,7 @@ def secured(servers, authority):
             "ssl.keystore.type": "PEM",
             "ssl.keystore.certificate.chain": chain,
             "ssl.keystore.key": as_pkcs8(certificate.private_key_pem.bytes()),
-        }
+        },
     )
     with running(cluster):
         yield cluster

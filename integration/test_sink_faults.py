@@ -87,7 +87,7 @@ def test_a_broker_that_dies_in_mid_transaction_leaves_nothing_and_a_retry_everyt
         )
         guarded.kill(1)
 
-    writing = part(guarded, target, delivery_timeout_ms="3000", linger_ms="0")
+    writing = part(guarded, target, delivery_timeout_ms="10000", linger_ms="0")
     try:
         with pytest.raises(KafkaError) as raised:
             writing.write(records(target, RECORDS // 2, die))

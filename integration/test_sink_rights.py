@@ -10,6 +10,7 @@ from confluent_kafka.admin._resource import ResourceType
 
 from integration.cluster.rights import grant
 from integration.cluster.running import running
+from integration.cluster.settings import STEADY
 from integration.cluster.topics import fresh_name
 from kafka_tx import sink_assembly
 from kafka_tx.config import MARKER_TOPIC, SinkConfig
@@ -27,7 +28,8 @@ def guarded(servers):
     """A broker whose second listener knows users by name, none of whom may anything."""
     users = " ".join(f'user_{name}="sesame"' for name in USERS)
     cluster = servers.kafka(
-        settings={
+        settings=STEADY
+        | {
             "authorizer.class.name": (
                 "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
             ),

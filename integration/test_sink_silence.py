@@ -9,6 +9,7 @@ import pytest
 
 from integration.cluster.proxied import ProxiedKafka
 from integration.cluster.running import running
+from integration.cluster.settings import STEADY
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from integration.sizes import EVERYTHING
@@ -27,23 +28,20 @@ GIVES_UP_WITHIN_S = 2 * WAITS_S + 15
 """Two requests: the commit, and the look whether it was made."""
 
 
-@pytest.fixture(autouse=True)
-def waits(monkeypatch):
-    assert transaction._WAIT_S == 30
-    monkeypatch.setattr(transaction, "_WAIT_S", WAITS_S)
-
-
 @pytest.fixture(scope="module")
 def proxied():
-    proxied = ProxiedKafka()
+    proxied = ProxiedKafka(settings=STEADY)
     with running(proxied):
         proxied.cluster.create_topic("out", 1)
+        part(proxied, "first").write(RECORDS)  # makes the topics of transactions
         yield proxied
 
 
 @pytest.fixture
-def network(proxied):
+def network(proxied, monkeypatch):
     """The brokers and the network to them, which is healed after each test."""
+    assert transaction._WAIT_S == 30
+    monkeypatch.setattr(transaction, "_WAIT_S", WAITS_S)
     yield proxied
     proxied.heal()
 
@@ -97,7 +95,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(network, monkeypatch):
         finally:
             timer.join()
 
-    part(network, sink).write(RECORDS)
+    wait_until("it is written", lambda: part(network, sink).write(RECORDS))
     assert not part(network, sink).write(RECORDS).now
 
 

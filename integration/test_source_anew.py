@@ -18,6 +18,7 @@ from sqlalchemy import create_engine, inspect, text
 from typer.testing import CliRunner
 
 import kafka_tx
+from integration.bounded import with_a_planner
 from integration.reading import reader
 from kafka_tx.cli.main import app
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
@@ -47,13 +48,7 @@ class Job:
     def run(self, *, dies="", **options):
         """Read all that is there; ``dies`` before or after the sinks are written."""
         self._dies = dies
-        for _ in range(5):
-            try:
-                return self._run_once(**options)
-            except StreamingQueryException as error:
-                if "failed to connect back" not in str(error):
-                    raise  # Spark gives a planner 10 s to start, also on a busy machine
-        raise AssertionError("no planner could be started")
+        with_a_planner(lambda: self._run_once(**options))
 
     def _run_once(self, **options):
         given = {

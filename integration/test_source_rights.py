@@ -11,6 +11,7 @@ from confluent_kafka.admin._resource import ResourceType
 from integration.cluster.records import Produce
 from integration.cluster.rights import grant
 from integration.cluster.running import running
+from integration.cluster.settings import STEADY
 from kafka_tx import assembly
 from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
 from kafka_tx.errors import AuthenticationError
@@ -37,7 +38,8 @@ def guarded(servers):
     """A broker whose second listener knows users by name and what each may."""
     users = " ".join(f'user_{name}="sesame"' for name in RIGHTS)
     cluster = servers.kafka(
-        settings={
+        settings=STEADY
+        | {
             "authorizer.class.name": (
                 "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
             ),

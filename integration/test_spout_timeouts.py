@@ -10,7 +10,7 @@ import pytest
 import kafka_tx
 from integration.log_ends import log_ends
 
-RECORDS = 240
+RECORDS = 960
 
 
 class Slow(kafka_tx.BasicBolt):
@@ -47,7 +47,7 @@ def test_bolts_that_need_longer_than_the_time_out_for_a_chunk_do_their_work(
         produce(name, [f"v{n}" for n in range(RECORDS)], partition=partition)
 
     settings = {"tx.timeoutMs": 2_000}
-    handle = started(spark, kafka, name, tmp_path, Slow(0.02), settings)
+    handle = started(spark, kafka, name, tmp_path, Slow(0.005), settings)
     try:
         assert handle.process_all_available(180)
         status = handle.status

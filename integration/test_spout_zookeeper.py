@@ -147,7 +147,7 @@ def test_a_moved_leader_keeps_what_a_partition_is_about(kafka_zk, zookeeper):
         hosts=kafka_tx.ZkHosts(zookeeper.hosts, refresh_freq_secs=1),
         topic=topic,
         zk_servers=(zookeeper.hosts,),
-        zk_root="/moved",
+        zk_root=f"/{topic}",
     )
     deployment = Deployment("moved", "moved", MetricsRegistry(), assembly.SystemClock())
     poller = kafka_tx.KafkaSpout(config).poller("spout", deployment)
@@ -165,7 +165,7 @@ def test_a_moved_leader_keeps_what_a_partition_is_about(kafka_zk, zookeeper):
         assert coordinator.manager(partition) is manager
         assert (manager.pending, manager.waiting, manager.emitted_to) == (9, 1, 10)
         coordinator.close()
-        store = f"zookeeper://{zookeeper.hosts}/moved"
+        store = f"zookeeper://{zookeeper.hosts}/{topic}"
         assert committed(store, "moved", servers, topic, 1) == {0: 1}
     finally:
         kafka_zk.restart(former.node_id)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from integration.cluster.running import running
+from integration.cluster.settings import STEADY
 from integration.sizes import size
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
@@ -133,7 +134,7 @@ class TestKafkaGroupOffsetStore(OffsetStoreSuite):
 
 def test_a_group_can_be_read_where_there_never_was_one(servers):
     """The coordinator is made by the first request; librdkafka's own one crashes."""
-    with running(servers.kafka()) as cluster:
+    with running(servers.kafka(settings=STEADY)) as cluster:
         cluster.create_topic("orders", 3)
         options = {"bootstrap.servers": cluster.bootstrap_servers}
         settings = client_settings(options, purpose="admin")

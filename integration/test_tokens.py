@@ -9,6 +9,7 @@ import pytest
 
 from integration.cluster.records import Produce
 from integration.cluster.running import running
+from integration.cluster.settings import STEADY
 from integration.cluster.topics import fresh_name
 from integration.reading import Run, reader
 from kafka_tx import assembly
@@ -27,13 +28,14 @@ LOGIN = {
 def guarded(servers):
     """A broker with a second listener that takes unsigned tokens."""
     cluster = servers.kafka(
+        settings=STEADY,
         login={
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.enabled.mechanisms": "OAUTHBEARER",
             "oauthbearer.sasl.jaas.config": (
                 f'{MODULE} required unsecuredLoginStringClaim_sub="broker";'
             ),
-        }
+        },
     )
     with running(cluster):
         cluster.create_topic("tokens", 2)
@@ -88,6 +90,7 @@ def end_of(config, partition):
 
 def test_the_clients_of_a_process_share_a_token(guarded, tmp_path, monkeypatch):
     monkeypatch.setenv("KAFKA_TX_TEST_TOKENS", str(tmp_path))
+    monkeypatch.setattr("kafka_tx.kafka.tokens._tokens", {})
     partition = TopicPartition("tokens", 0)
     config = config_of(guarded, partition, "long_lived")
     wanted = OffsetRange(partition, 0, end_of(config, partition))
@@ -101,6 +104,7 @@ def test_the_clients_of_a_process_share_a_token(guarded, tmp_path, monkeypatch):
 
 def test_a_long_read_gets_new_tokens(guarded, tmp_path, monkeypatch):
     monkeypatch.setenv("KAFKA_TX_TEST_TOKENS", str(tmp_path))
+    monkeypatch.setattr("kafka_tx.kafka.tokens._tokens", {})
     partition = TopicPartition("tokens", 0)
     config = config_of(guarded, partition, "short_lived")
     end = end_of(config, partition)

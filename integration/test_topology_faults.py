@@ -325,7 +325,6 @@ def test_a_log_that_lost_its_end_is_read_on_there_and_nothing_is_read_again(
 ):
     name = f"cut-{uuid.uuid4().hex[:8]}"
     kafka_pair.create_topic(name, 1, replication=2)
-    wait_until("a leader", lambda: kafka_pair.leader(name, 0), timeout_s=WITHIN_S)
     numbered, records = tmp_path / "numbered", tmp_path / "records"
     words = list[str]()
     settings = {"tx.store": f"sqlite:///{tmp_path}/s.db"}
@@ -352,6 +351,7 @@ def test_a_log_that_lost_its_end_is_read_on_there_and_nothing_is_read_again(
         write_and_process(*(f"a{n}" for n in range(20)))
         leader = kafka_pair.leader(name, 0)
         (follower,) = set(kafka_pair.brokers) - {leader}
+        wait_until("both have all", lambda: len(kafka_pair.in_sync(name, 0)) == 2)
         kafka_pair.kill(follower)
         write_and_process(*(f"b{n}" for n in range(10)))
         kafka_pair.kill(leader)

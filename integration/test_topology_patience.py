@@ -15,7 +15,7 @@ from integration.cluster.waiting import wait_until
 
 WITHIN_S = 120
 TIME_OUT_MS = 1_500
-STEP_S = 0.02
+STEP_S = 0.002
 """So short that hardly one is looked at twice, though the machine halts meanwhile."""
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,47 @@ from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Ledger
 
 LIMIT = 10
+
+
+def environment_of_sources(spark: SparkSession) -> Any:
+    """What Spark's Python processes for our sources are given: one map for all."""
+    sources = spark._jsparkSession.sessionState().dataSourceManager()
+    return sources.lookupDataSource("kafka_tx").dataSourceCls().envVars()
+
+
+@contextmanager
+def attached(spark: SparkSession) -> Iterator[None]:
+    attachment = attach(spark, metrics_port=None)
+    try:
+        yield
+    finally:
+        attachment.close()
+
+
+@contextmanager
+def with_a_function_for_transactions(_: SparkSession) -> Iterator[None]:
+    for_each_transaction(print)
+    yield
+
+
+@pytest.mark.parametrize("prepared", [attached, with_a_function_for_transactions])
+def test_a_query_that_starts_adds_nothing_to_what_all_share(
+    prepared, spark, kafka, topic, tmp_path
+):
+    """Spark's map has no lock: two that add the same at once leave it broken."""
+    shared = environment_of_sources(spark)
+    for name in [name for name in shared if name.startswith("SPARK_")]:
+        shared.remove(name)
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "subscribe": topic(1),
+    }
+
+    with prepared(spark):
+        before = set(shared)
+        Job(spark, options, tmp_path).run(availableNow=True)
+
+    assert set(shared) == before
 
 
 @dataclass

@@ -138,13 +138,21 @@ def test_a_topic_made_again_has_another_id(registry, kafka_zk):
     assert registry.topics(Topics((name,)))[name].topic_id != before
 
 
+def spread_topic(cluster):
+    """A topic with a partition on each broker; one that seems to be away gets none."""
+    while True:
+        name = fresh_name("single")
+        cluster.create_topic(name, 2, replication=1)
+        if {cluster.leader(name, partition) for partition in range(2)} == {1, 2}:
+            return name
+
+
 def test_when_a_broker_dies_its_partitions_move_or_stay_without_leader(
     registry, kafka_zk
 ):
     both = fresh_name("both")
     kafka_zk.create_topic(both, 2, replication=2)
-    single = fresh_name("single")
-    kafka_zk.create_topic(single, 2, replication=1)
+    single = spread_topic(kafka_zk)
     dead = 2
     alive = broker(kafka_zk, 1)
 

@@ -33,7 +33,12 @@ class ConnectServer:
         return f"sc://{HOST}:{self._port}"
 
     def start(self) -> None:
-        """Return when it listens; again after ``kill``, on the same port."""
+        """Return when it listens; again after ``kill``, on the same port.
+
+        Nothing where it runs already.
+        """
+        if self._child is not None:
+            return
         settings = {
             **SETTINGS,
             **quick_settings(),
@@ -71,6 +76,7 @@ class ConnectServer:
         """SIGKILL, with everything that it has started."""
         if self._child is not None:
             self._child.kill()
+            self._child = None
 
     def stop(self) -> None:
         """End it. Harmless when repeated."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,15 +40,27 @@ Place = tuple[int, int]
 class Transaction:
     """A producer's open transaction; its records are in the log, undecided."""
 
-    def __init__(self, producer: Producer, places: list[Place]) -> None:
-        self.places = places
-        self._producer = producer
+    def __init__(self, settings: Mapping[str, object], id_: str) -> None:
+        self._settings = {**settings, "transactional.id": id_}
+        self.producer = self._begun()
+        self.producer.begin_transaction()
+        self.places: list[Place] = []
 
     def commit(self) -> None:
-        self._producer.commit_transaction(WITHIN_S)
+        """Return when readers of committed records see it."""
+        self.producer.commit_transaction(WITHIN_S)
+        self._begun()
 
     def abort(self) -> None:
-        self._producer.abort_transaction(WITHIN_S)
+        """Return when its markers are in the log."""
+        self.producer.abort_transaction(WITHIN_S)
+        self._begun()
+
+    def _begun(self) -> Producer:
+        """A producer of this id, which gets none before all markers are written."""
+        producer = Producer(self._settings)
+        producer.init_transactions(WITHIN_S)
+        return producer
 
 
 class Produce:
@@ -100,12 +112,9 @@ class Produce:
         self, topic: str, records: Records, *, partition: int | None = None
     ) -> Transaction:
         """Produce in a new transaction, and leave it open."""
-        producer = Producer(
-            {**self._settings, "transactional.id": f"test-{uuid.uuid4().hex}"}
-        )
-        producer.init_transactions(WITHIN_S)
-        producer.begin_transaction()
-        return Transaction(producer, self._send(producer, topic, records, partition))
+        begun = Transaction(self._settings, f"test-{uuid.uuid4().hex}")
+        begun.places = self._send(begun.producer, topic, records, partition)
+        return begun
 
     def _send(
         self, producer: Producer, topic: str, records: Records, partition: int | None

@@ -160,7 +160,7 @@ class Demo:
 
     def _run_to_the_end(self, producer: Producer) -> None:
         with self._job(None) as job:
-            self._watch(job, lambda: producer.is_done and not self._scene.lag)
+            self._watch(job, lambda: producer.is_done and self._scene.is_counted)
             self._scene.phase = "stopping"
             self._screen.show(self._scene)
             job.say("finish")

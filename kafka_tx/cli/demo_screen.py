@@ -44,6 +44,11 @@ class Scene:
         """Since the demo began."""
         return time.monotonic() - self.began_at
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether one look found every record both produced and counted."""
+        return self.produced == self.records and not self.lag
+
     def sample(self) -> None:
         """Note the count of now, for ``rate``."""
         now = time.monotonic()

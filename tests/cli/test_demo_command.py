@@ -109,6 +109,15 @@ def test_lines_where_there_is_no_terminal():
     assert "\x1b" not in output.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("produced", "lag", "counted"), [(1000, 0, True), (900, 0, False), (1000, 1, False)]
+)
+def test_a_job_that_caught_up_with_what_was_produced_so_far_is_not_told_to_end(
+    produced, lag, counted
+):
+    assert Scene("embedded", 1000, produced=produced, lag=lag).is_counted == counted
+
+
 def test_the_picture_has_all_figures():
     scene = Scene("embedded", 1000, produced=800, counted=500, lag=300, committed=7)
     scene.unfinished, scene.phase = [8], "counting"

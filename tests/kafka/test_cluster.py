@@ -28,6 +28,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.protocols import ClusterView
+from tests.prompt_errors import prompt_error
 
 MakeTopic = Callable[..., str]
 
@@ -227,13 +228,12 @@ def test_an_address_where_nobody_listens_is_named_within_the_time_out(
 ) -> None:
     view = KafkaClusterView(nowhere(), timeout_ms=1_000, retry_interval_ms=10)
 
-    started = time.monotonic()
-    with pytest.raises(BrokerUnavailableError, match=r"127\.0\.0\.1:1") as caught:
-        ask(view)
+    error = prompt_error(
+        lambda: ask(view), 4, BrokerUnavailableError, r"127\.0\.0\.1:1"
+    )
 
-    assert time.monotonic() - started < 4
-    assert "Connection refused" in str(caught.value)
-    assert caught.value.retryable
+    assert "Connection refused" in str(error)
+    assert error.retryable
 
 
 @pytest.mark.parametrize(
@@ -249,13 +249,10 @@ def test_a_refused_log_in_is_told_long_before_the_time_out(
 ) -> None:
     view = KafkaClusterView(client_settings(login_options, purpose="admin"))
 
-    started = time.monotonic()
-    with pytest.raises(AuthenticationError, match="SASL") as caught:
-        ask(view)
+    error = prompt_error(lambda: ask(view), 5, AuthenticationError, "SASL")
 
-    assert time.monotonic() - started < 5
-    assert login_options["bootstrap.servers"] in str(caught.value)
-    assert "sesame" not in str(caught.value)
+    assert login_options["bootstrap.servers"] in str(error)
+    assert "sesame" not in str(error)
 
 
 def test_a_broker_that_comes_back_is_found_by_a_retry(topic: MakeTopic) -> None:

@@ -8,6 +8,7 @@ import time
 import pyarrow as pa
 import pytest
 
+from integration.promptness import TRIES, promptly
 from kafka_tx.record_schema import arrow_schema
 from tests.native.asking import for_consumer, range_of, values_of
 
@@ -87,21 +88,22 @@ def test_many_small_records_fill_few_batches(reader, topic):
 
 def test_closing_the_iterator_early_is_quick(reader, topic):
     name = topic(*[b"x" * 1_000] * 1_000)
-    batches = reader(batch_bytes=1).read(range_of(name, 0, 1_000))
-    next(batches)
+    begun = [reader(batch_bytes=1).read(range_of(name, 0, 1_000)) for _ in range(TRIES)]
+    for batches in begun:
+        next(batches)
 
-    started = time.monotonic()
-    batches.close()
+    promptly(lambda: begun.pop().close(), 1)
 
-    assert time.monotonic() - started < 1
+    for batches in begun:
+        batches.close()
 
 
 def test_the_clock_stands_still_between_two_batches(reader, topic):
     name = topic(b"a", b"b", b"c")
-    batches = reader(batch_bytes=1, timeout_ms=300).read(range_of(name, 0, 3))
+    batches = reader(batch_bytes=1, timeout_ms=1_500).read(range_of(name, 0, 3))
 
     first = next(batches)
-    time.sleep(0.5)
+    time.sleep(2)
 
     assert first["value"].to_pylist() == [b"a"]
     assert [b["value"].to_pylist() for b in batches] == [[b"b"], [b"c"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
@@ -15,14 +16,15 @@ from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
 from kafka_tx.running.at_least_once.dead_letters import Buried, DeadLetters, Letter
 
-ORDERS, DEAD = TopicPartition("orders", 0), TopicPartition("dead", 0)
+ORDERS = TopicPartition("orders", 0)
+
+_numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
 def cluster():
     with MockCluster() as made:
         made.create_topic("orders")
-        made.create_topic("dead")
         for n in range(4):
             made.produce(
                 "orders",
@@ -46,6 +48,20 @@ def source(cluster):
     )
 
 
+@pytest.fixture
+def topic(cluster):
+    name = f"in-{next(_numbers)}"
+    cluster.create_topic(name)
+    return name
+
+
+@pytest.fixture
+def dead(cluster):
+    name = f"dead-{next(_numbers)}"
+    cluster.create_topic(name)
+    return name
+
+
 def write(topic, source, *dead_letters):
     """What each letter was answered."""
     made = DeadLetters(topic, source)
@@ -61,11 +77,12 @@ def letter(start, end):
     return Letter(OffsetRange(ORDERS, start, end), attempts=4, error="no address: Köln")
 
 
-def test_a_letter_is_the_record_and_why_it_failed(source):
-    assert write("dead", source, letter(1, 3)) == [(Buried(2), None)]
+def test_a_letter_is_the_record_and_why_it_failed(source, dead):
+    assert write(dead, source, letter(1, 3)) == [(Buried(2), None)]
 
     reader = assembly.range_reader(source)
-    rows = [r for b in reader.read(OffsetRange(DEAD, 0, 2)) for r in b.to_pylist()]
+    wanted = OffsetRange(TopicPartition(dead, 0), 0, 2)
+    rows = [r for b in reader.read(wanted) for r in b.to_pylist()]
     assert [(r["key"], r["value"]) for r in rows] == [(b"k", b"v1"), (b"k", None)]
     assert [round(r["timestamp"].timestamp() * 1_000) for r in rows] == [1_001, 1_002]
     assert [(h["key"], h["value"]) for h in rows[0]["headers"]] == [
@@ -79,8 +96,8 @@ def test_a_letter_is_the_record_and_why_it_failed(source):
     ]
 
 
-def test_a_record_that_is_gone_is_told_so(source):
-    ((written, error),) = write("dead", source, letter(8, 9))
+def test_a_record_that_is_gone_is_told_so(source, dead):
+    ((written, error),) = write(dead, source, letter(8, 9))
 
     assert written == Buried()
     assert isinstance(error, OffsetOutOfRangeError)
@@ -100,47 +117,43 @@ def test_a_topic_that_is_missing_is_an_error_that_names_it(source):
 
 @pytest.mark.parametrize("far_ms", [253_402_300_800_000, -62_135_596_800_001, 2**62])
 def test_a_record_of_a_time_that_python_cannot_show_can_be_a_letter(
-    source, cluster, far_ms
+    source, cluster, topic, dead, far_ms
 ):
-    name = f"far{abs(far_ms)}"
-    cluster.create_topic(name)
-    cluster.create_topic(f"dead-{name}")
-    cluster.produce(name, b"far", timestamp_ms=far_ms)
+    cluster.produce(topic, b"far", timestamp_ms=far_ms)
     cluster.flush()
-    far = TopicPartition(name, 0)
+    far = TopicPartition(topic, 0)
     made = Letter(OffsetRange(far, 0, 1), attempts=1, error="no")
 
-    assert write(f"dead-{name}", source, made) == [(Buried(1), None)]
+    assert write(dead, source, made) == [(Buried(1), None)]
 
-    dead = OffsetRange(TopicPartition(f"dead-{name}", 0), 0, 1)
-    (batch,) = assembly.range_reader(source).read(dead)
+    wanted = OffsetRange(TopicPartition(dead, 0), 0, 1)
+    (batch,) = assembly.range_reader(source).read(wanted)
     assert batch["timestamp"][0].as_py().year > 2000
 
 
-def test_a_record_that_does_not_fit_is_a_letter_without_its_value(source, cluster):
+def test_a_record_that_does_not_fit_is_a_letter_without_its_value(
+    source, cluster, topic, dead
+):
     """Its offset and the others of the same letter are written all the same."""
-    cluster.create_topic("large")
-    cluster.create_topic("dead-large")
     for value in (b"small", b"x" * 200_000):
-        cluster.produce("large", value, key=b"k", headers=[("trace", b"t1")])
+        cluster.produce(topic, value, key=b"k", headers=[("trace", b"t1")])
     cluster.flush()
     narrow = replace(source, kafka={**source.kafka, "message.max.bytes": "100000"})
-    large = TopicPartition("large", 0)
+    large = TopicPartition(topic, 0)
     text = "\ud800" + "ö" * 5_000
     made = Letter(OffsetRange(large, 0, 2), attempts=3, error=text)
 
-    assert write("dead-large", narrow, made) == [(Buried(2, 1), None)]
+    assert write(dead, narrow, made) == [(Buried(2, 1), None)]
 
     reader = assembly.range_reader(source)
-    end = cluster.end("dead-large") if hasattr(cluster, "end") else 3
-    dead = OffsetRange(TopicPartition("dead-large", 0), 0, end)
-    rows = [r for b in reader.read(dead) for r in b.to_pylist()][-2:]
+    wanted = OffsetRange(TopicPartition(dead, 0), 0, 3)
+    rows = [r for b in reader.read(wanted) for r in b.to_pylist()][-2:]
     assert [(r["key"], r["value"]) for r in rows] == [(b"k", b"small"), (b"k", None)]
     headers = {h["key"]: h["value"] for h in rows[1]["headers"]}
     assert "trace" not in headers
     assert headers["kafka_tx.bytes"] == b"200000"
     where = (headers[f"kafka_tx.{word}"] for word in ("topic", "partition", "offset"))
-    assert list(where) == [b"large", b"0", b"1"]
+    assert list(where) == [topic.encode(), b"0", b"1"]
     error = headers["kafka_tx.error"]
     assert len(error) <= 2_000
     assert error.decode().startswith("?öö")

@@ -83,7 +83,7 @@ def test_a_task_leaves_when_it_hears_nothing_from_the_driver(server):
 
     with (
         server.phase(ATTEMPT) as address,
-        permit(address, ATTEMPT, "note[0]", silence_s=0.05, leave=left.set),
+        permit(address, ATTEMPT, "note[0]", silence_s=1.0, leave=left.set),
     ):
         assert left.wait(WITHIN_S)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from kafka_tx.clock import SystemClock
@@ -60,6 +60,9 @@ def for_each_transaction(
             " for_each_transaction(function, tx_id='...')",
             option="tx_id",
         )
+    session = SparkSession.getActiveSession()
+    if session is not None and not is_remote():
+        jvm.let_queries_start_together(session)
     return _ForEach(function, tx_id)
 
 

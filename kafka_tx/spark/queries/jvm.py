@@ -24,6 +24,33 @@ logger = logging.getLogger(__name__)
 
 _FAILURES = (Py4JError, AttributeError, TypeError)
 
+_PLANNER_ENVIRONMENT = {
+    "SPARK_LOCAL_DIRS": "",
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+"""What Spark sets for every process it starts for a source, whatever stands there."""
+
+
+def let_queries_start_together(spark: SparkSession) -> None:
+    """Keep queries that start at the same time from breaking each other (driver).
+
+    As a query starts, Spark adds these variables to the environment of its source's
+    processes: a map that all queries of the driver share, that goes into their tasks,
+    and that has no lock. Where two add the same variable at once, its size is wrong
+    from then on, and no task can be serialised any more ("Illegal size 5 of
+    collection, expected 6"), until the driver is started again. A variable that is
+    there already is only set.
+    """
+    try:
+        sources = spark._jsparkSession.sessionState().dataSourceManager()
+        shared = sources.lookupDataSource("kafka_tx").dataSourceCls().envVars()
+        for name, value in _PLANNER_ENVIRONMENT.items():
+            shared.putIfAbsent(name, value)
+    except _FAILURES as error:
+        logger.debug("queries should not be started at the same time: %s", error)
+
 
 def source_options(spark: SparkSession, query_id: str) -> dict[str, dict[str, str]]:
     """The options of each ``kafka_tx`` source of a running query, by its ``tx.id``.
