@@ -48,6 +48,16 @@ def test_a_record_in_flight_below_the_log_start_is_lost_only_if_it_fails(outcome
     assert made.waiting == 0
 
 
+def test_a_failed_record_that_was_compacted_is_lost_and_no_hole():
+    made = emitting(10)
+    made.fail(4, now_ms=0)
+
+    made.passed(span(3, 6), present=[])
+
+    assert lost(made) == {LossReason.COMPACTED: 1}
+    assert made.counts.holes == 2
+
+
 def test_what_the_start_skipped_is_counted_with_the_rest():
     skipped = {LossReason.TRIMMED: 5}
     made = PartitionManager(ORDERS, PartitionRules(), CommittedOffset(5), lost=skipped)

@@ -125,6 +125,16 @@ def test_a_range_with_different_histories_is_counted_by_part():
     assert list(queue.waiting) == [(4, 5), (6, 7)]
 
 
+def test_two_neighbours_that_fail_together_keep_their_own_counts():
+    queue = RetryQueue(BackOff(limit=1))
+    fail_and_start(queue, 5, now_ms=0, times=1)
+
+    assert queue.failed(5, 7, now_ms=0) == [
+        Failure(5, 6, 2, may_retry=False),
+        Failure(6, 7, 1, may_retry=True),
+    ]
+
+
 def test_a_completed_record_is_forgotten_with_its_count():
     queue = RetryQueue(DOUBLING)
     queue.failed(5, 8, now_ms=0)

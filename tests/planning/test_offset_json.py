@@ -5,8 +5,12 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_tx.model import TopicPartition
-from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
+from kafka_tx.model import AtOffset, Earliest, Latest, TopicPartition
+from kafka_tx.planning.offset_json import (
+    SourceOffset,
+    TransactionMark,
+    parse_positions,
+)
 
 MARK = TransactionMark(id="job", txid=3, epoch=2)
 
@@ -42,3 +46,13 @@ def test_an_offset_of_sparks_own_source_has_no_mark():
     offset = SourceOffset.from_json({"orders": {"0": 250}})
 
     assert offset == SourceOffset({TopicPartition("orders", 0): 250})
+
+
+def test_positions_may_be_the_first_offset_and_both_ends():
+    found = parse_positions("startingOffsets", '{"t": {"0": 0, "1": -1, "2": -2}}')
+
+    assert found == {
+        TopicPartition("t", 0): AtOffset(0),
+        TopicPartition("t", 1): Latest(),
+        TopicPartition("t", 2): Earliest(),
+    }

@@ -11,7 +11,7 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.loss import LossReason, OutOfRange
-from kafka_tx.planning.start import StartRules, choose_start, skip_below
+from kafka_tx.planning.start import StartRules, choose_start, skip_below, vanished
 
 ORDERS = TopicPartition("orders", 3)
 LOG = LogBounds(log_start=100, end=1_000)
@@ -175,3 +175,15 @@ def test_a_topic_that_was_made_anew_is_read_whole(offset):
         start(
             StartRules(out_of_range=OutOfRange.FAIL), stored=stored, topic_id="latter"
         )
+
+
+@pytest.mark.parametrize(
+    ("stored", "gone"), [((), []), ((0, 1), []), ((1, 3), [0, 2]), ((0, 1, 2, 3), [])]
+)
+def test_an_offset_is_gone_where_a_later_partition_has_one(stored, gone):
+    """What lies above all that are stored is new."""
+    wanted = [TopicPartition("orders", number) for number in range(4)]
+
+    found = vanished(wanted, {wanted[n]: CommittedOffset(5) for n in stored})
+
+    assert found == [wanted[n] for n in gone]

@@ -188,6 +188,32 @@ def test_batches_are_committed_in_order(feed, planner, mirrored):
     assert mirrored == [{P0: 10}, {P0: 20}]
 
 
+def test_batches_that_waited_for_the_store_are_committed_in_order(
+    planner, registry, mirrored, clock, monkeypatch
+):
+    ledger, is_away = planner.open(), [True]
+    load = ledger.load
+
+    def load_when_back():
+        if is_away:
+            raise StateUnavailableError("away")
+        return load()
+
+    monkeypatch.setattr(ledger, "load", load_when_back)
+    feed = CommitFeed(lambda _: (ledger, mirrored.append), registry, clock)
+    planner.plan(1, 0, 10)
+    planner.plan(2, 10, 20)
+    feed.finished(finished(1, 0, 10))
+    assert planner.txid() == 0
+
+    is_away.clear()
+    feed.finished(finished(2, 10, 20))
+
+    assert planner.txid() == 2
+    assert mirrored == [{P0: 10}, {P0: 20}]
+    feed.close()
+
+
 def test_an_offset_without_a_mark_is_not_ours(feed, planner):
     feed.finished(
         Finished(

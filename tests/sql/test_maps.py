@@ -299,6 +299,17 @@ def test_a_sum_of_more_than_64_bits_is_refused(open_map, kind):
     assert content(state) == {"a": 2**63 - 1}
 
 
+@BOTH
+def test_large_numbers_that_cancel_out_are_added_exactly(open_map, kind):
+    state = open_map(kind)
+    values = [2**62, 2**62, -(2**62), 2**62 - 1, 7]
+    keys = ["a", "a", "a", "a", "b"]
+
+    state.update(FIRST, pa.table({"key": keys, "value": values}))
+
+    assert content(state) == {"a": 2**63 - 1, "b": 7}
+
+
 def test_rows_that_do_not_fit_are_named(open_map):
     state = open_map(TransactionalMap)
 
