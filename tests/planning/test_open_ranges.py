@@ -95,6 +95,16 @@ def test_a_time_is_looked_up_by_each_job(log):
     assert offsets(log, given, planned) == [(0, 0, 11)]
 
 
+def test_an_end_time_after_all_records_is_the_end_also_of_what_came_since(log):
+    given = config(end=AtTime(99))
+    planned = plan(given, log)
+    log.append(P0, b"late", timestamp_ms=1)
+    log.add_partitions("t", 3)
+    log.append(P2, b"v", timestamp_ms=1)
+
+    assert offsets(log, given, planned) == [(0, 0, 11), (2, 0, 1)]
+
+
 @pytest.mark.parametrize(
     "limits", [{"min_partitions": 4}, {"max_records_per_partition": 3}]
 )
