@@ -42,22 +42,22 @@ class Transaction:
 
     def __init__(self, settings: Mapping[str, object], id_: str) -> None:
         self._settings = {**settings, "transactional.id": id_}
-        self.producer = self._begun()
+        self.producer = self._new_producer()
         self.producer.begin_transaction()
         self.places: list[Place] = []
 
     def commit(self) -> None:
         """Return when readers of committed records see it."""
         self.producer.commit_transaction(WITHIN_S)
-        self._begun()
+        self._new_producer()
 
     def abort(self) -> None:
         """Return when its markers are in the log."""
         self.producer.abort_transaction(WITHIN_S)
-        self._begun()
+        self._new_producer()
 
-    def _begun(self) -> Producer:
-        """A producer of this id, which gets none before all markers are written."""
+    def _new_producer(self) -> Producer:
+        """There is none for this id before all markers of the last one are written."""
         producer = Producer(self._settings)
         producer.init_transactions(WITHIN_S)
         return producer
