@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -38,7 +39,9 @@ def attached(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def with_a_function_for_transactions(_: SparkSession) -> Iterator[None]:
-    for_each_transaction(print)
+    thread = Thread(target=for_each_transaction, args=(print,))  # as streams that
+    thread.start()  # start together are started; no session is active in there
+    thread.join()
     yield
 
 

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 from kazoo.client import KazooClient
 
-from integration.cluster.topics import fresh_name
+from integration.cluster.topics import fresh_name, spread_topic
 from integration.cluster.waiting import wait_until
 from kafka_tx import assembly
 from kafka_tx.errors import StateError, StateUnavailableError
@@ -136,15 +136,6 @@ def test_a_topic_made_again_has_another_id(registry, kafka_zk):
     kafka_zk.create_topic(name, 1)
 
     assert registry.topics(Topics((name,)))[name].topic_id != before
-
-
-def spread_topic(cluster):
-    """A topic with a partition on each broker; one that seems to be away gets none."""
-    while True:
-        name = fresh_name("single")
-        cluster.create_topic(name, 2, replication=1)
-        if {cluster.leader(name, partition) for partition in range(2)} == {1, 2}:
-            return name
 
 
 def test_when_a_broker_dies_its_partitions_move_or_stay_without_leader(

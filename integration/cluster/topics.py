@@ -13,9 +13,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from integration.cluster.waiting import LOOK_EVERY_S, wait_until
+from integration.cluster.waiting import LOOK_EVERY_S, NotReadyError, wait_until
 
 ANSWER_WITHIN_S = 30.0
+SPREADS_WITHIN_S = 120.0
 
 PATIENTLY = {"request_timeout": ANSWER_WITHIN_S}
 
@@ -64,6 +65,21 @@ def wait_until_joined(
             ),
             complain=complain,
         )
+
+
+def spread_topic(cluster: TopicCalls) -> str:
+    """A new topic with a partition on each of two brokers.
+
+    One that seems to be away while a topic is made gets none of it: then another one
+    is made.
+    """
+    deadline = time.monotonic() + SPREADS_WITHIN_S
+    while time.monotonic() < deadline:
+        name = fresh_name("spread")
+        cluster.create_topic(name, 2, replication=1)
+        if {cluster.leader(name, partition) for partition in range(2)} == {1, 2}:
+            return name
+    raise NotReadyError("one broker leads everything")
 
 
 class TopicCalls:

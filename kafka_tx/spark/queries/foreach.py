@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
@@ -60,9 +62,9 @@ def for_each_transaction(
             " for_each_transaction(function, tx_id='...')",
             option="tx_id",
         )
-    session = SparkSession.getActiveSession()
-    if session is not None and not is_remote():
-        jvm.let_queries_start_together(session)
+    if not is_remote():
+        with suppress(PySparkRuntimeError):  # there is no session yet
+            jvm.let_queries_start_together(SparkSession.active())
     return _ForEach(function, tx_id)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from threading import Lock
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -31,6 +32,7 @@ _PLANNER_ENVIRONMENT = {
     "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
 }
 """What Spark sets for every process it starts for a source, whatever stands there."""
+_adding = Lock()
 
 
 def let_queries_start_together(spark: SparkSession) -> None:
@@ -41,13 +43,14 @@ def let_queries_start_together(spark: SparkSession) -> None:
     and that has no lock. Where two add the same variable at once, its size is wrong
     from then on, and no task can be serialised any more ("Illegal size 5 of
     collection, expected 6"), until the driver is started again. A variable that is
-    there already is only set.
+    there already is only set. Any thread; one at a time adds them.
     """
     try:
         sources = spark._jsparkSession.sessionState().dataSourceManager()
         shared = sources.lookupDataSource("kafka_tx").dataSourceCls().envVars()
-        for name, value in _PLANNER_ENVIRONMENT.items():
-            shared.putIfAbsent(name, value)
+        with _adding:
+            for name, value in _PLANNER_ENVIRONMENT.items():
+                shared.putIfAbsent(name, value)
     except _FAILURES as error:
         logger.debug("queries should not be started at the same time: %s", error)
 
