@@ -147,5 +147,6 @@ def test_a_short_run_loses_and_doubles_nothing():
         say=lines.append,
     )
 
-    assert report.is_good, "\n".join([*lines, str(report)])
+    assert report.is_good, "\n".join(lines)
+    assert lines[-1] == str(report)
     assert len(report.happened) == len(SHORT)

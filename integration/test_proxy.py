@@ -103,6 +103,18 @@ def test_half_open_swallows_and_what_lost_a_byte_stays_silent(echo):
             assert echoed(new) == b"word"
 
 
+def test_a_connection_that_was_reset_while_it_was_silent_is_over(echo):
+    """Both sides had ended already, and neither was told."""
+    echo.half_open()
+    with connected(echo) as connection:
+        connection.sendall(b"word")
+        connection.shutdown(socket.SHUT_WR)
+        wait_until("the word is swallowed", lambda: echo.swallowed == 4)
+        echo.cut()
+        wait_until("the connection is over", lambda: echo.connections == 0)
+    echo.cut()
+
+
 def test_postgresql_through_a_proxy(postgresql_server):
     with proxies_to(postgresql_server.port) as (proxy,):
         engine = create_engine(postgresql_server.url(proxy=proxy))

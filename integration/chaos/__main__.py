@@ -42,7 +42,6 @@ def main() -> int:
         logs=given.logs,
         say=lambda line: print(line, flush=True),
     )
-    print(report, flush=True)
     return 0 if report.is_good else 1
 
 

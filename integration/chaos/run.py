@@ -45,7 +45,8 @@ def run(
         within_s: How long after a fault a job may stand still; where another driver
             was begun, after Spark had a session again.
         logs: A directory that takes what the jobs printed.
-        say: Told each fault as it is over.
+        say: Told each fault as it is over, and the account before anything is taken
+            down: what fails then hides no verdict.
     """
     report = Report(title, within_s)
     with ExitStack() as stack:
@@ -75,6 +76,7 @@ def run(
         report.acknowledged = len(numbers.acknowledged)
         report.counts = wait_for_all(jobs, numbers.acknowledged, sinks, WATCHED_S)
         report.starts = {kind: driver.starts for kind, driver in drivers.items()}
+        say(str(report))
     return report
 
 

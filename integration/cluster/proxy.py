@@ -142,7 +142,8 @@ class Proxy:
                 self.swallowed += len(piece)
                 self.victims.add(pair.port)
                 if not piece:  # the other side is not told
-                    await asyncio.Event().wait()
+                    await pair.is_reset.wait()
+                    return
             elif not piece or writer is None:
                 return
             else:
@@ -179,9 +180,11 @@ class _Pair:
         self.client = client
         self.server: asyncio.StreamWriter | None = None
         self.is_silent = False
+        self.is_reset = asyncio.Event()
         self.port: int = (client.get_extra_info("peername") or (HOST, 0))[1]
 
     def reset(self) -> None:
+        self.is_reset.set()
         _reset(self.client)
         if self.server is not None:
             _reset(self.server)
@@ -193,7 +196,9 @@ class _Pair:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close it with a reset instead of an end."""
+    """Close it with a reset instead of an end; what is closed already stays so."""
+    if writer.transport.is_closing():
+        return
     writer.get_extra_info("socket").setsockopt(
         socket.SOL_SOCKET, socket.SO_LINGER, _RESET
     )
