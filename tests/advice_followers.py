@@ -204,6 +204,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "reader_failures::translated": _OUTSIDE,
     "manager::PartitionManager.emitted": _CALLER,
     "transactional_runner::_hanging": _OUTSIDE,
+    "drop_in_spouts::_NOT_FOR_SPOUTS[tx]": _MEANT,
     "drop_in_spouts::_policy": _MEANT,
     "jvm::_unasked": _TOLD,
     "jvm::error_of": _TOLD,

@@ -10,7 +10,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.options.topology_options import TopologySettings, parse_settings
 
 _CHUNKS = 2
-
+_OWN = ("tx.chunkRecords", "tx.deployment")
 _SILENT_MS = 60_000
 """How long a job may say nothing at least: its workers may have to start."""
 
@@ -69,7 +69,7 @@ def parse_at_least_once_settings(
     chunk_records = _whole(given, "tx.chunkRecords", 10_000)
     max_pending = _whole(given, "topology.max.spout.pending", None)
     deployment = str(given.pop("tx.deployment", ""))
-    settings = parse_settings(given)
+    settings = parse_settings(given, others=_OWN)
     assert chunk_records is not None
     chunks = settings.pacing.max_pending if "tx.maxPending" in given else _CHUNKS
     timeout_ms = settings.pacing.timeout_ms

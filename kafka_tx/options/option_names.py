@@ -1,10 +1,11 @@
-"""Names of options that nobody knows, for source and sink alike."""
+"""Names of options and settings that nobody knows, at every door."""
 
 from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 
 from kafka_tx.errors import ConfigError
 
@@ -13,31 +14,44 @@ logger = logging.getLogger(__name__)
 KAFKA = "kafka."
 _NEAR = 0.85
 """How like a known name one must be to be taken for a slip of the pen."""
+_SEPARATORS = re.compile(r"[\s._-]+")
+_OURS = ("tx", "transaction")
+"""A name that begins so, once folded, was meant for this package."""
+_ELSEWHERE = {"transactionid": "tx.id", "transactionalid": "tx.id"}
+"""What Kafka and its clients call it."""
 _named: set[str] = set()  # unknown options that this process has warned of
 
 
-def check_names(given: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Refuse unknown ``tx.*`` and what looks like a misspelt name; warn of the rest.
+def check_names(
+    given: Iterable[str],
+    known: Iterable[str],
+    where: str,
+    *,
+    inner: Collection[str] = (),
+) -> None:
+    """Refuse unknown names that were meant for this package; warn of the rest.
 
-    Spark hands on whatever it was told, also what is meant for itself.
+    A name was meant so if it begins with ``tx``, if it equals a known one but for case,
+    ``.``, ``_``, ``-`` and blanks, or if it resembles one closely. Spark hands on
+    whatever it was told, also what is meant for itself.
 
     Args:
         given: Names in lower case.
         known: Every name that has a meaning, as it is documented.
         where: ``source`` or ``sink``, for the text.
+        inner: Names in lower case that are legal here and never suggested.
 
     Raises:
         ConfigError: Names the nearest one.
     """
-    legal = {name.lower(): name for name in known}
+    documented = list(known)
+    legal = {name.lower() for name in documented}
     for name in given:
-        if name in legal or name.startswith(KAFKA):
+        if name in legal or name in inner or name.startswith(KAFKA):
             continue
-        near = difflib.get_close_matches(name, legal, n=1)
-        hint = f"; did you mean '{legal[near[0]]}'?" if near else ""
-        if name.startswith("tx.") or difflib.get_close_matches(
-            name, legal, n=1, cutoff=_NEAR
-        ):
+        meant = _of_clients(name) or nearest(name, documented, _NEAR)
+        hint = f"; did you mean '{meant}'?" if meant else ""
+        if meant or folded(name).startswith(_OURS):
             raise ConfigError(
                 f"unknown option '{name}' of the {where}"
                 f"{hint or '; see the options table'}",
@@ -45,4 +59,34 @@ def check_names(given: Iterable[str], known: Iterable[str], where: str) -> None:
             )
         if name not in _named:
             _named.add(name)
+            near = nearest(name, documented)
+            hint = f"; did you mean '{near}'?" if near else ""
             logger.warning("unknown option '%s' is ignored%s", name, hint)
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that was meant, as it is documented.
+
+    Args:
+        name: As it was given.
+        known: As they are documented.
+        cutoff: How like a known name it must be, from 0 to 1.
+    """
+    legal = {folded(documented): documented for documented in known}
+    plain = folded(name)
+    plain = folded(_ELSEWHERE.get(plain, plain))
+    if plain in legal:
+        return legal[plain]
+    near = difflib.get_close_matches(plain, legal, n=1, cutoff=cutoff)
+    return legal[near[0]] if near else None
+
+
+def folded(name: str) -> str:
+    """A name without what people write differently: case and separators."""
+    return _SEPARATORS.sub("", name).casefold()
+
+
+def _of_clients(name: str) -> str | None:
+    """The name of an option of Kafka's clients, where its separators are wrong."""
+    words = [word for word in _SEPARATORS.split(name.lower()) if word]
+    return ".".join(words) if words[:1] == ["kafka"] and len(words) > 1 else None

@@ -14,19 +14,23 @@ from kafka_tx.options.source_options import kafka_options, require_brokers
 from kafka_tx.options.source_table import OPTIONS
 
 GIVEN_BY_US = ("tx.txid", "tx.parts", "tx.compares", "tx.epoch", "tx.owner", "tx.plan")
-"""What ``write_transaction`` tells the tasks."""
+"""What ``write_transaction`` tells the tasks; not for users."""
 _SPARKS = ("path", "checkpointLocation", "queryName")
 
 
-def parse_sink(options: Mapping[str, str]) -> SinkConfig:
+def parse_sink(options: Mapping[str, str], *, told: bool = False) -> SinkConfig:
     """Read and check the options of a write (driver).
+
+    Args:
+        options: As they were given.
+        told: Whether ``write_transaction`` may have added what is not for users.
 
     Raises:
         ConfigError: An option is missing, unknown or illegal.
     """
     check_kind("options", options, Mapping, LEGAL_OPTIONS)
     given = {name.lower(): value for name, value in options.items()}
-    check_names(given, _known(), "sink")
+    check_names(given, _known(), "sink", inner=GIVEN_BY_US if told else ())
     require_brokers(given, "producer")
     kafka = kafka_options(given)
     client_settings(kafka, purpose="producer")
@@ -61,4 +65,4 @@ def _marker_topic(given: Mapping[str, str]) -> str:
 def _known() -> list[str]:
     ours = [option.name for option in SINK_OPTIONS]
     of_the_source = [o.name for o in OPTIONS if not o.name.startswith("tx.")]
-    return [*ours, *GIVEN_BY_US, *of_the_source, *_SPARKS]
+    return [*ours, *of_the_source, *_SPARKS]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_tx.config import DEFAULT_STORE
 from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.endpoint import LOOPBACK
+from kafka_tx.options.option_names import nearest
 from kafka_tx.transactions.pacing import Pacing
 
 logger = logging.getLogger(__name__)
@@ -43,11 +43,17 @@ class TopologySettings:
     own: Mapping[str, Any] = field(default_factory=dict)
 
 
-def parse_settings(config: Mapping[str, Any] | None) -> TopologySettings:
+def parse_settings(
+    config: Mapping[str, Any] | None, *, others: Sequence[str] = ()
+) -> TopologySettings:
     """Read and check all settings of a topology.
 
     Names that begin with ``user.`` belong to the user; bolts find all settings in
     ``TaskContext.settings``. Where one thing is set under two names, ours wins.
+
+    Args:
+        config: As it was given.
+        others: Settings that the caller reads, to be suggested with these.
 
     Raises:
         ConfigError: A setting is unknown (the nearest known one is named), has an
@@ -55,7 +61,7 @@ def parse_settings(config: Mapping[str, Any] | None) -> TopologySettings:
     """
     given = dict(config or {})
     for name in given:
-        _check_name(name)
+        _check_name(name, others)
     for name in given.keys() & _WITHOUT_EFFECT.keys():
         logger.warning("setting '%s' has no effect: %s", name, _WITHOUT_EFFECT[name])
     values = {
@@ -71,11 +77,11 @@ def parse_settings(config: Mapping[str, Any] | None) -> TopologySettings:
     return TopologySettings(store=store, pacing=Pacing(**pacing), own=given, **values)
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, others: Sequence[str]) -> None:
     if name in _KNOWN or name.startswith("user."):
         return
-    near = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.5)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
+    near = nearest(name, [*_KNOWN, *others], 0.5)
+    hint = f" Did you mean '{near}'?" if near else ""
     raise ConfigError(
         f"unknown setting '{name}' of a topology.{hint} Settings for your own bolts"
         " begin with 'user.'.",

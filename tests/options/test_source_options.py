@@ -205,9 +205,9 @@ def test_a_misspelt_option_is_refused_with_the_one_that_was_meant():
 
 def test_an_option_that_resembles_none_is_ignored_with_a_warning(caplog):
     with caplog.at_level(logging.WARNING):
-        parse(subscribe="a", mergeSchema="true")
+        parse(subscribe="a", inferSchema="true")
 
-    assert "unknown option 'mergeschema' is ignored" in caplog.text
+    assert "unknown option 'inferschema' is ignored" in caplog.text
 
 
 def test_an_opaque_source_skips_lost_records_unless_told_otherwise():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from kafka_tx import assembly
@@ -22,6 +23,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.loss import OutOfRange
+from kafka_tx.options.option_names import folded
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.planning.start_positions import committed_or, resolve
@@ -32,9 +34,12 @@ from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
 from kafka_tx.topology.rows.schemes import Scheme, StringScheme
 
 _NOT_FOR_SPOUTS = {
-    "tx.id": "the topology's id is the builder's first argument",
+    "tx": "the topology's id is the builder's first argument, and 'tx.store' is one of"
+    " the settings that the topology is started with",
+    "transaction": "the topology's id is the builder's first argument",
     "minpartitions": "give parallelism to the builder",
 }
+"""By what a name begins with once it is folded."""
 
 
 class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
@@ -155,14 +160,12 @@ class OpaqueTransactionalKafkaSpout(
 def _source(options: Mapping[str, Any]) -> SourceConfig:
     check_kind("options", options, Mapping, LEGAL_OPTIONS)
     given = {name: str(value) for name, value in options.items()}
-    names = {name.lower(): name for name in given}
-    for name, instead in _NOT_FOR_SPOUTS.items():
-        if name in names:
+    for name, (beginning, instead) in product(given, _NOT_FOR_SPOUTS.items()):
+        if folded(name).startswith(beginning):
             raise ConfigError(
-                f"option '{names[name]}' is not for spouts: {instead}",
-                option=names[name],
+                f"option '{name}' is not for spouts: {instead}", option=name
             )
-    if not names.keys() & {
+    if not {name.lower() for name in given} & {
         "startingoffsets",
         "startingtimestamp",
         "startingoffsetsbytimestamp",

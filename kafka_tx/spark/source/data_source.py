@@ -107,7 +107,7 @@ class KafkaTxDataSource(DataSource):
 
         if overwrite:
             raise ConfigError.illegal("mode", "overwrite", "append")
-        return KafkaTxWriter(parse_sink(self.options), schema)
+        return KafkaTxWriter(parse_sink(self.options, told=True), schema)
 
     def streamWriter(
         self,
