@@ -1,6 +1,7 @@
 """Which transaction a batch of Spark is, on real Spark: also without new records."""
 
 import time
+from contextlib import closing
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -10,10 +11,17 @@ from sqlalchemy import create_engine, text
 import kafka_tx
 from integration.bounded import read_out
 from integration.cluster.records import Record
+from integration.consuming import committed_records
+from kafka_tx.errors import ConfigError
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Ledger
 
+ADVICE_FOR_SECOND_WRITES = (
+    "give the second one another tx.id of the sink",
+    "append the second to a table of its own",
+    "give the second update a map of its own",
+)
 BEGIN = int(time.time()) // 10 * 10
 
 
@@ -257,34 +265,83 @@ def test_the_source_is_named_where_there_are_several(
         run(df, lambda df, attempt: None, tmp_path / "checkpoint")
 
 
+class Halves:
+    """Writes each half of a batch to all kinds of sinks: one, or one of its own."""
+
+    def __init__(self, kafka, out, url, *, is_opaque):
+        self._brokers = kafka.bootstrap_servers
+        self._out, self._url, self._is_opaque = out, url, is_opaque
+        kind = OpaqueMap if is_opaque else TransactionalMap
+        self._maps = [kind(url, "counts"), kind(url, "counts2")]
+        self.told = []
+
+    def to_kafka(self, rows, attempt, nth):
+        options = {
+            "kafka.bootstrap.servers": self._brokers,
+            "topic": self._out,
+            "tx.id": f"{self._out}{nth}",
+        }
+        kafka_tx.write_transaction(rows, attempt, options, opaque=self._is_opaque)
+
+    def to_table(self, rows, attempt, nth):
+        table = f"rows{nth}"
+        kafka_tx.append_once(rows, attempt, self._url, table, opaque=self._is_opaque)
+
+    def to_map(self, rows, attempt, nth):
+        kafka_tx.update_map(rows, attempt, self._maps[nth], reducer="count")
+
+    def both_to_one(self, df, attempt):
+        for write in (self.to_kafka, self.to_table, self.to_map):
+            write(half_of(df, "a"), attempt, 0)
+            with pytest.raises(ConfigError) as refused:
+                write(half_of(df, "b"), attempt, 0)
+            self.told.append(str(refused.value))
+        raise DeadError
+
+    def each_to_its_own(self, df, attempt):
+        for write in (self.to_kafka, self.to_table, self.to_map):
+            for nth, half in enumerate("ab"):
+                write(half_of(df, half), attempt, nth)
+
+    def content(self):
+        written = committed_records(self._brokers, self._out)
+        yield sorted(record.text for record in written)
+        with create_engine(self._url).connect() as db:
+            query = "SELECT value FROM rows0 UNION ALL SELECT value FROM rows1"
+            yield sorted(db.execute(text(query)).scalars())
+        yield [one.get(["a", "b"]) for one in self._maps]
+
+    def close(self):
+        for one in self._maps:
+            one.close()
+
+
+def half_of(df, key):
+    rows = df.selectExpr("string(key) AS key", "string(value) AS value")
+    return rows.where(f"key = '{key}'")
+
+
 @pytest.mark.parametrize("is_opaque", [False, True])
-def test_a_second_write_of_a_batch_to_one_sink_is_refused_by_name(
+def test_a_second_write_of_a_batch_is_refused_and_every_record_comes_once_as_it_says(
     spark, kafka, topic, produce, store, tmp_path, is_opaque
 ):
+    """The first write has committed: the second gets a sink of its own."""
     name, url = topic(1), f"sqlite:///{tmp_path}/sinks.db"
-    produce(name, [Record("x", key="a")])
-    kind = OpaqueMap if is_opaque else TransactionalMap
-    state = kind(url, "counts")
+    values = [f"v{n}" for n in range(6)]
+    produce(name, [Record(v, key="ab"[n % 2]) for n, v in enumerate(values)])
+    options = {"tx.mode": "opaque"} if is_opaque else {}
+    df = reading(spark, kafka, name, store, **options)
+    halves = Halves(kafka, topic(1), url, is_opaque=is_opaque)
 
-    def append_twice(df, attempt):
-        rows = df.selectExpr("cast(value AS string) AS value")
-        for _ in range(2):
-            kafka_tx.append_once(rows, attempt, url, "rows", opaque=is_opaque)
+    with closing(halves):
+        with pytest.raises(StreamingQueryException, match="DeadError"):
+            run(df, halves.both_to_one, tmp_path / "checkpoint")
+        for told, advice in zip(halves.told, ADVICE_FOR_SECOND_WRITES, strict=True):
+            assert "The first write of txid 1 is committed" in told
+            assert advice in told
+        run(df, halves.each_to_its_own, tmp_path / "checkpoint")
 
-    def count_twice(df, attempt):
-        for _ in range(2):
-            kafka_tx.update_map(df, attempt, state, key="topic", reducer="count")
-
-    df = reading(spark, kafka, name, store)
-    for twice, what in ((append_twice, "table 'rows'"), (count_twice, "map 'counts'")):
-        with pytest.raises(
-            StreamingQueryException, match=f"{what} was written already"
-        ):
-            run(df, twice, tmp_path / "checkpoint")
-    assert state.get([name]) == {name: 1}
-    with create_engine(url).connect() as db:
-        assert len(db.execute(text("SELECT * FROM rows")).all()) == 1
-    state.close()
+        assert list(halves.content()) == [values, values, [{"a": 3}, {"b": 3}]]
 
 
 def test_a_source_that_is_joined_with_itself_is_refused_by_name(

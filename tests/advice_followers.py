@@ -27,6 +27,10 @@ _SIMULATED = (
     "tests/properties/test_source.py"
     "::test_every_record_counts_once_or_a_documented_error_says_what_to_do"
 )
+_SECOND_WRITES = (
+    _NUMBERS + "test_a_second_write_of_a_batch_is_refused_and_every_record_comes_once"
+    "_as_it_says"
+)
 _STARTS = "tests/planning/test_batch_starts.py::"
 _TRANSACTIONS = "tests/source/test_transactional.py::"
 _PUT_BACK = _ANEW + "test_a_store_that_was_put_back_is_refused_and_the_advice_is_safe"
@@ -89,7 +93,9 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "integration/test_spout_groups.py"
         "::test_offsets_that_expired_in_part_are_no_fresh_start",
     ),
+    "second_writes::only_write": (_SECOND_WRITES,),
     "transaction::write_transaction": (
+        _SECOND_WRITES,
         _REPLAYS + "test_two_writes_of_one_batch_are_refused_by_name",
     ),
     "agreement::_ADVICE[FOREIGN]": (

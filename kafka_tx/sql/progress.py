@@ -178,12 +178,13 @@ class Writings:
         if stored in (None, digest):
             return
         raise ReplayDiffersError(
-            f"map '{self.name}' holds attempt {attempt} already, with other rows. Only"
-            " the first writer of an attempt counts, so nothing was changed. Either"
-            " several tasks or components write to one map: let one of them do it"
-            " (global_grouping), or give each a map, a name, of its own. Or one batch"
-            " updates the map several times: do it inside of one 'with"
-            " map.batch(attempt)'",
+            f"map '{self.name}' holds attempt {attempt} already, with other rows: it"
+            f" has two writers. The first write of txid {attempt.txid} is committed;"
+            " this second one changed nothing. Leave the first write as it is, and give"
+            " the second one a map of its own, with another name; then start again. Do"
+            f" not join the two: the replay of txid {attempt.txid} would leave out what"
+            " is joined to the first. Where tasks of one bolt are the writers, the rows"
+            f" that the map shows with txid {attempt.txid} are the first one's",
             id=self.name,
             txid=attempt.txid,
         )

@@ -21,12 +21,16 @@ def only_write(
     A second one would be taken for a replay of the first: dropped, or put in its place.
     Every try at a batch has an attempt of its own, so no replay is refused here.
 
+    The first write is committed when the second one is refused. A union of both would
+    come under a txid that the sink has, and the second half of the batch would be
+    dropped: so the advice is another sink for the second write.
+
     Args:
         sink: Which one: equal for the same.
         attempt: Of the batch.
         what: The sink in words.
         option: What names it.
-        advice: What to do instead.
+        advice: How the second write gets a sink of its own.
 
     Raises:
         ConfigError: The attempt is written already.
@@ -34,8 +38,11 @@ def only_write(
     if _written.get(sink) == attempt:
         raise ConfigError(
             f"{what} was written already in transaction {attempt}, and takes one write"
-            " of each: a second one would be taken for a replay of the first. Nothing"
-            f" was changed. {advice}",
+            f" of each. The first write of txid {attempt.txid} is committed; this"
+            " second one, which would be taken for its replay, changed nothing. Leave"
+            f" the first write as it is, and {advice}; then start again. Do not join"
+            f" the two: the replay of txid {attempt.txid} would leave out what is"
+            " joined to the first",
             option=option,
         )
     yield

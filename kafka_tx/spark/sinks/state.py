@@ -37,7 +37,8 @@ def update_map(
 
     Args:
         df: The batch. Rows without a key are an error: filter them.
-        attempt: Of the batch.
+        attempt: Of the batch. A map takes one update of it: put several into one
+            ``with map.batch(attempt)``.
         state: An ``OpaqueMap`` for ``tx.mode=opaque``, else a ``TransactionalMap``.
         key: Column of the keys.
         value: Column of the values; ``count`` needs none.
@@ -70,10 +71,8 @@ def update_map(
     else:
         rows = df.select(keys)  # the map names what is legal
     counted = rows.toArrow()
-    what, advice = (
-        f"map '{state.name}'",
-        "Do both inside of one 'with map.batch(attempt)'.",
-    )
+    what = f"map '{state.name}'"
+    advice = "give the second update a map of its own, with another name"
     with only_write(state.address, attempt, what=what, option="state", advice=advice):
         return state.update(attempt, counted, "sum" if reducer == "count" else reducer)
 
@@ -92,7 +91,7 @@ def append_once(
     same database transaction as all of them.
 
     Args:
-        df: The batch.
+        df: The batch. A table takes one write of it: ``union`` what belongs together.
         attempt: Of the batch.
         url: Any SQLAlchemy URL.
         table: Made from the columns of ``df`` where it is missing.
@@ -112,7 +111,7 @@ def append_once(
         StateError: The database refuses.
     """
     _check_attempt(attempt)
-    what, advice = f"table '{table}'", "Append the union of both, or use two tables."
+    what, advice = f"table '{table}'", "append the second to a table of its own"
     with only_write((url, table), attempt, what=what, option="table", advice=advice):
         return append_rows(url, table, attempt, df.toArrow(), opaque=opaque)
 

@@ -76,7 +76,7 @@ def write_transaction(
         raise ConfigError.illegal("parts", parts, "1 for rows without a column 'key'")
     config = _checked(options)
     sink = _sink(config)
-    advice = "Write the union of both, or give each a tx.id of its own."
+    advice = "give the second one another tx.id of the sink"
     what = f"the sink '{config.id}'"
     with only_write(sink, attempt, what=what, option="tx.id", advice=advice):
         _write(
