@@ -38,6 +38,11 @@ class Run:
     def _take(self, df: DataFrame, _: int) -> None:
         self.values += [bytes(row.value) for row in df.select("value").collect()]
 
+    def start(self, checkpoint: Path) -> Any:
+        """Go on reading until it is stopped."""
+        writer = self._writer.option("checkpointLocation", str(checkpoint))
+        return writer.trigger(processingTime="200 milliseconds").start()
+
     def until_done(
         self, checkpoint: Path, done: Callable[[], bool] = lambda: True
     ) -> list[bytes]:

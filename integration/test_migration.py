@@ -1,4 +1,4 @@
-"""From Spark's source to transactions as the README says it: keep the checkpoint."""
+"""From Spark's source to ours, to transactions, and back: keep the checkpoint."""
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -107,6 +107,21 @@ def test_a_checkpoint_goes_on_with_transactions(job, produce, before, finished, 
     assert job.txids == [1, 1, 2, 3]
     expected = {"logged": 3, "new": 2, "newer": 1}
     assert [one.get(["old0", *expected]) for one in job.maps] == [expected] * 2
+
+
+def test_a_checkpoint_goes_to_and_fro_between_sparks_source_and_ours(job, produce):
+    """Without tx.id. Each leaves a batch unfinished, and the other reads it."""
+    written: list[str] = []
+    for first, then in (("kafka_tx", "kafka"), ("kafka", "kafka_tx")) * 2:
+        name = f"{first}{len(written)}"
+        written += [name, f"{name}+"]
+        produce(job.topic, [Record(name)])
+        with pytest.raises(StreamingQueryException, match="DeadError"):
+            job.collect(first, dies=True)
+        produce(job.topic, [Record(f"{name}+")])
+        job.collect(then)
+
+    assert sorted(bytes(value).decode() for value in job.values) == sorted(written)
 
 
 def test_a_finished_checkpoint_goes_on_with_transactions(job, produce):

@@ -86,6 +86,48 @@ def test_a_topic_made_anew_stops_the_query_even_if_it_is_longer(
         run(name, tx__id="anew", tx__store=store)
 
 
+def make_anew(kafka, produce, name, values):
+    kafka.delete_topic(name)
+    kafka.create_topic(name, 1)
+    produce(name, values)
+
+
+@pytest.mark.parametrize("count", [pytest.param(3, marks=pytest.mark.all), 5, 9])
+def test_a_topic_made_anew_while_a_query_without_tx_id_is_down_stops_it(
+    run, topic, produce, kafka, count
+):
+    """With fewer, as many, or more records; if losses are allowed all are read."""
+    name = topic(1)
+    produce(name, ["a"] * 5)
+    run(name)
+    fresh = [f"b{n}" for n in range(count)]
+    make_anew(kafka, produce, name, fresh)
+
+    with pytest.raises(StreamingQueryException, match="PARTITION_OFFSET_CHANGED"):
+        run(name)
+    assert sorted(run(name, failOnDataLoss="false")) == texts("b", range(count))
+    assert run(name) == []
+
+
+def test_a_living_query_reads_a_topic_made_anew_with_as_many_records(
+    spark, topic, produce, kafka, tmp_path
+):
+    """The end of its batch is that of the batch before, to the letter."""
+    name = topic(1)
+    options = {"subscribe": name, "failOnDataLoss": "false"}
+    made = Run(spark, kafka.bootstrap_servers, **options)
+    query = made.start(tmp_path / "checkpoint")
+    try:
+        produce(name, ["a"] * 5)
+        wait_for(lambda: len(made.values) == 5)
+        make_anew(kafka, produce, name, ["b"] * 5)
+        wait_for(lambda: len(made.values) == 10)
+    finally:
+        query.stop()
+
+    assert made.values == [b"a"] * 5 + [b"b"] * 5
+
+
 def test_records_trimmed_before_they_were_read_stop_the_query(
     run, topic, produce, kafka
 ):

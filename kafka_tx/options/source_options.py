@@ -41,7 +41,7 @@ from kafka_tx.options.option_names import KAFKA, check_names
 from kafka_tx.options.option_values import boolean, choice, duration_ms, long, positive
 from kafka_tx.options.source_table import OPTIONS
 from kafka_tx.planning.offset_json import (
-    OURS,
+    MARK,
     parse_assign,
     parse_positions,
     parse_timestamps,
@@ -275,8 +275,8 @@ def _transactions(given: Mapping[str, str]) -> TransactionsConfig | None:
                 option="tx.id",
             )
         return None
-    for name in OURS.intersection(given.get("subscribe", "").split(",")):
-        raise ConfigError.illegal("subscribe", name, "any other topic name with tx.id")
+    if MARK in given.get("subscribe", "").split(","):
+        raise ConfigError.illegal("subscribe", MARK, "any other topic name with tx.id")
     return TransactionsConfig(
         id=given["tx.id"].strip(),
         store=given.get("tx.store", DEFAULT_STORE).strip(),

@@ -2,10 +2,12 @@
 
 Spark's Kafka source writes ``{"orders": {"0": 250}}``. With ``tx.id`` the same object
 carries one more member, ``_kafka_tx``, so that whoever holds an offset (the checkpoint,
-a progress report) knows which transaction ended there. Without ``tx.id`` the member
-``_kafka_tx_begins`` says where a batch began, where that is not the end of the batch
-before. Both are ignored where only offsets are wanted, so a copied offset is legal in
-``startingOffsets``.
+a progress report) knows which transaction ended there. A note says of which topics the
+positions are (without ``tx.id``; else the mark does), and where a batch began that did
+not begin at the end of the one before. The note is the *name* of a member whose value
+is empty: Spark's own source reads over it, so it can go on with such a checkpoint. No
+topic has such a name. Where only offsets are wanted both are ignored, so a copied
+offset is legal in ``startingOffsets``.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from kafka_tx.model import (
 )
 
 MARK = "_kafka_tx"
-BEGINS = "_kafka_tx_begins"
-OURS = frozenset({MARK, BEGINS})
+_NOTE = f"{MARK} "
+_BEGINS, _TOPIC_IDS = "begins", "topic_ids"
 
 LATEST, EARLIEST = -1, -2
 
@@ -78,28 +80,57 @@ class SourceOffset:
         positions: The next offset of every partition.
         mark: The transaction that ends here.
         begins: Where the batch that ends here began, where not at the end before it.
+        noted_ids: Of the topics that the positions belong to, as far as known; empty
+            with a mark, which has them.
     """
 
     positions: Mapping[TopicPartition, int]
     mark: TransactionMark | None = None
     begins: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
+    noted_ids: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """Ids of the topics that the positions belong to; unknown ones are left out.
+
+        None are known in a checkpoint that Spark's own source wrote.
+        """
+        return self.mark.topic_ids if self.mark else self.noted_ids
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what ``to_json`` wrote, or an offset of Spark's own source."""
-        mark = data.get(MARK)
-        positions = flat({t: v for t, v in data.items() if t not in OURS})
-        begins = flat(data.get(BEGINS, {}))
-        return cls(positions, TransactionMark.from_json(mark) if mark else None, begins)
+        mark, note = data.get(MARK), _noted(data)
+        return cls(
+            flat(only_offsets(data)),
+            TransactionMark.from_json(mark) if mark else None,
+            flat(note.get(_BEGINS, {})),
+            note.get(_TOPIC_IDS, {}),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The dict Spark stores; topics and partitions ascending, as Spark's source."""
         data: dict[str, Any] = nested(self.positions)
         if self.mark is not None:
             data[MARK] = self.mark.to_json()
-        if self.begins:
-            data[BEGINS] = nested(self.begins)
+        note: dict[str, Any] = {
+            _BEGINS: nested(self.begins),
+            _TOPIC_IDS: dict(sorted(self.noted_ids.items())),
+        }
+        if any(note.values()):
+            said = {name: value for name, value in note.items() if value}
+            data[_NOTE + json.dumps(said)] = {}
         return data
+
+
+def only_offsets(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of an offset that Spark's own source would write."""
+    return {t: v for t, v in data.items() if t != MARK and not t.startswith(_NOTE)}
+
+
+def _noted(data: Mapping[str, Any]) -> dict[str, Any]:
+    name = next((name for name in data if name.startswith(_NOTE)), None)
+    return {} if name is None else dict(json.loads(name.removeprefix(_NOTE)))
 
 
 def nested(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -179,9 +210,7 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _parse_numbers(option: str, text: str, example: str) -> dict[TopicPartition, int]:
-    data = _load(option, text, example)
-    for member in OURS:
-        data.pop(member, None)
+    data = only_offsets(_load(option, text, example))
     try:
         return {
             TopicPartition(topic, int(number)): _number(value)

@@ -13,7 +13,7 @@ from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.events import BatchCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, LogBounds, TopicPartition
-from kafka_tx.planning.offset_json import MARK, OURS, SourceOffset, flat
+from kafka_tx.planning.offset_json import MARK, SourceOffset, flat, only_offsets
 from kafka_tx.protocols import Clock
 from kafka_tx.source.questions import moves
 from kafka_tx.source.receipts import Receipts
@@ -235,7 +235,7 @@ def _bounds(latest: Mapping[str, Any] | None) -> dict[TopicPartition, LogBounds]
     if latest is None:
         return {}
     starts = flat(_extra(latest).get("logStart", {}))
-    ends = flat({t: v for t, v in latest.items() if t not in OURS})
+    ends = flat(only_offsets(latest))
     return {p: LogBounds(starts[p], end) for p, end in ends.items() if p in starts}
 
 

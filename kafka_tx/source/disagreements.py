@@ -12,7 +12,7 @@ from kafka_tx.planning.cluster_poller import Positions
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source import agreement
 from kafka_tx.source.kept_batches import KeptBatches
-from kafka_tx.source.logged_batches import begun, ids_of
+from kafka_tx.source.logged_batches import begun
 
 
 class RangesFromLog(Protocol):
@@ -88,7 +88,8 @@ class Disagreements:
             positions = dict(self._begin())
         ranges = self._ranges_from_log(positions, end)
         begins = {r.topic_partition: r.start for r in ranges}
-        self._kept.adopt(0, {**positions, **begins})
+        ids = {**start.topic_ids, **end.topic_ids}
+        self._kept.adopt(0, {**positions, **begins}, ids)
         return self._stored(1, ranges, end)
 
     def _take(
@@ -99,7 +100,7 @@ class Disagreements:
         It began at the start of topics that are others since, and nowhere where a log
         lost its end. What is out of sight keeps its range: that is not read, not lost.
         """
-        former, ids = self._kept.ids(), ids_of(end)
+        former, ids = self._kept.ids(), end.topic_ids
         begins: dict[TopicPartition, int] = {}
         for partition, position in positions.items():
             topic = partition.topic
@@ -122,7 +123,7 @@ class Disagreements:
         ends = {r.topic_partition: r.end for r in ranges}
         logged = {p: at for p, at in end.positions.items() if ends.get(p) != at}
         name = agreement.logged_as(end)
-        batch = BatchMetadata(txid, tuple(ranges), ids_of(end), "", logged, name)
+        batch = BatchMetadata(txid, tuple(ranges), end.topic_ids, "", logged, name)
         self._kept.store(batch)
         self._kept.own.discard(txid)  # whether it can be read is still to be seen
         return batch

@@ -18,6 +18,7 @@ from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.cluster_poller import ClusterState, Positions
 from kafka_tx.planning.losses import Losses
 from kafka_tx.planning.offset_json import SourceOffset, nested
+from kafka_tx.planning.standing import Finding
 
 Topics = Mapping[str, str]
 """Topic ids by name."""
@@ -62,7 +63,8 @@ def readable_ranges(
 
     Args:
         begins: Where it began; partitions that are not named were new in it.
-        end: As logged.
+        end: As logged. Of one with a mark, the store's batch says whether topics are
+            others by now.
         look: Settled.
         losses: Told of what is gone.
     """
@@ -72,18 +74,31 @@ def readable_ranges(
         if not look.found.exists(p) and begins.get(p) != at
     )
     return [
-        _readable(begins.get(partition), OffsetRange(partition, 0, at), look, losses)
+        _readable(
+            begins.get(partition),
+            OffsetRange(partition, 0, at),
+            look,
+            end.noted_ids,
+            losses,
+        )
         for partition, at in sorted(end.positions.items())
         if look.found.exists(partition)
     ]
 
 
 def _readable(
-    begin: int | None, below: OffsetRange, look: ClusterState, losses: Losses
+    begin: int | None,
+    below: OffsetRange,
+    look: ClusterState,
+    ids: Topics,
+    losses: Losses,
 ) -> OffsetRange:
     """What is left of one partition's part, which ends where ``below`` does."""
     partition, end = below.topic_partition, below.end
     bounds = look.bounds.get(partition)
+    if look.stand(partition, end, ids).finding is Finding.ANEW:
+        losses.recreated(partition, end, bounds.end if bounds else 0)
+        return OffsetRange(partition, end, end)
     if begin == end or (bounds is None and begin is not None):
         return OffsetRange(partition, min(begin, end), end)
     assert bounds is not None  # new in this batch: the caller made sure
@@ -109,24 +124,19 @@ def begun(start: SourceOffset, end: SourceOffset) -> tuple[Positions, Topics]:
     checkpoint does: no log has its start.
     """
     said = {partition.topic for partition in (*_unseen_at(end), *end.begins)}
-    former, ids = ids_of(start), dict(ids_of(end))
+    former, ids = start.topic_ids, dict(end.topic_ids)
     gone = {t for t in said if is_another(former.get(t), ids.get(t))}
     before = {p: at for p, at in all_of(start).items() if p.topic not in gone}
     ids |= {t: known for t, known in former.items() if t not in gone}
     if start.mark is not None and start.mark.start:
         before = {p: at for p, at in before.items() if p in end.positions}
-        ids = {**ids, **ids_of(end)}
+        ids = {**ids, **end.topic_ids}
     return {**before, **_unseen_at(end), **end.begins}, ids
 
 
 def all_of(offset: SourceOffset) -> dict[TopicPartition, int]:
     """Its positions, also of what was out of sight."""
     return {**_unseen_at(offset), **offset.positions}
-
-
-def ids_of(offset: SourceOffset) -> Topics:
-    """Ids of the topics that its positions are of."""
-    return offset.mark.topic_ids if offset.mark else {}
 
 
 def _unseen_at(offset: SourceOffset) -> Positions:

@@ -23,7 +23,7 @@ from kafka_tx.planning.standing import Finding
 from kafka_tx.planning.start_positions import assigned_partitions, committed_or, resolve
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.source.logged_batches import first_begins, readable_ranges
-from kafka_tx.source.questions import Answer, Question
+from kafka_tx.source.questions import Answer, Question, goes_on
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +41,14 @@ class MicroBatchPlan:
     ranges: tuple[OffsetRange, ...]
     ends: Positions
     topic_ids: Mapping[str, str]
+    """Of the topics that the ends are of; one that nobody tells now is what it was."""
+    is_anew: bool
+    """Whether a topic is another one than was read before."""
 
     def moves(self, start: Positions) -> bool:
         """Whether it reads or skips anything: otherwise there is no batch."""
-        return dict(start) != dict(self.ends) or any(len(r) for r in self.ranges)
+        is_further = dict(start) != dict(self.ends) or any(len(r) for r in self.ranges)
+        return is_further or self.is_anew
 
     def begins(self, start: Positions) -> dict[TopicPartition, int]:
         """Where it begins to read, where that is not the former position."""
@@ -100,7 +104,8 @@ class MicroBatches:
             KafkaError: The cluster cannot be asked.
         """
         self._initial = self.start_positions()
-        return SourceOffset(self._initial)
+        ids = _ids_of(self._initial, self._topic_ids)
+        return SourceOffset(self._initial, noted_ids=ids)
 
     def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
         """The end of the next batch; ``start`` itself when there is nothing to do.
@@ -109,19 +114,21 @@ class MicroBatches:
             start: The end of the batch before.
             everything: The trigger asked to ignore all limits.
         """
+        self._topic_ids.update(start.topic_ids)
         positions = {p: self._actual(p, at) for p, at in start.positions.items()}
         plan = self.plan(positions, everything=everything)
         if plan is None or not plan.moves(start.positions):
             return start
         is_first = positions == self._initial
         begins = plan.begins({} if is_first else start.positions)
-        end = SourceOffset(plan.ends, begins=begins)
+        ids = _ids_of(plan.ends, plan.topic_ids)
+        end = SourceOffset(plan.ends, begins=begins, noted_ids=ids)
         self._planned = {_key(start, end): plan.ranges}
         return end
 
     def ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """What to read between two ends. Asked several times, also after a restart."""
-        if start.positions == end.positions and start.begins == end.begins:
+        if not goes_on(start, end) and start.begins == end.begins:
             return []
         planned = self._planned.get(_key(start, end))
         if planned is None:
@@ -195,7 +202,7 @@ class MicroBatches:
 
     def plan(self, start: Positions, *, everything: bool) -> MicroBatchPlan | None:
         """A new batch from ``start``, or None when it should wait for more records."""
-        ids = self._ids()
+        ids = dict(self._ids())
         look = self._recent_look(start) or self._looks.steady(
             lambda look: look.standings(self._known(start, look), ids)
         )
@@ -211,7 +218,8 @@ class MicroBatches:
         self._learn(start, starts, look)
         ranges = tuple(OffsetRange(p, starts[p], ends[p]) for p in sorted(ends))
         self.skipped.update(self.losses.take())
-        return MicroBatchPlan(ranges, ends, look.found.topic_ids())
+        told = {**_ids_of(ends, ids), **look.found.topic_ids()}
+        return MicroBatchPlan(ranges, ends, told, bool(look.found.recreated(ids)))
 
     def ranges_from_log(self, start: Positions, end: SourceOffset) -> list[OffsetRange]:
         """What is left between two ends that Spark logged in an earlier run.
@@ -224,7 +232,8 @@ class MicroBatches:
         begins: dict[TopicPartition, int] = dict(start)
         if start == self._initial and end.mark is None and not end.begins:
             begins |= first_begins(self._config.start, end.positions)
-        look = self._looks.steady(lambda look: look.standings(end.positions, {}))
+        ids = end.noted_ids
+        look = self._looks.steady(lambda look: look.standings(end.positions, ids))
         begins |= end.begins
         unknown = [
             str(p)
@@ -329,6 +338,11 @@ class MicroBatches:
         self._out_of_sight = {
             p: at for p, at in kept.items() if p not in starts and p.topic not in anew
         }
+
+
+def _ids_of(positions: Positions, ids: Mapping[str, str]) -> dict[str, str]:
+    topics = {partition.topic for partition in positions}
+    return {topic: known for topic, known in ids.items() if topic in topics}
 
 
 def _key(start: SourceOffset, end: SourceOffset) -> str:

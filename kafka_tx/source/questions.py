@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.offset_json import MARK, SourceOffset, TransactionMark
 from kafka_tx.source.agreement import logged_as
 
@@ -109,12 +110,19 @@ def moves(start: SourceOffset | None, end: SourceOffset) -> bool:
     owner too: an opaque txid that another checkpoint has planned anew holds others.
     """
     if end.mark is None:  # from before tx.id was set
-        return start is None or dict(start.positions) != dict(end.positions)
+        return start is None or goes_on(start, end)
     if end.mark.start or not end.mark.txid:
         return False
     if start is None or start.mark is None or start.mark.start:
         return True
     return _plan(start.mark) != _plan(end.mark)
+
+
+def goes_on(start: SourceOffset, end: SourceOffset) -> bool:
+    """Whether positions move, or are of another topic than before."""
+    former = start.topic_ids
+    anew = (is_another(former.get(t), known) for t, known in end.topic_ids.items())
+    return dict(start.positions) != dict(end.positions) or any(anew)
 
 
 def _plan(mark: TransactionMark) -> tuple[str, int, int]:

@@ -11,7 +11,7 @@ from kafka_tx.source import agreement
 from kafka_tx.source.agreement import Case
 from kafka_tx.source.empty_batches import is_spent
 from kafka_tx.source.kept_batches import KeptBatches
-from kafka_tx.source.logged_batches import all_of, ids_of
+from kafka_tx.source.logged_batches import all_of
 
 
 class CheckpointSettling:
@@ -46,7 +46,7 @@ class CheckpointSettling:
         kept = self._kept
         if start.mark is None and kept.committed is None:
             # A checkpoint from before tx.id was set: its offsets become transaction 0.
-            kept.adopt(0, start.positions)
+            kept.adopt(0, start.positions, start.topic_ids)
         kept.own_newest(start)
         kept.commit_if_next(start)
         batch = kept.next()
@@ -67,6 +67,6 @@ class CheckpointSettling:
         if decides == "checkpoint":
             logged = start.mark.txid if start.mark else 0
             txid = max(kept.txid, logged, *kept.planned)
-            kept.adopt(txid, all_of(start), ids_of(start))
+            kept.adopt(txid, all_of(start), start.topic_ids)
             return start.positions
         raise agreement.contradiction(self._tx, start, state)

@@ -42,6 +42,26 @@ def test_it_contains_sparks_own_form():
     )
 
 
+def test_a_note_is_a_name_that_sparks_own_source_reads_over():
+    partition = TopicPartition("b", 0)
+    offset = SourceOffset(
+        {partition: 7}, begins={partition: 3}, noted_ids={"b": "mZkF", "a": "1"}
+    )
+
+    data = json.loads(json.dumps(offset.to_json()))
+
+    (name,) = data.keys() - {"b"}
+    assert name == (
+        '_kafka_tx {"begins": {"b": {"0": 3}}, "topic_ids": {"a": "1", "b": "mZkF"}}'
+    )
+    assert data == {"b": {"0": 7}, name: {}}
+    read = SourceOffset.from_json(data)
+    assert (read, read.begins) == (offset, offset.begins)
+    assert read.topic_ids == {"b": "mZkF", "a": "1"}
+    copied = parse_positions("startingOffsets", json.dumps(data))
+    assert copied == {partition: AtOffset(7)}
+
+
 def test_an_offset_of_sparks_own_source_has_no_mark():
     offset = SourceOffset.from_json({"orders": {"0": 250}})
 

@@ -249,7 +249,7 @@ def test_lag_and_headroom_come_from_the_report(feed, planner, registry):
 def test_an_end_in_place_of_the_report_is_no_end_of_a_log(feed, planner, registry):
     planner.plan(1, 0, 10)
     batch = finished(1, 0, 10)
-    first = {**batch.end, "_kafka_tx_begins": {"t": {"0": 0}}}
+    first = {**batch.end, '_kafka_tx {"begins": {"t": {"0": 0}}}': {}}
 
     feed.finished(replace(batch, end=first, latest=first))
 

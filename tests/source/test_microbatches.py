@@ -1,5 +1,7 @@
 """Where micro-batches begin and end, without durable transactions."""
 
+import json
+
 import pytest
 
 from kafka_tx.errors import (
@@ -421,6 +423,104 @@ def test_a_topic_made_anew_is_read_from_its_beginning_if_allowed(
     assert batches.ranges(start, end) == [OffsetRange(P0, 0, length)]
     assert later.ranges(start, logged) == [OffsetRange(P0, 0, length)]
     assert batches.latest(end, everything=True) is end
+
+
+def read_before(cluster, clock, topic_id="first", offsets=8, **options):
+    """The end of a first batch, as Spark's log has it."""
+    cluster.ids = {"t": topic_id}
+    cluster.set(0, 0, offsets)
+    batches = source(cluster, clock, startingOffsets="earliest", **options)
+    return logged(batches.latest(batches.initial(), everything=True))
+
+
+def logged(end):
+    return SourceOffset.from_json(json.loads(json.dumps(end.to_json())))
+
+
+FEWER_AS_MANY_MORE = pytest.mark.parametrize("length", [3, 8, 20])
+
+
+@FEWER_AS_MANY_MORE
+def test_a_topic_made_anew_while_the_query_is_down_stops_it(cluster, clock, length):
+    start = read_before(cluster, clock)
+    cluster.ids = {"t": "second"}
+    cluster.set(0, 0, length)
+
+    with pytest.raises(DataLossError, match="deleted and created again"):
+        source(cluster, clock).latest(start, everything=True)
+
+
+@FEWER_AS_MANY_MORE
+def test_one_made_anew_while_the_query_is_down_is_read_once_from_its_start_if_allowed(
+    cluster, clock, length
+):
+    start = read_before(cluster, clock, failOnDataLoss="false")
+    cluster.ids = {"t": "second"}
+    cluster.set(0, 0, length)
+    again = source(cluster, clock, failOnDataLoss="false")
+
+    end = again.latest(start, everything=True)
+
+    assert end.to_json() != start.to_json()  # or Spark would see nothing new
+    assert again.ranges(start, end) == [OffsetRange(P0, 0, length)]
+    later = source(cluster, clock, failOnDataLoss="false")
+    assert later.ranges(start, logged(end)) == [OffsetRange(P0, 0, length)]
+    assert later.latest(logged(end), everything=True).positions == end.positions
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+@FEWER_AS_MANY_MORE
+def test_a_logged_batch_is_not_read_from_another_topic(cluster, clock, fails, length):
+    """It was planned, and the query died; then the topic was made anew."""
+    cluster.ids = {"t": "first"}
+    cluster.set(0, 0, 8)
+    end = logged(source(cluster, clock).latest(at(2), everything=True))
+    cluster.ids = {"t": "second"}
+    cluster.set(0, 0, length)
+    again = source(cluster, clock, failOnDataLoss=fails)
+
+    if fails == "true":
+        with pytest.raises(DataLossError, match="deleted and created again"):
+            again.ranges(at(2), end)
+        return
+    assert again.ranges(at(2), end) == []
+    after = again.latest(end, everything=True)
+    assert again.ranges(end, after) == [OffsetRange(P0, 0, length)]
+
+
+def test_a_topic_whose_id_is_not_told_for_a_while_is_what_it_was(cluster, clock):
+    start = read_before(cluster, clock)
+    cluster.ids = {}
+    cluster.set(0, 0, 9)
+    untold = logged(source(cluster, clock).latest(start, everything=True))
+    cluster.ids = {"t": "second"}
+    cluster.set(0, 0, 20)
+
+    with pytest.raises(DataLossError, match="deleted and created again"):
+        source(cluster, clock).latest(untold, everything=True)
+
+
+def test_an_empty_topic_made_anew_is_known_from_then_on(cluster, clock):
+    start = read_before(cluster, clock, offsets=0, failOnDataLoss="false")
+    cluster.ids = {"t": "second"}
+    batches = source(cluster, clock, failOnDataLoss="false")
+
+    end = logged(batches.latest(start, everything=True))
+
+    assert batches.ranges(start, end) == []
+    assert dict(end.topic_ids) == {"t": "second"}
+    assert batches.latest(end, everything=True) is end
+
+
+def test_the_checkpoint_of_another_source_tells_no_topic(cluster, clock):
+    cluster.ids = {"t": "second"}
+    cluster.set(0, 0, 20)
+    batches = source(cluster, clock)
+
+    end = batches.latest(at(8), everything=True)
+
+    assert batches.ranges(at(8), end) == [OffsetRange(P0, 8, 20)]
+    assert dict(end.topic_ids) == {"t": "second"}
 
 
 def test_a_topic_out_of_sight_goes_on_where_it_was(cluster, clock):
