@@ -50,6 +50,7 @@ class Engine:
         self.cancelled = set()
         self.deadly = set()
         self.sizes = []
+        self.timeout_s = 0.0  # of rows; 0: nobody tells
 
     def enter(self, attempt):
         self._mine.attempt = attempt
@@ -57,8 +58,11 @@ class Engine:
     def cancel(self, attempt):
         self.cancelled.add(attempt)
 
-    def listen(self, timeout_ms, take):
-        self.tell = take
+    def listen(self, timeout_ms, hangs, moves):
+        self.tell, self.moves = hangs, moves
+
+    def watch(self, attempt):
+        return Watching(self, attempt) if self.timeout_s else None
 
     def close(self):
         pass
@@ -78,6 +82,31 @@ class Engine:
 
     def run_frames(self, job):
         raise AssertionError(job)
+
+
+class Watching:
+    """Tells of a row that is not given back, once."""
+
+    def __init__(self, engine, attempt):
+        self._engine, self._attempt = engine, attempt
+
+    @contextmanager
+    def __call__(self, task):
+        has_ended = threading.Event()
+        thread = threading.Thread(target=self._watch, args=(task, has_ended))
+        thread.start()
+        try:
+            yield
+        finally:
+            has_ended.set()
+            thread.join()
+
+    def _watch(self, task, has_ended):
+        place = task.place
+        while not has_ended.wait(self._engine.timeout_s):
+            before, place = place, task.place
+            if place is not None and place == before:
+                self._engine.tell(self._attempt, task.running, task.in_hands())
 
 
 class Reader:
@@ -192,7 +221,8 @@ class Case:
         self.log = MemoryLog({"t": 2})
         self.reader, self.store = Reader(self.log), Offsets()
         self.engine, self.dead_letters = Engine(), None
-        self.rules, self.bolt = {}, Work
+        self.rules, self.bolt, self.then = {}, Work, None
+        self.is_on_driver = False
         self.refresh_ms = 50
         self.scheme = MetadataScheme()
         self.limits = RunnerLimits(metrics_ms=10)
@@ -212,7 +242,11 @@ class Case:
     def start(self):
         builder = TopologyBuilder("job")
         builder.set_spout("spout", Spout(self), 2)
-        builder.set_bolt("work", self.bolt, 2).shuffle_grouping("spout")
+        work = builder.set_bolt("work", self.bolt, 2).shuffle_grouping("spout")
+        if self.is_on_driver:
+            work.on_driver()
+        if self.then is not None:
+            builder.set_bolt("then", self.then, 2).fields_grouping("work", ["n"])
         plan = builder.build().plan
         clock = SystemClock()
         keeper = OffsetKeeper("job", self.store, self.registry, clock)

@@ -26,7 +26,9 @@ from kafka_tx.model import CommittedOffset, TopicPartition, TransactionAttempt
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.running.ends import open_notes, show_last_stop
+from kafka_tx.spark.at_least_once import at_least_once_runner
 from kafka_tx.testing import MEMORY_BROKER
+from kafka_tx.topology.declare.bolts import BasicBolt
 from tests.spark.spout_case import (
     P0,
     P1,
@@ -34,6 +36,7 @@ from tests.spark.spout_case import (
     Broken,
     Letters,
     Slow,
+    Work,
     tried,
     until,
 )
@@ -226,6 +229,124 @@ def test_a_record_that_a_bolt_does_not_give_back_fails_at_once_and_no_other(case
 
     assert set(tried.done) == everything
     assert handle.status.failed == 1
+
+
+class Fans(BasicBolt):
+    """Makes a hundred rows of each record."""
+
+    fields = "n int, long boolean"
+
+    def execute(self, row, collector):
+        for n in range(100):
+            collector.emit((n, (P0, row.offset) in tried.bad))
+
+
+class Takes(BasicBolt):
+    def execute(self, row, collector):
+        time.sleep(0.1 if row.long else 0.004)
+        tried.done[P0, row.n] += 1
+
+
+def test_one_record_may_use_the_whole_time_out_and_one_that_needs_more_fails(case):
+    case.fill(3)
+    tried.bad = {(P0, 1): 1}
+    case.bolt, case.then = Fans, Takes
+    case.limits = replace(case.limits, timeout_ms=2_000, chunks=1)
+    case.rules = {"back_off": BackOff(limit=0)}
+
+    handle = case.start()
+    assert handle.process_all_available(3 * WITHIN_S)
+
+    assert (handle.status.failed, handle.status.skipped) == (1, 1)
+    assert case.metric("failed_records_total", reason="timed_out") == 1
+    assert case.metric("completed_records_total") == 2
+
+
+class FailsWhileCleaningUp(BasicBolt):
+    """Its cleanup raises as often as it is told, if it was given the record."""
+
+    def prepare(self, context):
+        self.given = []
+
+    def execute(self, row, collector):
+        self.given.append((TopicPartition(row.topic, row.partition), row.offset))
+
+    def cleanup(self):
+        for at in self.given:
+            if tried.bad.get(at, 0) > tried.failed[at]:
+                tried.failed[at] += 1
+                raise OSError("connection reset while closing")
+        tried.done.update(self.given)
+
+
+@pytest.mark.parametrize(("times", "skipped"), [(1, 0), (1_000, 1)])
+def test_a_cleanup_that_raises_costs_at_most_the_record_that_leads_to_it(
+    case, times, skipped
+):
+    everything = case.fill(40)
+    tried.bad = {(P0, 13): times}
+    case.bolt = FailsWhileCleaningUp
+    case.rules = {"back_off": BackOff(limit=1)}
+
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+
+    lost = {(P0, 13)} if skipped else set()
+    assert set(tried.done) == everything - lost
+    assert handle.status.skipped == skipped
+
+
+class PreparesLater(Work):
+    def prepare(self, context):
+        tried.failed[P0, -1] += 1
+        if tried.failed[P0, -1] <= 2:
+            raise OSError("no connection yet")
+
+
+def test_a_bolt_that_can_be_prepared_a_little_later_costs_no_record_a_try(case):
+    everything = case.fill(40)
+    case.bolt = PreparesLater
+    case.rules = {"back_off": BackOff(limit=0)}
+
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+
+    assert set(tried.done) == everything
+    assert (handle.status.failed, handle.status.skipped) == (0, 0)
+
+
+class Stuck(Work):
+    """Never ends for bad records, on the driver."""
+
+    def execute(self, row, collector):
+        at = (TopicPartition(row.topic, row.partition), row.offset)
+        if tried.bad.get(at, 0) > tried.failed[at]:
+            tried.failed[at] += 1
+            assert may_go.wait(6 * WITHIN_S)
+            return
+        super().execute(row, collector)
+
+
+may_go = threading.Event()
+
+
+def test_a_bolt_on_the_driver_that_hangs_gives_its_place_to_others(case, monkeypatch):
+    monkeypatch.setattr(at_least_once_runner, "_ENDS_WITHIN_MS", 50)
+    may_go.clear()
+    everything = case.fill(20)
+    tried.bad = {(P0, 5): 1, (P0, 9): 1}
+    case.bolt, case.is_on_driver = Stuck, True
+    case.engine.timeout_s = 0.3
+    case.limits = replace(case.limits, timeout_ms=300, patience=0)
+    case.rules = {"back_off": BackOff(limit=1, initial_delay_ms=10)}
+    handle = case.start()
+    try:
+        assert handle.process_all_available(3 * WITHIN_S)
+    finally:
+        may_go.set()
+
+    assert set(tried.done) == everything
+    assert handle.status.skipped == 0
 
 
 class Hanging:

@@ -78,12 +78,13 @@ def test_a_cancelled_job_still_answers_and_says_so(answers):
     engine = Engine()
     made = job(engine, engine.run_until_cancelled, answers)
     made.start()
-    assert not made.is_cancelled
+    assert made.cancelled_ms is None
 
-    made.cancel()
+    made.cancel(7)
+    made.cancel(9)
 
     assert isinstance(answers.get(timeout=WITHIN_S), JobLostError)
-    assert made.is_cancelled
+    assert made.cancelled_ms == 7
 
 
 def test_a_job_that_overhears_a_cancel_is_cancelled_again(answers):

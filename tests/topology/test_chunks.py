@@ -297,12 +297,14 @@ def test_what_is_acked_in_cleanup_still_counts():
     assert seen == ["cleaned"]
 
 
-def test_anchoring_on_an_acked_row_stops_the_topology():
-    chunk, *_ = rich(["anchor_late"])
+def test_a_record_that_is_anchored_on_after_its_ack_fails_alone():
+    chunk, completed, failed, _ = rich(["ack", "anchor_late", "ack"])
 
-    assert isinstance(chunk.failure, BatchStopped)
-    assert isinstance(chunk.failure.error, ComponentError)
-    assert isinstance(chunk.failure.error.cause, ConfigError)
+    assert chunk.failure is None
+    assert completed == [0, 2]
+    (told,) = chunk.failed
+    assert "anchored" in told.reason
+    assert failed == told.roots.tolist() == [1]
 
 
 # --- what is nobody's record ---
@@ -325,25 +327,74 @@ class AsksToWait(Collect):
         raise FailedException("not yet")
 
 
-@pytest.mark.parametrize("bolt", [Misdeclared, CannotPrepare])
-def test_an_error_that_is_no_records_fault_stops_the_topology(bolt):
-    builder = a_builder()
-    builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
+def test_a_bolt_that_contradicts_its_declaration_stops_the_topology():
+    builder = a_builder(1)
+    builder.set_bolt("bolt", Misdeclared).shuffle_grouping("spout")
 
-    chunk, *_ = run(builder, ["a"])
+    chunk, *_ = run(builder, ["a"] * 20)
 
     assert isinstance(chunk.failure, BatchStopped)
     assert isinstance(chunk.failure.error, ComponentError)
     assert chunk.failure.error.component == "bolt"
 
 
-def test_a_failed_exception_outside_of_execute_fails_the_chunk():
+@pytest.mark.parametrize(
+    ("bolt", "reason"),
+    [(CannotPrepare, "OSError: no database"), (AsksToWait, "not yet")],
+)
+def test_a_bolt_that_cannot_be_prepared_fails_the_chunk(bolt, reason):
     builder = a_builder()
-    builder.set_bolt("bolt", AsksToWait).shuffle_grouping("spout")
+    builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
 
     chunk, *_ = run(builder, ["a"])
 
-    assert chunk.failure == BatchFailed(ATTEMPT, "bolt", 0, "not yet")
+    assert chunk.failure == BatchFailed(ATTEMPT, "bolt", 0, f"prepare: {reason}")
+    assert isinstance(chunk.failure.stops, ComponentError)
+
+
+class CannotCleanUp(Collect):
+    def cleanup(self):
+        raise OSError("the last rows were not written")
+
+
+def test_a_cleanup_that_raises_fails_the_chunk():
+    builder = a_builder(1)
+    builder.set_bolt("bolt", CannotCleanUp).shuffle_grouping("spout")
+
+    chunk, *_ = run(builder, [""])
+
+    reason = "cleanup: OSError: the last rows were not written"
+    assert chunk.failure == BatchFailed(ATTEMPT, "bolt", 0, reason)
+    assert chunk.failure.stops is None
+
+
+class Cut(BasicBolt):
+    """An untyped field; a line that begins with # becomes what cannot be pickled."""
+
+    fields = ("line", "rest")
+
+    def execute(self, row, collector):
+        rest = memoryview(b"") if row.line.startswith("#") else b""
+        collector.emit((row.line, rest))
+
+
+class CollectLines(BasicBolt):
+    def execute(self, row, collector):
+        seen.append(row.line)
+
+
+@ENGINES
+def test_a_record_whose_row_cannot_be_pickled_fails_alone(engine):
+    builder = a_builder(1)
+    builder.set_bolt("cut", Cut).shuffle_grouping("spout")
+    builder.set_bolt("collect", CollectLines, 2).fields_grouping("cut", ["line"])
+
+    chunk, completed, failed, _ = run(builder, ["a", "b", "#c", "d", "#e"], engine)
+
+    assert (completed, failed) == ([0, 1, 3], [2, 4])
+    assert sorted(seen) == ["a", "b", "d"]
+    assert all(told.component == "cut" for told in chunk.failed)
+    assert all("cannot be pickled" in told.reason for told in chunk.failed)
 
 
 class Unreadable(GivenRecords):
@@ -410,9 +461,15 @@ def test_one_poison_record_in_a_batch_is_found_in_a_few_calls():
     assert len(CountsCalls.calls) <= 2 * 10 + 1
 
 
-def test_when_everything_fails_the_search_is_given_up():
+def test_when_everything_fails_each_record_fails_in_a_call_of_its_own():
     assert batch_of(["fail"] * 4_000) == set(range(4_000))
-    assert len(CountsCalls.calls) <= 150
+    assert CountsCalls.calls.count(1) == 4_000
+
+
+def test_no_record_fails_for_its_neighbours_however_many_fail():
+    lines = ["fail" if n % 10 == 0 else "a" for n in range(4_000)]
+
+    assert batch_of(lines) == set(range(0, 4_000, 10))
 
 
 # --- builder ---

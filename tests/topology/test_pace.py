@@ -158,3 +158,25 @@ def test_sizes_stay_within_their_bounds():
     for _ in range(5):
         size.ended(1, 1)
     assert size.records == 3
+
+
+def test_a_chunk_of_one_record_may_use_the_whole_time_out():
+    alone, together = (Pace.of(8_000, the_time, records=n) for n in (1, 2))
+
+    assert alone is not None
+    assert together is not None
+    assert (alone.within_s, together.within_s) == (8.0, 1.0)
+
+
+def test_after_a_chunk_that_finished_no_record_the_next_ones_hold_one_each():
+    size, left, wasted = ChunkSize(100), 40, 0
+    while left:
+        sent = min(size.records, left)
+        if sent > 1:  # each of these records needs more than a chunk of many may take
+            size.ended(sent, 0)
+            wasted += 1
+        else:
+            size.ended(1, 1)
+            left -= 1
+
+    assert wasted <= 1 + 40 // 8

@@ -1,4 +1,5 @@
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from kafka_tx.errors import ConfigError, FailedException
@@ -105,11 +106,89 @@ class Misuses(BasicBolt):
         collector.emit((1,), stream="nowhere")
 
 
-def test_misuse_of_the_collector_is_no_records_fault():
+@pytest.mark.parametrize("count", [20, 50])
+def test_when_every_row_of_many_misuses_the_collector_the_bolt_is_to_blame(count):
     cell = BasicRecordCell(Misuses(), COMPONENT, {"default"}, TaskTrees())
 
     with pytest.raises(ConfigError, match="nowhere"):
-        cell.feed("spout", "default", FIELDS, given(1))
+        cell.feed("spout", "default", FIELDS, given(*range(count)))
+
+
+class MisusesForOdd(BasicBolt):
+    def execute(self, row, collector):
+        collector.emit((1,), stream="nowhere" if row.n % 2 else "default")
+
+
+def test_a_row_that_leads_to_a_misuse_fails_alone():
+    trees = TaskTrees()
+    cell = BasicRecordCell(MisusesForOdd(), COMPONENT, {"default"}, trees)
+
+    cell.feed("spout", "default", FIELDS, given(1))
+    cell.feed("spout", "default", FIELDS, given(*range(100, 121)))
+
+    acked, failed = told(trees)
+    assert acked == {n * 10: n * 100 for n in range(100, 121, 2)}
+    ((reason, roots),) = failed.items()
+    assert "nowhere" in reason
+    assert roots == [10, *range(1010, 1210, 20)]
+
+
+class Sees(BasicBolt):
+    def execute(self, row, collector):
+        collector.emit((row.at.year,))
+
+
+class SeesRich(RichBolt):
+    def prepare(self, context, collector):
+        self.collector = collector
+
+    def execute(self, row):
+        self.collector.emit((row.at.year,), [row])
+        self.collector.ack(row)
+
+
+TIMES = Fields(("at",))
+BEYOND_YEAR_9999 = 1_760_000_000_000_000_000
+
+
+@pytest.mark.parametrize("bolt", [(Sees, BasicRecordCell), (SeesRich, RichRecordCell)])
+def test_a_row_that_python_cannot_hold_fails_alone(bolt):
+    kind, cell_of = bolt
+    trees = TaskTrees()
+    cell = cell_of(kind(), COMPONENT, {"default"}, trees)
+    cell.prepare(None)
+    at = pa.array([0, BEYOND_YEAR_9999, 0], pa.timestamp("us"))
+    numbers = np.array([1, 2, 3])
+    rows = Tracked(
+        pa.RecordBatch.from_arrays([at], names=["at"]),
+        Lineage(numbers * 10),
+        numbers.astype(np.uint64),
+    )
+
+    (piece,) = cell.feed("spout", "default", TIMES, rows)
+    cell.finish()
+
+    acked, failed = told(trees)
+    assert acked == {10: 1, 30: 3}
+    assert list(failed.values()) == [[20]]
+    assert (piece.block, piece.lineage.roots.tolist()) == ([(1970,)] * 2, [10, 30])
+
+
+def test_what_was_in_no_call_of_its_own_when_the_time_is_over_is_untried():
+    component = Component(
+        "bolt", ComponentKind.BASIC, outputs={"default": FIELDS}, reads_arrow=True
+    )
+    trees = TaskTrees()
+    cell = BasicRecordCell(
+        FailsOddBatches(), component, {"default"}, trees, is_late=lambda: True
+    )
+
+    cell.feed("spout", "default", FIELDS, given(1, 2, 3, 4))
+
+    report = trees.report(TaskId("bolt", 0), (), {})
+    assert [f.roots.tolist() for f in report.failed] == [[10]]
+    assert report.untried.tolist() == [20, 30, 40]
+    assert len(report.acked) == 0
 
 
 def test_a_reason_is_what_user_code_said():

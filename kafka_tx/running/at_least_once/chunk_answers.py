@@ -83,7 +83,7 @@ class ChunkAnswers:
             _complete(emission, records, holes.get(str(records.topic_partition)))
         count = len(ended.completed) + len(failed) + len(ended.untried)
         self.flights.settled(flight, count)
-        self._release(flight, ended.untried)
+        self._untried(flight, ended.untried)
         for told in chunk.failed:
             roots = np.intersect1d(told.roots, failed, assume_unique=True)
             failed = np.setdiff1d(failed, roots, assume_unique=True)
@@ -93,10 +93,22 @@ class ChunkAnswers:
                 self.fail(flight, roots, f"{told.component}: {told.reason}")
         return len(flight.roots) - len(ended.untried)
 
+    def _untried(self, flight: ChunkFlight, roots: Roots) -> None:
+        """There was no time for these; a lone record had the whole time-out."""
+        if len(flight.roots) == len(roots) == 1:
+            self.timed_out(flight, roots, "not worked off within the time-out")
+        else:
+            self._release(flight, roots)
+
     def failed(self, flight: ChunkFlight, reason: str) -> None:
         """All of its records failed, since user code asked for that."""
         if self._end(flight):
             self.fail(flight, flight.roots, reason)
+
+    def unused(self, flight: ChunkFlight) -> None:
+        """Its bolts were not ready: all of its records are emitted again."""
+        if self._end(flight):
+            self._release(flight, flight.roots)
 
     def lost(self, flight: ChunkFlight, reason: str) -> None:
         """Its job was lost; a record that is lost alone has failed."""

@@ -26,7 +26,8 @@ class HangWatch:
     """Watches a task from a thread of its own (executor). Pickled.
 
     A report is sent for as long as the row is not given back: the driver may not have
-    heard it.
+    heard it. While bolts get on, or reset the time-out, that is told too: the driver
+    waits for such a chunk.
 
     Attributes:
         address: Of the driver's ``ReportListener``.
@@ -57,17 +58,21 @@ class HangWatch:
             now_place, now_s = task.place, time.monotonic()
             if now_place is None or now_place != place:
                 place, since_s = now_place, now_s
+                report: dict[str, object] = {"moves": True}
             elif now_s - since_s >= self.timeout_s:
-                self._tell(task)
+                roots = task.in_hands()[:_MOST_ROOTS].tolist()
+                report = {"component": task.running, "roots": roots}
+            else:
+                continue
+            if place is not None and not self._hears(report):
+                return
 
-    def _tell(self, task: RecordTask) -> None:
-        roots = task.in_hands()[:_MOST_ROOTS]
-        report = {
-            "attempt": str(self.attempt),
-            "component": task.running,
-            "roots": roots.tolist(),
-        }
+    def _hears(self, report: dict[str, object]) -> bool:
+        """Tell the driver; False when nobody listens any more."""
         try:
-            send_report(self.address, report)
+            send_report(self.address, {"attempt": str(self.attempt), **report})
+        except ConnectionRefusedError:
+            return False
         except OSError as error:
-            logger.warning("the driver does not hear that a bolt hangs: %s", error)
+            logger.warning("the driver does not hear %s: %s", report, error)
+        return True

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import islice
 from queue import Empty
 
-from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors import KafkaTxError, TransactionError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers
@@ -24,7 +24,7 @@ from kafka_tx.spark.at_least_once.chunk_jobs import (
     ChunkJob,
 )
 from kafka_tx.spark.topologies.loop import TopologyLoop
-from kafka_tx.topology.run.messages import BatchStopped
+from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
 from kafka_tx.topology.tracked.chunk_flights import ChunkFlight
 from kafka_tx.topology.tracked.chunks import Chunk, run_chunk
 from kafka_tx.topology.tracked.pace import ChunkSize, Pace
@@ -34,6 +34,13 @@ logger = logging.getLogger(__name__)
 
 _END_WITHIN_S = 30.0
 """How long the end takes at most, where the caller gave no time."""
+
+_ENDS_WITHIN_MS, _MOST_HANGING = 5_000, 16
+"""How long a cancelled job keeps its place, and how many such may run on."""
+
+_PREPARES, _PREPARE_AGAIN_MS = 5, 200
+"""So often in a row bolts may fail to prepare, and the first pause after it (doubled
+each time)."""
 
 _LEAST_S, _HANDS_S = 0.1, 0.5
 """Of each wait at the end, and what is left of the caller's time when all is over."""
@@ -62,7 +69,9 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._chunks = self._next_root = self._turn = 0
         limits = parts.limits
         self._size = ChunkSize(limits.chunk_records)
-        self._pace = Pace.of(limits.timeout_ms, time.monotonic)
+        self._unprepared = 0
+        self._begins_at_ms = 0
+        self._hanging: list[ChunkJob] = []
         self._rotated_ms = parts.clock.monotonic_ms()
         self._is_paused = False
         self._idle = IdleWaits(self.pollers, lambda: self._post(self._want_looks))
@@ -72,7 +81,9 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._ends_s: float | None = None
         if limits.timeout_ms is not None:
             parts.engine.listen(
-                limits.timeout_ms, lambda *hang: self._post(lambda: self._hangs(*hang))
+                limits.timeout_ms,
+                lambda *hang: self._post(lambda: self._hangs(*hang)),
+                lambda attempt: self._post(lambda: self._moves(attempt)),
             )
 
     # --- called from other threads ---
@@ -103,8 +114,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             event = self._events.get(timeout=self._wait_s())
         except Empty:
             for job in self._jobs.values():
-                if job.is_cancelled:
-                    job.cancel()
+                if job.cancelled_ms is not None:
+                    self._cancel(job)
             return
         while True:
             event()
@@ -115,6 +126,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
 
     def _turn_over(self) -> None:
         self._expire()
+        self._abandon()
         for poller in self.pollers.values():
             if not self._is_stopping:
                 poller.refresh_if_due()
@@ -132,7 +144,9 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         if len(self._jobs) >= self._parts.limits.chunks or self._is_paused:
             times = [now_ms + 100]
         times += [now_ms + 1_000, *self._answers.wakes()]
-        if any(job.is_cancelled for job in self._jobs.values()):
+        if now_ms < self._begins_at_ms:  # nothing can be sent before
+            times = [max(self._begins_at_ms, min(times))]
+        if any(job.cancelled_ms is not None for job in self._jobs.values()):
             times.append(now_ms + int(CANCEL_AGAIN_S * 1_000))
         return max(0.001, (min(times) - now_ms) / 1_000)
 
@@ -156,7 +170,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             else:
                 self._size.timed_out(len(mine))
                 self._answers.silent(flight, reason)
-                job.cancel()
+                self._cancel(job)
 
     def _hangs(self, attempt: TransactionAttempt, component: str, roots: Roots) -> None:
         """A bolt does not give these records back."""
@@ -168,7 +182,36 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         timeout_ms = self._parts.limits.timeout_ms
         reason = f"{component}: not given back within {timeout_ms} ms"
         self._answers.hangs(job.flight, roots, reason)
-        job.cancel()
+        self._cancel(job)
+
+    def _moves(self, attempt: TransactionAttempt) -> None:
+        """A task of the chunk gets on, or its bolt reset the time-out."""
+        job = self._jobs.get(attempt)
+        if job is not None:
+            job.flight.waited = 0
+
+    def _cancel(self, job: ChunkJob) -> None:
+        job.cancel(self._parts.clock.monotonic_ms())
+
+    def _abandon(self) -> None:
+        """Jobs that do not end after they were cancelled give their places to others.
+
+        Raises:
+            TransactionError: There are too many of them.
+        """
+        until_ms = self._parts.clock.monotonic_ms() - _ENDS_WITHIN_MS
+        for attempt, job in list(self._jobs.items()):
+            if job.cancelled_ms is not None and job.cancelled_ms <= until_ms:
+                logger.warning("chunk %s was cancelled and still runs", attempt)
+                self._hanging.append(self._jobs.pop(attempt))
+        if len(self._hanging) > _MOST_HANGING:
+            self._hanging = [job for job in self._hanging if job.runs]
+        if len(self._hanging) > _MOST_HANGING:
+            raise TransactionError(
+                f"more than {_MOST_HANGING} chunks were given up and still run, each on"
+                " a thread of the driver. Bound what bolts on the driver wait for, or"
+                " put them on executors, where they are ended."
+            )
 
     # --- chunks ---
 
@@ -176,6 +219,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         """Send one more chunk; False when there is no room or nothing to send."""
         limits = self._parts.limits
         if self._is_paused or self._is_stopping or len(self._jobs) >= limits.chunks:
+            return False
+        if self._parts.clock.monotonic_ms() < self._begins_at_ms:
             return False
         room = self._size.records
         if limits.max_pending is not None:
@@ -203,11 +248,18 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._answers.flights.add(flight)
         records = ChunkRecords(reads_of(flight.numbered), poller.reader, poller.scheme)
         stage = parts.plan.stage_of[name].name
+        timeout_ms = parts.limits.timeout_ms
+        pace = Pace.of(timeout_ms, time.monotonic, records=len(flight.roots))
         job = ChunkJob(
             flight,
             parts.engine,
             lambda: run_chunk(
-                parts.plan, attempt, {stage: records}, parts.engine, self._pace
+                parts.plan,
+                attempt,
+                {stage: records},
+                parts.engine,
+                pace,
+                parts.engine.watch(attempt),
             ),
             lambda result: self._post(lambda: self._done(flight, result)),
         )
@@ -215,10 +267,12 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         job.start()
 
     def _done(self, flight: ChunkFlight, result: Chunk | BaseException) -> None:
-        job = self._jobs.pop(flight.attempt)
+        job = self._jobs.pop(flight.attempt, None)
+        if job is None:
+            return  # given up before
         if isinstance(result, Chunk):
             self._ended(flight, result)
-        elif job.is_cancelled:
+        elif job.cancelled_ms is not None:
             self._answers.lost(flight, "cancelled")
         elif isinstance(result, KafkaTxError) and result.retryable:
             # Fewer at once, until the record that kills its worker is found.
@@ -232,12 +286,33 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         if isinstance(chunk.failure, BatchStopped):
             raise chunk.failure.error
         if chunk.failure is not None:
-            self._answers.failed(flight, str(chunk.failure))
+            self._failed(flight, chunk.failure)
             return
+        self._unprepared = 0
         is_in_time = flight in self._answers.flights
         tried = self._answers.finished(flight, chunk)
         if is_in_time:
             self._size.ended(len(flight.roots), tried)
+
+    def _failed(self, flight: ChunkFlight, failure: BatchFailed) -> None:
+        """Something outside of rows failed: what follows depends on who can be blamed.
+
+        Raises:
+            ComponentError: A bolt could not be prepared too often in a row.
+        """
+        logger.warning("chunk %s failed: %s", flight.attempt, failure)
+        if failure.stops is not None:
+            self._unprepared += 1
+            if self._unprepared > _PREPARES:
+                raise failure.stops
+            pause_ms = _PREPARE_AGAIN_MS << (self._unprepared - 1)
+            self._begins_at_ms = self._parts.clock.monotonic_ms() + pause_ms
+            self._answers.unused(flight)
+        elif failure.component == flight.spout:
+            self._answers.failed(flight, str(failure))
+        else:  # in cleanup: smaller ones, until the record that leads to it is alone
+            self._size.lost(len(flight.roots))
+            self._answers.lost(flight, str(failure))
 
     # --- what others see ---
 
@@ -260,7 +335,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._is_stopping = True
         if not finish:
             for job in self._jobs.values():
-                job.cancel()
+                self._cancel(job)
 
     def _abort(self, error: BaseException) -> None:
         raise error
@@ -268,8 +343,9 @@ class AtLeastOnceRunner(TopologyLoop[None]):
     def _release(self) -> None:
         if self._ends_s is None:
             self.end_within(None)
-        jobs = self._jobs.items()
-        hanging = [str(a) for a, job in jobs if not job.end(self._rest_s())]
+        left = [j for j in self._jobs.values() if not j.end(self._rest_s())]
+        left += [job for job in self._hanging if job.runs]
+        hanging = [str(job.flight.attempt) for job in left]
         for event in islice(iter(self._left, None), 10_000):
             try:
                 event()

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 from pyspark import RDD
+from pyspark.serializers import CPickleSerializer
 from pyspark.sql import SparkSession
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.at_least_once.hangs import HangWatch
 from kafka_tx.running.permit import PermitAddress
 from kafka_tx.running.task_reports import ReportListener
-from kafka_tx.spark.at_least_once.chunk_jobs import Hangs
+from kafka_tx.spark.at_least_once.chunk_jobs import Hangs, Moves
 from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.topology.plan.phases import Phase
 from kafka_tx.topology.plan.physical import PhysicalPlan, Wave
@@ -35,10 +36,10 @@ class ChunkSparkEngine(SparkEngine):
         self._reports: ReportListener | None = None
         self._timeout_s = 0.0
 
-    def listen(self, timeout_ms: int, take: Hangs) -> None:
+    def listen(self, timeout_ms: int, hangs: Hangs, moves: Moves) -> None:
         """Have tasks tell of rows that bolts do not give back (before the first job).
 
-        ``take`` is called on a thread of its own.
+        Both are called on a thread of their own.
         """
         config = self._context.getConf()
         host = config.get("spark.driver.host", "127.0.0.1")
@@ -46,13 +47,16 @@ class ChunkSparkEngine(SparkEngine):
 
         def report(told: dict[str, Any]) -> None:
             attempt = TransactionAttempt.parse(str(told["attempt"]))
+            if told.get("moves"):
+                moves(attempt)
+                return
             roots = np.array([int(root) for root in told["roots"]], np.int64)
-            take(attempt, str(told["component"]), roots)
+            hangs(attempt, str(told["component"]), roots)
 
         try:
             self._reports = ReportListener(host, report, "kafka-tx hangs", bind=bind)
         except OSError as error:
-            logger.warning("executors cannot tell that a bolt hangs: %s", error)
+            logger.warning("tasks cannot tell that a bolt hangs: %s", error)
         self._timeout_s = timeout_ms / 1_000
 
     def close(self) -> None:
@@ -61,7 +65,8 @@ class ChunkSparkEngine(SparkEngine):
         if self._reports is not None:
             self._reports.close()
 
-    def _watch(self, attempt: TransactionAttempt) -> HangWatch | None:
+    def watch(self, attempt: TransactionAttempt) -> HangWatch | None:
+        """What tells of a task of this chunk, wherever it runs; None: nothing does."""
         if self._reports is None:
             return None
         return HangWatch(self._reports.address, attempt, self._timeout_s)
@@ -69,7 +74,7 @@ class ChunkSparkEngine(SparkEngine):
     def _rdd(self, job: TaskJob, address: PermitAddress | None) -> RDD[Any]:
         assert isinstance(job, RecordJob), "a chunk of records has no other phase"
         make = partial(
-            record_job, job.waves, job.attempt, job.pace, self._watch(job.attempt)
+            record_job, job.waves, job.attempt, job.pace, self.watch(job.attempt)
         )
         return self._partitions(job, make, dict(job.records), address)
 
@@ -91,4 +96,5 @@ def record_job(
         records=records or {},
         pace=pace,
         watch=watch,
+        dumps=CPickleSerializer().dumps,
     )

@@ -16,7 +16,7 @@ from kafka_tx.running.at_least_once.poller_parts import PollerParts
 from kafka_tx.spark.topologies.attempt import AttemptEngine
 from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.topology.tracked.chunk_flights import ChunkFlight
-from kafka_tx.topology.tracked.chunks import Chunk
+from kafka_tx.topology.tracked.chunks import Chunk, Watch
 from kafka_tx.transactions.root_blocks import Roots
 
 CANCEL_AGAIN_S = 0.2
@@ -26,12 +26,22 @@ CANCEL_AGAIN_S = 0.2
 Hangs = Callable[[TransactionAttempt, str, Roots], None]
 """Takes a chunk, a component, and the records it does not give back."""
 
+Moves = Callable[[TransactionAttempt], None]
+"""Takes a chunk of which a task is getting on."""
+
 
 class ChunkEngine(AttemptEngine, Protocol):
     """An engine whose tasks tell of rows that bolts do not give back."""
 
-    def listen(self, timeout_ms: int, take: Hangs) -> None:
-        """Call this for each row, or Arrow batch, that takes longer; repeatedly."""
+    def listen(self, timeout_ms: int, hangs: Hangs, moves: Moves) -> None:
+        """Call ``hangs`` for each row, or Arrow batch, that takes longer; repeatedly.
+
+        ``moves`` is called from time to time for chunks that get on.
+        """
+        ...
+
+    def watch(self, attempt: TransactionAttempt) -> Watch | None:
+        """What tells of a task of this chunk; None: nothing does."""
         ...
 
     def close(self) -> None:
@@ -78,8 +88,8 @@ class ChunkJob:
         self._engine = engine
         self._run_chunk = run
         self._answer = answer
-        self.is_cancelled = False
-        """Whether its answer no longer counts."""
+        self.cancelled_ms: int | None = None
+        """Since when its answer no longer counts (monotonic); None: it counts."""
         self._thread = InheritableThread(
             target=self._run, name=f"kafka-tx chunk {flight.attempt}", daemon=True
         )
@@ -88,16 +98,22 @@ class ChunkJob:
         """Begin."""
         self._thread.start()
 
-    def cancel(self) -> None:
+    @property
+    def runs(self) -> bool:
+        """Whether its thread has not ended."""
+        return bool(self._thread.is_alive())
+
+    def cancel(self, now_ms: int) -> None:
         """Let it fail soon; may be repeated."""
-        self.is_cancelled = True
+        if self.cancelled_ms is None:
+            self.cancelled_ms = now_ms
         self._engine.cancel(self.flight.attempt)
 
     def end(self, timeout_s: float) -> bool:
         """Cancel it until its thread has ended; False if that takes longer."""
         waited_s = 0.0
         while self._thread.is_alive() and waited_s < timeout_s:
-            self.cancel()
+            self._engine.cancel(self.flight.attempt)
             self._thread.join(CANCEL_AGAIN_S)
             waited_s += CANCEL_AGAIN_S
         return not self._thread.is_alive()

@@ -68,12 +68,18 @@ class TaskReport:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """Replay the batch: user code asked for it, or its records cannot be read now."""
+    """Replay the batch: user code asked for it, or its records cannot be read now.
+
+    Attributes:
+        stops: What stops the topology where replays do not help either; at least once,
+            after a ``prepare`` that raised: no record is to blame for it.
+    """
 
     attempt: TransactionAttempt
     component: str
     task: int
     reason: str
+    stops: KafkaTxError | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"component '{self.component}', task {self.task}: {self.reason}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,9 +25,12 @@ from kafka_tx.topology.run.messages import (
 )
 from kafka_tx.topology.tracked.pace import Pace
 from kafka_tx.topology.tracked.records import RecordPacket, RecordSource
-from kafka_tx.topology.tracked.tracked_tasks import RecordTask
+from kafka_tx.topology.tracked.tracked_tasks import Dumps, RecordTask
 from kafka_tx.topology.tracked.trees import NO_ROOTS
 from kafka_tx.transactions.root_blocks import BlockLedger, Ended, Roots
+
+Watch: TypeAlias = Callable[[RecordTask], AbstractContextManager[None]]
+"""Entered for a task while it works."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +41,18 @@ class RecordJob(TaskJob):
         records: What each spout reads, by its component.
         pace: How long tasks give rows to bolts; None: until all are given.
         watch: Entered for each task while it works.
+        dumps: Pickles rows as the engine does.
     """
 
     records: Mapping[str, RecordSource] = field(default_factory=dict)
     pace: Pace | None = None
-    watch: Callable[[RecordTask], AbstractContextManager[None]] | None = None
+    watch: Watch | None = None
+    dumps: Dumps = pickle.dumps
 
     def _run(self, task: TaskId, messages: Iterator[Message]) -> Iterator[Message]:
         packets = (m for m in messages if isinstance(m, RecordPacket))
         source = self.records.get(task.stage)
-        work = RecordTask(self.plan, task, self.attempt, self.pace)
+        work = RecordTask(self.plan, task, self.attempt, self.pace, self.dumps)
         with self.watch(work) if self.watch else nullcontext():
             yield from work.process(packets, source)
 
@@ -151,6 +157,7 @@ def run_chunk(
     records: Mapping[str, RecordSource],
     engine: Engine,
     pace: Pace | None = None,
+    watch: Watch | None = None,
 ) -> Chunk:
     """Work off a chunk of records (driver, a thread of its own).
 
@@ -160,6 +167,7 @@ def run_chunk(
         records: What each spout reads.
         engine: Runs the tasks of executors.
         pace: How long tasks give rows to bolts; None: until all are given.
+        watch: Entered for each task on the driver; the engine watches the others.
 
     Raises:
         Exception: Whatever the engine raises when it cannot run a job.
@@ -178,7 +186,8 @@ def run_chunk(
             for task in tasks:
                 packets = [p for p in chunk.take([task]) if isinstance(p, RecordPacket)]
                 work = RecordTask(plan, task, attempt, pace)
-                chunk.accept(work.process(packets))
+                with watch(work) if watch else nullcontext():
+                    chunk.accept(work.process(packets))
         if chunk.failure is not None:
             break
     return chunk

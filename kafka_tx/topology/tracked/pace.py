@@ -34,13 +34,17 @@ class Pace:
     clock: Callable[[], float]
 
     @classmethod
-    def of(cls, timeout_ms: int | None, clock: Callable[[], float]) -> Pace | None:
-        """An eighth of the time-out: tasks may have to wait for each other."""
-        return (
-            None
-            if timeout_ms is None
-            else cls(timeout_ms / 1e3 / _SHARE_OF_TASK, clock)
-        )
+    def of(
+        cls, timeout_ms: int | None, clock: Callable[[], float], *, records: int = 2
+    ) -> Pace | None:
+        """An eighth of the time-out: tasks may have to wait for each other.
+
+        A chunk of one record may use all of it: no smaller one could be made.
+        """
+        if timeout_ms is None:
+            return None
+        share = _SHARE_OF_TASK if records > 1 else 1
+        return cls(timeout_ms / 1e3 / share, clock)
 
 
 class Turns:
@@ -67,6 +71,12 @@ class Turns:
         if self._began_s is None:
             self._began_s = self._looked_s
 
+    def is_late(self) -> bool:
+        """Whether the time is over, asked within a turn."""
+        if self._pace is None or self._began_s is None:
+            return False
+        return self._pace.clock() - self._began_s >= self._pace.within_s
+
     def done(self) -> None:
         """The turn has ended."""
         if self._pace is None or self._began_s is None:
@@ -85,7 +95,8 @@ class ChunkSize:
     did otherwise. How long a job takes does not count: it may have waited for others.
     A chunk that timed out or was lost makes it smaller, and it stays small until all of
     that chunk's records had their turn: so the one record that hangs, or kills its
-    worker, is found in a few steps.
+    worker, is found in a few steps. After a chunk of which no record could be worked
+    off the next ones hold one record each: it may use the whole time-out.
 
     Args:
         most: As configured.
@@ -100,6 +111,8 @@ class ChunkSize:
     def ended(self, records: int, tried: int) -> None:
         """A chunk of so many records was answered; so many were given to bolts."""
         self._suspects = max(0, self._suspects - tried)
+        if not tried:
+            self._suspects = max(self._suspects, _SHRINKS)
         if tried < records:
             self.records = max(1, min(self.records, tried))
         elif not self._suspects:

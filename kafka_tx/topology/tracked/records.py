@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -58,19 +59,26 @@ class RecordSpout(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordPacket(Packet):
-    """A packet whose rows are tracked."""
+    """A packet whose rows are tracked.
+
+    Attributes:
+        pickled: Its block, pickled before; empty: it is pickled with the packet.
+    """
 
     lineage: Lineage = field(default=Lineage(np.empty(0, np.int64)))
     edges: Edges = field(default_factory=lambda: np.empty(0, np.uint64))
+    pickled: bytes = b""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        bare = Packet(self.target, self.task, self.source, self.stream, self.block)
-        parts = (self.lineage.roots, self.lineage.starts, self.edges)
+        block = [] if self.pickled else self.block
+        bare = Packet(self.target, self.task, self.source, self.stream, block)
+        parts = (self.lineage.roots, self.lineage.starts, self.edges, self.pickled)
         return _record_packet, (bare, *parts)
 
 
 def _record_packet(
-    bare: Packet, roots: Roots, starts: Positions | None, edges: Edges
+    bare: Packet, roots: Roots, starts: Positions | None, edges: Edges, pickled: bytes
 ) -> RecordPacket:
-    head = (bare.target, bare.task, bare.source, bare.stream, bare.block)
+    block = pickle.loads(pickled) if pickled else bare.block  # noqa: S301 - a task's
+    head = (bare.target, bare.task, bare.source, bare.stream, block)
     return RecordPacket(*head, Lineage(roots, starts), edges)

@@ -1,15 +1,16 @@
 """Bolts of at-least-once topologies at work: rows are acked or failed one by one.
 
 Whatever a bolt raises in ``execute``, ``SystemExit`` included, fails the row it was
-given, and that row's records are replayed; so does a value that does not fit. Only a
-``DeclarationError`` (a stream that is not declared, say) stops the topology, since it
-would fail every record for ever.
+given, and that row's records are replayed; so does a value that does not fit, or that
+Python cannot hold. A ``DeclarationError`` (a stream that is not declared, say) stops
+the topology where the bolt is to blame: every row of a task raised one, and there were
+many. In ``execute_arrow`` it always does: it says how the bolt treats batches.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 
@@ -29,12 +30,13 @@ from kafka_tx.topology.tracked.tracked_outlets import (
 from kafka_tx.topology.tracked.trees import TaskTrees
 from kafka_tx.transactions.root_blocks import Edges, Roots
 
-_MOST_TRIES = 64
-"""Failing calls after which what is left of a batch fails as a whole: when a service is
-down every row fails, and looking for the guilty one would only cost time."""
+_SURE = 20
+"""So many rows that all contradict the declaration of their bolt: it is the bolt."""
 
 STOPS = (DeclarationError, KeyboardInterrupt, GeneratorExit)
 """What is no failure of the record at hand."""
+
+_ENDS = (KeyboardInterrupt, GeneratorExit)
 
 _NOBODY = np.empty(0, np.int64)
 
@@ -44,6 +46,9 @@ class RecordCell(ABC):
 
     _bolt: BasicBolt | RichBolt
     _outlet: TrackedOutlet
+    _component: Component
+    _trees: TaskTrees
+    _rows_given = _rows_misused = 0
 
     @property
     def emitted(self) -> int:
@@ -78,12 +83,46 @@ class RecordCell(ABC):
         """Clean up after a failure."""
         self._bolt.cleanup()
 
+    def _made(self, kind: type[Row], given: Tracked) -> Iterator[Row | None]:
+        """The rows; None for one with a value that Python cannot hold: it failed."""
+        try:
+            return map(kind, to_rows(given.block))
+        except Exception:  # noqa: BLE001 - found again below, row by row
+            return (self._one(kind, given, row) for row in range(len(given.lineage)))
+
+    def _one(self, kind: type[Row], given: Tracked, row: int) -> Row | None:
+        try:
+            (values,) = to_rows(given.block[row : row + 1])
+        except Exception as error:  # noqa: BLE001 - a record fails on its own
+            self._fail(given, row, error)
+            return None
+        return kind(values)
+
+    def _raised(self, error: BaseException) -> None:
+        """A row raised this; the error again where the bolt is to blame, not the row.
+
+        Raises:
+            DeclarationError: This one.
+        """
+        self._rows_misused += isinstance(error, DeclarationError)
+        if self._rows_misused == self._rows_given >= _SURE:
+            raise error
+
+    def _fail(self, given: Tracked, row: int | None, error: BaseException) -> None:
+        roots = given.lineage.roots
+        mine = roots if row is None else roots[given.lineage.of(row)]
+        self._trees.fail(mine, self._component.name, reason_of(error))
+
 
 class BasicRecordCell(RecordCell):
     """A basic bolt: a row is acked when ``execute`` returns, and fails when it raises.
 
     A bolt that works on record batches is called again with halves of a batch that
-    raised, until the rows that are to blame are found; their neighbours are acked.
+    raised, until the rows that are to blame are found; their neighbours are acked. When
+    the time of the task is over, what was not in a call of its own is left untried.
+
+    Args:
+        is_late: Whether the time of the task is over.
     """
 
     _bolt: BasicBolt
@@ -95,12 +134,14 @@ class BasicRecordCell(RecordCell):
         component: Component,
         wanted: Collection[str],
         trees: TaskTrees,
+        is_late: Callable[[], bool] = lambda: False,
     ) -> None:
         self._bolt = bolt
         self._component = component
         self._outlet = RecordOutlet(component, wanted)
         self._trees = trees
-        self._tries = 0
+        self._is_late = is_late
+        self._is_judged = False
 
     @property
     def row(self) -> int | None:
@@ -116,34 +157,45 @@ class BasicRecordCell(RecordCell):
     ) -> list[Piece]:
         """Execute all rows."""
         if self._component.reads_arrow:
-            self._tries = _MOST_TRIES
+            self._is_judged = False
             return list(self._batches(source, fields, given))
-        return self._rows(row_class(source, stream, fields.names), given)
+        kind = row_class(source, stream, fields.names)
+        return self._rows(self._made(kind, given), given)
 
     def finish(self) -> list[Piece]:
         """Clean the bolt up."""
         self._bolt.cleanup()
         return []
 
-    def _rows(self, kind: type[Row], given: Tracked) -> list[Piece]:
+    def _rows(self, rows: Iterator[Row | None], given: Tracked) -> list[Piece]:
         outlet, execute = self._outlet, self._bolt.execute
         outlet.begin(len(given.lineage))
         failed: list[int] = []
-        for index, row in enumerate(map(kind, to_rows(given.block))):
+        given_before = self._rows_given
+        for index, row in enumerate(rows):
             outlet.row = index
+            if row is None:
+                failed.append(index)
+                continue
             try:
                 execute(row, outlet)
-            except STOPS:
+            except _ENDS:
                 raise
             except BaseException as error:  # noqa: BLE001 - a record fails on its own
+                self._rows_given = given_before + index + 1
+                self._raised(error)
                 failed.append(index)
                 self._fail(given, index, error)
+        self._rows_given = given_before + len(given.lineage)
         guilty = np.array(failed, np.int64)
         self._ack(given, guilty)
         return outlet.collect(given.lineage, guilty)
 
     def _batches(self, source: str, fields: Fields, given: Tracked) -> Iterator[Piece]:
         rows = len(given.lineage)
+        if self._is_judged and self._is_late():
+            self._trees.leave(given.lineage.roots)
+            return
         self._outlet.begin(rows)
         try:
             batch = to_batch(given.block, fields, source)
@@ -152,13 +204,14 @@ class BasicRecordCell(RecordCell):
             raise
         except BaseException as error:  # noqa: BLE001 - a record fails on its own
             self._outlet.discard()
-            self._tries -= 1
-            if rows == 1 or self._tries <= 0:
+            if rows == 1:
+                self._is_judged = True
                 self._fail(given, None, error)
                 return
             for part in (given.rows(0, rows // 2), given.rows(rows // 2, rows)):
                 yield from self._batches(source, fields, part)
             return
+        self._is_judged = True
         self._ack(given, _NOBODY)
         yield from self._outlet.collect(given.lineage, _NOBODY)
 
@@ -170,11 +223,6 @@ class BasicRecordCell(RecordCell):
             roots, edges = roots[entries], edges[entries]
         self._trees.add(roots, edges)
 
-    def _fail(self, given: Tracked, row: int | None, error: BaseException) -> None:
-        roots = given.lineage.roots
-        mine = roots if row is None else roots[given.lineage.of(row)]
-        self._trees.fail(mine, self._component.name, reason_of(error))
-
 
 class RichRecordCell(RecordCell):
     """A rich bolt: acks and fails itself; what it raises fails the row it was given."""
@@ -182,6 +230,8 @@ class RichRecordCell(RecordCell):
     _bolt: RichBolt
     _outlet: RichOutlet
     row: int | None = None
+    _acked: Row | None = None
+    """The row that was acked last."""
 
     def __init__(
         self,
@@ -191,7 +241,7 @@ class RichRecordCell(RecordCell):
         trees: TaskTrees,
     ) -> None:
         self._bolt = bolt
-        self._name = component.name
+        self._component = component
         self._trees = trees
         self._open: dict[int, tuple[Row, Roots, Edges]] = {}
         self._outlet = RichOutlet(component, wanted, self._roots_of, self._end)
@@ -206,15 +256,22 @@ class RichRecordCell(RecordCell):
         """Execute all rows."""
         kind = row_class(source, stream, fields.names)
         lineage, edges = given.lineage, given.edges
-        for index, row in enumerate(map(kind, to_rows(given.block))):
+        for index, row in enumerate(self._made(kind, given)):
+            if row is None:
+                continue
             self.row = index
+            self._rows_given += 1
             mine = lineage.of(index)
             self._open[id(row)] = (row, lineage.roots[mine], edges[mine])
             try:
                 self._bolt.execute(row)
-            except STOPS:
+            except _ENDS:
                 raise
             except BaseException as error:  # noqa: BLE001 - a record fails on its own
+                self._raised(error)
+                if self._acked is row:  # an edge that counts twice is open again
+                    self._trees.add(lineage.roots[mine], edges[mine])
+                    self._fail(given, index, error)
                 self._end(row, False, reason_of(error))
         return self._outlet.collect()
 
@@ -234,6 +291,7 @@ class RichRecordCell(RecordCell):
             return
         _, roots, edges = known
         if acked:
+            self._acked = row
             self._trees.add(roots, edges)
         else:
-            self._trees.fail(roots, self._name, reason)
+            self._trees.fail(roots, self._component.name, reason)

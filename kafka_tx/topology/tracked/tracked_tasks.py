@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import pickle
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -18,8 +19,13 @@ from kafka_tx.topology.declare.groupings import Router, router_for
 from kafka_tx.topology.plan.physical import Edge, PhysicalPlan, TaskId
 from kafka_tx.topology.reasons import reason_of
 from kafka_tx.topology.rows.blocks import Block, bounded, pieces, size
-from kafka_tx.topology.run.messages import Emitted, Message
-from kafka_tx.topology.run.task_failures import failure_of
+from kafka_tx.topology.run.messages import (
+    BatchFailed,
+    BatchStopped,
+    Emitted,
+    Message,
+)
+from kafka_tx.topology.run.task_failures import component_error, failure_of
 from kafka_tx.topology.tracked.lineage import Lineage, Positions, Tracked
 from kafka_tx.topology.tracked.pace import ROWS_PER_TURN, Pace, Turns
 from kafka_tx.topology.tracked.records import RecordPacket, Records, RecordSource
@@ -35,13 +41,17 @@ from kafka_tx.transactions.root_blocks import Edges, Roots
 
 _POSITION = "\0position"
 
+Dumps: TypeAlias = Callable[[object], bytes]
+"""Pickles rows on their way to another task, as the engine does; ``pickle`` reads."""
+
 
 class RecordTask:
     """The components of one stage in one of its tasks, for one chunk of records.
 
     The same life as that of ``Task``, in one phase. A bolt that raises fails rows, not
-    the task; only what is raised outside of ``execute`` ends it. When its time is over
-    the task reads no more, and gives its bolts no more of what other tasks sent.
+    the task; only what is raised outside of ``execute`` ends it, and the chunk is
+    replayed. When its time is over the task reads no more, and gives its bolts no more
+    of what other tasks sent.
     """
 
     def __init__(
@@ -50,6 +60,7 @@ class RecordTask:
         task: TaskId,
         attempt: TransactionAttempt,
         pace: Pace | None = None,
+        dumps: Dumps = pickle.dumps,
     ) -> None:
         self.id = task
         self._plan = plan
@@ -63,6 +74,8 @@ class RecordTask:
         self._packets: list[RecordPacket] = []
         self._facts: dict[str, Any] = {}
         self._running = ""
+        self._moment: Literal["prepare", "execute", "cleanup"] = "execute"
+        self._dumps = dumps
         self._feeds = 0
         self._given: tuple[RecordCell, Tracked] | None = None
         seed = (attempt.txid, attempt.attempt_id, crc32(task.stage.encode()), task.task)
@@ -84,14 +97,20 @@ class RecordTask:
             self.close()
             if not self._running:
                 raise
-            is_spout = (
-                self._plan.graph.by_name[self._running].kind is ComponentKind.SPOUT
-            )
-            yield failure_of(
-                error, self._attempt, self._running, self.id.task, is_spout=is_spout
-            )
+            yield self._word_of(error)
             for _ in packets:
                 pass
+
+    def _word_of(self, error: BaseException) -> BatchFailed | BatchStopped:
+        """What the driver is told of an error that was raised outside of rows."""
+        where = (self._running, self.id.task)
+        if self._moment == "execute":
+            is_spout = self._plan.graph.by_name[where[0]].kind is ComponentKind.SPOUT
+            return failure_of(error, self._attempt, *where, is_spout=is_spout)
+        reason = f"{self._moment}: {reason_of(error)}"
+        is_first = self._moment == "prepare"
+        stops = component_error(error, self._attempt, *where) if is_first else None
+        return BatchFailed(self._attempt, *where, reason, stops)
 
     @property
     def running(self) -> str:
@@ -137,9 +156,11 @@ class RecordTask:
                 self._deliver(packet.target, packet.source, packet.stream, part)
                 yield from self._ready()
         for name in [name for name in self._stage.components if name in self._cells]:
-            self._running = name
+            self._running, self._moment = name, "cleanup"
             cell = self._cells.pop(name)
-            self._emit(name, cell.finish())
+            left = cell.finish()
+            self._moment = "execute"
+            self._emit(name, left)
             self._emitted[name] = cell.emitted
             yield from self._ready()
         self._running = ""
@@ -152,19 +173,20 @@ class RecordTask:
             self._emitted[name] = 0
             if component.template is None:
                 continue
-            self._running = name
+            self._running, self._moment = name, "prepare"
             bolt = component.template.new()
             cell = self._cells[name] = self._cell(component, bolt)
             tasks, settings = self._stage.tasks, self._plan.settings
             cell.prepare(
                 TaskContext(name, self.id.task, tasks, self._attempt, settings)
             )
-            self._running = ""
+            self._running, self._moment = "", "execute"
 
     def _cell(self, component: Component, bolt: object) -> RecordCell:
         wanted = {edge.given.stream for edge in self._plan.edges[component.name]}
         if isinstance(bolt, BasicBolt):
-            return BasicRecordCell(bolt, component, wanted, self._trees)
+            is_late = self._turns.is_late
+            return BasicRecordCell(bolt, component, wanted, self._trees, is_late)
         if isinstance(bolt, RichBolt):
             return RichRecordCell(bolt, component, wanted, self._trees)
         raise ConfigError(f"{bolt!r} was a {component.kind} at build", option="bolt")
@@ -283,18 +305,35 @@ class RecordTask:
         self._running = edge.target
         block = _with_positions(piece.block)
         routed = self._routed(router, name, block, piece.lineage)
+        untyped = self._plan.graph.fields(name, piece.stream).types is None
         for task, part in bounded(routed):
-            rows = _positions(part)
-            is_all = len(rows) == len(piece.lineage)
-            block = piece.block if is_all else select(piece.block, rows)
-            lineage = piece.lineage if is_all else piece.lineage.take(rows)
-            sent = self._sent(block, lineage)
-            self._packets.append(
-                RecordPacket(
-                    edge.target, task, name, piece.stream, block, lineage, sent.edges
-                )
-            )
+            for rows, pickled in self._pickled(name, piece, _positions(part), untyped):
+                is_all = len(rows) == len(piece.lineage)
+                block = piece.block if is_all else select(piece.block, rows)
+                lineage = piece.lineage if is_all else piece.lineage.take(rows)
+                edges = self._sent(block, lineage).edges
+                head = (edge.target, task, name, piece.stream, block)
+                self._packets.append(RecordPacket(*head, lineage, edges, pickled))
         self._running = ""
+
+    def _pickled(
+        self, name: str, piece: Piece, rows: Positions, untyped: bool
+    ) -> Iterator[tuple[Positions, bytes]]:
+        """Rows in parts, pickled where that may fail; one that fails does so alone."""
+        if not untyped or isinstance(piece.block, pa.RecordBatch):
+            yield rows, b""
+            return
+        try:
+            pickled = self._dumps(select(piece.block, rows))
+        except Exception as error:  # noqa: BLE001 - a record fails on its own
+            if len(rows) == 1:
+                roots = piece.lineage.roots[piece.lineage.of(int(rows[0]))]
+                self._fail(name, roots, f"it cannot be pickled: {reason_of(error)}")
+                return
+            for half in np.array_split(rows, 2):
+                yield from self._pickled(name, piece, half, untyped)
+            return
+        yield rows, pickled
 
     def _routed(
         self, router: Router, name: str, block: Block, lineage: Lineage
