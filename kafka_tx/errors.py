@@ -8,6 +8,7 @@ KafkaTxError
 │   ├── StateUnavailableError *         the store does not answer
 │   ├── StateGivenUpError               the store did not answer for too long
 │   ├── FencedError                     someone else owns this id now
+│   ├── StateLostError                  the store is not where this process left it
 │   ├── StateConflictError              a record moved between reading and writing
 │   ├── StateCorruptedError             a record that cannot be read
 │   └── CheckpointDisagreesError        checkpoint and store tell different stories
@@ -142,6 +143,15 @@ class FencedError(StateError):
     """A newer owner of the same id wrote its epoch; this one must stop."""
 
     error_class = "KAFKA_TX_FENCED"
+
+
+class StateLostError(StateError):
+    """The store does not hold what this process wrote: it went back, or is another one.
+
+    Fields: ``store`` and ``id``.
+    """
+
+    error_class = "KAFKA_TX_STATE_LOST"
 
 
 class StateConflictError(StateError):

@@ -154,6 +154,10 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _CLI + "test_the_command_an_error_prints_repairs_what_it_names",
     ),
     "refusals::PUT_BACK": (_FORGOTTEN,),
+    "refusals::AFTER_A_LOSS": (
+        "tests/spark/test_transactional_runner.py::"
+        "test_a_database_that_went_back_stops_the_topology_and_a_restart_loses_nothing",
+    ),
     "refusals::check_plan": (_ONE_BEHIND, _FORGOTTEN),
     "refusals::fenced": (
         _FAULTS + "test_a_second_query_with_the_same_id_takes_over",
@@ -255,6 +259,8 @@ NOTHING_AT_RISK: dict[str, str] = {
     "ledger::Ledger._out_of_order": _CALLER,
     "ledger::Ledger._plan": _CALLER,
     "refusals::conflict": _AGAIN,
+    "refusals::LOST_BY": "its advice is in AFTER_A_LOSS",
+    "refusals::lost": "its advice is in AFTER_A_LOSS",
     "refusals::unpicklable": _CALLER,
     "rotating::RotatingState.create_state": _CALLER,
     "rotating::RotatingState._txid": _CALLER,

@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 Mirror = Callable[[Mapping[TopicPartition, int]], None]
 
+_CHECK_MS = 5_000
+"""How often an idle query looks whether the store is where it was left."""
+
 _RENEW_MS = 3_600_000
 """How often offsets are written to a group again that did not change."""
 
@@ -45,6 +48,7 @@ class KeptBatches:
         self._clock = clock
         self._mirror = mirror
         self._mirrored_ms = 0
+        self._checked_ms = 0
         self.epoch = 0
         self.committed: Committed | None = None
         self.planned: dict[int, BatchMetadata] = {}
@@ -87,13 +91,24 @@ class KeptBatches:
             sorted(txid for txid in self.planned if txid > self.txid),
         )
 
-    def check_owner(self) -> None:
-        """Make sure that nobody has taken over.
+    def check(self) -> None:
+        """Make sure that nobody has taken over, and that the store did not go back.
 
         Raises:
-            FencedError: Another query has.
+            FencedError: Another query has taken over.
+            StateLostError: The store is not where this owner left it.
         """
-        self._ledger.check_owner(self.epoch)
+        self._ledger.check(self.epoch)
+        self._checked_ms = self._clock.monotonic_ms()
+
+    def rest(self) -> None:
+        """There is nothing to plan: look at the store now and then all the same.
+
+        Raises: as ``check``.
+        """
+        if self._clock.monotonic_ms() - self._checked_ms >= _CHECK_MS:
+            self.check()
+        self._renew_in_group()
 
     def own_newest(self, offset: SourceOffset) -> None:
         """Hold an epoch above all that the checkpoint has seen, as sinks have.
@@ -102,7 +117,7 @@ class KeptBatches:
         """
         seen = offset.mark.epoch if offset.mark else 0
         if self.epoch < seen:
-            self.check_owner()
+            self.check()
         while self.epoch < seen:
             self.epoch = self._ledger.acquire()
 
@@ -174,7 +189,7 @@ class KeptBatches:
 
     # --- the group ---
 
-    def renew_in_group(self) -> None:
+    def _renew_in_group(self) -> None:
         """Brokers forget offsets that nobody writes, however idle the topics are."""
         if self._clock.monotonic_ms() - self._mirrored_ms >= _RENEW_MS:
             self._send_to_group()

@@ -80,6 +80,7 @@ class TransactionalMicroBatches(MicroBatches):
 
         Raises:
             FencedError: Another query has taken over this ``tx.id``.
+            StateLostError: The store is not where this query left it.
             CheckpointDisagreesError: See the class.
         """
         kept = self._kept
@@ -92,7 +93,7 @@ class TransactionalMicroBatches(MicroBatches):
             return kept.offset(kept.named(stored), start)
         plan = self.plan(positions, everything=everything)
         if plan is None or not (plan.moves(positions) or not kept.agrees(start)):
-            kept.renew_in_group()
+            kept.rest()
             return start
         batch = BatchMetadata(kept.txid + 1, plan.ranges, plan.topic_ids)
         return kept.offset(kept.named(batch), start)
@@ -117,11 +118,12 @@ class TransactionalMicroBatches(MicroBatches):
 
         Raises:
             FencedError: Another query has taken over this ``tx.id``.
+            StateLostError: The store is not where this query left it.
             CheckpointDisagreesError: See the class.
         """
         kept = self._kept
         kept.open()
-        kept.check_owner()
+        kept.check()
         if question.has_records:
             batch = self._batch_between(question.start or self.initial(), question.end)
             if batch is not None:

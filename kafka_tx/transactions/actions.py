@@ -34,13 +34,22 @@ class Write:
     """Make this change in the store, in one atomic step; answer ``stored`` (or failed).
 
     At most one is under way. One that failed is asked for again, under a new id. One
-    that changes nothing is made all the same: the store compares the epoch.
+    that changes nothing is made all the same: the store compares epoch and position.
+
+    Attributes:
+        write_id: Names the write in its answer.
+        epoch: Of the owner.
+        put: Records to set.
+        delete: Records to take away.
+        expect: Where the store was left, as of ``txid_layout.position``; made with
+            ``following.write``.
     """
 
     write_id: int
     epoch: int
     put: Mapping[str, str]
     delete: tuple[str, ...]
+    expect: Mapping[str, str | None]
 
 
 @dataclass(frozen=True)

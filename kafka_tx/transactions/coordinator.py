@@ -30,8 +30,9 @@ class TransactionCoordinator(TransactionWindow[M]):
        → ``Initialize``; answered by ``initialized``. Transactional: → ``Write``; it is
        stored before anything is emitted. Opaque: it is kept in memory.
     2. ``tick`` → ``StartBatch``, PROCESSING. ``processed``: PROCESSED, n waits.
-    3. n is current: ``tick`` → a ``Write`` of nothing, which only the owner can make.
-       ``stored`` → ``StartCommit``, COMMITTING. ``committed``: RECORDING.
+    3. n is current: ``tick`` → a ``Write`` of nothing, which only the owner can make,
+       and only on a store that is where it was left. ``stored`` → ``StartCommit``,
+       COMMITTING. ``committed``: RECORDING.
     4. → one ``Write``: currtx = n + 1, opaque metadata of n, no metadata below n.
        ``stored`` → ``TransactionCommitted``; current is n + 1, and commits at once if
        it can.
@@ -142,9 +143,10 @@ class TransactionCoordinator(TransactionWindow[M]):
     # --- events: store ---
 
     def stored(self, write_id: int) -> list[Action[M]]:
-        """The write under way is in the store, and so the store is ours."""
+        """The write under way is in the store: it is ours, and as we left it."""
         if not self._writes.is_under_way(write_id):
             return self._stale()
+        self._looked_ms = self._now_ms
         done, following = self._writes.done()
         txid, committed = done.attempt.txid, list[Action[M]]()
         if done.purpose is Purpose.RECORD:
@@ -159,7 +161,8 @@ class TransactionCoordinator(TransactionWindow[M]):
     def store_failed(self, write_id: int, error: Exception) -> list[Action[M]]:
         """The write under way failed, or may have: the same one again after a pause.
 
-        An error that is not retryable, above all a FencedError, stops everything.
+        An error that is not retryable, above all a FencedError or StateLostError,
+        stops everything.
         """
         if not self._writes.is_under_way(write_id):
             return self._stale()

@@ -13,9 +13,11 @@ from kafka_tx.errors import (
     ConfigError,
     OutOfOrderError,
     StateConflictError,
+    StateLostError,
 )
 from kafka_tx.model import BatchMetadata
 from kafka_tx.protocols import Store
+from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.ledger_reading import LedgerReader, Reading
 from kafka_tx.transactions.ledger_records import (
     Committed,
@@ -24,7 +26,7 @@ from kafka_tx.transactions.ledger_records import (
     metadata_path,
     position_records,
 )
-from kafka_tx.transactions.refusals import fenced
+from kafka_tx.transactions.refusals import fenced, lost
 from kafka_tx.transactions.txid_layout import COMMITTED, METADATA
 
 __all__ = ["Committed", "Ledger", "LedgerState"]
@@ -75,17 +77,23 @@ class Ledger:
     3. n is done: ``commit``, from the planning process or from the listener in the
        user's process, or from both. The first one writes; the other finds it done.
 
-    Both processes write under one epoch. Every write depends on ``currtx`` being what
+    Both processes write under one epoch. Every write depends on the position being what
     it was when the decision was made; if the other process moved it, the decision is
     made again. What was read or written last is remembered: a decision is made on that
-    first, and the store is read only where it does not suffice or was overtaken.
-    Blocks as long as its store does. Several threads may use one object.
+    first, and the store is read only where it does not suffice or was overtaken. A
+    store that is read and is not where it was left, or further on, is lost: nothing is
+    decided on it. Blocks as long as its store does. Several threads may use one object.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._reader = LedgerReader(store)
         self._texts: Mapping[str, str] | None = None
+        self._is_owner = False
+        self._left: list[Reading] = []
+        """Where the store was left under ``_left_epoch``; two while it is not known
+        whether a write has landed."""
+        self._left_epoch = 0
         self._tried: str | None = None
         """What this object tried to commit last, while the outcome is unknown."""
 
@@ -96,19 +104,21 @@ class Ledger:
             StateUnavailableError: The store does not answer.
             StateError: The store refuses.
         """
-        return self._store.acquire()
+        epoch = take_over(self._store)
+        self._is_owner, self._texts, self._left = True, None, []
+        return epoch
 
     def load(self) -> LedgerState:
         """Everything, from one reading. Writes nothing; needs no ownership.
 
         Raises:
             StateCorruptedError: A record cannot be read, or two contradict each other.
+            StateLostError: The store is not where this object left it.
             StateUnavailableError: The store does not answer.
             StateError: The id is a topology's.
         """
-        epoch = self._store.epoch()  # first: one that is too old only gets us fenced
         seen = self._look()
-        return LedgerState(epoch, seen.committed, seen.planned)
+        return LedgerState(self._left_epoch, seen.committed, seen.planned)
 
     def last_committed(self) -> Committed | None:
         """What is committed, as this object has read or written it last.
@@ -135,6 +145,7 @@ class Ledger:
             OutOfOrderError: It is committed already, leaves a gap, or has other ranges
                 and ``replace`` is not set.
             FencedError: ``epoch`` is not the current one.
+            StateLostError: The store is not where this object left it.
             StateCorruptedError: A record that is needed cannot be read.
             StateUnavailableError: The store does not answer.
         """
@@ -162,6 +173,7 @@ class Ledger:
         Raises:
             OutOfOrderError: An earlier txid is not committed, or no ranges are known.
             FencedError: ``epoch`` is not the current one.
+            StateLostError: The store is not where this object left it.
             StateCorruptedError: A record that is needed cannot be read.
             StateUnavailableError: The store does not answer; unknown if it landed.
         """
@@ -178,25 +190,34 @@ class Ledger:
         Raises:
             ConfigError: A negative txid or offset.
             FencedError: ``epoch`` is not the current one.
+            StateLostError: The store is not where this object left it.
             StateUnavailableError: The store does not answer.
         """
         if committed.txid < 0 or any(o < 0 for o in committed.offsets.values()):
             raise ConfigError.illegal(
                 "committed", committed, "txid and every offset at least 0"
             )
-        self._texts = None
-        self._store.write(
-            epoch, position_records(committed), self._store.read(METADATA)
-        )
+        put = position_records(committed)
+        if self._left:
+            self._until_unmoved(
+                lambda seen: self._write(
+                    seen, epoch, put, [p for p in seen.texts if p.startswith(METADATA)]
+                )
+            )
+        else:  # a person's tool: what is there need not make sense
+            self._store.write(epoch, put, self._store.read(METADATA))
 
-    def check_owner(self, epoch: int) -> None:
-        """Make sure that no newer owner has taken the id over. One small read.
+    def check(self, epoch: int) -> None:
+        """Make sure that the store is ours, and where it was left. One read.
 
         Raises:
             FencedError: ``epoch`` is not the current one.
+            StateLostError: The store is not where this object left it.
+            StateCorruptedError: A record cannot be read.
             StateUnavailableError: The store does not answer.
         """
-        self._must_own(epoch)
+        self._look()
+        self._must_be(self._left_epoch, epoch)
 
     def close(self) -> None:
         """Release the store's connections. Calling it twice is harmless."""
@@ -255,16 +276,37 @@ class Ledger:
         self, seen: Reading, epoch: int, put: Mapping[str, str], gone: list[str]
     ) -> None:
         """Write what was decided on a reading, and remember what is there then."""
-        self._texts = None  # if the outcome stays unknown
-        self._store.write(epoch, put, gone, expect=seen.guard())
         kept = {p: t for p, t in seen.texts.items() if p not in gone}
-        self._texts = {**kept, **put}
+        after = self._reader.reading_of({**kept, **put})
+        self._texts = None  # if the outcome stays unknown
+        self._left = [*self._left[:1], after]
+        self._store.write(epoch, put, gone, expect=seen.guard())
+        self._texts, self._left, self._left_epoch = after.texts, [after], epoch
 
     def _look(self) -> Reading:
+        """Read everything, and hold it against what is remembered."""
         self._texts = None
+        epoch = self._store.epoch()  # first: one that is too old only gets us fenced
         seen = self._reader.look()
-        self._texts = seen.texts
+        is_known = bool(self._left) and epoch <= self._left_epoch
+        if is_known and (epoch < self._left_epoch or not self._may_find(seen)):
+            epoch = self._store.epoch()
+            if epoch <= self._left_epoch:
+                raise self._lost(epoch, seen)
+        self._texts, self._left, self._left_epoch = seen.texts, [seen], epoch
         return seen
+
+    def _may_find(self, seen: Reading) -> bool:
+        """Whether the store can have come there from where it was left."""
+        return any(left.leads_to(seen, is_alone=self._is_owner) for left in self._left)
+
+    def _lost(self, epoch: int, seen: Reading) -> StateLostError:
+        left = f"at txid {self._left[0].txid}"
+        found = f"at txid {seen.txid}"
+        if epoch < self._left_epoch or left == found:
+            left = f"{left} under epoch {self._left_epoch}"
+            found = f"{found} under epoch {epoch}, with other records"
+        return lost(self._store, left=left, found=found)
 
     def _until_unmoved(self, decide: Callable[[Reading], _T]) -> _T:
         """Decide on what is remembered; else, and after a conflict, on a new look."""
@@ -283,7 +325,9 @@ class Ledger:
 
     def _must_own(self, epoch: int) -> None:
         """Being fenced comes first: what a former owner finds is not its own story."""
-        stored = self._store.epoch()
+        self._must_be(self._store.epoch(), epoch)
+
+    def _must_be(self, stored: int, epoch: int) -> None:
         if stored != epoch:
             raise fenced(self._store, held=epoch, stored=stored)
 

@@ -20,9 +20,11 @@ from kafka_tx.transactions.txid_layout import (
     COMMITTED,
     CURRENT,
     METADATA,
+    OWNER,
     Door,
     another_door,
     is_sealed,
+    position,
 )
 
 
@@ -41,7 +43,25 @@ class Reading:
 
     def guard(self) -> dict[str, str | None]:
         """What must not have changed when a decision about this reading is written."""
-        return {CURRENT: self.texts.get(CURRENT)}
+        return position(self.texts)
+
+    def leads_to(self, later: Reading, *, is_alone: bool) -> bool:
+        """Whether a later look under the same epoch can find that.
+
+        The listener's process moves the committed txid on, and cleans up behind it. All
+        else is done by the planning process alone.
+
+        Args:
+            later: What was found.
+            is_alone: Whether who remembers this reading is the planning process.
+        """
+        texts = later.texts
+        if later.txid < self.txid or texts.get(OWNER) != self.texts.get(OWNER):
+            return False
+        same = [metadata_path(n) for n in self.planned if n >= later.txid]
+        if later.txid == self.txid:
+            same.append(COMMITTED)
+        return not is_alone or all(texts.get(p) == self.texts.get(p) for p in same)
 
 
 class LedgerReader:

@@ -9,6 +9,7 @@ from kafka_tx.errors import (
     ReplayDiffersError,
     StateConflictError,
     StateError,
+    StateLostError,
 )
 from kafka_tx.protocols import Store
 
@@ -19,28 +20,53 @@ PUT_BACK = (
 )
 """What to do where a store has forgotten what its sinks remember."""
 
+LOST_BY = (
+    "went back (a database that failed over to a standby that was behind, that crashed"
+    " with synchronous_commit=off, or that was put back from a copy), was emptied, or"
+    " another one answers at its address"
+)
+AFTER_A_LOSS = (
+    "If it shall be where it was, put it right before you start again. Maps and tables"
+    " in the same database went back with it: where the job writes nothing else, start"
+    " again; a topology goes on from there, and a query tells what to do about its"
+    " checkpoint. What the job wrote elsewhere has later txids already: put that back"
+    " to the same time first, or this store to where it was"
+)
+"""What is safe once a store is no longer where a job left it."""
 
-def fenced(store: Store, *, held: int, stored: int) -> FencedError:
+
+def fenced(store: Store, *, held: int, stored: int) -> StateError:
     """The error for a writer whose epoch ``held`` is not the ``stored`` one."""
-    if stored > held:
-        reason = (
-            f"another owner of id '{store.id}' took over (its epoch is {stored}, ours"
-            f" {held}). Only one live query or topology may use an id: stop one of"
-            " them, or give it an id of its own. A query that joins a source with"
-            " itself opens it twice: load each side with a tx.id of its own"
-        )
-    else:
-        reason = (
-            f"id '{store.id}' has epoch {stored} in the store and we hold {held}: the"
-            " store was emptied or put back to an older copy while we ran. Check it,"
-            " then start again"
-        )
+    if stored < held:
+        return lost(store, left=f"under epoch {held}", found=f"under epoch {stored}")
     return FencedError(
-        f"{reason}. Store: {store.url}. Nothing was written.",
+        f"another owner of id '{store.id}' took over (its epoch is {stored}, ours"
+        f" {held}). Only one live query or topology may use an id: stop one of them,"
+        " or give it an id of its own. A query that joins a source with itself opens"
+        " it twice: load each side with a tx.id of its own. Store:"
+        f" {store.url}. Nothing was written.",
         store=store.url,
         id=store.id,
         held=held,
         stored=stored,
+    )
+
+
+def lost(store: Store, *, left: str, found: str) -> StateLostError:
+    """The error for a store that is not where its owner left it.
+
+    Args:
+        store: Of the id.
+        left: Where the owner left it; an end of a sentence.
+        found: Where it is.
+    """
+    return StateLostError(
+        f"id '{store.id}' in store {store.url} was left {left} and is {found} now: the"
+        f" store {LOST_BY}. Nothing was written. {AFTER_A_LOSS}",
+        store=store.url,
+        id=store.id,
+        left=left,
+        found=found,
     )
 
 

@@ -24,6 +24,9 @@ from kafka_tx.transactions.writes import Purpose, WriteQueue
 
 M = TypeVar("M")
 
+LOOK_MS = 5_000
+"""How long nothing is written before the store is looked at."""
+
 
 class TransactionWindow(Generic[M]):
     """The txids [current, current + max_pending): what each does, what is due for it.
@@ -44,9 +47,10 @@ class TransactionWindow(Generic[M]):
         self._current, newest, self._chain = open_chain(mode, codec, opened)
         self._gate = PlanningGate(pacing, newest)
         self._flights = BatchFlights(pacing.timeout_ms, pacing.patience_ms)
-        self._writes = WriteQueue()
+        self._writes = WriteQueue(opened.values)
         self._attempts = 0
         self._now_ms = 0
+        self._looked_ms: int | None = None  # when the store last took a write of ours
         self._is_paused = self._is_stopping = self._is_stopped = False
         self.stale_answers = 0
         """Answers that no longer counted."""
@@ -69,6 +73,7 @@ class TransactionWindow(Generic[M]):
             *self._time_out(),
             *self._writes.again(now_ms),
             *self._ask_who_owns(),
+            *self._look_at_store(),
             *self._fill_window(is_ready),
             *self._finish(),
         ]
@@ -88,6 +93,18 @@ class TransactionWindow(Generic[M]):
         if flight is None or self._writes.confirms():
             return []
         return self._write(flight.attempt, Change(), Purpose.CONFIRM)
+
+    def _look_at_store(self) -> list[Action[M]]:
+        """Now and then without a reason: a store that went back is noticed when idle.
+
+        Source: none; Storm's coordinator believes its memory.
+        """
+        if self._looked_ms is None:
+            self._looked_ms = self._now_ms
+        if self._writes or self._now_ms < self._looked_ms + LOOK_MS:
+            return []
+        nothing = TransactionAttempt(self._current, 0)
+        return self._write(nothing, Change(), Purpose.CONFIRM)
 
     def _commit_lowest(self) -> list[Action[M]]:
         """Commit phases: the lowest uncommitted txid, alone, and no later one.
@@ -191,10 +208,16 @@ class TransactionWindow(Generic[M]):
             self._flights.next_deadline_ms(),
             self._writes.again_at_ms,
             self._plans_at_ms(),
+            self._looks_at_ms(),
         )
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     # --- parts of the rule ---
+
+    def _looks_at_ms(self) -> int | None:
+        """When the store is looked at, if nothing is written before."""
+        is_quiet = not self._writes and not self._is_stopped
+        return self._looked_ms + LOOK_MS if is_quiet and self._looked_ms else None
 
     def _endless(self, attempt: TransactionAttempt) -> TransactionError:
         return TransactionError(

@@ -5,6 +5,7 @@
     currtx              the txid that is first in line (committed + 1)
     meta/<txid>         what a txid holds; those from currtx on are unfinished
     committed           sources: txid, offsets of all partitions, when it was
+    owner               a word that only the present owner knows
     coordinator/currtx  topologies: a seal, see below
 
 Version 0.1.0 kept what a topology has below ``coordinator/``. The first owner of this
@@ -25,6 +26,7 @@ from kafka_tx.transactions import records
 CURRENT = "currtx"
 COMMITTED = "committed"
 METADATA = "meta/"
+OWNER = "owner"
 FORMER = "coordinator/"
 """Below which version 0.1.0 kept the txids of a topology."""
 
@@ -53,6 +55,25 @@ def without_seal(texts: Mapping[str, str]) -> dict[str, str]:
 def is_numbered(path: str) -> bool:
     """Whether a record at this path says which txid there is or what it holds."""
     return path in {CURRENT, COMMITTED} or path.startswith(METADATA)
+
+
+def position(texts: Mapping[str, str]) -> dict[str, str | None]:
+    """The records that tell where an id is, and whose it is.
+
+    Every step of an owner changes one of them, and none comes back to what it was: a
+    store that holds all of them is where it was left.
+    """
+    newest = max(filter(_is_of_txid, texts), key=_txid_of, default=None)
+    paths = [CURRENT, OWNER, *([newest] if newest else [])]
+    return {path: texts.get(path) for path in paths}
+
+
+def _is_of_txid(path: str) -> bool:
+    return path.startswith(METADATA) and path.removeprefix(METADATA).isdecimal()
+
+
+def _txid_of(path: str) -> int:
+    return int(path.removeprefix(METADATA))
 
 
 def door_of(texts: Mapping[str, str]) -> Door | None:

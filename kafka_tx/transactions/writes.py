@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.actions import Write
 from kafka_tx.transactions.rotating import Change
+from kafka_tx.transactions.txid_layout import position
 
 
 class Purpose(Enum):
@@ -18,7 +20,8 @@ class Purpose(Enum):
     """New metadata must be stored before it is used."""
 
     CONFIRM = auto()
-    """Nothing is changed; that it succeeds says who owns the store."""
+    """Nothing is changed; that it succeeds says that the store is ours, and as we left
+    it. Before a commit phase, and once in a while when nothing else is written."""
 
     RECORD = auto()
     """A commit phase is complete."""
@@ -42,10 +45,15 @@ class WriteQueue:
     """The first is under way; one that failed is made again, unchanged, after a pause.
 
     Whether a failed write arrived is unknown, so nothing may be decided anew in its
-    place before the same write has succeeded.
+    place before the same write has succeeded. Each write expects what the ones before
+    it have left.
+
+    Args:
+        stored: Every record of the id, as its owner found them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stored: Mapping[str, str]) -> None:
+        self._stored = dict(stored)
         self._pending: deque[PendingWrite] = deque()
         self._ids = 0
         self.again_at_ms: int | None = None
@@ -70,9 +78,9 @@ class WriteQueue:
         purpose: Purpose,
     ) -> list[Write]:
         """Append a write; return it if it may be made now."""
-        write = Write(self._new_id(), epoch, change.put, change.delete)
+        write = Write(self._new_id(), epoch, change.put, change.delete, {})
         self._pending.append(PendingWrite(write, attempt, purpose))
-        return [write] if len(self._pending) == 1 else []
+        return self._first() if len(self._pending) == 1 else []
 
     def is_under_way(self, write_id: int) -> bool:
         """Whether this is the write whose answer is awaited."""
@@ -82,7 +90,10 @@ class WriteQueue:
     def done(self) -> tuple[PendingWrite, list[Write]]:
         """Take the first one off; return it, and the next one to make."""
         finished = self._pending.popleft()
-        return finished, [pending.write for pending in list(self._pending)[:1]]
+        for path in finished.write.delete:
+            self._stored.pop(path, None)
+        self._stored |= finished.write.put
+        return finished, self._first()
 
     def again(self, now_ms: int) -> list[Write]:
         """The first one under a new id, if it failed and its pause is over."""
@@ -98,6 +109,15 @@ class WriteQueue:
         """Give all of them up."""
         self._pending.clear()
         self.again_at_ms = None
+
+    def _first(self) -> list[Write]:
+        """The write that is to be made now, on top of what is stored."""
+        if not self._pending:
+            return []
+        first = self._pending[0]
+        write = replace(first.write, expect=position(self._stored))
+        self._pending[0] = replace(first, write=write)
+        return [write]
 
     def _holds(self, purpose: Purpose) -> bool:
         return any(pending.purpose is purpose for pending in self._pending)

@@ -6,11 +6,13 @@ import pickle
 import pytest
 
 from integration.promptness import promptly
-from kafka_tx.errors import ConfigError, FencedError, StateError
+from kafka_tx.errors import ConfigError, FencedError, StateError, StateLostError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.transactions import following
+from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.records import encode
-from kafka_tx.transactions.txid_layout import up_to_date, without_seal
+from kafka_tx.transactions.txid_layout import position, up_to_date, without_seal
 from tests.conformance.owners_suite import OwnersSuite
 
 LARGE = 3_000_000
@@ -252,6 +254,48 @@ class StoreSuite(OwnersSuite):
             store.get("../other")
 
         assert store.read() == {}
+
+    # --- what an owner left ---
+
+    def test_what_follows_is_written_also_when_its_answer_was_lost(self, store):
+        epoch = take_over(store)
+        before = position(store.read())
+
+        for _ in range(2):
+            following.write(store, epoch, {"currtx": record(2)}, ["meta/1"], before)
+
+        assert store.get("currtx") == record(2)
+
+    @pytest.mark.parametrize(
+        "found",
+        [
+            {"currtx": record(2)},
+            {"owner": "somebody else's under the same epoch"},
+            {"meta/3": "of other records"},
+        ],
+    )
+    def test_nothing_is_written_where_the_owner_did_not_leave_it(self, store, found):
+        epoch = take_over(store)
+        store.write(epoch, {"currtx": record(3), "meta/2": "b", "meta/3": "c"})
+        left = position(store.read())
+        store.write(epoch, found)
+        before = store.read()
+
+        for put in ({"meta/4": "d"}, {}):
+            with pytest.raises(StateLostError):
+                following.write(store, epoch, put, ["meta/2"] if put else [], left)
+
+        assert store.read() == before
+
+    def test_an_epoch_that_went_back_is_told_from_an_owner_that_came(self, open_store):
+        store = open_store()
+        open_store().acquire()
+
+        with pytest.raises(StateLostError):
+            following.write(store, 2, {"currtx": record(2)}, [], {"currtx": None})
+        open_store().acquire()
+        with pytest.raises(FencedError):
+            following.write(store, 1, {"currtx": record(2)}, [], {"currtx": None})
 
     # --- manners ---
 

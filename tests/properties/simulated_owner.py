@@ -26,6 +26,7 @@ from kafka_tx.topology.declare.spouts import (
     PartitionedTransactionalSpout,
 )
 from kafka_tx.topology.run.permits import Permits
+from kafka_tx.transactions import following
 from kafka_tx.transactions.actions import (
     Action,
     Cancel,
@@ -38,6 +39,7 @@ from kafka_tx.transactions.actions import (
 )
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.flights import BatchPhase
+from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.txid_layout import up_to_date
 from tests.properties.simulated_store import META, Batch, ranges
 
@@ -87,7 +89,7 @@ class Owner:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        epoch = world.store.acquire()
+        epoch = take_over(cast(Store, world.store))
         values = up_to_date(cast(Store, world.store), epoch)
         is_opaque = world.mode == "opaque"
         self.spout = (OpaqueSpout if is_opaque else Spout)(world)
@@ -197,7 +199,8 @@ class Owner:
         try:
             if outcome is Outcome.FAILED:
                 raise StateUnavailableError("no answer")
-            self._world.store.write(write.epoch, write.put, write.delete)
+            store = cast(Store, self._world.store)
+            following.write(store, write.epoch, write.put, write.delete, write.expect)
             if outcome is Outcome.UNKNOWN:
                 raise StateUnavailableError("no answer in time")
         except KafkaTxError as error:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from kafka_tx.config import Mode
-from kafka_tx.errors import FencedError, StateError
+from kafka_tx.errors import FencedError, StateConflictError, StateError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.protocols import Expected
 from kafka_tx.transactions.chain import Opened, currtx_codec
 from kafka_tx.transactions.rotating import RecordCodec
 from kafka_tx.transactions.txid_layout import FORMER, root_of_topology, without_seal
@@ -44,9 +45,18 @@ class SimulatedStore:
     def read(self) -> dict[str, str]:
         return dict(self.values)
 
-    def write(self, epoch: int, put: Mapping[str, str], delete: Iterable[str]) -> None:
+    def write(
+        self,
+        epoch: int,
+        put: Mapping[str, str],
+        delete: Iterable[str] = (),
+        expect: Expected = None,
+    ) -> None:
         if epoch != self.epoch:
             raise FencedError(f"epoch {epoch}, stored {self.epoch}")
+        for path, value in (expect or {}).items():
+            if self.values.get(path) != value:
+                raise StateConflictError(f"{path} is another")
         before = self.currtx()
         for path in delete:
             self.values.pop(path, None)

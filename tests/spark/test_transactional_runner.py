@@ -20,6 +20,7 @@ from kafka_tx.errors import (
     ComponentError,
     FailedException,
     FencedError,
+    StateLostError,
     StateUnavailableError,
     TransactionError,
 )
@@ -38,7 +39,8 @@ from kafka_tx.topology.declare.memory_spouts import (
     OpaqueMemoryTransactionalSpout,
 )
 from kafka_tx.topology.declare.spouts import TransactionalSpout
-from kafka_tx.transactions.txid_layout import up_to_date
+from kafka_tx.transactions import transaction_window
+from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
 from tests.local_engine import LocalEngine
 
 WITHIN_S = 10
@@ -515,7 +517,7 @@ def test_a_newer_owner_fences_the_older_one_off(world):
 
 
 class Stumbling:
-    """A store whose first writes fail, unknown whether they arrived."""
+    """A store whose first writes of batches fail, half of them although they landed."""
 
     def __init__(self, store, failures):
         self._store, self._failures = store, failures
@@ -524,24 +526,74 @@ class Stumbling:
         return getattr(self._store, name)
 
     def write(self, *args, **more):
-        if self._failures:
-            self._failures.pop()
-            raise StateUnavailableError("try later")
-        self._store.write(*args, **more)
+        if not (self._failures and more.get("expect")):
+            self._store.write(*args, **more)
+            return
+        if self._failures.pop() % 2:
+            self._store.write(*args, **more)
+        raise StateUnavailableError("try later")
 
 
 @SPOUTS
 def test_a_store_that_does_not_answer_is_asked_again(world, kind):
     jobs = world(kind)
     failures = [1, 2, 3]
-    first = assembly.open_store(jobs.store, "jobs")
-    up_to_date(first, first.acquire())
-
     store = Stumbling(assembly.open_store(jobs.store, "jobs"), failures)
     jobs.start(store=store).process_all_available(WITHIN_S)
 
     assert failures == []
     assert jobs.table.total() == jobs.rows
+
+
+def store_of(jobs):
+    return MemoryStore(jobs.store.removeprefix("memory:"), "jobs")
+
+
+def copied(jobs):
+    """What the store and the sink hold now, as one database would keep both."""
+    return store_of(jobs).snapshot(), dict(jobs.table.values)
+
+
+def put_back(jobs, copy):
+    snapshot, jobs.table.values = copy
+    store_of(jobs).restore(snapshot)
+
+
+@pytest.mark.parametrize("pending", [1, 3])
+@SPOUTS
+def test_a_database_that_went_back_stops_the_topology_and_a_restart_loses_nothing(
+    world, kind, pending
+):
+    jobs = world(kind, rows=100)
+    early, gate = (jobs.engine.held.setdefault(n, threading.Event()) for n in (3, 6))
+    handle = jobs.start(pending=pending)
+    wait_for(lambda: handle.status.committed_txid == 2)
+    copy = copied(jobs)
+    early.set()
+    wait_for(lambda: handle.status.committed_txid == 5)
+
+    put_back(jobs, copy)
+    gate.set()
+
+    wait_for(lambda: not handle.isActive)
+    told = handle.exception()
+    assert isinstance(told, StateLostError), told
+    assert "start again; a topology goes on from there" in str(told)
+    assert max(txid for _, txid in jobs.table.values.values()) == 2
+    jobs.start(pending=pending).process_all_available(WITHIN_S)
+    assert jobs.table.total() == jobs.rows
+
+
+def test_a_store_that_is_emptied_is_noticed_while_nothing_happens(world, monkeypatch):
+    monkeypatch.setattr(transaction_window, "LOOK_MS", 50)
+    jobs = world()
+    handle = jobs.start()
+    handle.process_all_available(WITHIN_S)
+
+    store_of(jobs).restore(MemorySnapshot(1, {}))
+
+    wait_for(lambda: not handle.isActive)
+    assert isinstance(handle.exception(), StateLostError)
 
 
 # --- stopping ---

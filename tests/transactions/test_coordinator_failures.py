@@ -14,6 +14,7 @@ from kafka_tx.transactions.actions import (
     Stopped,
     TransactionCommitted,
 )
+from kafka_tx.transactions.transaction_window import LOOK_MS
 from tests.transactions.drive import (
     BOTH,
     EPOCH,
@@ -246,7 +247,7 @@ def test_without_a_timeout_nothing_is_ever_late():
     drive.start(1)
 
     assert drive.tick(10**9) == []
-    assert drive.machine.wakes_at_ms() is None
+    assert drive.machine.wakes_at_ms() == 10**9 + LOOK_MS
 
 
 @BOTH

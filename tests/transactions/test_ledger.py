@@ -350,10 +350,12 @@ def test_a_position_can_be_adopted_over_unreadable_records(ledger, store):
     epoch = committed_twice(ledger)
     tamper(store, {"committed": "?", "meta/3": "?", "meta/x": "?"})
 
-    ledger.adopt(epoch, Committed(2, {P0: 200}))
+    tool = Ledger(store)
 
-    assert ledger.load().txid == 2
-    assert dict(ledger.load().planned) == {}
+    tool.adopt(epoch, Committed(2, {P0: 200}))
+
+    assert tool.load().txid == 2
+    assert dict(tool.load().planned) == {}
 
 
 class Interrupted(MemoryStore):
@@ -403,6 +405,9 @@ def test_a_store_that_conflicts_without_end_is_not_asked_without_end(store):
 
     class Contended(MemoryStore):
         def write(self, epoch, put, delete=(), *, expect=None):
+            if expect is None:
+                super().write(epoch, put)
+                return
             calls.append(epoch)
             raise StateConflictError("moved")
 

@@ -35,6 +35,7 @@ from kafka_tx.topology.declare.bolts import TOPOLOGY_ID
 from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.rotating import RecordCodec
 from kafka_tx.transactions.txid_layout import up_to_date
 
@@ -90,7 +91,7 @@ def open_parts(
         ConfigError: A Kafka group is wanted and the spout reads no Kafka.
         StateError: The store cannot be reached, or a record of it not be read.
     """
-    epoch = store.acquire()  # before reading: an older owner may still write
+    epoch = take_over(store)  # before reading: an older owner may still write
     opened = Opened(epoch, up_to_date(store, epoch), store.url, store.id)
     clock = assembly.SystemClock()
     coordinator = TransactionCoordinator[Any](

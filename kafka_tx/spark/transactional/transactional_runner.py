@@ -21,6 +21,7 @@ from kafka_tx.spark.topologies.loop import TopologyLoop
 from kafka_tx.spark.transactional.attempt_threads import Attempts
 from kafka_tx.topology.declare.spouts import Json
 from kafka_tx.topology.run.attempt_run import Processed
+from kafka_tx.transactions import following
 from kafka_tx.transactions.actions import (
     Action,
     Cancel,
@@ -182,7 +183,9 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
 
         def make() -> None:
             try:
-                store.write(write.epoch, write.put, write.delete)
+                following.write(
+                    store, write.epoch, write.put, write.delete, write.expect
+                )
             except Exception as error:  # noqa: BLE001 - told to the coordinator
                 logger.warning("a write to %s failed: %s", store.url, error)
                 answer = _failed_write(machine, write.write_id, error)
