@@ -30,6 +30,7 @@ from kafka_tx import (
     write_transaction,
 )
 from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Ledger
 
@@ -202,6 +203,20 @@ def test_what_cannot_work_says_what_to_do(remote, job):
         attach(remote)
     with pytest.raises(ConfigError, match=r"needs the tx\.id of the source"):
         for_each_transaction(job.appending())
+
+
+def test_a_server_that_speculates_is_refused_where_a_part_is_written_once(server, job):
+    sink = {**job.servers, "topic": job.out, "tx.id": f"{job.id}-sink"}
+    remote = SparkSession.builder.remote(server.url).create()
+    try:
+        remote.conf.set("spark.sql.legacy.setCommandRejectsSparkCoreConfs", "false")
+        remote.conf.set("spark.speculation", "true")  # as all sessions there show it
+        df = remote.sql("SELECT 'k' AS key, 'v' AS value")
+
+        with pytest.raises(ConfigError, match=r"'spark\.speculation'.*the server"):
+            write_transaction(df, TransactionAttempt(1, 1), sink)
+    finally:
+        remote.stop()
 
 
 def test_a_wrong_id_is_told(remote, job):

@@ -382,3 +382,54 @@ def test_a_stream_with_an_id_needs_a_topic_for_all_rows(topic, produce, copy):
 
     with pytest.raises(StreamingQueryException, match="needs option 'topic'"):
         copy(source, "", tx__id="once")
+
+
+@pytest.fixture
+def speculating(spark):
+    """A session that shows what a context with speculation hands to its sessions."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.legacy.setCommandRejectsSparkCoreConfs", "false")
+    session.conf.set("spark.speculation", "true")
+    return session
+
+
+SPECULATION = r"'spark\.speculation' is 'true'.*two tasks at once.*SparkContext"
+
+
+def test_speculation_is_refused_where_a_part_is_written_once(
+    speculating, kafka, topic, produce, read, tmp_path
+):
+    source, target = topic(1), topic(1)
+    produce(source, ["v1"])
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": target,
+        "tx.id": f"{target}-sink",
+    }
+    df = speculating.sql("SELECT 'k' AS key, 'v' AS value")
+    stream = (
+        reader(speculating, kafka.bootstrap_servers, subscribe=source)
+        .load()
+        .select("key", "value")
+        .writeStream.format("kafka_tx")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+    )
+
+    with pytest.raises(ConfigError, match=SPECULATION):
+        kafka_tx.write_transaction(df, TransactionAttempt(1, 1), options)
+    with pytest.raises(StreamingQueryException, match=SPECULATION):
+        read_out(stream.options(**options))
+
+    assert values(read(target)) == []
+    write(df, kafka, topic=target)  # at least once
+    assert values(read(target)) == ["v"]
+
+
+def test_a_stream_is_refused_an_id_under_another_name(topic, produce, copy, read):
+    source, target = topic(1), topic(1)
+    produce(source, ["v"])
+
+    with pytest.raises(StreamingQueryException, match=r"'tx_id'.*mean 'tx\.id'"):
+        copy(source, target, tx_id="once")
+
+    assert values(read(target)) == []

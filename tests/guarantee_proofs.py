@@ -209,5 +209,9 @@ MARKERS: Proofs = {
     "two writes of one batch": (
         _REPLAYS + "test_two_writes_of_one_batch_are_refused_by_name",
     ),
+    "`spark.speculation=true`": (
+        "integration/test_sink.py"
+        "::test_speculation_is_refused_where_a_part_is_written_once",
+    ),
 }
 """Into Kafka with ``tx.id``: what happens."""

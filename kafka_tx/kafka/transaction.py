@@ -210,7 +210,8 @@ class Transaction:
             f"the brokers ended the transaction of {self._what}; nothing of it is"
             f" visible. {detail}.{until} Either it was open for longer than"
             f" 'kafka.{_TIMEOUT}' ({limit} ms): raise it, or write smaller batches; or"
-            " another writer of the same part has begun: give each its own tx.id.",
+            " another writer of the same part has begun: give each its own tx.id, and"
+            " start Spark without 'spark.speculation'.",
             topic=last.topic if last else None,
             key=last.key if last else None,
         )

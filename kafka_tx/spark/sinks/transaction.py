@@ -12,6 +12,7 @@ from kafka_tx.config import LEGAL_ATTEMPT, LEGAL_OPTIONS, SinkConfig, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.sink_options import parse_sink
+from kafka_tx.spark.speculation import refuse_speculation
 from kafka_tx.transactions.second_writes import only_write
 from kafka_tx.transactions.sink_plan import SinkPlan, Wish
 
@@ -62,7 +63,7 @@ def write_transaction(
     Raises:
         ConfigError: ``tx.id`` or ``topic`` is missing; with several parts, ``key`` too;
             several parts of an opaque batch; a second write of the batch; the sink
-            belongs to another source.
+            belongs to another source; ``spark.speculation`` is on.
         FencedError: A newer owner of the source has written.
         ReplayDiffersError: The txid was written from other records, or rows.
     """
@@ -75,6 +76,7 @@ def write_transaction(
     if parts > 1 and "key" not in df.columns:
         raise ConfigError.illegal("parts", parts, "1 for rows without a column 'key'")
     config = _checked(options)
+    refuse_speculation(df.sparkSession, "exactly-once Kafka sinks")
     sink = _sink(config)
     advice = "give the second one another tx.id of the sink"
     what = f"the sink '{config.id}'"

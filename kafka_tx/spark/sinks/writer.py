@@ -20,6 +20,7 @@ from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.part_transaction import Written
 from kafka_tx.spark.sinks.rows import check_columns, out_records
+from kafka_tx.spark.speculation import refuse_speculative_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +79,8 @@ def write_part(
 
     Raises:
         DeliveryError: A record was refused; names its topic, key and size.
-        ConfigError: A row has no topic and there is no option ``topic``.
+        ConfigError: A row has no topic and there is no option ``topic``; with ``tx.id``
+            also: ``spark.speculation`` is on.
     """
     records = out_records(batches, config)
     if config.id is None or config.txid is None:
@@ -87,6 +89,7 @@ def write_part(
             sender.send(records)
         sink_assembly.give_back_sender(sender)
         return WriterCommitMessage()
+    refuse_speculative_tasks("exactly-once Kafka sinks")
     context = TaskContext.get()
     assert context is not None
     index = context.partitionId()

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.running.worker_python import warn_without_package
+from kafka_tx.spark.speculation import refuse_speculation
 from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.plan.physical import PhysicalPlan
 
@@ -33,13 +34,11 @@ def check_session(spark: SparkSession, plan: PhysicalPlan, max_pending: int) -> 
         return str(conf.get(name, default)).lower() == "true"
 
     commits_there = any(w.placement is Placement.EXECUTORS for w in plan.commit)
-    if is_on("spark.speculation", "false") and commits_there:
-        raise ConfigError.illegal(
-            "spark.speculation",
-            "true",
-            "false with committers on executors",
-            "Speculation would commit a batch in two tasks at once; switch it off, or"
-            " put the committers on the driver (.on_driver()).",
+    if commits_there:
+        refuse_speculation(
+            spark,
+            "committers on executors",
+            "; or put the committers on the driver (.on_driver())",
         )
     advice = {
         _SOCKETS: None
