@@ -154,6 +154,11 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _CLI + "test_the_command_an_error_prints_repairs_what_it_names",
     ),
     "refusals::PUT_BACK": (_FORGOTTEN,),
+    "refusals::AFTER_A_FILE": (
+        "tests/sql/test_sqlite_file.py"
+        "::test_a_file_that_was_put_back_with_all_its_writes_goes_on",
+        _PUT_BACK,
+    ),
     "refusals::AFTER_A_LOSS": (
         "tests/spark/test_transactional_runner.py::"
         "test_a_database_that_went_back_stops_the_topology_and_a_restart_loses_nothing",
@@ -247,6 +252,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "topology_options::_OURS": _MEANT,
     "database_failures::_of_sqlite": _OUTSIDE,
     "database_failures::_of_statement": _OUTSIDE,
+    "sqlite_file::SqliteFile._begun": "its advice is in AFTER_A_FILE",
     "database_failures::translate": _OUTSIDE,
     "listing::_must_exist": _MEANT,
     "values::_overtaken": "its advice is in PUT_BACK",

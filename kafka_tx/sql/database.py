@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
@@ -21,15 +19,12 @@ from kafka_tx.errors import ConfigError, StateUnavailableError
 from kafka_tx.sql import postgresql
 from kafka_tx.sql.address import address
 from kafka_tx.sql.database_failures import translate
+from kafka_tx.sql.sqlite_file import BUSY_TIMEOUT_S, WRITES, SqliteFile
 from kafka_tx.sql.upgrade import AddColumn, missing_columns
 from kafka_tx.sql.waits import Waits
 from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.refusals import unpicklable
 
-BUSY_TIMEOUT_S = 10
-"""How long a statement waits for another writer before the store is unavailable."""
-
-_WRITES = "kafka_tx_writes"
 _T = TypeVar("_T")
 
 _CONNECT_ARGS: dict[str, dict[str, Any]] = {
@@ -93,6 +88,7 @@ class Database:
 
         Raises:
             StateUnavailableError: The database does not answer or is locked.
+            StateLostError: SQLite: the file is no longer the one that was opened.
             StateCorruptedError: The file is damaged or no database.
             StateError: The database refuses: rights, path, password, disk.
         """
@@ -130,7 +126,7 @@ class Database:
 
     def _connect(self, *, writes: bool) -> sa.Connection:
         connection = self._here().connect()
-        return connection.execution_options(**{_WRITES: writes})
+        return connection.execution_options(**{WRITES: writes})
 
     def _here(self) -> sa.Engine:
         with self._lock:
@@ -245,8 +241,7 @@ def _open(url: URL, option: str, waits: Waits) -> sa.Engine:
             option=option,
         ) from None
     if backend == "sqlite":
-        event.listen(engine, "connect", _durable_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
+        SqliteFile(address(url)).listen(engine)
     if backend == "postgresql":
         postgresql.listen(engine, waits.silence_ms)
     return engine
@@ -258,32 +253,6 @@ def _close_all(engine: sa.Engine) -> None:
     engine.dispose()
     event.listen(pool, "checkin", lambda _, record: record.invalidate())
     pool.dispose()  # what was given back meanwhile
-
-
-def _durable_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API
-    connection.isolation_level = None  # we say BEGIN ourselves
-    _keep_a_log(connection)
-    connection.execute("PRAGMA synchronous = FULL")
-
-
-def _keep_a_log(connection: Any) -> None:  # noqa: ANN401 - DB-API
-    """Switch a new file to its log; SQLite itself does not wait for others here."""
-    gives_up_at = time.monotonic() + BUSY_TIMEOUT_S
-    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            is_locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not is_locked or time.monotonic() > gives_up_at:
-                raise
-            time.sleep(0.01)
-        else:
-            return  # perhaps without one: some file systems cannot keep it
-
-
-def _begin_sqlite(connection: sa.Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _in_a_race(change: Callable[[], None]) -> None:

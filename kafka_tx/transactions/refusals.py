@@ -33,6 +33,14 @@ AFTER_A_LOSS = (
     " to the same time first, or this store to where it was"
 )
 """What is safe once a store is no longer where a job left it."""
+AFTER_A_FILE = (
+    "Before you start again, put the file back with all that was written, or, from"
+    " copies of one time, it and all that the job writes: txids that sinks have seen"
+    " must not come again. If it is a store and is lost, a query goes on with"
+    " tx.onDisagreement=checkpoint for one run; a topology begins anew with txid 1, so"
+    " empty what it writes first"
+)
+"""What is safe once a file is gone, or another one is in its place."""
 
 
 def fenced(store: Store, *, held: int, stored: int) -> StateError:
