@@ -1,3 +1,6 @@
+import datetime
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
 
@@ -122,3 +125,43 @@ def test_more_keys_than_are_remembered_still_find_their_task(monkeypatch):
 def test_a_grouping_reads_as_it_was_declared():
     assert str(Grouping(GroupingKind.FIELDS, ("a", "b"))) == "fields(a, b)"
     assert str(Grouping(GroupingKind.LOCAL_OR_SHUFFLE)) == "local-or-shuffle"
+
+
+TIME = datetime.datetime(2026, 1, 1, 5, 1, 1, 567)  # noqa: DTZ001 - as it stands
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.float32(), 0.1),
+        (pa.list_(pa.float32()), [0.1]),
+        (pa.date32(), TIME),
+        (pa.date32(), TIME.date()),
+        (pa.timestamp("s"), TIME),
+        (pa.time32("ms"), TIME.time()),
+        (pa.duration("ms"), datetime.timedelta(microseconds=1_567)),
+        (pa.struct([("a", pa.int64()), ("b", pa.int64())]), {"a": 1}),
+        (pa.map_(pa.string(), pa.int64()), {"a": 1}),
+        (pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+        (pa.decimal128(10, 2), Decimal("1.1")),
+        (pa.int64(), 3.0),
+        (pa.string(), b"abc"),
+    ],
+)
+def test_a_key_goes_to_one_task_as_row_as_column_and_as_read_back(kind, value):
+    fields = Fields(("k",), (kind,))
+    grouping = Grouping(GroupingKind.FIELDS, ("k",))
+    column = pa.array([value], kind)
+    blocks = [
+        [(value,)],
+        pa.RecordBatch.from_arrays([column], names=["k"]),
+        [(column[0].as_py(),)],
+    ]
+
+    tasks = {
+        task
+        for block in blocks
+        for task, _ in router_for(grouping, fields, 1_009, 0).route(block)
+    }
+
+    assert len(tasks) == 1

@@ -17,7 +17,12 @@ import pyarrow as pa
 
 from kafka_tx.topology.rows.blocks import Block, Rows, size
 from kafka_tx.topology.rows.fields import Fields
-from kafka_tx.topology.rows.hashing import hash_columns, hash_values
+from kafka_tx.topology.rows.hashing import (
+    Hashes,
+    changes_values,
+    hash_columns,
+    hash_values,
+)
 
 _REMEMBERED_KEYS = 1 << 16
 
@@ -75,7 +80,8 @@ def router_for(
             return OneRouter()
         case GroupingKind.FIELDS:
             indexes = fields.indexes(grouping.fields)
-            return OneRouter() if tasks == 1 else FieldsRouter(indexes, tasks)
+            kinds = fields.types and tuple(fields.types[index] for index in indexes)
+            return OneRouter() if tasks == 1 else FieldsRouter(indexes, tasks, kinds)
         case GroupingKind.SHUFFLE | GroupingKind.LOCAL_OR_SHUFFLE:
             return OneRouter() if tasks == 1 else ShuffleRouter(tasks, source_task)
 
@@ -123,11 +129,25 @@ class ShuffleRouter:
 
 
 class FieldsRouter:
-    """Rows with equal values in some fields to one task: hash modulo tasks."""
+    """Rows with equal values in some fields to one task: hash modulo tasks.
 
-    def __init__(self, indexes: tuple[int, ...], tasks: int) -> None:
+    Args:
+        indexes: Of the fields.
+        tasks: Of the target.
+        kinds: Their declared types; None: they have none. Where Arrow holds another
+            value than Python (0.1 as ``float``, a dictionary as map), its value counts,
+            so that rows and record batches with one key meet.
+    """
+
+    def __init__(
+        self,
+        indexes: tuple[int, ...],
+        tasks: int,
+        kinds: tuple[pa.DataType, ...] | None = None,
+    ) -> None:
         self._indexes = indexes
         self._tasks = tasks
+        self._kinds = kinds if kinds and any(map(changes_values, kinds)) else None
         self._key = itemgetter(*indexes)
         self._known = _Targets(tasks, is_single=len(indexes) == 1)
 
@@ -142,19 +162,28 @@ class FieldsRouter:
         return self._route_rows(block)
 
     def _route_batch(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Block]]:
-        hashes = hash_columns([batch.column(index) for index in self._indexes])
-        targets = hashes % np.uint64(self._tasks)
+        targets = self._targets([batch.column(index) for index in self._indexes])
         for task in range(self._tasks):
             positions = np.flatnonzero(targets == task)
             if len(positions):
                 yield task, batch.take(pa.array(positions))
 
-    def _route_rows(self, rows: Rows) -> Iterator[tuple[int, Block]]:
-        keys = map(self._key, rows)
+    def _targets(self, columns: list[pa.Array]) -> Hashes:
+        return hash_columns(columns) % np.uint64(self._tasks)
+
+    def _targets_of(self, rows: Rows) -> list[int]:
+        if self._kinds is not None:
+            pairs = zip(self._indexes, self._kinds, strict=True)
+            columns = [pa.array([row[i] for row in rows], kind) for i, kind in pairs]
+            targets: list[int] = self._targets(columns).tolist()
+            return targets
         try:
-            targets = list(map(self._known.__getitem__, keys))
+            return list(map(self._known.__getitem__, map(self._key, rows)))
         except TypeError:  # a list or dictionary inside: cannot be remembered
-            targets = [self._known.target(key) for key in map(self._key, rows)]
+            return [self._known.target(key) for key in map(self._key, rows)]
+
+    def _route_rows(self, rows: Rows) -> Iterator[tuple[int, Block]]:
+        targets = self._targets_of(rows)
         parts: list[Rows] = [[] for _ in range(self._tasks)]
         for row, task in zip(rows, targets, strict=True):
             parts[task].append(row)

@@ -3,7 +3,8 @@
 Python salts its own hash of text per process, so it cannot route rows: two executors
 would send one key to two tasks. Here equal values hash equally, whether they come as a
 Python value or in an Arrow column, and whatever integer, text or float type the column
-has. Different values may collide; that only makes two keys share a task.
+has. Where a column holds another value than it was given (``changes_values``), callers
+hash that one. Different values may collide; that only makes two keys share a task.
 """
 
 from __future__ import annotations
@@ -72,6 +73,20 @@ def hash_columns(columns: Sequence[pa.Array]) -> Hashes:
     for column in columns:
         combined = _mix_all((combined * np.uint64(31)) ^ _hash_column(column))
     return combined
+
+
+def changes_values(kind: pa.DataType) -> bool:
+    """Whether a column of this type may give back other values than it was given.
+
+    A ``float`` rounds, a date forgets the time, coarser times forget microseconds,
+    members of a struct that are absent become null, and a map is a list of pairs.
+    """
+    types = pa.types
+    if types.is_temporal(kind):
+        is_fine = types.is_timestamp(kind) and kind.unit == "us"
+        return not is_fine
+    is_narrow = types.is_floating(kind) and not types.is_float64(kind)
+    return is_narrow or types.is_nested(kind)
 
 
 def _mix(number: int) -> int:
