@@ -16,8 +16,7 @@ from kafka_tx.model import (
     Subscription,
     TopicPartition,
 )
-
-Mode = Literal["transactional", "opaque"]
+from kafka_tx.model import Mode as Mode
 
 DEFAULT_STORE = "sqlite:///kafka_tx.db"
 

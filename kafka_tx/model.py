@@ -11,12 +11,20 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from kafka_tx.errors import ConfigError
 
 ATTEMPTS_PER_EPOCH = 10**12
 """Attempt 12 of epoch 3 is 3000000000012: readable, rising, below 2**63."""
+
+Mode = Literal["transactional", "opaque"]
+"""Whether every replay of a txid holds the same records, or may hold others."""
+
+
+def short_digest(text: str) -> str:
+    """16 hexadecimal digits: equal for equal texts, and for no others."""
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 class TopicPartition(NamedTuple):
@@ -65,16 +73,26 @@ class TransactionAttempt:
     ``attempt_id`` is new on every try. Everything downstream is keyed by the pair, so
     that what is left of an older attempt can never be counted in a newer one. Greater
     ids are newer, also across owners: see ``of``.
+
+    Sources and topologies fill in all that a sink must know. Who makes attempts by hand
+    numbers batches himself: sinks then compare txid and epoch only, and he must say
+    ``mode="opaque"`` where a replay may hold other records.
     Source: Storm, TransactionAttempt.
     """
 
     txid: int
     attempt_id: int
     source: str = field(default="", compare=False, repr=False)
-    """``tx.id`` of the source whose batch it is, where that is known."""
+    """``tx.id`` of the source, or id of the topology, whose batch it is; empty: not
+    known."""
     plan: str = field(default="", compare=False, repr=False)
-    """Stands for where the batch ends; the same on every replay. Empty: not known, or a
+    """Stands for what the batch holds; the same on every replay. Empty: not known, or a
     replay may hold other records."""
+    numbering: str = field(default="", compare=False, repr=False)
+    """Which sequence of txids it is of: a store that begins anew with txid 1 has
+    another one. Empty: not known."""
+    mode: Mode = field(default="transactional", compare=False, repr=False)
+    """``opaque`` where a replay may hold other records."""
 
     @classmethod
     def of(cls, txid: int, *, epoch: int, number: int) -> TransactionAttempt:
@@ -279,7 +297,7 @@ class BatchMetadata:
         """Of where it ends, as logged: another batch of the same txid has another."""
         ends = sorted(self.logged_ends().items())
         text = f"{self.spark_batch} {[(p.topic, p.partition, at) for p, at in ends]}"
-        return sha256(text.encode()).hexdigest()[:16]
+        return short_digest(text)
 
     def starts(self) -> dict[TopicPartition, int]:
         """The position before this batch, per partition."""

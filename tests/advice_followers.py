@@ -6,6 +6,7 @@ and its name.
 
 from __future__ import annotations
 
+_ANOTHER = "tests/source/test_another_numbering.py::"
 _ADVICE = "integration/test_advice.py::"
 _ANEW = "integration/test_source_anew.py::"
 _CONNECT = "tests/spark/test_connect.py::"
@@ -98,9 +99,20 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _SECOND_WRITES,
         _REPLAYS + "test_two_writes_of_one_batch_are_refused_by_name",
     ),
+    "agreement::_ADVICE[RENAMED]": (
+        _ANOTHER + "test_a_renamed_tx_id_is_refused_and_set_back",
+        _ANOTHER + "test_a_tx_id_is_renamed_where_the_checkpoint_decides_for_one_run",
+    ),
+    "agreement::_ADVICE[ANOTHER]": (
+        _ANOTHER
+        + "test_another_store_is_refused_and_the_checkpoint_brings_its_numbering",
+        _ANOTHER + "test_a_store_that_is_the_right_one_again_goes_on",
+    ),
+    "agreement::_ADVICE[UNNUMBERED]": (
+        _ANOTHER + "test_a_tx_id_taken_away_and_given_again_goes_on_at_the_checkpoint",
+    ),
     "agreement::_ADVICE[FOREIGN]": (
-        _TRANSACTIONS
-        + "test_the_checkpoint_of_another_id_is_refused_and_both_ways_out_are_safe",
+        _ANOTHER + "test_the_checkpoint_of_another_id_decides_nothing",
     ),
     "agreement::_ADVICE[EMPTY]": (_PUT_BACK, _SIMULATED),
     "agreement::_ADVICE[AHEAD]": (_PUT_BACK, _SIMULATED),

@@ -49,6 +49,7 @@ class TransactionMark:
         topic_ids: Of the topics that the positions belong to, as far as known.
         unseen: Positions of what was read before and is out of sight now. Nobody but
             the store knows them otherwise.
+        numbering: Which sequence of txids ``txid`` is of; see the store's layout.
     """
 
     id: str
@@ -57,16 +58,17 @@ class TransactionMark:
     start: bool = False
     topic_ids: Mapping[str, str] = field(default_factory=dict, compare=False)
     unseen: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
+    numbering: str = ""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` wrote, also in an earlier release."""
+        """Read what ``to_json`` wrote."""
         return cls(**{**data, "unseen": flat(data.get("unseen", {}))})
 
     def to_json(self) -> dict[str, Any]:
         """A dict; without what is empty."""
         data = {**asdict(self), "unseen": nested(self.unseen)}
-        for optional in ("start", "topic_ids", "unseen"):
+        for optional in ("start", "topic_ids", "unseen", "numbering"):
             if not data[optional]:
                 del data[optional]
         return data

@@ -7,6 +7,7 @@ never given to other records.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Literal
 
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import CheckpointDisagreesError
@@ -18,11 +19,20 @@ from kafka_tx.transactions.ledger import Committed
 class Case(Enum):
     """How a checkpoint contradicts its store."""
 
+    RENAMED = "renamed"
+    """It belongs to another ``tx.id``, and this one has no state."""
+
     FOREIGN = "foreign"
-    """It belongs to another ``tx.id``."""
+    """It belongs to another ``tx.id``, and this one has a state of its own."""
 
     EMPTY = "empty"
     """The store knows nothing, the checkpoint does."""
+
+    ANOTHER = "another"
+    """The store has begun anew since, or is another one."""
+
+    UNNUMBERED = "unnumbered"
+    """The checkpoint was read on for some runs without ``tx.id``."""
 
     AHEAD = "ahead"
     """The checkpoint has transactions that the store does not know."""
@@ -34,13 +44,32 @@ class Case(Enum):
     """Both went on from the same transaction, or the store was set by a person."""
 
 
+_ONLY_CHECKPOINT = frozenset({Case.RENAMED, Case.EMPTY, Case.UNNUMBERED})
+"""Where to go on from the store would lose or repeat what the checkpoint has done."""
+
 _ADVICE = {
-    Case.FOREIGN: "Set tx.id back, or start with a new checkpointLocation: the query"
-    " then goes on where the store of this tx.id says.",
+    Case.RENAMED: "Set tx.id back to the one that the checkpoint counts. To rename it,"
+    " set tx.onDisagreement=checkpoint for one run: offsets, numbers and numbering go"
+    " on under the new name, and sinks with them. Do not start with a new"
+    " checkpointLocation: nothing is stored under this tx.id, so it would begin at"
+    " startingOffsets and with txid 1.",
+    Case.FOREIGN: "Set tx.id back to the one that the checkpoint counts: the store of"
+    " this one is somebody else's. If this tx.id is right, the checkpoint is wrong: set"
+    " checkpointLocation to the one that this tx.id had.",
     Case.EMPTY: "Set tx.store to the store that has this id. If that one is lost, set"
     " tx.onDisagreement=checkpoint for one run: offsets and numbers go on where the"
     " checkpoint is. Do not start with a new checkpointLocation: it would begin again"
     " with txid 1, which sinks have seen.",
+    Case.ANOTHER: "The store has begun anew since, or tx.store names another one: its"
+    " txids are of another numbering, and sinks refuse those of the one that they do"
+    " not know. Set tx.store to the one that this checkpoint was used with. If that is"
+    " lost, set tx.onDisagreement=checkpoint for one run: offsets, numbers and their"
+    " numbering go on where the checkpoint is. Do not start with a new"
+    " checkpointLocation.",
+    Case.UNNUMBERED: "The checkpoint is newer than the store: it was used without tx.id"
+    " since. Set tx.onDisagreement=checkpoint for one run: offsets go on where the"
+    " checkpoint is, numbers where the store is. Do not start with a new"
+    " checkpointLocation: it would read again what was read without tx.id.",
     Case.AHEAD: "The store is older than the checkpoint: it was put back from a copy,"
     " or tx.store names another one. Set tx.store right, or set"
     " tx.onDisagreement=checkpoint for one run: offsets and numbers go on where the"
@@ -55,10 +84,18 @@ _ADVICE = {
 }
 
 
+def numbering_of(offset: SourceOffset) -> str:
+    """Which sequence of txids a checkpoint counts in; empty: in none."""
+    return offset.mark.numbering if offset.mark else ""
+
+
 def fits(
-    transactions: TransactionsConfig, batch: BatchMetadata, end: SourceOffset
+    transactions: TransactionsConfig,
+    numbering: str,
+    batch: BatchMetadata,
+    end: SourceOffset,
 ) -> bool:
-    """Whether a stored batch is the one that ends at a logged offset.
+    """Whether a stored batch, of this numbering, is the one that ends at an offset.
 
     Transactional, the txid says so, whoever planned it. An opaque one may have been
     planned anew since, and sinks then hold what nobody has in that checkpoint.
@@ -70,7 +107,7 @@ def fits(
         return True
     is_its_plan = not batch.logged_as or batch.logged_as == logged_as(end)
     is_its_number = mark.txid == batch.txid and transactions.mode == "transactional"
-    return mark.id == transactions.id and (is_its_plan or is_its_number)
+    return mark.numbering == numbering and (is_its_plan or is_its_number)
 
 
 def logged_as(end: SourceOffset) -> str:
@@ -80,6 +117,7 @@ def logged_as(end: SourceOffset) -> str:
 
 def agrees(
     transactions: TransactionsConfig,
+    numbering: str,
     start: SourceOffset,
     state: Committed,
     last: BatchMetadata | None,
@@ -88,14 +126,15 @@ def agrees(
 
     Args:
         transactions: Of the query.
+        numbering: Of the store.
         start: Where the checkpoint is.
         state: What the store has committed.
         last: The last committed batch that had records, as far as it is kept.
     """
-    if last is not None and fits(transactions, last, start):
+    if last is not None and fits(transactions, numbering, last, start):
         return True
     mark = start.mark
-    if mark is not None and (mark.id, mark.txid) != (transactions.id, state.carried):
+    if mark is not None and (mark.numbering, mark.txid) != (numbering, state.carried):
         return False
     if mark is None and state.txid and start.positions.keys() != state.offsets.keys():
         return False
@@ -103,7 +142,10 @@ def agrees(
 
 
 def case_of(
-    transactions: TransactionsConfig, offset: SourceOffset, state: Committed | None
+    transactions: TransactionsConfig,
+    numbering: str,
+    offset: SourceOffset,
+    state: Committed | None,
 ) -> Case:
     """How they contradict each other, given that they do.
 
@@ -112,26 +154,50 @@ def case_of(
     """
     is_opaque = transactions.mode == "opaque"
     mark = offset.mark
-    if mark is not None and mark.id != transactions.id:
-        return Case.FOREIGN
+    if mark is None:
+        return _unnumbered(offset, state)
     if state is None:
-        return Case.EMPTY
-    if mark is not None and mark.txid > state.txid + is_opaque:
+        return Case.EMPTY if mark.id == transactions.id else Case.RENAMED
+    if mark.numbering != numbering:
+        return Case.ANOTHER if mark.id == transactions.id else Case.FOREIGN
+    if mark.txid > state.txid + is_opaque:
         return Case.AHEAD
-    if mark is None or mark.txid < state.carried:
+    return Case.BEHIND if mark.txid < state.carried else Case.APART
+
+
+def _unnumbered(offset: SourceOffset, state: Committed | None) -> Case:
+    stored = state.offsets if state else {}
+    moved = {at - stored.get(p, -1) for p, at in offset.positions.items()}
+    if max(moved, default=0) <= 0:
         return Case.BEHIND
-    return Case.APART
+    return Case.UNNUMBERED if min(moved) >= 0 else Case.APART
+
+
+def who_decides(
+    transactions: TransactionsConfig, case: Case
+) -> Literal["error", "checkpoint", "store"]:
+    """What ``tx.onDisagreement`` says, as far as that may be followed."""
+    wish = transactions.on_disagreement
+    if case is Case.FOREIGN or (wish == "store" and case in _ONLY_CHECKPOINT):
+        return "error"
+    return wish
 
 
 def contradiction(
-    transactions: TransactionsConfig, offset: SourceOffset, state: Committed | None
+    transactions: TransactionsConfig,
+    numbering: str,
+    offset: SourceOffset,
+    state: Committed | None,
 ) -> CheckpointDisagreesError:
     """The error that stops the query."""
     tx_id = transactions.id
-    stored = f"at txid {state.txid} {nested(state.offsets)}" if state else "empty"
-    mark = offset.mark
-    logged = f"txid {mark.txid} of '{mark.id}'" if mark else "no txid"
-    case = case_of(transactions, offset, state)
+    stored = "empty"
+    if state is not None:
+        stored = f"at txid {state.txid} ({numbering}) {nested(state.offsets)}"
+    mark, logged = offset.mark, "no txid"
+    if mark is not None:
+        logged = f"txid {mark.txid} of '{mark.id}' ({mark.numbering})"
+    case = case_of(transactions, numbering, offset, state)
     return CheckpointDisagreesError(
         f"the checkpoint of '{tx_id}' is at {logged} {nested(offset.positions)} and its"
         f" store is {stored}. {_ADVICE[case]} `kafka-tx status` shows the store.",

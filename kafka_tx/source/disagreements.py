@@ -55,7 +55,8 @@ class Disagreements:
             assert kept.committed is not None
             known = {**kept.committed.offsets, **kept.settled(start)}
             return self._take(kept.txid + 1, known, end)
-        decides = self._tx.on_disagreement
+        case = agreement.case_of(self._tx, kept.numbering, end, kept.committed)
+        decides = agreement.who_decides(self._tx, case)
         if decides == "store" and kept.committed is not None:
             unread = kept.next()
             return unread if unread and not unread.spark_batch else None
@@ -63,9 +64,9 @@ class Disagreements:
             logged = end.mark.txid if end.mark else 0
             txid = max(kept.txid + 1, logged, *(n + 1 for n in kept.planned))
             begins, ids = begun(start, end)
-            kept.adopt(txid - 1, begins, ids)
+            kept.adopt(txid - 1, begins, ids, agreement.numbering_of(end))
             return self._take(txid, begins, end)
-        raise agreement.contradiction(self._tx, end, kept.committed)
+        raise agreement.contradiction(self._tx, kept.numbering, end, kept.committed)
 
     def _is_next(self, start: SourceOffset, end: SourceOffset) -> bool:
         """Whether it begins where the store is, and only its ranges are not there.
@@ -74,7 +75,8 @@ class Disagreements:
         opaque, another checkpoint planned the txid anew.
         """
         mark, kept = end.mark, self._kept
-        if mark is not None and (mark.id, mark.txid) != (self._tx.id, kept.txid + 1):
+        expected = (kept.numbering, kept.txid + 1)
+        if mark is not None and (mark.numbering, mark.txid) != expected:
             return False
         is_free = self._tx.mode == "opaque" or kept.next() is None
         return is_free and kept.agrees(start)

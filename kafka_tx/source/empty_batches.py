@@ -32,7 +32,9 @@ def new_empty(
     assert before is not None
     unread = kept.next()
     if unread is not None and transactions.mode == "transactional":
-        raise agreement.contradiction(transactions, question.end, before)
+        raise agreement.contradiction(
+            transactions, kept.numbering, question.end, before
+        )
     ranges = tuple(OffsetRange(p, o, o) for p, o in sorted(before.offsets.items()))
     batch = BatchMetadata(
         before.txid + 1,

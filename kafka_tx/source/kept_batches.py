@@ -14,6 +14,7 @@ from kafka_tx.planning.offset_json import SourceOffset, TransactionMark, nested
 from kafka_tx.protocols import Clock
 from kafka_tx.source import agreement
 from kafka_tx.transactions.ledger import Committed, Ledger
+from kafka_tx.transactions.txid_layout import new_name
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class KeptBatches:
         committed: What the store has committed; None: nothing yet.
         planned: What each txid holds, from the committed one on.
         own: Txids that this owner has planned, or has seen to be readable.
+        numbering: Which sequence the txids are of; empty: nothing is stored yet.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class KeptBatches:
         self.committed: Committed | None = None
         self.planned: dict[int, BatchMetadata] = {}
         self.own: set[int] = set()
+        self.numbering = ""
 
     @property
     def txid(self) -> int:
@@ -81,6 +84,7 @@ class KeptBatches:
         state = self._ledger.load()
         self.committed = state.committed
         self.planned = dict(state.planned)
+        self.numbering = state.numbering
         self.epoch = epoch
         self._send_to_group()
         logger.info(
@@ -163,9 +167,16 @@ class KeptBatches:
             self.commit(batch.txid)
 
     def adopt(
-        self, txid: int, positions: Positions, ids: Mapping[str, str] | None = None
+        self,
+        txid: int,
+        positions: Positions,
+        ids: Mapping[str, str] | None = None,
+        numbering: str = "",
     ) -> None:
-        """Make a position that the store did not have the committed one."""
+        """Make a position that the store did not have the committed one.
+
+        Of the numbering given, else of the one that is stored, else of a new one.
+        """
         former = self.committed or Committed(0, {})
         topics = {p.topic for p in positions}
         kept = {t: known for t, known in former.topic_ids.items() if t not in topics}
@@ -181,11 +192,15 @@ class KeptBatches:
             topic_ids={**kept, **given},
             completed_ms=self._clock.now_ms(),
         )
-        self._ledger.adopt(self.epoch, taken)
+        self.numbering = numbering or self.numbering or new_name()
+        self._ledger.adopt(self.epoch, taken, self.numbering)
         self.committed = taken
         self.planned = {}
         self.own = set()
-        logger.warning("%s starts at txid %d %s", self._tx.id, txid, nested(positions))
+        logger.warning(
+            "%s starts at txid %d %s of numbering %s",
+            *(self._tx.id, txid, nested(positions), self.numbering),
+        )
 
     # --- the group ---
 
@@ -203,13 +218,17 @@ class KeptBatches:
 
     def fits(self, batch: BatchMetadata, end: SourceOffset) -> bool:
         """Whether a stored batch is the one that ends at a logged offset."""
-        return agreement.fits(self._tx, batch, end)
+        return agreement.fits(self._tx, self.numbering, batch, end)
 
     def agrees(self, start: SourceOffset) -> bool:
         """Whether the next transaction of a checkpoint is the next one of the store."""
         state = self.committed
         return state is not None and agreement.agrees(
-            self._tx, start, state, self.planned.get(state.carried)
+            self._tx,
+            self.numbering,
+            start,
+            state,
+            self.planned.get(state.carried),
         )
 
     def settled(self, start: SourceOffset) -> dict[TopicPartition, int]:
@@ -245,4 +264,6 @@ class KeptBatches:
         topics = {partition.topic for partition in (*positions, *unseen)}
         every = {**state.topic_ids, **ids}
         known = {topic: known for topic, known in every.items() if topic in topics}
-        return TransactionMark(self._tx.id, txid, self.epoch, start, known, unseen)
+        return TransactionMark(
+            self._tx.id, txid, self.epoch, start, known, unseen, self.numbering
+        )

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from kafka_tx.model import Mode
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.offset_json import MARK, SourceOffset, TransactionMark
 from kafka_tx.source.agreement import logged_as
@@ -86,12 +87,14 @@ class Answer:
     """The batch's txid, the epoch of the planner that handed it out, and its plan.
 
     Attributes:
-        plan: As of ``TransactionAttempt``.
+        plan, numbering, mode: As of ``TransactionAttempt``.
     """
 
     txid: int
     epoch: int
     plan: str = field(default="", compare=False)
+    numbering: str = field(default="", compare=False)
+    mode: Mode = field(default="transactional", compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """The offset that tells it."""
@@ -126,4 +129,4 @@ def goes_on(start: SourceOffset, end: SourceOffset) -> bool:
 
 
 def _plan(mark: TransactionMark) -> tuple[str, int, int]:
-    return mark.id, mark.txid, mark.epoch
+    return mark.numbering, mark.txid, mark.epoch

@@ -59,14 +59,16 @@ class CheckpointSettling:
         return {p: at for p, at in offsets.items() if is_subscribed(self._wanted, p)}
 
     def _disagree(self, start: SourceOffset) -> Positions:
-        decides, kept = self._tx.on_disagreement, self._kept
+        kept = self._kept
         state = kept.committed
-        is_ahead = agreement.case_of(self._tx, start, state) is Case.AHEAD
-        if decides == "store" and state is not None and not is_ahead:
+        case = agreement.case_of(self._tx, kept.numbering, start, state)
+        decides = agreement.who_decides(self._tx, case)
+        if decides == "store" and state is not None and case is not Case.AHEAD:
             return self.subscribed(state.offsets)
         if decides == "checkpoint":
             logged = start.mark.txid if start.mark else 0
             txid = max(kept.txid, logged, *kept.planned)
-            kept.adopt(txid, all_of(start), start.topic_ids)
+            numbering = agreement.numbering_of(start)
+            kept.adopt(txid, all_of(start), start.topic_ids, numbering)
             return start.positions
-        raise agreement.contradiction(self._tx, start, state)
+        raise agreement.contradiction(self._tx, kept.numbering, start, state)

@@ -157,7 +157,8 @@ class TransactionalMicroBatches(MicroBatches):
     def _answer(self, batch: BatchMetadata) -> Answer:
         is_fixed = self._tx.mode == "transactional"
         plan = batch.fingerprint() if is_fixed else ""
-        return Answer(batch.txid, self._kept.epoch, plan)
+        kept = self._kept
+        return Answer(batch.txid, kept.epoch, plan, kept.numbering, self._tx.mode)
 
     def _empty_batch(self, question: Question) -> BatchMetadata:
         """The transaction of a batch without new records: stored before, or now."""

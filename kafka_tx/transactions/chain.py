@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from kafka_tx.config import Mode
-from kafka_tx.model import TransactionAttempt
+from kafka_tx.model import TransactionAttempt, short_digest
 from kafka_tx.transactions import records
 from kafka_tx.transactions.rotating import (
     Change,
@@ -51,6 +51,10 @@ class MetadataChain(Generic[M]):
     def attempt(self, txid: int) -> TransactionAttempt | None:  # noqa: ARG002
         """The attempt the metadata was planned for, where it holds for no other one."""
         return None
+
+    def digest(self, txid: int) -> str:
+        """Of the metadata, where it is the same on every replay; else empty."""
+        return short_digest(self._stored.text(txid))
 
     def keep(self, planned: Planned[M]) -> Change:
         """Take new metadata; return what must be stored before it may be used."""
@@ -97,6 +101,10 @@ class OpaqueChain(MetadataChain[M]):
         planned = self._planned.get(txid)
         return planned.attempt if planned else None
 
+    def digest(self, txid: int) -> str:  # noqa: ARG002
+        """A replay may hold other records."""
+        return ""
+
     def keep(self, planned: Planned[M]) -> Change:
         """Store nothing yet."""
         self._planned[planned.attempt.txid] = planned
@@ -141,15 +149,8 @@ def currtx_codec(opened: Opened) -> RecordCodec[int]:
     return RecordCodec(CURRENT, opened.store, opened.id, from_json=_txid)
 
 
-def read_chain(
-    codec: Codec[M | None], opened: Opened, root: str = ""
-) -> tuple[int, RotatingState[M]]:
+def read_chain(codec: Codec[M | None], opened: Opened) -> tuple[int, RotatingState[M]]:
     """Read ``currtx`` and ``meta/<txid>``.
-
-    Args:
-        codec: Of what a txid holds.
-        opened: The records.
-        root: What the paths begin with in the layout they are of.
 
     Returns:
         The lowest uncommitted txid, and what is stored from the one before it on.
@@ -157,18 +158,17 @@ def read_chain(
     Raises:
         StateCorruptedError: A record cannot be read, or the txids have a hole.
     """
-    path, metadata = f"{root}{CURRENT}", f"{root}{METADATA}".rstrip("/")
-    text = opened.values.get(path)
-    current = 1 if text is None else currtx_codec(opened).decode(path, text) or 1
-    state = RotatingState[M](metadata, codec)
+    text = opened.values.get(CURRENT)
+    current = 1 if text is None else currtx_codec(opened).decode(CURRENT, text) or 1
+    state = RotatingState[M](METADATA.rstrip("/"), codec)
     state.load(opened.values)
     txids, first = state.txids(), max(current - 1, 1)
     whole = txids == list(range(first, first + len(txids)))
     if not whole or len(txids) < current - first:
         raise records.corrupted(
-            f"it is {current} and '{metadata}' holds the txids {txids}; legal: every"
+            f"it is {current} and '{METADATA}' holds the txids {txids}; legal: every"
             f" txid from {first} on, without a hole",
-            path=path,
+            path=CURRENT,
             store=opened.store,
             id=opened.id,
         )

@@ -27,7 +27,14 @@ from kafka_tx.transactions.ledger_records import (
     position_records,
 )
 from kafka_tx.transactions.refusals import fenced, lost
-from kafka_tx.transactions.txid_layout import COMMITTED, METADATA
+from kafka_tx.transactions.txid_layout import (
+    COMMITTED,
+    METADATA,
+    NUMBERING,
+    Door,
+    Numbering,
+    new_name,
+)
 
 __all__ = ["Committed", "Ledger", "LedgerState"]
 
@@ -47,11 +54,13 @@ class LedgerState:
         committed: None before the first commit or adopted position.
         planned: Stored metadata by ascending txid. The committed txid's own stays until
             the next commit, so that a replay of that batch is recognised.
+        numbering: Which numbering its txids are of; empty before the first write.
     """
 
     epoch: int
     committed: Committed | None
     planned: Mapping[int, BatchMetadata]
+    numbering: str = ""
 
     @property
     def txid(self) -> int:
@@ -118,7 +127,9 @@ class Ledger:
             StateError: The id is a topology's.
         """
         seen = self._look()
-        return LedgerState(self._left_epoch, seen.committed, seen.planned)
+        return LedgerState(
+            self._left_epoch, seen.committed, seen.planned, seen.numbering
+        )
 
     def last_committed(self) -> Committed | None:
         """What is committed, as this object has read or written it last.
@@ -181,11 +192,12 @@ class Ledger:
             lambda seen: self._commit(seen, epoch, txid, completed_ms, metadata)
         )
 
-    def adopt(self, epoch: int, committed: Committed) -> None:
+    def adopt(self, epoch: int, committed: Committed, numbering: str = "") -> None:
         """Make ``committed`` the position, whatever the ledger says; drop all metadata.
 
         For a position that a checkpoint or a person decided. The next txid is
-        ``committed.txid + 1``. Works also when records cannot be read.
+        ``committed.txid + 1``, of the stored numbering unless another one is given.
+        Works also when records cannot be read.
 
         Raises:
             ConfigError: A negative txid or offset.
@@ -201,11 +213,16 @@ class Ledger:
         if self._left:
             self._until_unmoved(
                 lambda seen: self._write(
-                    seen, epoch, put, [p for p in seen.texts if p.startswith(METADATA)]
+                    seen,
+                    epoch,
+                    {**put, **_named(seen.texts, numbering)},
+                    [p for p in seen.texts if p.startswith(METADATA)],
                 )
             )
         else:  # a person's tool: what is there need not make sense
-            self._store.write(epoch, put, self._store.read(METADATA))
+            texts = self._store.read()
+            gone = [p for p in texts if p.startswith(METADATA)]
+            self._store.write(epoch, put | _named(texts, numbering), gone)
 
     def check(self, epoch: int) -> None:
         """Make sure that the store is ours, and where it was left. One read.
@@ -276,6 +293,7 @@ class Ledger:
         self, seen: Reading, epoch: int, put: Mapping[str, str], gone: list[str]
     ) -> None:
         """Write what was decided on a reading, and remember what is there then."""
+        put = {**put, **_named({**seen.texts, **put})}
         kept = {p: t for p, t in seen.texts.items() if p not in gone}
         after = self._reader.reading_of({**kept, **put})
         self._texts = None  # if the outcome stays unknown
@@ -345,3 +363,10 @@ class Ledger:
             committed=seen.txid,
             planned=waiting,
         )
+
+
+def _named(texts: Mapping[str, str], numbering: str = "") -> dict[str, str]:
+    """What a write adds to these records: the numbering given, or a first one."""
+    if NUMBERING in texts and not numbering:
+        return {}
+    return Numbering(numbering or new_name(), Door.SOURCE).record

@@ -23,7 +23,7 @@ from kafka_tx.transactions.txid_layout import (
     OWNER,
     Door,
     another_door,
-    is_sealed,
+    numbering_of,
     position,
 )
 
@@ -35,6 +35,7 @@ class Reading:
     texts: Mapping[str, str]
     committed: Committed | None
     planned: Mapping[int, BatchMetadata]
+    numbering: str = ""
 
     @property
     def txid(self) -> int:
@@ -87,8 +88,9 @@ class LedgerReader:
             StateCorruptedError: As of ``look``.
             StateError: They are a topology's.
         """
-        if is_sealed(texts):
-            raise another_door(self._store, Door.TRANSACTIONAL)
+        numbering = numbering_of(texts, self._store.url, self._store.id)
+        if numbering is not None and numbering.door is not Door.SOURCE:
+            raise another_door(self._store, numbering.door)
         committed = self._record(texts, COMMITTED, read_committed)
         planned = {
             txid: self._record(texts, metadata_path(txid), read_batch)
@@ -103,7 +105,8 @@ class LedgerReader:
                 path = metadata_path(txid)
                 raise self._corrupted(path, "it is missing and a later one exists")
         self._decoded = {p: d for p, d in self._decoded.items() if p in texts}
-        return Reading(texts, committed, planned)
+        name = numbering.name if numbering else ""
+        return Reading(texts, committed, planned, name)
 
     def _planned_txids(self, texts: Iterable[str]) -> list[int]:
         names = [p.removeprefix(METADATA) for p in texts if p.startswith(METADATA)]

@@ -28,9 +28,13 @@ from kafka_tx.transactions.txid_layout import (
     COMMITTED,
     CURRENT,
     METADATA,
+    NUMBERING,
+    Door,
+    Numbering,
+    door_of,
     is_numbered,
-    is_sealed,
-    without_seal,
+    new_name,
+    read_numbering,
 )
 
 _NO_SENSE = (ValueError, TypeError, KeyError, AttributeError, ConfigError)
@@ -91,6 +95,8 @@ def examine(store: Store) -> Examination:
         return Examination(look.problems, None)
     given_up = tuple(n for n in look.named_txids(gone) if n > position.txid)
     put = position_records(position)
+    if look.numbering is None:  # sinks refuse the new one until it is adopted
+        put |= Numbering(new_name(), Door.SOURCE).record
     return Examination(
         look.problems, Repair(position, source, put, gone, tuple(sorted(given_up)))
     )
@@ -107,13 +113,14 @@ class _Look:
     def __init__(self, store: Store) -> None:
         self._where = {"store": store.url, "id": store.id}
         found = store.read()
-        ours = [] if is_sealed(found) else list(filter(is_numbered, found))
+        is_source = door_of(found) is Door.SOURCE
+        ours = list(filter(is_numbered, found)) if is_source else []
         self.texts = {path: found[path] for path in ours}
-        rest = without_seal(found)
-        self.others = {path: rest[path] for path in rest if path not in ours}
+        self.others = {path: found[path] for path in found if path not in ours}
         self.problems: dict[str, str] = {}
         self.committed: Committed | None = self._read(COMMITTED, read_committed)
         self.current: int | None = self._read(CURRENT, int)
+        self.numbering: Numbering | None = self._read(NUMBERING, read_numbering)
         self.batches = self._batches()
         for path in self.others:
             self._read(path, lambda payload: payload)

@@ -167,6 +167,14 @@ class RotatingState(Generic[V]):
             )
         return self._values[txid]
 
+    def text(self, txid: int) -> str:
+        """The value of a txid as it is stored.
+
+        Raises:
+            OutOfOrderError: It has none.
+        """
+        return self._codec.encode(self.state(txid))
+
     # --- changing ---
 
     def create_state(self, txid: int, value: V | None) -> Change:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
 
 from kafka_tx.config import Mode
 from kafka_tx.errors import TransactionError
@@ -20,6 +21,7 @@ from kafka_tx.transactions.chain import Opened, currtx_codec, open_chain
 from kafka_tx.transactions.flights import BatchFlights, BatchPhase
 from kafka_tx.transactions.pacing import Pacing, PlanningGate
 from kafka_tx.transactions.rotating import Change, Codec
+from kafka_tx.transactions.txid_layout import numbering_of
 from kafka_tx.transactions.writes import Purpose, WriteQueue
 
 M = TypeVar("M")
@@ -43,6 +45,12 @@ class TransactionWindow(Generic[M]):
     ) -> None:
         self._pacing = pacing
         self._epoch = opened.epoch
+        numbering = numbering_of(opened.values, opened.store, opened.id)
+        self._made: dict[str, Any] = {
+            "source": opened.id,
+            "numbering": numbering.name if numbering else "",
+            "mode": mode,
+        }
         self._currtx_codec = currtx_codec(opened)
         self._current, newest, self._chain = open_chain(mode, codec, opened)
         self._gate = PlanningGate(pacing, newest)
@@ -147,6 +155,7 @@ class TransactionWindow(Generic[M]):
 
     def _start(self, txid: int) -> Action[M]:
         attempt = self._chain.attempt(txid) or self._new_attempt(txid)
+        attempt = replace(attempt, plan=self._chain.digest(txid))
         self._flights.start(attempt, self._now_ms)
         return StartBatch(attempt, self._chain.metadata(txid), self.committed_txid)
 
@@ -243,7 +252,8 @@ class TransactionWindow(Generic[M]):
 
     def _new_attempt(self, txid: int) -> TransactionAttempt:
         self._attempts += 1
-        return TransactionAttempt.of(txid, epoch=self._epoch, number=self._attempts)
+        attempt = TransactionAttempt.of(txid, epoch=self._epoch, number=self._attempts)
+        return replace(attempt, **self._made)
 
     def abort(self, error: BaseException) -> list[Action[M]]:
         """Stop now, with an error. A restart goes on from what is stored."""

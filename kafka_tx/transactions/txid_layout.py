@@ -2,36 +2,30 @@
 
 ::
 
-    currtx              the txid that is first in line (committed + 1)
-    meta/<txid>         what a txid holds; those from currtx on are unfinished
-    committed           sources: txid, offsets of all partitions, when it was
-    owner               a word that only the present owner knows
-    coordinator/currtx  topologies: a seal, see below
-
-Version 0.1.0 kept what a topology has below ``coordinator/``. The first owner of this
-version moves it in one atomic, fenced write and leaves the seal: a record of a version
-that 0.1.0 refuses to read, since without one it would begin anew with txid 1. A new
-topology is sealed before its first batch for the same reason.
+    numbering    which numbering it is, and of which door; written with the first txid
+    currtx       the txid that is first in line (committed + 1)
+    meta/<txid>  what a txid holds; those from currtx on are unfinished
+    committed    sources: txid, offsets of all partitions, when it was
+    owner        a word that only the present owner knows
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from kafka_tx.errors import StateError
+from kafka_tx.errors import StateCorruptedError, StateError
 from kafka_tx.protocols import Store
 from kafka_tx.transactions import records
 
+NUMBERING = "numbering"
 CURRENT = "currtx"
 COMMITTED = "committed"
 METADATA = "meta/"
 OWNER = "owner"
-FORMER = "coordinator/"
-"""Below which version 0.1.0 kept the txids of a topology."""
-
-_FORMER_CURRENT = f"{FORMER}{CURRENT}"
-_SEAL = {_FORMER_CURRENT: '{"v":2,"kind":"currtx","crc":"","data":"see currtx, meta/"}'}
 
 
 class Door(StrEnum):
@@ -42,19 +36,58 @@ class Door(StrEnum):
     AT_LEAST_ONCE = "at-least-once topology"
 
 
-def is_sealed(texts: Mapping[str, str]) -> bool:
-    """Whether these are the records of a topology, in the layout of today."""
-    return _SEAL.items() <= texts.items()
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """One sequence of txids, told from every other one that also begins with 1.
+
+    It is part of what the store holds, so it goes with a copy of the store, and a store
+    that begins anew has another one. Sinks keep it beside the txid.
+
+    Attributes:
+        name: 12 hexadecimal digits, by chance.
+        door: What the id is the id of.
+    """
+
+    name: str
+    door: Door
+
+    @property
+    def record(self) -> dict[str, str]:
+        """What is stored."""
+        payload = {"name": self.name, "door": self.door.value}
+        return {NUMBERING: records.encode(NUMBERING, payload)}
 
 
-def without_seal(texts: Mapping[str, str]) -> dict[str, str]:
-    """The records that say something."""
-    return {p: t for p, t in texts.items() if _SEAL.get(p) != t}
+def new_name() -> str:
+    """The name of a numbering that begins now."""
+    return secrets.token_hex(6)
+
+
+def numbering_of(
+    texts: Mapping[str, str],
+    store: str,
+    id: str,  # noqa: A002 - the word of every store
+) -> Numbering | None:
+    """Which one these records are of; None: nothing is numbered yet.
+
+    Raises:
+        StateCorruptedError: The record cannot be read.
+    """
+    text = texts.get(NUMBERING)
+    if text is None:
+        return None
+    where = {"path": NUMBERING, "store": store, "id": id}
+    return records.decode_as(NUMBERING, text, read_numbering, **where)
+
+
+def read_numbering(payload: Any) -> Numbering:  # noqa: ANN401 - any JSON
+    """The numbering that a payload says; KeyError and the like when it says none."""
+    return Numbering(str(payload["name"]), Door(payload["door"]))
 
 
 def is_numbered(path: str) -> bool:
     """Whether a record at this path says which txid there is or what it holds."""
-    return path in {CURRENT, COMMITTED} or path.startswith(METADATA)
+    return path in {NUMBERING, CURRENT, COMMITTED} or path.startswith(METADATA)
 
 
 def position(texts: Mapping[str, str]) -> dict[str, str | None]:
@@ -78,20 +111,17 @@ def _txid_of(path: str) -> int:
 
 def door_of(texts: Mapping[str, str]) -> Door | None:
     """What the records of an id say that it is; None: they say nothing."""
-    if is_sealed(texts):
-        return Door.TRANSACTIONAL
-    if any(map(is_numbered, texts)):
-        return Door.SOURCE
-    return Door.TRANSACTIONAL if any(_former(texts)) else None
+    try:
+        numbering = numbering_of(texts, "", "")
+    except StateCorruptedError:  # whoever reads the record says so
+        return Door.SOURCE if COMMITTED in texts else Door.TRANSACTIONAL
+    if numbering is not None:
+        return numbering.door
+    return Door.SOURCE if any(map(is_numbered, texts)) else None
 
 
-def root_of_topology(texts: Mapping[str, str]) -> str:
-    """What the paths of a topology's txids begin with: nothing, or ``FORMER``."""
-    return FORMER if not is_sealed(texts) and any(_former(texts)) else ""
-
-
-def up_to_date(store: Store, epoch: int) -> Mapping[str, str]:
-    """The records of a topology's new owner, moved to the layout of today if need be.
+def numbered(store: Store, epoch: int) -> Mapping[str, str]:
+    """The records of a topology's new owner; a new id gets its numbering now.
 
     Doing it twice is harmless: after a write whose outcome is unknown, start again.
 
@@ -101,22 +131,18 @@ def up_to_date(store: Store, epoch: int) -> Mapping[str, str]:
 
     Raises:
         StateError: The id is a source's.
-        StateCorruptedError: ``coordinator/currtx`` cannot be read.
+        StateCorruptedError: The record of the numbering cannot be read.
         FencedError: A newer owner came; nothing was changed.
         StateUnavailableError: The store does not answer; unknown if the write landed.
     """
     texts = store.read()
-    if is_sealed(texts):
-        return texts
-    if _FORMER_CURRENT in texts:  # else it is the seal of a version to come
-        where = {"path": _FORMER_CURRENT, "store": store.url, "id": store.id}
-        records.decode(texts[_FORMER_CURRENT], CURRENT, **where)
     if door_of(texts) is Door.SOURCE:
         raise another_door(store, Door.SOURCE)
-    former = list(_former(texts))
-    put = {path.removeprefix(FORMER): texts[path] for path in former} | _SEAL
-    store.write(epoch, put, [path for path in former if path not in put])
-    return {p: t for p, t in texts.items() if p not in former} | put
+    if numbering_of(texts, store.url, store.id) is not None:
+        return texts
+    put = Numbering(new_name(), Door.TRANSACTIONAL).record
+    store.write(epoch, put)
+    return {**texts, **put}
 
 
 def another_door(store: Store, door: Door) -> StateError:
@@ -128,7 +154,3 @@ def another_door(store: Store, door: Door) -> StateError:
         store=store.url,
         id=store.id,
     )
-
-
-def _former(texts: Iterable[str]) -> Iterable[str]:
-    return (path for path in texts if path.startswith(FORMER))

@@ -9,6 +9,7 @@ import pytest
 from kafka_tx.errors import FencedError, StateCorruptedError
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.txid_layout import Door, Numbering
 from tests.cli.conftest import COMMITTED_TXID, OPEN_END, ORDERS
 
 
@@ -200,7 +201,7 @@ def test_forget_names_the_topics_there_are(run, store, url):
 
 
 def test_set_refuses_a_transactional_topology_by_name(run, store, url):
-    store.write(1, {"coordinator/currtx": "x"}, list(store.read()))
+    store.write(1, Numbering("feed", Door.TRANSACTIONAL).record, list(store.read()))
     before = store.read()
 
     result = run(

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions import records
 from kafka_tx.transactions.rotating import RecordCodec
 from kafka_tx.transactions.stops import Stop, keep_stop
-from kafka_tx.transactions.txid_layout import up_to_date
+from kafka_tx.transactions.txid_layout import Door, Numbering
 
 
 def test_status_shows_owner_committed_offsets_and_open_ranges(run, store, url):
@@ -62,10 +60,11 @@ def topology(url):
     """Txid 7 of a transactional topology is committed, 8 is planned."""
     state = SqlStore(url, "words")
     metadata = RecordCodec[Any]("metadata", state.url, state.id)
-    texts = {"coordinator/currtx": records.encode("currtx", 8)}
+    texts = {"currtx": records.encode("currtx", 8)}
+    texts |= Numbering("feedfeedfeed", Door.TRANSACTIONAL).record
     for txid, start, end in ((7, 10, 20), (8, 20, 25)):
         part = {"orders-0": {"start": start, "end": end, "id": "T"}}
-        texts[f"coordinator/meta/{txid}"] = metadata.encode(part)
+        texts[f"meta/{txid}"] = metadata.encode(part)
     state.write(state.acquire(), texts)
     state.close()
 
@@ -88,9 +87,9 @@ def test_status_knows_transactional_topologies(run, topology, url):
 def test_a_topology_without_a_commit_has_none(run, url):
     state = SqlStore(url, "words")
     metadata = RecordCodec[Any]("metadata", state.url, state.id)
-    state.write(
-        state.acquire(), {"coordinator/meta/1": metadata.encode({"any": "thing"})}
-    )
+    texts = Numbering("feedfeedfeed", Door.TRANSACTIONAL).record
+    texts["meta/1"] = metadata.encode({"any": "thing"})
+    state.write(state.acquire(), texts)
     state.close()
 
     assert "nothing yet" in run("status", "--store", url).stdout
@@ -230,38 +229,8 @@ def test_the_store_of_no_ids_is_not_repeated_with_its_password(run, monkeypatch)
 
 def test_a_batch_of_a_topology_whose_path_makes_no_sense_is_unreadable(run, url):
     state = SqlStore(url, "words")
-    state.write(state.acquire(), {"coordinator/meta/x": "{}"})
+    texts = Numbering("feedfeedfeed", Door.TRANSACTIONAL).record
+    state.write(state.acquire(), {**texts, "meta/x": "{}"})
     state.close()
 
-    assert "unreadable   coordinator/meta/x" in run("status", "--store", url).stdout
-
-
-def test_every_id_of_a_store_of_0_1_0_is_listed_before_and_after_it_is_moved(
-    run, tmp_path
-):
-    """What its doors hold, with one shape for both kinds of numbered batches."""
-    file = Path(__file__).parents[1] / "fixtures" / "store_of_0_1_0.db"
-    url = f"sqlite:///{shutil.copy(file, tmp_path)}"
-
-    before = json.loads(run("status", "--store", url, "--json").stdout)
-    for id_ in ("words", "counts", "fresh"):
-        store = SqlStore(url, id_)
-        up_to_date(store, store.acquire())
-        store.close()
-    after = json.loads(run("status", "--store", url, "--json").stdout)
-
-    told = {one["id"]: one for one in before}
-    assert list(told) == ["clicks", "counts", "fresh", "orders", "words"]
-    assert told["orders"]["committed_txid"] == 3
-    assert [u["txid"] for u in told["orders"]["unfinished"]] == [4, 5]
-    assert told["words"]["committed_txid"] == 3
-    assert told["words"]["offsets"] == {"lines": {"0": 14, "1": 15}}
-    assert [u["txid"] for u in told["words"]["unfinished"]] == [4, 5, 6]
-    assert (told["counts"]["committed_txid"], told["fresh"]["committed_txid"]) == (2, 0)
-    assert told["clicks"]["epoch"] == 1
-    assert told["clicks"]["offsets"] == {"clicks": {"0": 40, "1": 7}}
-    assert told["clicks"]["last_stop"]["error"] == "ValueError: bad click"
-    moved = [one | {"epoch": told[one["id"]]["epoch"]} for one in after]
-    assert moved == before
-    shown = run("offsets", "show", "--store", url, "--id", "words").stdout
-    assert shown == "txid 3\nlines-0\t14\nlines-1\t15\n"
+    assert "unreadable   meta/x" in run("status", "--store", url).stdout

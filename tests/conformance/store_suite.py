@@ -12,7 +12,7 @@ from kafka_tx.transactions import following
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.records import encode
-from kafka_tx.transactions.txid_layout import position, up_to_date, without_seal
+from kafka_tx.transactions.txid_layout import position
 from tests.conformance.owners_suite import OwnersSuite
 
 LARGE = 3_000_000
@@ -28,38 +28,6 @@ class StoreSuite(OwnersSuite):
 
     many_paths_s = 5.0
     """Generous bound for one write of 5,000 paths on a busy machine."""
-
-    # --- stores of version 0.1.0 ---
-
-    def test_a_topology_of_0_1_0_is_moved_by_its_next_owner_alone(self, open_store):
-        old = open_store()
-        epoch = old.acquire()
-        old.write(epoch, {"coordinator/currtx": record(3), "coordinator/meta/2": "b"})
-        old.write(epoch, {"coordinator/meta/3": "c", "stop": "s"})
-
-        new = open_store()
-        moved = up_to_date(new, new.acquire())
-
-        assert moved == new.read() == open_store().read()
-        texts = {"currtx": record(3), "meta/2": "b", "meta/3": "c", "stop": "s"}
-        assert without_seal(moved) == texts
-        with pytest.raises(FencedError):
-            old.write(epoch, {"coordinator/currtx": record(4)})
-        with pytest.raises(FencedError):
-            up_to_date(old, epoch) and old.write(epoch, {})
-        assert up_to_date(new, 2) == moved
-
-    def test_an_owner_that_was_overtaken_moves_nothing(self, open_store):
-        store = open_store()
-        epoch = store.acquire()
-        store.write(epoch, {"coordinator/currtx": record(3), "coordinator/meta/2": "b"})
-        before = store.read()
-        open_store().acquire()
-
-        with pytest.raises(FencedError):
-            up_to_date(store, epoch)
-
-        assert open_store().read() == before
 
     # --- one owner ---
 

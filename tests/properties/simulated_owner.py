@@ -40,7 +40,7 @@ from kafka_tx.transactions.actions import (
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.flights import BatchPhase
 from kafka_tx.transactions.following import take_over
-from kafka_tx.transactions.txid_layout import up_to_date
+from kafka_tx.transactions.txid_layout import numbered
 from tests.properties.simulated_store import META, Batch, ranges
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Owner:
     def __init__(self, world: World) -> None:
         self._world = world
         epoch = take_over(cast(Store, world.store))
-        values = up_to_date(cast(Store, world.store), epoch)
+        values = numbered(cast(Store, world.store), epoch)
         is_opaque = world.mode == "opaque"
         self.spout = (OpaqueSpout if is_opaque else Spout)(world)
         opened = Opened(epoch, values, "memory:", "sim")

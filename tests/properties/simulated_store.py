@@ -11,7 +11,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Expected
 from kafka_tx.transactions.chain import Opened, currtx_codec
 from kafka_tx.transactions.rotating import RecordCodec
-from kafka_tx.transactions.txid_layout import FORMER, root_of_topology, without_seal
+from kafka_tx.transactions.txid_layout import CURRENT
 
 Range = tuple[int, int]
 Batch = dict[int, Range]
@@ -68,13 +68,8 @@ class SimulatedStore:
 
     def currtx(self) -> int:
         opened = Opened(0, {}, "memory:", "sim")
-        text = self.values.get(root_of_topology(self.values) + "currtx")
+        text = self.values.get(CURRENT)
         return 1 if text is None else currtx_codec(opened).decode("", text) or 1
-
-    def as_left_by_0_1_0(self) -> None:
-        """As if the last owner had been of version 0.1.0."""
-        texts = without_seal(self.values).items()
-        self.values = {f"{FORMER}{path}": text for path, text in texts}
 
     def txids(self, prefix: str) -> list[int]:
         ours = (p for p in self.values if p.startswith(prefix + "/"))

@@ -85,18 +85,6 @@ class World:
             self.seen["crashes between commit and record"] += 1
         self.owners = [self.owner(self)]
 
-    def follow_0_1_0(self, which: int) -> None:
-        """The last owner was of a version that kept its txids elsewhere.
-
-        The next one dies before it has moved them, or after, or a third one comes.
-        """
-        self.seen.update(["steps", "stores of 0.1.0"])
-        self.store.as_left_by_0_1_0()
-        if which % 3 == 0:
-            self.store.acquire()
-        (self.crash if which % 3 == 1 else self.take_over)()
-        assert not self.store.txids("coordinator/meta"), "not moved"
-
     def take_over(self) -> None:
         """A second driver starts; the first one does not know yet."""
         self.seen.update(["steps", "takeovers"])

@@ -113,7 +113,7 @@ def positions_decide(start, end):
     return start is None or dict(start.positions) != dict(end.positions)
 
 
-def any_plan_of_these_ends(transactions, batch, end):
+def any_plan_of_these_ends(transactions, numbering, batch, end):
     return not batch.spark_batch and batch.logged_ends() == dict(end.positions)
 
 

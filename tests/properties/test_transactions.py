@@ -105,10 +105,6 @@ class SimulatedTopology(RuleBasedStateMachine):
         self.world.take_over()
         run(self.world, data)
 
-    @rule(which=whichs)
-    def follow_an_owner_of_0_1_0(self, which):
-        self.world.follow_0_1_0(which)
-
     @rule(data=st.binary(min_size=100, max_size=200))
     def freeze_in_a_commit_phase(self, data):
         run(self.world, data)
@@ -168,7 +164,6 @@ WHAT_MUST_HAPPEN = (
     "hanging jobs",
     "lost executors",
     "takeovers",
-    "stores of 0.1.0",
     "stops",
 )
 

@@ -22,7 +22,7 @@ def test_without_a_txid_all_that_is_stored_must_be_there(positions, expected):
     stored = Committed(4, {P0: 5, P1: 3})
 
     found = agrees(
-        TransactionsConfig(id="orders"), SourceOffset(positions), stored, None
+        TransactionsConfig(id="orders"), "n", SourceOffset(positions), stored, None
     )
 
     assert found is expected

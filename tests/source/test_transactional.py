@@ -21,6 +21,7 @@ from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.patient_store import PatientStore
+from tests.source.conftest import NUMBERING
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -31,6 +32,7 @@ class Job:
     def __init__(self, cluster, clock):
         self.cluster, self.clock = cluster, clock
         self.name = uuid.uuid4().hex
+        self.id = "job"
         self.mirrored = []
 
     def start(self, **options):
@@ -39,7 +41,7 @@ class Job:
             "kafka.bootstrap.servers": "b:9092",
             "subscribe": "t",
             "startingOffsets": "earliest",
-            "tx.id": "job",
+            "tx.id": self.id,
         }
         config = parse_source(given | named, streaming=True)
         assert config.transactions is not None
@@ -53,10 +55,10 @@ class Job:
         )
 
     def ledger(self):
-        return Ledger(MemoryStore(self.name, "job"))
+        return Ledger(MemoryStore(self.name, self.id))
 
     def state(self):
-        return Ledger(MemoryStore(self.name, "job")).load()
+        return self.ledger().load()
 
 
 @pytest.fixture
@@ -67,7 +69,8 @@ def job(cluster, clock):
 
 def marked(txid, *offsets, epoch=1, start=False):
     positions = {TopicPartition("t", n): o for n, o in enumerate(offsets)}
-    return SourceOffset(positions, TransactionMark("job", txid, epoch, start))
+    mark = TransactionMark("job", txid, epoch, start, numbering=NUMBERING)
+    return SourceOffset(positions, mark)
 
 
 def test_transactions_are_numbered_from_one(job):
@@ -372,26 +375,6 @@ def ahead(job):
 def test_an_older_checkpoint_disagrees(job, ahead):
     with pytest.raises(CheckpointDisagreesError, match=r"tx\.onDisagreement"):
         job.start().latest(ahead, everything=True)
-
-
-def test_the_checkpoint_of_another_id_is_refused_and_both_ways_out_are_safe(job):
-    ledger = job.ledger
-    run = job.start()
-    first = run.latest(run.initial(), everything=True)
-    run.finished(first)
-    job.cluster.set(0, 0, 15)
-
-    job.ledger = lambda: Ledger(MemoryStore(job.name, "other"))
-    with pytest.raises(CheckpointDisagreesError) as told:
-        job.start(tx__id="other").latest(first, everything=True)
-    assert "Set tx.id back, or start with a new checkpoint" in str(told.value)
-
-    other = job.start(tx__id="other")  # with a new checkpoint: its own store's txids
-    start = other.initial()
-    end = other.latest(start, everything=True)
-    assert other.ranges(start, end) == [OffsetRange(P0, 0, 15)]
-    job.ledger = ledger  # tx.id set back
-    assert job.start().latest(first, everything=True) == marked(2, 15, epoch=2)
 
 
 @pytest.mark.parametrize("advice", ["a new checkpointLocation", "onDisagreement=store"])

@@ -268,5 +268,5 @@ def test_a_store_that_was_put_back_is_told_by_a_first_batch_too(opened, job):
 
     run, later = ConnectRun("job"), opened()
     later.partitions(later.initialOffset(), logged)
-    with pytest.raises(CheckpointDisagreesError, match="store is older"):
+    with pytest.raises(CheckpointDisagreesError, match="begun anew"):
         run.ask(0)

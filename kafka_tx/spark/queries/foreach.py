@@ -121,7 +121,13 @@ class _Tries:
         attempt = TransactionAttempt.of(
             answer.txid, epoch=answer.epoch, number=self._tries
         )
-        return replace(attempt, source=self._tx_id, plan=answer.plan)
+        return replace(
+            attempt,
+            source=self._tx_id,
+            plan=answer.plan,
+            numbering=answer.numbering,
+            mode=answer.mode,
+        )
 
 
 class _Run:

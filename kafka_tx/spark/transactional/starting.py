@@ -37,7 +37,7 @@ from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.rotating import RecordCodec
-from kafka_tx.transactions.txid_layout import up_to_date
+from kafka_tx.transactions.txid_layout import numbered
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror_thread import MirrorThread
@@ -92,7 +92,7 @@ def open_parts(
         StateError: The store cannot be reached, or a record of it not be read.
     """
     epoch = take_over(store)  # before reading: an older owner may still write
-    opened = Opened(epoch, up_to_date(store, epoch), store.url, store.id)
+    opened = Opened(epoch, numbered(store, epoch), store.url, store.id)
     clock = assembly.SystemClock()
     coordinator = TransactionCoordinator[Any](
         topology.spout.mode,

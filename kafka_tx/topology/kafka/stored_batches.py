@@ -10,7 +10,7 @@ from kafka_tx.topology.kafka.kafka_reading import kafka_parts
 from kafka_tx.transactions.chain import Opened, read_chain
 from kafka_tx.transactions.ledger import Committed, LedgerState
 from kafka_tx.transactions.rotating import RecordCodec
-from kafka_tx.transactions.txid_layout import root_of_topology
+from kafka_tx.transactions.txid_layout import numbering_of
 
 
 def stored_batches(store: Store) -> LedgerState:
@@ -26,12 +26,14 @@ def stored_batches(store: Store) -> LedgerState:
     epoch = store.epoch()  # first, as the ledger does
     opened = Opened(epoch, store.read(), store.url, store.id)
     codec = RecordCodec[Any]("metadata", store.url, store.id)
-    current, state = read_chain(codec, opened, root_of_topology(opened.values))
+    current, state = read_chain(codec, opened)
     planned = {txid: _batch(txid, state.state(txid)) for txid in state.txids()}
     last = planned.get(current - 1)
     offsets, ids = (last.ends(), last.topic_ids) if last else ({}, {})
     committed = Committed(current - 1, offsets, ids) if current > 1 else None
-    return LedgerState(epoch, committed, planned)
+    numbering = numbering_of(opened.values, store.url, store.id)
+    name = numbering.name if numbering else ""
+    return LedgerState(epoch, committed, planned, name)
 
 
 def _batch(txid: int, metadata: object) -> BatchMetadata:
