@@ -221,20 +221,39 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What a partition holds now: ``[log_start, end)``.
+    """What a partition holds now: ``[log_start, end)`` of one topic.
 
     ``end`` is the high watermark, or the last stable offset under ``read_committed``.
+    ``topic_id`` is the id of the topic that was there before and after the log was
+    asked; None where brokers tell no ids. A position of a topic with a known id is
+    never held against a log whose id is None (``planning.standing``).
     """
 
     log_start: int
     end: int
+    topic_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """The next offset in the log of one topic: an offset alone means nothing.
+
+    ``topic_id`` is None where it was not known when the position was learnt.
+    """
+
+    offset: int
+    topic_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """A partition's answer that could not be had now, and why. Not data loss."""
+    """A partition's answer that could not be had now, and why. Not data loss.
+
+    ``topic_id`` is the id of its topic, where that is told nevertheless.
+    """
 
     reason: str
+    topic_id: str | None = None
 
 
 # --- what a store keeps -------------------------------------------------------------

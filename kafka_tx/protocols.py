@@ -6,7 +6,7 @@ runs against all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -21,6 +21,11 @@ from kafka_tx.model import (
     TopicPartition,
     Unavailable,
 )
+
+Survey: TypeAlias = tuple[
+    dict[str, TopicDescription], dict[TopicPartition, LogBounds | Unavailable]
+]
+"""Topics by name, and the bounds of partitions."""
 
 Texts: TypeAlias = Mapping[str, str]
 """Values by path."""
@@ -177,6 +182,21 @@ class ClusterView(Protocol):
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, LogBounds | Unavailable]:
         """Log start and end of every asked partition, or why it cannot be had now.
+
+        A partition whose topic was made anew meanwhile is ``Unavailable``.
+
+        Raises: as ``topics``.
+        """
+        ...
+
+    def survey(
+        self, wanted: Subscription, partitions: Collection[TopicPartition]
+    ) -> Survey:
+        """Topics as by ``topics`` and bounds as by ``bounds``, in fewer requests.
+
+        Args:
+            wanted: Which topics are described.
+            partitions: Of these topics, those whose bounds are asked.
 
         Raises: as ``topics``.
         """

@@ -58,9 +58,12 @@ class FakeCluster:
         return {
             p: Unavailable("no leader")
             if p in self.down or p not in self.logs
-            else LogBounds(*self.logs[p])
+            else LogBounds(*self.logs[p], self.ids.get(p.topic))
             for p in partitions
         }
+
+    def survey(self, wanted, partitions):
+        return self.topics(wanted), self.bounds(partitions)
 
     def offsets(self, wanted):
         return {p: self._at(p, position) for p, position in wanted.items()}

@@ -45,6 +45,10 @@ class Deadline:
         """Seconds left, never less than what librdkafka takes for a time-out."""
         return max(0.01, self._at - time.monotonic())
 
+    def within(self, limit_ms: int) -> Deadline:
+        """The same, or one in so many ms if that is earlier."""
+        return Deadline(min(limit_ms, int(self.rest_s() * 1000)))
+
     def is_over(self, grace_s: float = 0.0) -> bool:
         """Whether the time is used up."""
         return time.monotonic() >= self._at + grace_s

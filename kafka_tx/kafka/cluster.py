@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicCollection
 
-from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors import BrokerUnavailableError, KafkaTxError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.collector import collector_paused
 from kafka_tx.kafka.errors import is_absent, is_unreachable
-from kafka_tx.kafka.offset_requests import Listed, Question, is_moving, list_offsets
+from kafka_tx.kafka.offset_requests import (
+    Listed,
+    Question,
+    is_moving,
+    is_silent,
+    list_offsets,
+)
 from kafka_tx.kafka.topics import (
     from_description,
     from_metadata,
@@ -34,11 +41,15 @@ from kafka_tx.model import (
     Topics,
     Unavailable,
 )
+from kafka_tx.protocols import Survey
 
 _log = logging.getLogger(__name__)
 
 _LOOKS_AT_MOVING_LEADERS = 5
 _LEADER_PAUSE_MS = 200
+_SILENT = ClientError(ClientError._TIMED_OUT, "its leader did not answer in time")
+_QUICK_MS = 2_000
+"""How long leaders that were known before may take to answer."""
 _DESCRIBE_MS = 2_000
 """How long the controller may take to describe topics before any broker is asked."""
 
@@ -145,7 +156,7 @@ class KafkaClusterView:
         """
         if not names:
             return {}
-        own = Deadline(min(_DESCRIBE_MS, int(deadline.rest_s() * 1000)))
+        own = deadline.within(_DESCRIBE_MS)
         answers = self._admin.client.describe_topics(
             TopicCollection(names), request_timeout=own.rest_s()
         )
@@ -169,18 +180,79 @@ class KafkaClusterView:
     ) -> dict[TopicPartition, LogBounds | Unavailable]:
         """Log start and end of every asked partition, or why it cannot be had now.
 
-        Two requests to each broker, sent together. The end is the last stable offset
-        where the settings say ``isolation.level=read_committed``.
+        Two requests to each broker, sent together, and one for the topics' ids. The end
+        is the last stable offset where the settings say
+        ``isolation.level=read_committed``.
 
         Raises: as ``topics``.
         """
         asked = list(partitions)
+        names = tuple({partition.topic for partition in asked})
+
+        def describe() -> dict[str, TopicDescription]:
+            return self._look(Topics(names), Deadline(self._timeout_ms))
+
+        return self._identified(asked, describe)[1]
+
+    @collector_paused()
+    def survey(
+        self, wanted: Subscription, partitions: Collection[TopicPartition]
+    ) -> Survey:
+        """``topics`` and ``bounds`` for little more than the dearer of the two.
+
+        Args:
+            wanted: Which topics are described.
+            partitions: Of these topics, those whose bounds are asked.
+
+        Raises: as ``topics``.
+        """
+        return self._identified(partitions, lambda: self.topics(wanted))
+
+    def _identified(
+        self,
+        partitions: Collection[TopicPartition],
+        describe: Callable[[], dict[str, TopicDescription]],
+    ) -> Survey:
+        """Ask for bounds, then describe the topics, whose ids must be those of before.
+
+        An id never comes back. So one that was told at any time before the logs were
+        asked, and is told again after that, was the topic's all the time between. What
+        was asked under another one is asked once more.
+        """
+        before = self._ids_before({partition.topic for partition in partitions})
+        bounds: dict[TopicPartition, LogBounds | Unavailable] = {}
+        asked, topics = partitions, dict[str, TopicDescription]()
+        for _ in range(2):
+            bounds |= self._bounds(asked) if asked else {}
+            topics = describe()
+            now = {name: topic.topic_id for name, topic in topics.items()}
+            bounds |= {p: of_topic(bounds[p], p, before, now) for p in asked}
+            asked = [p for p in asked if before.get(p.topic) != now.get(p.topic)]
+            if not any(now.get(partition.topic) for partition in asked):
+                break
+            before = now
+            self._seen.update(
+                {p.topic: topics[p.topic] for p in asked if p.topic in topics}
+            )
+        return topics, bounds
+
+    def _ids_before(self, names: set[str]) -> dict[str, str | None]:
+        """Ids of topics as told at any time before; asked for only if never told."""
+        unseen = names - self._seen.keys()
+        if unseen:
+            deadline = Deadline(self._timeout_ms)
+            self._seen.update(self._look(Topics(tuple(unseen)), deadline))
+        return {name: self._seen[name].topic_id for name in names if name in self._seen}
+
+    def _bounds(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, LogBounds | Unavailable]:
         starts, ends = self._listed(
-            [dict.fromkeys(asked, Earliest()), dict.fromkeys(asked, Latest())]
+            [dict.fromkeys(partitions, Earliest()), dict.fromkeys(partitions, Latest())]
         )
         return {
             partition: _bounds(partition, starts[partition], ends[partition])
-            for partition in asked
+            for partition in partitions
         }
 
     @collector_paused()
@@ -240,6 +312,29 @@ class KafkaClusterView:
         return self._ask(questions, deadline)
 
     def _ask(self, questions: Sequence[Question], deadline: Deadline) -> list[Listed]:
+        """Ask leaders as they were known before; where one is silent, look for it.
+
+        A partition that lost its leader since then holds back the answers for all.
+        """
+        try:
+            answers = self._ask_leaders(questions, deadline.within(_QUICK_MS))
+        except BrokerUnavailableError:
+            answers = [dict.fromkeys(question, _SILENT) for question in questions]
+        silent = [
+            {tp: question[tp] for tp in question if is_silent(listed[tp])}
+            for question, listed in zip(questions, answers, strict=True)
+        ]
+        if any(silent):
+            for partition in {tp for question in silent for tp in question}:
+                self._seen.pop(partition.topic, None)
+            again = self._ask_leaders(silent, deadline)
+            for listed, fresh in zip(answers, again, strict=True):
+                listed.update(fresh)
+        return answers
+
+    def _ask_leaders(
+        self, questions: Sequence[Question], deadline: Deadline
+    ) -> list[Listed]:
         missing = self._without_leader({tp for q in questions for tp in q}, deadline)
         answers = list_offsets(
             self._admin,
@@ -286,6 +381,37 @@ def _bounds(
     if isinstance(end, ClientError):
         return _unavailable(partition, end)
     return LogBounds(start, max(start, end))
+
+
+def of_topic(
+    found: LogBounds | Unavailable,
+    partition: TopicPartition,
+    before: Mapping[str, str | None],
+    after: Mapping[str, str | None],
+) -> LogBounds | Unavailable:
+    """Bounds with the id of their topic, if it was the same before and after.
+
+    Args:
+        found: As the leader told them.
+        partition: Whose they are.
+        before: Ids of topics at some time before; None: not told.
+        after: Ids after the leader's answer; topics that are gone are left out.
+    """
+    topic = partition.topic
+    if isinstance(found, Unavailable):
+        return replace(found, topic_id=after.get(topic))
+    if topic not in after:
+        return Unavailable(f"{partition}: its topic is not there any more")
+    if before.get(topic) == after[topic]:
+        return replace(found, topic_id=after[topic])
+    if after[topic] is None:
+        return Unavailable(
+            f"{partition}: no broker tells whether its topic is still the one with the"
+            f" id {before[topic]}"
+        )
+    return Unavailable(
+        f"{partition}: its topic was made anew while it was looked at", after[topic]
+    )
 
 
 def _resolved(

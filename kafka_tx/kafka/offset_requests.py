@@ -65,6 +65,11 @@ def is_moving(answer: object) -> bool:
     return isinstance(answer, ClientError) and answer.code() in _MOVING
 
 
+def is_silent(answer: object) -> bool:
+    """Whether the partition's leader did not answer in time."""
+    return isinstance(answer, ClientError) and is_unreachable(answer)
+
+
 def _send(
     admin: AdminConnection, question: Question, deadline: Deadline, committed: bool
 ) -> dict[TopicPartition, Future[Any]]:

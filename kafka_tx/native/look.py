@@ -6,7 +6,7 @@ connection: neither is needed to ask for the two ends of a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kafka_tx.model import (
     AtOffset,
@@ -22,7 +22,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.native.reader import NativeRangeReader
-from kafka_tx.protocols import ClusterView
+from kafka_tx.protocols import ClusterView, Survey
 
 _ANSWER_MS = 1_500
 """Then the other view asks, which is told at once why there is no answer."""
@@ -78,6 +78,12 @@ class NativeLook:
                     return self._other().bounds(asked)
                 self._bounds[partition] = LogBounds(*found)
         return {partition: self._bounds[partition] for partition in asked}
+
+    def survey(
+        self, wanted: Subscription, partitions: Collection[TopicPartition]
+    ) -> Survey:
+        """Topics and bounds; topics come without their ids, and so do bounds."""
+        return self.topics(wanted), self.bounds(partitions)
 
     def offsets(
         self, wanted: Mapping[TopicPartition, Position]

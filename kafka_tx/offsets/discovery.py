@@ -73,7 +73,7 @@ class Discovery:
         wanted: Subscription,
     ) -> None:
         self._describe = describe
-        self._wanted = wanted
+        self.wanted = wanted
         self._assigned = (
             frozenset(wanted.partitions) if isinstance(wanted, Assigned) else None
         )
@@ -83,7 +83,10 @@ class Discovery:
 
         Raises: what ``describe`` raises.
         """
-        topics = self._describe(self._wanted)
+        return self.found_in(self._describe(self.wanted))
+
+    def found_in(self, topics: Mapping[str, TopicDescription]) -> Found:
+        """What the subscription means in an answer about its topics."""
         found = (p for topic in topics.values() for p in topic.partitions)
         if self._assigned is not None:
             found = (p for p in found if p in self._assigned)

@@ -6,12 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from kafka_tx.errors import FetchError, OffsetOutOfRangeError
-from kafka_tx.model import (
-    LogBounds,
-    TopicPartition,
-    Unavailable,
-)
-from kafka_tx.offsets.discovery import is_another
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.planning.standing import Finding, Standing, stand
 from kafka_tx.planning.start import StartRules, choose_start
@@ -28,7 +23,6 @@ _NO_ANSWER = Unavailable("no answer")
 def choose_starts(
     lasts: Mapping[TopicPartition, Any],
     known: Mapping[TopicPartition, LogBounds],
-    topic_ids: Mapping[str, str],
     policy: OutOfRange,
     first_offsets: Answers | None,
     believes: Believes,
@@ -41,7 +35,6 @@ def choose_starts(
             of them must be reachable unless that is the earliest. Partitions that are
             new later start at the earliest offset.
         known: Logs that can be reached now.
-        topic_ids: As the brokers tell them now.
         policy: What to do with offsets outside of the log. A first offset beyond the
             end always fails. If not to fail: of a log that ends below, go on at its
             end, since what is above was read before; of another topic, at its start.
@@ -69,16 +62,13 @@ def choose_starts(
             offset = first.get(partition, bounds.log_start)
             starts[partition] = _first_start(partition, offset, bounds, policy)
             continue
-        end = _goes_on(last, bounds, topic_ids, partition)
-        if end is not None:
-            starts[partition] = end
+        standing = stand(LogPosition(last["end"], last.get("id")), bounds)
+        if standing.finding is Finding.UNANSWERED:
             continue
-        now_id = topic_ids.get(partition.topic)
-        standing = stand(last["end"], bounds, former_id=last.get("id"), topic_id=now_id)
-        if not believes(partition, standing):
+        if standing.means_loss and not believes(partition, standing):
             continue
-        if policy is OutOfRange.FAIL:
-            raise _refused(partition, standing, last.get("id"), now_id)
+        if standing.means_loss and policy is OutOfRange.FAIL:
+            raise _refused(partition, standing, last.get("id"))
         starts[partition] = standing.next_offset
         if standing.lost or standing.cut:
             reason = LossReason.CUT if standing.cut else LossReason.TRIMMED
@@ -103,19 +93,6 @@ def _first_start(
     return decision.committed.offset
 
 
-def _goes_on(
-    last: Mapping[str, Any],
-    bounds: LogBounds,
-    topic_ids: Mapping[str, str],
-    partition: TopicPartition,
-) -> int | None:
-    """Where the batch before ended, if there is nothing to decide, as almost always."""
-    if is_another(last.get("id"), topic_ids.get(partition.topic)):
-        return None
-    end: int = last["end"]
-    return end if bounds.log_start <= end <= bounds.end else None
-
-
 def _reachable(
     found: Answers,
     wanted: Iterable[TopicPartition],
@@ -138,9 +115,10 @@ def _reachable(
 
 
 def _refused(
-    partition: TopicPartition, standing: Standing, was: str | None, now: str | None
+    partition: TopicPartition, standing: Standing, was: str | None
 ) -> OffsetOutOfRangeError:
     wanted, bounds = standing.position, standing.bounds
+    now = bounds and bounds.topic_id
     happened = {
         Finding.ANEW: f"the topic was re-created (its id was {was} and is {now}); the"
         " new log is read from its start",

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from kafka_tx.model import LogBounds, Subscription, TopicPartition
-from kafka_tx.offsets.discovery import Discovery, Found
+from kafka_tx.model import (
+    LogBounds,
+    LogPosition,
+    Subscription,
+    TopicPartition,
+    Unavailable,
+)
+from kafka_tx.offsets.discovery import Discovery, Found, is_another
 from kafka_tx.planning import quiet
 from kafka_tx.planning.quiet import Bounds
 from kafka_tx.protocols import Clock, ClusterView
@@ -20,7 +26,7 @@ class CachedCluster:
     So looking takes a tenth of the driver's time at most, however many partitions there
     are, and with few of them every batch sees the logs as they are. A second is the
     longest; ``forget`` ends it when something went wrong. An old answer loses nothing:
-    the end of a log only grows.
+    the end of a log only grows, and bounds say of which topic they are.
 
     Args:
         cluster: What is asked.
@@ -34,14 +40,14 @@ class CachedCluster:
         self._cluster = cluster
         self._discovery = Discovery(cluster.topics, wanted)
         self._clock = clock
+        self._found = Found()
         self.forget()
 
     def forget(self) -> None:
         """Ask anew from now on."""
-        self._found = Found()
         self._bounds: Bounds = {}
-        self._ids: Mapping[str, str] = {}
-        """Of the topics whose bounds these are; another id is another log."""
+        self._topics: set[tuple[str, str | None]] = set()
+        """Names and ids of the topics whose bounds these are."""
         self._found_until_ms = self._bounds_until_ms = 0
 
     def found(self) -> Found:
@@ -61,6 +67,18 @@ class CachedCluster:
         self._found = self._discovery.look()
         self._found_until_ms = self._until_ms(began_ms)
         return self._found
+
+    def survey(self) -> Found:
+        """The partitions there are; ``bounds`` of those known before are asked, too.
+
+        That costs less than one question after the other.
+
+        Raises: as ``ClusterView.topics``.
+        """
+        known = self._found.partitions
+        if known and self._clock.monotonic_ms() >= self._found_until_ms:
+            self.fresh_bounds(known)
+        return self.found()
 
     def bounds(self, partitions: Collection[TopicPartition]) -> Bounds:
         """What these logs hold.
@@ -86,13 +104,10 @@ class CachedCluster:
 
         Raises: as ``ClusterView.bounds``.
         """
-        ids = self._found.topic_ids()
-        bounds = self._looked(partitions, {})
-        self._ids = ids
-        return bounds
+        return self._looked(partitions, {})
 
-    def bounds_beyond(self, positions: Mapping[TopicPartition, int]) -> Bounds:
-        """What these logs hold now; ``quiet.look`` where nothing was left to be read.
+    def bounds_beyond(self, positions: Mapping[TopicPartition, LogPosition]) -> Bounds:
+        """What these logs hold now; of those read to their ends see ``quiet``.
 
         Args:
             positions: Up to where each is planned.
@@ -103,14 +118,17 @@ class CachedCluster:
             return self.fresh_bounds(positions)
         done = {
             partition: bounds
-            for partition, bounds in self._bounds.items()
-            if isinstance(bounds, LogBounds) and bounds.end == positions.get(partition)
+            for partition, at in positions.items()
+            if isinstance(bounds := self._bounds.get(partition), LogBounds)
+            and bounds.end == at.offset
+            and bounds.topic_id == at.topic_id
         }
         return self._looked(positions, done)
 
     def _is_anew(self) -> bool:
-        """Whether the bounds are of other topics than those that are there now."""
-        return self._found.topic_ids() != self._ids
+        """Whether bounds are of other topics than those that are there now."""
+        now = self._found.topic_ids()
+        return any(is_another(id_, now.get(name)) for name, id_ in self._topics)
 
     def _looked(
         self,
@@ -118,9 +136,23 @@ class CachedCluster:
         done: Mapping[TopicPartition, LogBounds],
     ) -> Bounds:
         began_ms = self._clock.monotonic_ms()
-        self._bounds = quiet.look(self._cluster, partitions, done)
+        found = quiet.unchanged(self._cluster, done)
+        rest = [partition for partition in partitions if partition not in found]
+        if rest:
+            found |= self._surveyed(rest)
+        self._bounds = found
+        self._topics = {(p.topic, bounds.topic_id) for p, bounds in found.items()}
         self._bounds_until_ms = self._until_ms(began_ms)
-        return self._bounds
+        return found
+
+    def _surveyed(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, LogBounds | Unavailable]:
+        began_ms = self._clock.monotonic_ms()
+        topics, bounds = self._cluster.survey(self._discovery.wanted, partitions)
+        self._found = self._discovery.found_in(topics)
+        self._found_until_ms = self._until_ms(began_ms)
+        return bounds
 
     def _until_ms(self, began_ms: int) -> int:
         took_ms = self._clock.monotonic_ms() - began_ms

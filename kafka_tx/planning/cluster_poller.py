@@ -6,7 +6,13 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kafka_tx.model import BatchMetadata, LogBounds, TopicPartition
+from kafka_tx.model import (
+    BatchMetadata,
+    LogBounds,
+    LogPosition,
+    TopicPartition,
+    Unavailable,
+)
 from kafka_tx.offsets.discovery import Discovery, Found
 from kafka_tx.planning.standing import (
     BELIEVED_AFTER_MS,
@@ -29,7 +35,8 @@ _GIVE_UP_MS = 30_000
 class ClusterState:
     """One look at the cluster.
 
-    ``bounds`` leaves out partitions that did not answer: they are neither new nor lost.
+    ``bounds`` are those of the topics that were ``found``. They leave out partitions
+    that did not answer: they are neither new nor lost.
     """
 
     found: Found
@@ -46,11 +53,10 @@ class ClusterState:
     ) -> Standing:
         """What it means for a position; ``ids`` are those of the position's topics."""
         topic = self.found.topics.get(partition.topic)
+        silent = Unavailable("no answer", topic.topic_id if topic else None)
         return stand(
-            position,
-            self.bounds.get(partition),
-            former_id=ids.get(partition.topic),
-            topic_id=topic.topic_id if topic else None,
+            LogPosition(position, ids.get(partition.topic)),
+            self.bounds.get(partition, silent),
             exists=self.found.exists(partition),
         )
 
@@ -95,9 +101,18 @@ class ClusterPoller:
 
     def now(self) -> ClusterState:
         """Ask anew."""
-        found = self._discovery.look()
-        answers = self._view.bounds(found.partitions)
-        bounds = {p: b for p, b in answers.items() if isinstance(b, LogBounds)}
+        known = self.last.found.partitions if self.last else ()
+        topics, answers = self._view.survey(self._discovery.wanted, known)
+        found = self._discovery.found_in(topics)
+        new = [p for p in found.partitions if p not in answers]
+        if new:
+            answers |= self._view.bounds(new)
+        bounds = {
+            p: answer
+            for p in found.partitions
+            if isinstance(answer := answers.get(p), LogBounds)
+            and answer.topic_id == topics[p.topic].topic_id
+        }
         self.last = ClusterState(found, bounds, self._clock.monotonic_ms())
         return self.last
 

@@ -34,6 +34,26 @@ def pause_ms(fruitless: int, shortest_ms: int, longest_ms: int) -> int:
     return min(pause, max(shortest_ms, longest_ms))
 
 
+def unchanged(
+    cluster: ClusterView, quiet: Mapping[TopicPartition, LogBounds]
+) -> dict[TopicPartition, LogBounds | Unavailable]:
+    """Ask for the ends of quiet logs; give the bounds of those that still end there.
+
+    A log that was read to its end, and still ends there, is taken to begin where it
+    did, and to be of the same topic: nothing would be read of it. That halves the cost.
+    A topic that was made anew with as many records is known by its id when topics are
+    looked at next.
+
+    Args:
+        cluster: What is asked.
+        quiet: The last bounds of logs of which all is read.
+
+    Raises: as ``ClusterView.offsets``.
+    """
+    ends = cluster.offsets(dict.fromkeys(quiet, Latest())) if quiet else {}
+    return {p: quiet[p] for p, end in ends.items() if end == quiet[p].end}
+
+
 def look(
     cluster: ClusterView,
     partitions: Collection[TopicPartition],
@@ -41,20 +61,13 @@ def look(
 ) -> Bounds:
     """Ask for the bounds of partitions; of quiet ones for their ends only.
 
-    A log that was read to its end, and still ends there, is taken to begin where it
-    did: nothing would be read of it wherever it begins. That halves the cost.
-
     Args:
         cluster: What is asked.
         partitions: Those to look at.
-        quiet: The last bounds of those of which all is read.
+        quiet: See ``unchanged``.
 
     Raises: as ``ClusterView.bounds``.
     """
-    asked = {p: Latest() for p in partitions if p in quiet}
-    ends = cluster.offsets(asked) if asked else {}
-    same: dict[TopicPartition, LogBounds | Unavailable] = {
-        p: quiet[p] for p, end in ends.items() if end == quiet[p].end
-    }
+    same = unchanged(cluster, {p: quiet[p] for p in partitions if p in quiet})
     rest = [p for p in partitions if p not in same]
     return same | cluster.bounds(rest) if rest else same

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kafka_tx.model import LogBounds, TopicPartition, Unavailable
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.offsets.discovery import is_another
 
 
@@ -25,13 +25,14 @@ class Finding(StrEnum):
     """The log holds it: go on."""
 
     UNANSWERED = "unanswered"
-    """The bounds are not known: the position stays, nothing is lost by it."""
+    """The position stays, nothing is lost by it: the bounds are not known, or nobody
+    tells whether they are of the topic that the position is of."""
 
     TRIMMED = "trimmed"
     """The log start passed it: retention, or records were deleted."""
 
     CUT = "cut"
-    """The log ends below it, and the topic is the same or its id is not known."""
+    """The log ends below it, and the topic is the same, or was not known before."""
 
     ANEW = "anew"
     """The topic was deleted and created again: the position is of a log that is gone.
@@ -102,36 +103,39 @@ class Standing:
 
 
 def stand(
-    position: int,
+    position: LogPosition,
     bounds: LogBounds | Unavailable | None,
     *,
-    former_id: str | None = None,
-    topic_id: str | None = None,
     exists: bool = True,
 ) -> Standing:
     """Judge a position by one look at its partition.
 
+    Unknown ids equal nothing. A position of a known topic waits while no broker tells
+    which topic the log is of. A position whose topic was not known when it was learnt
+    is judged by its offset alone: nothing else is left.
+
     Args:
-        position: The next offset.
+        position: The next offset, and the topic it was learnt of.
         bounds: What the brokers answered; None, as ``Unavailable``: nothing.
-        former_id: The topic's id when the position was learnt; None: not known.
-        topic_id: Its id now; None: not told.
         exists: Whether the brokers name the partition.
     """
+    now_id = None if bounds is None else bounds.topic_id
     known = bounds if isinstance(bounds, LogBounds) else None
+    if known is not None and position.topic_id is not None and now_id is None:
+        known = None
     if not exists:
         finding = Finding.DELETED
-    elif is_another(former_id, topic_id):
+    elif is_another(position.topic_id, now_id):
         finding = Finding.ANEW
     elif known is None:
         finding = Finding.UNANSWERED
-    elif known.end < position:
+    elif known.end < position.offset:
         finding = Finding.CUT
-    elif known.log_start > position:
+    elif known.log_start > position.offset:
         finding = Finding.TRIMMED
     else:
         finding = Finding.WITHIN
-    return Standing(finding, position, known)
+    return Standing(finding, position.offset, known)
 
 
 class Settling:
@@ -172,6 +176,10 @@ class Settling:
             since_ms = now_ms
         self._since[partition] = finding, since_ms
         return now_ms - since_ms >= after_ms
+
+    def doubted(self) -> list[TopicPartition]:
+        """Partitions of which a finding must stand, or stood and was not acted on."""
+        return list(self._since)
 
     def forget(self, partition: TopicPartition) -> None:
         """The finding was acted upon: the next one is a new story."""

@@ -208,7 +208,7 @@ class MicroBatches:
         )
         limits = self._config.limits
         starts = self._starts(start, look, ids)
-        ends = self._ends(starts, look)
+        ends = self._ends(starts, look, ids)
         if not everything:
             if self._waits(starts, ends):
                 self.losses.take()
@@ -318,11 +318,13 @@ class MicroBatches:
         if self._target is not None and is_another and bounds is not None:
             self._target[partition] = bounds.end
 
-    def _ends(self, starts: Positions, look: ClusterState) -> dict[TopicPartition, int]:
+    def _ends(
+        self, starts: Positions, look: ClusterState, ids: Mapping[str, str]
+    ) -> dict[TopicPartition, int]:
         """The end of every partition: what it holds now, or no further than frozen."""
         ends = {}
         for partition, start in starts.items():
-            bounds = look.bounds.get(partition)
+            bounds = look.stand(partition, start, ids).bounds
             end = start if bounds is None else bounds.end
             if self._target is not None:
                 end = min(end, self._target.get(partition, start))

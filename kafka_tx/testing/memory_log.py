@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from kafka_tx.model import (
     Topics,
     Unavailable,
 )
+from kafka_tx.protocols import Survey
 from kafka_tx.record_schema import arrow_schema
 
 MEMORY_BROKER = Broker("memory", 9092, 0)
@@ -165,8 +166,16 @@ class MemoryLog:
             elif log.leader is None:
                 found[partition] = _NO_LEADER
             else:
-                found[partition] = LogBounds(log.log_start, log.end)
+                found[partition] = LogBounds(
+                    log.log_start, log.end, self._ids.get(partition.topic)
+                )
         return found
+
+    def survey(
+        self, wanted: Subscription, partitions: Collection[TopicPartition]
+    ) -> Survey:
+        """Topics, and bounds of these partitions of them."""
+        return self.topics(wanted), self.bounds(partitions)
 
     def offsets(
         self, wanted: Mapping[TopicPartition, Position]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from kafka_tx.errors import FetchError, OffsetOutOfRangeError
@@ -18,9 +20,10 @@ def at_once(partition, standing):
 
 
 def starts(
-    lasts, policy=OutOfRange.FAIL, known=LOGS, ids=None, at=None, believes=at_once
+    lasts, policy=OutOfRange.FAIL, known=LOGS, id_=None, at=None, believes=at_once
 ):
-    return choose_starts(lasts, known, ids or {}, policy, at, believes)
+    logs = {partition: replace(log, topic_id=id_) for partition, log in known.items()}
+    return choose_starts(lasts, logs, policy, at, believes)
 
 
 def test_the_first_batch_starts_at_the_earliest():
@@ -88,16 +91,22 @@ def test_a_topic_that_was_re_created_fails_or_starts_anew():
     known = {A: LOGS[A]}
 
     with pytest.raises(OffsetOutOfRangeError, match="re-created"):
-        starts(lasts, known=known, ids={"t": "new"})
-    found, _ = starts(lasts, policy=OutOfRange.EARLIEST, known=known, ids={"t": "new"})
+        starts(lasts, known=known, id_="new")
+    found, _ = starts(lasts, policy=OutOfRange.EARLIEST, known=known, id_="new")
     assert found == {A: 10}
 
 
-@pytest.mark.parametrize("now", ["same", None])
-def test_an_id_that_is_the_same_or_not_told_is_no_new_topic(now):
-    lasts = {A: {"start": 20, "end": 30, "id": "same"}}
+@pytest.mark.parametrize("was", ["same", None])
+def test_an_id_that_is_the_same_or_was_not_known_is_no_new_topic(was):
+    lasts = {A: {"start": 20, "end": 30, "id": was}}
 
-    assert starts(lasts, known={A: LOGS[A]}, ids={"t": now})[0] == {A: 30}
+    assert starts(lasts, known={A: LOGS[A]}, id_="same")[0] == {A: 30}
+
+
+def test_a_log_of_which_nobody_tells_whose_it_is_waits():
+    lasts = {A: {"start": 20, "end": 30, "id": "same"}, B: {"start": 0, "end": 7}}
+
+    assert starts(lasts) == ({B: 7}, {})
 
 
 def test_a_log_that_lost_its_end_fails_or_goes_on_at_the_new_end():
@@ -105,9 +114,9 @@ def test_a_log_that_lost_its_end_fails_or_goes_on_at_the_new_end():
     known = {A: LOGS[A]}
 
     with pytest.raises(OffsetOutOfRangeError, match="failOnDataLoss=false"):
-        starts(lasts, known=known, ids={"t": "same"})
+        starts(lasts, known=known, id_="same")
     for policy in (OutOfRange.EARLIEST, OutOfRange.NEAREST):
-        found, lost = starts(lasts, policy, known, ids={"t": "same"})
+        found, lost = starts(lasts, policy, known, id_="same")
         assert (found, lost) == ({A: 100}, {A: {"cut": 30}})
 
 

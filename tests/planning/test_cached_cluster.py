@@ -1,7 +1,7 @@
 import pytest
 
 from kafka_tx.errors import BrokerUnavailableError
-from kafka_tx.model import LogBounds, TopicPartition, Topics
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Topics
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.topology.kafka.kafka_batch_spout import KafkaBatchSpout
@@ -9,6 +9,7 @@ from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
 from tests.topology.conftest import Cluster
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+TEN = {A: LogPosition(10, "id-1")}
 
 
 class SlowCluster(Cluster):
@@ -35,10 +36,10 @@ def test_an_answer_counts_ten_times_as_long_as_it_took(slow):
     looks.bounds([A])
     slow.more("t-0", 5)
 
-    slow.clock.advance(449)
-    assert looks.bounds([A]) == {A: LogBounds(0, 10)}
+    slow.clock.advance(899)
+    assert looks.bounds([A]) == {A: LogBounds(0, 10, "id-1")}
     slow.clock.advance(1)
-    assert looks.bounds([A]) == {A: LogBounds(0, 15)}
+    assert looks.bounds([A]) == {A: LogBounds(0, 15, "id-1")}
 
 
 def test_no_answer_counts_longer_than_a_second(slow):
@@ -54,9 +55,9 @@ def test_a_quick_answer_is_never_used_again(cluster):
     cluster.fill("t", 10)
     looks = looks_at(cluster)
 
-    assert looks.bounds([A]) == {A: LogBounds(0, 10)}
+    assert looks.bounds([A]) == {A: LogBounds(0, 10, "id-1")}
     cluster.more("t-0", 1)
-    assert looks.bounds([A]) == {A: LogBounds(0, 11)}
+    assert looks.bounds([A]) == {A: LogBounds(0, 11, "id-1")}
 
 
 def test_an_answer_without_a_wanted_partition_is_not_enough(slow):
@@ -72,10 +73,10 @@ def test_what_is_forgotten_is_asked_again(slow):
     looks.found()
 
     looks.forget()
+    looks.survey()
     looks.bounds([A])
-    looks.found()
 
-    assert slow.requests == {"bounds": 2, "topics": 2}
+    assert slow.requests == {"bounds": 2, "topics": 2}, "bounds come with their topics"
 
 
 def test_while_a_log_holds_full_batches_brokers_are_asked_now_and_then(slow):
@@ -85,7 +86,7 @@ def test_while_a_log_holds_full_batches_brokers_are_asked_now_and_then(slow):
         assert spout.is_ready()
         metadata = spout.initialize_transaction(txid, metadata)
 
-    assert slow.requests == {"bounds": 1, "topics": 1}
+    assert slow.requests == {"bounds": 1, "topics": 2}, "topics before and after"
 
 
 def test_a_batch_that_would_not_be_full_looks_anew(slow):
@@ -131,7 +132,9 @@ def test_of_what_is_planned_to_its_end_only_the_end_is_asked(slow):
     looks.bounds([A, B])
     slow.requests.clear()
 
-    assert looks.bounds_beyond({A: 10, B: 7}) == dict.fromkeys([A, B], LogBounds(0, 10))
+    assert looks.bounds_beyond(TEN | {B: LogPosition(7, "id-1")}) == dict.fromkeys(
+        [A, B], LogBounds(0, 10, "id-1")
+    )
 
     assert slow.requests["offsets"] == 1
 
@@ -140,14 +143,14 @@ def test_a_topic_made_anew_as_long_as_before_does_not_keep_the_former_start(slow
     slow.trim(A, 5)
     looks = looks_at(slow)
     looks.found()
-    assert looks.bounds([A])[A] == LogBounds(5, 10)
+    assert looks.bounds([A])[A] == LogBounds(5, 10, "id-1")
     slow.fill("t", 10, 10)
-    assert looks.bounds_beyond({A: 10})[A] == LogBounds(5, 10), "not known yet"
+    assert looks.bounds_beyond(TEN)[A] == LogBounds(5, 10, "id-1"), "not known yet"
 
     looks.fresh_found()
 
-    assert looks.bounds([A])[A] == LogBounds(0, 10)
-    assert looks.bounds_beyond({A: 10})[A] == LogBounds(0, 10)
+    assert looks.bounds([A])[A] == LogBounds(0, 10, "id-2")
+    assert looks.bounds_beyond(TEN)[A] == LogBounds(0, 10, "id-2")
 
 
 def test_a_look_that_fails_leaves_the_bounds_to_the_former_topic(slow):
@@ -162,4 +165,4 @@ def test_a_look_that_fails_leaves_the_bounds_to_the_former_topic(slow):
         looks.bounds([A])
     slow.is_down = False
 
-    assert looks.bounds_beyond({A: 10})[A] == LogBounds(0, 10)
+    assert looks.bounds_beyond(TEN)[A] == LogBounds(0, 10, "id-2")

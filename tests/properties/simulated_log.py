@@ -104,6 +104,9 @@ class Brokers:
     def bounds(self, partitions):
         return {p: self._bounds(p) for p in partitions}
 
+    def survey(self, wanted, partitions):
+        return self.topics(wanted), self.bounds(partitions)
+
     def offsets(self, wanted):
         return {p: self._offset(p, position) for p, position in wanted.items()}
 
@@ -114,8 +117,10 @@ class Brokers:
         topic = self.topics_[partition.topic]
         if topic.is_hidden or not topic.has_leaders:
             return Unavailable("no leader")
+        if partition.partition >= len(topic.logs):
+            return Unavailable("no such partition", topic.topic_id)
         log = self.log(partition)
-        return LogBounds(log.start, log.end)
+        return LogBounds(log.start, log.end, topic.topic_id)
 
     def _offset(self, partition, position):
         bounds = self._bounds(partition)

@@ -224,9 +224,9 @@ def test_no_record_is_committed_twice_and_none_is_left_over():
 def test_the_simulation_notices_a_spout_that_keeps_void_plans(monkeypatch):
     planned = PlanProgress.planned
 
-    def keep_void_plans(self, lasts, ends, ids):
+    def keep_void_plans(self, lasts, ends):
         former = dict(self.to)
-        planned(self, lasts, ends, ids)
+        planned(self, lasts, ends)
         self.to = former | ends
 
     monkeypatch.setattr(PlanProgress, "planned", keep_void_plans)

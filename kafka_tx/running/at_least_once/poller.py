@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition
 from kafka_tx.offsets.emitting import Candidate, Emission, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.planning import quiet
@@ -211,7 +211,7 @@ class SpoutPoller:
             bounds = self.bounds.get(partition)
             if bounds is None or self._held_until.get(partition, 0) > now_ms:
                 continue
-            standing = stand(manager.emitted_to, bounds)
+            standing = stand(LogPosition(manager.emitted_to, None), bounds)
             if self._settling.believes(partition, standing, now_ms):
                 self._settling.forget(partition)
                 is_fresh = manager not in self._commits.crowded

@@ -13,6 +13,7 @@ from kafka_tx.model import (
     CommittedOffset,
     Earliest,
     LogBounds,
+    LogPosition,
     TopicPartition,
     Unavailable,
 )
@@ -131,8 +132,10 @@ class SpoutManagers:
     ) -> None:
         if found.stored is None:
             return
-        former_id, offset = found.stored.topic_id or None, found.stored.offset
-        standing = stand(offset, found.bounds, former_id=former_id, topic_id=topic_id)
+        offset = found.stored.offset
+        position = LogPosition(offset, found.stored.topic_id or None)
+        assert isinstance(found.bounds, LogBounds)
+        standing = stand(position, replace(found.bounds, topic_id=topic_id))
         if self._settling.believes(partition, standing, self._keeper.now_ms()):
             self._settling.forget(partition)
             return

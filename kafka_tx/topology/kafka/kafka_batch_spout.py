@@ -13,6 +13,7 @@ from kafka_tx.config import Mode
 from kafka_tx.model import (
     Earliest,
     LogBounds,
+    LogPosition,
     TopicPartition,
     TransactionAttempt,
     Unavailable,
@@ -76,7 +77,8 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
         self._reader = reader
         self._clock = clock
         self._policy = batches.out_of_range or self._usual_policy()
-        self._topic_ids: dict[str, str] = {}
+        self._former_ids: dict[str, str] = {}
+        """Of topics, told before anything else was asked for the plan."""
         self._size = RecordSize()
         self.open()
 
@@ -118,7 +120,7 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
             AuthenticationError: Credentials, permission or TLS.
         """
         found = self._looks.found()
-        self._topic_ids = found.topic_ids()
+        self._former_ids = found.topic_ids()
         return [str(partition) for partition in found.partitions]
 
     def initialize_transaction(
@@ -153,20 +155,21 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
             p: found
             for p in by_partition
             if isinstance(found := bounds.get(p), LogBounds)
+            and (first is None or found.topic_id == self._former_ids.get(p.topic))
         }
         starts, lost = choose_starts(
             by_partition,
             known,
-            self._topic_ids,
             self._policy,
             first,
             self._progress.believes,
         )
         limits, size = self._batches.limits, self._size.average_bytes
         ends = limited_ends(starts, {p: known[p].end for p in starts}, limits, size)
-        self._progress.planned(by_partition, ends, self._topic_ids)
+        planned = {p: LogPosition(end, known[p].topic_id) for p, end in ends.items()}
+        self._progress.planned(by_partition, planned)
         return {
-            str(p): self._metadata(p, starts[p], ends[p], lost.get(p))
+            str(p): _metadata(starts[p], planned[p], lost.get(p))
             if p in starts
             else Unavailable(getattr(bounds.get(p), "reason", "no answer"))
             for p in by_partition
@@ -188,21 +191,6 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
         start = self._batches.start
         assert start is not None, "a spout without a start looks them up itself"
         return self._cluster.offsets(dict.fromkeys(partitions, start))
-
-    def _metadata(
-        self,
-        partition: TopicPartition,
-        start: int,
-        end: int,
-        lost: Mapping[str, int] | None,
-    ) -> Json:
-        metadata: dict[str, Json] = {"start": start, "end": end}
-        topic_id = self._topic_ids.get(partition.topic)
-        if topic_id is not None:
-            metadata["id"] = topic_id
-        if lost:
-            metadata["lost"] = dict(lost)
-        return metadata
 
     def empty_after(self, metadata: Json) -> Json:
         """The empty range at the end of this one."""
@@ -275,3 +263,12 @@ class OpaqueKafkaBatchSpout(KafkaBatchSpout, OpaquePartitionedTransactionalSpout
     ) -> PartitionEmitter:
         """What tasks need: the reader and the scheme."""
         return KafkaEmitter(self._reader, self._batches.scheme, attempt.txid, False, {})
+
+
+def _metadata(start: int, end: LogPosition, lost: Mapping[str, int] | None) -> Json:
+    metadata: dict[str, Json] = {"start": start, "end": end.offset}
+    if end.topic_id is not None:
+        metadata["id"] = end.topic_id
+    if lost:
+        metadata["lost"] = dict(lost)
+    return metadata

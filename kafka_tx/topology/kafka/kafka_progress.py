@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import LogBounds, TopicPartition, Unavailable
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.offsets.discovery import Found, is_another
 from kafka_tx.planning import quiet
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.quiet import Bounds
 from kafka_tx.planning.split import is_delayed
-from kafka_tx.planning.standing import Settling, Standing, stand
+from kafka_tx.planning.standing import Finding, Settling, Standing, stand
 from kafka_tx.protocols import Clock
 from kafka_tx.topology.declare.spouts import Json
 from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
@@ -36,9 +36,8 @@ class PlanProgress:
         self._looks = looks
         self._clock = clock
         self._settling = Settling()
-        self.to: dict[TopicPartition, int] = {}
+        self.to: dict[TopicPartition, LogPosition] = {}
         """Where the last plan ends."""
-        self._ids: dict[str, str] = {}
         self._look_at_ms = self._refresh_at_ms = 0
         self._fruitless = 0
         self._last_batch_ms: int | None = None
@@ -53,8 +52,7 @@ class PlanProgress:
     def planned(
         self,
         lasts: Mapping[TopicPartition, Json | None],
-        ends: Mapping[TopicPartition, int],
-        ids: Mapping[str, str],
+        ends: Mapping[TopicPartition, LogPosition],
     ) -> None:
         """A batch is planned; a partition that it leaves out stays where it was.
 
@@ -64,21 +62,14 @@ class PlanProgress:
         Args:
             lasts: Metadata of the batch before.
             ends: Where the plan ends, in the partitions that could be judged.
-            ids: Of the topics, as the brokers told them for this plan.
         """
-        self.to, self._ids = {}, {}
+        self.to = {}
         for partition, last in lasts.items():
             if partition in ends:
                 self.to[partition] = ends[partition]
-                topic_id = ids.get(partition.topic)
                 self._settling.forget(partition)
             elif last is not None:
-                self.to[partition] = last["end"]
-                topic_id = last.get("id")
-            else:
-                continue
-            if topic_id is not None:
-                self._ids[partition.topic] = topic_id
+                self.to[partition] = LogPosition(last["end"], last.get("id"))
         self._last_batch_ms = self._clock.monotonic_ms()
 
     # --- is there more ---
@@ -110,14 +101,14 @@ class PlanProgress:
             return False
         logs = self._looks.last_bounds()
         return all(p in self.to for p in found.partitions) and all(
-            isinstance(log := logs.get(p), LogBounds) and log.end >= planned
+            isinstance(log := logs.get(p), LogBounds) and log.end >= planned.offset
             for p, planned in self.to.items()
         )
 
     def _looks_ready(self, now_ms: int) -> bool:
         try:
             if not self.to:
-                return bool(self._looks.found().partitions)
+                return bool(self._looks.survey().partitions)
             return self._has_enough(now_ms) or self._has_new_partitions(now_ms)
         except KafkaTxError as error:
             if not error.retryable:
@@ -136,26 +127,38 @@ class PlanProgress:
     def _has_a_full_batch(self, seen: Bounds) -> bool:
         """Whether a look now would not make the next batch any larger."""
         left = sum(
-            max(bounds.end - self.to.get(partition, bounds.end), 0)
+            max(bounds.end - planned.offset, 0)
             for partition, bounds in seen.items()
             if isinstance(bounds, LogBounds)
+            and (planned := self.to.get(partition)) is not None
+            and planned.topic_id == bounds.topic_id
         )
         limits = self._batches.limits
         return left >= (limits.max_records or limits.min_records or 1)
 
     def _has_enough(self, now_ms: int) -> bool:
         found = self._looks.bounds_beyond(self.to)
-        ends = {p: b.end for p, b in found.items() if isinstance(b, LogBounds)}
-        moved = {p: end for p, end in ends.items() if end != self.to[p]}
-        if not moved:
+        moved = {
+            partition: standing
+            for partition, planned in self.to.items()
+            if not _ends_at(found.get(partition), planned)
+            and (standing := stand(planned, found.get(partition))).bounds is not None
+        }
+        if self._is_settled_loss(moved, found):
+            return True
+        ends = {
+            p: standing.bounds.end
+            for p, standing in moved.items()
+            if standing.bounds is not None and standing.finding is not Finding.ANEW
+        }
+        positions = {p: planned.offset for p, planned in self.to.items()}
+        if not any(end > positions[p] for p, end in ends.items()):
             return False
-        if not any(end > self.to[p] for p, end in moved.items()):
-            return any(self._is_cut(p, found[p]) for p in moved)
         least = self._batches.limits.min_records
         return least is None or not is_delayed(
             least,
-            self.to,
-            ends,
+            positions,
+            positions | ends,
             now_ms=now_ms,
             last_batch_ms=self._last_batch_ms,
             max_delay_ms=self._batches.limits.max_delay_ms,
@@ -173,11 +176,26 @@ class PlanProgress:
         if any(p not in self.to and found.leader(p) for p in found.partitions):
             return True
         ids = found.topic_ids()
-        return any(is_another(i, ids.get(t)) for t, i in self._ids.items())
+        topics = {(p.topic, planned.topic_id) for p, planned in self.to.items()}
+        return any(is_another(known, ids.get(topic)) for topic, known in topics)
 
-    def _is_cut(
-        self, partition: TopicPartition, bounds: LogBounds | Unavailable
+    def _is_settled_loss(
+        self, moved: Mapping[TopicPartition, Standing], found: Bounds
     ) -> bool:
-        """Whether its log ends below what was planned, and that is no old answer."""
-        standing = stand(self.to[partition], bounds)
-        return standing.means_loss and self.believes(partition, standing)
+        """Whether a log ends below what was planned, or is another; no old answer."""
+        for partition in self._settling.doubted():
+            planned = self.to.get(partition)
+            if planned and _ends_at(found.get(partition), planned):
+                self._settling.forget(partition)
+        doubts = {Finding.CUT, Finding.ANEW}
+        believed = [p for p, standing in moved.items() if self.believes(p, standing)]
+        return any(moved[partition].finding in doubts for partition in believed)
+
+
+def _ends_at(bounds: LogBounds | Unavailable | None, planned: LogPosition) -> bool:
+    """Whether nothing happened to a log since it was planned to its end."""
+    return (
+        isinstance(bounds, LogBounds)
+        and bounds.end == planned.offset
+        and bounds.topic_id == planned.topic_id
+    )
