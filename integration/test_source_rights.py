@@ -17,7 +17,7 @@ from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
 from kafka_tx.errors import AuthenticationError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.model import OffsetRange, TopicPartition, Topics
+from kafka_tx.model import LogBounds, OffsetRange, TopicPartition, Topics
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 PARTITION = TopicPartition("in", 0)
@@ -95,7 +95,8 @@ def test_read_on_the_topic_is_all_that_reading_needs(guarded, kind, monkeypatch)
     view = assembly.cluster_view(given)
 
     assert view.topics(Topics(("in",))).keys() == {"in"}
-    seen = view.bounds([PARTITION])[PARTITION]
+    (seen,) = view.bounds([PARTITION]).values()
+    assert isinstance(seen, LogBounds)
     assert (seen.log_start, seen.end) == (0, 3)
     assert read(given) == 3
     denied = refused(lambda: read(config(guarded, "none")))
