@@ -24,7 +24,7 @@ from integration.killed.spout import check, committed, source
 from integration.log_ends import log_ends
 from integration.spout_job import Try, Work, done, failures, topology, tries
 from kafka_tx import assembly
-from kafka_tx.errors import FencedError
+from kafka_tx.errors import ConfigError, FencedError
 from kafka_tx.model import OffsetRange, TopicPartition
 
 HERE = Path(__file__).parent
@@ -169,6 +169,22 @@ def assert_back_off(of_one: list[Try]) -> None:
     pauses = [b.at_ms - a.at_ms for a, b in pairwise(of_one)]
     for n, pause_ms in enumerate(pauses):
         assert pause_ms >= min(200 * 2**n, 1_000), pauses
+
+
+def test_a_dead_letter_topic_that_does_not_exist_is_found_at_the_start(
+    kafka, topic, spark, tmp_path
+):
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(kafka.bootstrap_servers),
+        topic=topic(1),
+        dead_letter_topic="nobody-made-it",
+    )
+    made = topology(config, Work(str(tmp_path)))
+
+    with pytest.raises(
+        ConfigError, match="'nobody-made-it'; legal: a topic that exists"
+    ):
+        made.start(spark, {"tx.store": f"sqlite:///{tmp_path}/offsets.db"})
 
 
 def test_a_record_out_of_tries_becomes_a_dead_letter(

@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.producer import Sender
     from kafka_tx.transactions.sink_parts import Part
 
+_ANSWERS_WITHIN_S = 10.0
+
+
+def check_topic(config: SinkConfig) -> None:
+    """Make sure that the topic can be written to; see ``topics.check_written``."""
+    from kafka_tx.kafka.topics import check_written
+
+    assert config.topic is not None
+    settings = client_settings(config.kafka, purpose="producer")
+    check_written(config.topic, settings, _ANSWERS_WITHIN_S)
+
 
 def sender(config: SinkConfig) -> Sender:
     """What writes records at least once (executor)."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException
 
+from kafka_tx.kafka.clients import addresses, new_producer
+from kafka_tx.kafka.errors import ErrorWatch, client_error, is_absent, translated
 from kafka_tx.model import (
     Assigned,
     Broker,
@@ -21,7 +25,38 @@ from kafka_tx.model import (
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata
 
+_MADE_WITHIN_S, _PAUSE_S = 3.0, 0.1
+"""A broker that makes topics by itself has done so by then."""
+
 _INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+
+
+def check_written(topic: str, settings: Mapping[str, str], timeout_s: float) -> None:
+    """Make sure that a topic can be written to, now and not with the first record.
+
+    Brokers that make topics by themselves make it.
+
+    Raises:
+        UnknownTopicError: It does not exist.
+        AuthenticationError: The user may not see it, or is refused.
+        BrokerUnavailableError: No broker answered in time.
+    """
+    watch = ErrorWatch(addresses(settings))
+    producer = new_producer(settings, watch)
+    began = time.monotonic()
+    while True:
+        try:
+            error = producer.list_topics(topic, timeout=timeout_s).topics[topic].error
+        except KafkaException as exception:
+            producer.poll(0)
+            watch.raise_refusal()
+            error = client_error(exception)
+        waits = time.monotonic() - began < _MADE_WITHIN_S
+        if error is None:
+            return
+        if not (waits and is_absent(error)):
+            raise translated(error, f"topic '{topic}'", watch)
+        time.sleep(_PAUSE_S)
 
 
 def names_of(wanted: Subscription) -> list[str] | None:

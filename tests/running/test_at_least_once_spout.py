@@ -106,6 +106,9 @@ def test_letters_go_where_the_config_says(poller, cluster):
     hosts = BrokerHosts(cluster.bootstrap_servers)
 
     assert poller(hosts).dead_letters is None
+    with pytest.raises(ConfigError, match="dead_letter_topic"):
+        poller(hosts, dead_letter_topic="dead")
+    cluster.create_topic("dead", 1)
     dead_letters = poller(hosts, dead_letter_topic="dead").dead_letters
     assert dead_letters is not None
 

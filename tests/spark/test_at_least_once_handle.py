@@ -12,14 +12,22 @@ import pytest
 from kafka_tx.errors import ConfigError, FencedError, TransactionError
 from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.running.at_least_once.at_least_once_spout import KafkaSpout
 from kafka_tx.spark.at_least_once.at_least_once_builder import (
     StartableAtLeastOnceTopology,
     TopologyBuilder,
 )
 from kafka_tx.spark.at_least_once.at_least_once_handle import RecordTopologyHandle
 from kafka_tx.topology.declare.bolts import BasicBolt
+from kafka_tx.topology.declare.spout_config import SpoutConfig
+from kafka_tx.topology.declare.spout_hosts import BrokerHosts
 from kafka_tx.topology.rows.fields import Fields
 from tests.local_engine import GivenRecords
+
+
+class Bolt(BasicBolt):
+    def execute(self, row, collector):
+        raise AssertionError
 
 
 class Runner:
@@ -155,3 +163,23 @@ def test_bolts_of_the_main_script_are_sent_by_value():
     assert isinstance(built, StartableAtLeastOnceTopology)
     with pytest.raises(ConfigError, match="cannot be pickled"):
         builder.build(pickle.dumps)
+
+
+def spouts_of(**configs):
+    builder = TopologyBuilder("two")
+    for name, config in configs.items():
+        hosts = BrokerHosts("nowhere:9092")
+        builder.set_spout(
+            name, KafkaSpout(SpoutConfig(hosts=hosts, topic=name, **config))
+        )
+    builder.set_bolt("work", Bolt).shuffle_grouping(next(iter(configs)))
+    return builder
+
+
+def test_two_spouts_of_a_topology_have_no_id_in_common():
+    with pytest.raises(ConfigError, match="'a' and 'b' have the same one"):
+        spouts_of(a={"id": "same"}, b={"id": "same"}).build()
+
+    shares = ({"id": "same", "task_index": n, "total_tasks": 2} for n in range(2))
+    spouts_of(a=next(shares), b=next(shares)).build()
+    spouts_of(a={}, b={}).build()

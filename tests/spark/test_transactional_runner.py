@@ -432,6 +432,31 @@ def test_a_spout_that_is_always_ready_and_has_nothing_is_idle_and_gets_slower(wo
     assert handle.status.committed_txid <= 12  # pauses of 10, 20, 40, … ms
 
 
+def test_an_empty_batch_of_a_spout_that_is_not_drained_is_no_idleness(world):
+    class Silent(MemoryTransactionalSpout):
+        """Its only partition does not answer."""
+
+        answers = threading.Event()
+
+        def is_empty(self, metadata):
+            return True
+
+        def is_ready(self):
+            return True
+
+        def is_drained(self):
+            return self.answers.is_set()
+
+    jobs = world()
+    jobs.spout = Silent({0: []}, ("key",), 5)
+    handle = jobs.start()
+
+    assert not handle.process_all_available(0.5)
+    assert handle.status.committed_txid >= 2
+    Silent.answers.set()
+    assert handle.process_all_available(WITHIN_S)
+
+
 def test_a_spout_that_is_not_ready_may_have_something_left(world):
     class Shy(MemoryTransactionalSpout):
         is_bold = False

@@ -83,7 +83,8 @@ class KafkaSpout:
         """Make what the driver needs; looks at the cluster and the store once.
 
         Raises:
-            ConfigError: The store or a Kafka setting cannot be used.
+            ConfigError: The store, the dead-letter topic or a Kafka setting cannot be
+                used.
             KafkaError: The cluster cannot be looked at.
             StateError: The store cannot be reached, or an offset in it not be read.
         """
@@ -109,15 +110,19 @@ class KafkaSpout:
             keeper,
             deployment.registry,
         )
+        topic = config.dead_letter_topic
+        with_headers = replace(source, include_headers=True)
+        letters = None if topic is None else DeadLetters(topic, with_headers)
         try:
             keeper.acquire(config.task_index, config.total_tasks)
             coordinator, close = self._coordinator(view, managers, clock)
             coordinator.my_managed_partitions()
+            if letters is not None:
+                letters.check()
         except BaseException:
             keeper.close(1.0)
             view.close()
             raise
-        topic = config.dead_letter_topic
         return PollerParts(
             name=component,
             coordinator=coordinator,
@@ -125,9 +130,7 @@ class KafkaSpout:
             keeper=keeper,
             reader=TaskReader(source),
             scheme=config.scheme,
-            dead_letters=None
-            if topic is None
-            else DeadLetters(topic, replace(source, include_headers=True)),
+            dead_letters=letters,
             commit_interval_ms=config.state_update_interval_ms,
             registry=deployment.registry,
             clock=clock,

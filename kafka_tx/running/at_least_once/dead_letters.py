@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kafka_tx import assembly, sink_assembly
 from kafka_tx.config import SinkConfig, SourceConfig
-from kafka_tx.errors import DeliveryError
+from kafka_tx.errors import ConfigError, DeliveryError, UnknownTopicError
 from kafka_tx.kafka.producer import OutRecord, Sender
 from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
@@ -80,9 +80,28 @@ class DeadLetters:
     def __init__(self, topic: str, source: SourceConfig) -> None:
         self._topic = topic
         self._source = source
+        self._config = SinkConfig(kafka=source.kafka, topic=topic)
         self._worker = SerialWorker(f"kafka-tx letters to {topic}")
         self._reader: RangeReader | None = None
         self._sender: Sender | None = None
+
+    def check(self) -> None:
+        """Make sure that its topic can be written to (driver, at the start).
+
+        Raises:
+            ConfigError: It does not exist, and brokers do not make it.
+            KafkaError: The brokers refuse the user, or do not answer.
+        """
+        try:
+            sink_assembly.check_topic(self._config)
+        except UnknownTopicError as error:
+            raise ConfigError.illegal(
+                "dead_letter_topic",
+                self._topic,
+                "a topic that exists. Create it: a record without a try left would"
+                " stop the topology",
+                error.message,
+            ) from None
 
     def write(
         self, letter: Letter, answer: Callable[[Buried, Exception | None], None]
@@ -129,8 +148,7 @@ class DeadLetters:
 
     def _send(self, records: Iterable[OutRecord]) -> int:
         if self._sender is None:
-            config = SinkConfig(kafka=self._source.kafka, topic=self._topic)
-            self._sender = sink_assembly.sender(config)
+            self._sender = sink_assembly.sender(self._config)
         return self._sender.send(records)
 
     def close(self, timeout_s: float) -> bool:

@@ -42,7 +42,7 @@ class SpoutThread:
         self._after_look = after_look
         self._worker = SerialWorker(f"kafka-tx {name} spout")
         self._readiness: Future[bool] | None = None
-        self._drained: Future[bool] | None = None
+        self._drained: Future[bool | None] | None = None
 
     def open(self) -> None:
         """Open the spout, and wait for that.
@@ -82,7 +82,9 @@ class SpoutThread:
             self._drained = None
         return drained
 
-    def _answer(self, told: Future[bool], txid: int) -> bool | None:
+    def _answer(
+        self, told: Future[bool] | Future[bool | None], txid: int
+    ) -> bool | None:
         """What the spout says; None: nothing yet. An error that will pass: no."""
         try:
             return told.result(_READY_WITHIN_S)
@@ -101,7 +103,7 @@ class SpoutThread:
         self,
         attempt: TransactionAttempt,
         previous: Json | None,
-        planned: Callable[[Json, bool], None],
+        planned: Callable[[Json, bool, bool], None],
         failed: Callable[[KafkaTxError | None], None],
     ) -> None:
         """Plan a batch.
@@ -109,7 +111,8 @@ class SpoutThread:
         Args:
             attempt: Whose.
             previous: Metadata of the batch before.
-            planned: Told the metadata, and whether the batch is known to be empty.
+            planned: Told the metadata, whether the batch is known to be empty, and
+                whether that means that nothing is left.
             failed: Told what stops the topology; None: ask again later.
         """
 
@@ -117,6 +120,7 @@ class SpoutThread:
             try:
                 metadata = self._spout.initialize_transaction(attempt.txid, previous)
                 is_empty = self._spout.is_empty(metadata)
+                is_last = is_empty and self._spout.is_drained() is not False
             except BaseException as error:  # noqa: BLE001 - told by its kind
                 try:
                     self._check(error, attempt)
@@ -125,7 +129,7 @@ class SpoutThread:
                 else:
                     failed(None)
             else:
-                planned(metadata, is_empty)
+                planned(metadata, is_empty, is_last)
 
         self._worker.submit(work)
 

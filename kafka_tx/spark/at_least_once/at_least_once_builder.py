@@ -9,7 +9,9 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.running.at_least_once.at_least_once_spout import KafkaSpout
 from kafka_tx.spark.at_least_once.at_least_once_handle import (
     RecordTopologyHandle,
     start_at_least_once_topology,
@@ -57,7 +59,33 @@ class TopologyBuilder(topology_builder.TopologyBuilder):
         The builder may be used further.
 
         Raises:
-            ConfigError: Lists all that is wrong, with the components' names.
+            ConfigError: Lists all that is wrong, with the components' names; or two
+                spouts have one id.
         """
         built = super().build(dumps)
+        _check_ids(built.spouts)
         return StartableAtLeastOnceTopology(built.id, built.plan, built.spouts)
+
+
+def _check_ids(spouts: Mapping[str, object]) -> None:
+    """Refuse two spouts that would store their offsets under one id.
+
+    Raises:
+        ConfigError: The later one would fence the former, again and again.
+    """
+    owners: dict[tuple[str | None, str, int], str] = {}
+    for name, spout in spouts.items():
+        if not isinstance(spout, KafkaSpout) or not spout.config.id:
+            continue
+        config = spout.config
+        owner = (config.store_url, config.id, config.task_index)
+        other = owners.setdefault(owner, name)
+        if other != name:
+            raise ConfigError.illegal(
+                "id",
+                config.id,
+                "an id of its own for each spout of a topology, or none",
+                f"The spouts '{other}' and '{name}' have the same one, so neither could"
+                " keep its offsets apart. Several share an id by task_index and"
+                " total_tasks only.",
+            )

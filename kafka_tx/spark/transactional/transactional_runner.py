@@ -162,10 +162,10 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         attempt, machine, journal = asked.attempt, self._machine, self._parts.journal
         journal.planning(attempt)
 
-        def planned(metadata: Json, is_empty: bool) -> None:
+        def planned(metadata: Json, is_empty: bool, is_last: bool) -> None:
             def event() -> list[Action[Json]]:
                 journal.planned(attempt)
-                self._empty_txid = attempt.txid if is_empty else 0
+                self._empty_txid = attempt.txid if is_last else 0
                 return machine.initialized(attempt, metadata, is_empty=is_empty)
 
             self._post(event)

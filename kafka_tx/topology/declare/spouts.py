@@ -69,13 +69,15 @@ class Spout:
         """
         return True
 
-    def is_drained(self) -> bool:
+    def is_drained(self) -> bool | None:
         """Whether nothing that is there now is left to be planned.
 
-        Called on the driver while somebody waits for that, nothing is in flight and
-        the spout is not ready. It is to look anew, however rarely ``is_ready`` does.
+        Called on the driver after an empty batch was planned; and while somebody waits
+        for the answer, nothing is in flight and the spout is not ready. It is to look
+        anew, however rarely ``is_ready`` does. None: the spout cannot tell; then an
+        empty batch says so.
         """
-        return not self.is_ready()
+        return None if self.is_ready() else True
 
     def initialize_transaction(self, txid: int, previous: Json | None) -> Json:
         """The metadata of a new batch, from that of ``txid - 1`` (None for txid 1).
