@@ -18,6 +18,7 @@ from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
 from kafka_tx.zookeeper.store import ZooKeeperStore
 from tests.conformance.crash_suite import CrashSuite
 from tests.conformance.offset_store_suite import OffsetStoreSuite
+from tests.conformance.rewinding import Rewound
 from tests.conformance.store_suite import StoreSuite
 
 names = itertools.count()
@@ -76,6 +77,12 @@ class TestPostgresOffsetStore(OffsetStoreSuite):
     @pytest.fixture
     def open_offsets(self, postgresql):
         yield from opened(lambda: SqlOffsetStore(postgresql, "orders"))
+
+    @pytest.fixture
+    def rewound(self, postgresql):
+        rewound = Rewound(postgresql)
+        yield rewound
+        rewound.close()
 
 
 class ZooKeeperOffsets(OffsetStoreSuite):

@@ -152,8 +152,11 @@ class OffsetStore(Protocol):
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Write all of them at once; other partitions keep theirs.
 
+        None of them: an owner only asks whether the store is still its own.
+
         Raises:
             FencedError: Another owner came; nothing was written.
+            StateLostError: The store is not where this owner left it.
             StateUnavailableError: The store does not answer; unknown whether it landed.
         """
         ...

@@ -166,6 +166,9 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _CLI + "test_the_command_an_error_prints_repairs_what_it_names",
     ),
     "refusals::PUT_BACK": (_FORGOTTEN,),
+    "owners::lost_offsets": (
+        "tests/conformance/offset_store_suite.py::test_a_store_that_went_back_is_left_alone",
+    ),
     "refusals::AFTER_A_FILE": (
         "tests/sql/test_sqlite_file.py"
         "::test_a_file_that_was_put_back_with_all_its_writes_goes_on",
@@ -277,7 +280,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "ledger::Ledger._out_of_order": _CALLER,
     "ledger::Ledger._plan": _CALLER,
     "refusals::conflict": _AGAIN,
-    "refusals::LOST_BY": "its advice is in AFTER_A_LOSS",
+    "owners::LOST_BY": "its advice is in AFTER_A_LOSS and lost_offsets",
     "refusals::lost": "its advice is in AFTER_A_LOSS",
     "refusals::unpicklable": _CALLER,
     "rotating::RotatingState.create_state": _CALLER,

@@ -16,6 +16,7 @@ from kafka_tx.errors import (
 from kafka_tx.kafka import commit_metadata
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import CommittedOffset, TopicPartition
+from kafka_tx.offsets.owners import lost_offsets
 from kafka_tx.transactions.refusals import unpicklable
 
 _RENEW_MS = 3_600_000
@@ -33,8 +34,8 @@ class KafkaGroupOffsetStore:
     Brokers forget an offset that was not written for a while, each partition on its
     own: ``renew_ms`` tells how often all are to be written again.
 
-    Nobody is fenced: a group knows its members, and who is none may commit. Two live
-    spouts with the same group overwrite each other's offsets.
+    Nobody is fenced: a group knows its members, and who is none may commit. Of two live
+    spouts with the same group, one finds the other's offsets in place of its own.
 
     Args:
         settings: From ``client_settings(…, purpose="admin")``.
@@ -54,6 +55,7 @@ class KafkaGroupOffsetStore:
         self._group = group
         self._limit = metadata_limit
         self._mirror = GroupMirror(settings, group, timeout_ms=timeout_ms)
+        self._left: dict[TopicPartition, tuple[int, ...]] = {}
 
     def __repr__(self) -> str:
         return f"KafkaGroupOffsetStore({self._group!r})"
@@ -95,11 +97,9 @@ class KafkaGroupOffsetStore:
             AuthenticationError: Credentials, permission (DESCRIBE of the group) or TLS.
             KafkaError: A broker answered with another error.
         """
-        with self._reachable():
-            positions = self._mirror.load_positions(partitions)
-        return {
-            TopicPartition(at.topic, at.partition): self._read(at) for at in positions
-        }
+        found = self._positions(partitions)
+        self._left |= {partition: (at.offset,) for partition, at in found.items()}
+        return {partition: self._read(at) for partition, at in found.items()}
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Write all of them; other partitions keep theirs.
@@ -108,7 +108,11 @@ class KafkaGroupOffsetStore:
         partitions; fewer when each has many runs. Beyond that several. Runs that do not
         fit are left out, the highest first.
 
+        An offset that is another than this object has read or written last is nobody's
+        to overwrite. One that the brokers have forgotten is written again.
+
         Raises:
+            StateLostError: The group is not where this object left it.
             StateUnavailableError: No broker answered in time; unknown whether it
                 landed.
             AuthenticationError: Credentials, permission (READ of the group) or TLS.
@@ -124,13 +128,36 @@ class KafkaGroupOffsetStore:
             )
             for (topic, partition), committed in offsets.items()
         ]
+        self._check_left(offsets)
+        for partition, committed in offsets.items():
+            left = self._left.get(partition, ())
+            self._left[partition] = (*left, committed.offset)
         with self._reachable():
             for some in _requests(positions):
                 self._mirror.store_positions(some)
+        self._left |= {p: (committed.offset,) for p, committed in offsets.items()}
 
     def close(self) -> None:
         """Release the connections. Calling it twice is harmless."""
         self._mirror.close()
+
+    def _positions(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ClientPartition]:
+        with self._reachable():
+            found = self._mirror.load_positions(partitions)
+        return {TopicPartition(at.topic, at.partition): at for at in found}
+
+    def _check_left(self, partitions: Iterable[TopicPartition]) -> None:
+        known = [partition for partition in partitions if partition in self._left]
+        for partition, at in self._positions(known).items():
+            if at.offset not in self._left[partition]:
+                raise lost_offsets(
+                    f"the brokers (partition {partition} at {at.offset})",
+                    self._group,
+                    "was written by others (another live spout with this group, or"
+                    " kafka-consumer-groups --reset-offsets), or the cluster went back",
+                )
 
     def _read(self, at: ClientPartition) -> CommittedOffset:
         try:

@@ -1,24 +1,45 @@
-"""Who may store the offsets of an id: the newest owner of each task, by epoch."""
+"""Who may store the offsets of an id: the newest owner of each task, by epoch.
+
+And whether the store is where that owner left it: each write leaves a new word, and
+the next one looks for it.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kafka_tx.errors import FencedError
+from kafka_tx.errors import FencedError, StateLostError
+
+LOST_BY = (
+    "went back (a database that failed over to a standby that was behind, that crashed"
+    " with synchronous_commit=off, or that was put back from a copy), was emptied, or"
+    " another one answers at its address"
+)
 
 
-@dataclass(frozen=True, slots=True)
+def new_word() -> str:
+    """What a write leaves behind, by which the next one knows the store again."""
+    return secrets.token_hex(4)
+
+
+@dataclass(slots=True)
 class Claim:
     """What an owner holds: task ``task`` of ``tasks`` that share an id, since an epoch.
 
     Epochs of an id only rise, whichever task they are of.
+
+    Attributes:
+        words: Any of which its last write may have left; several where the outcome of
+            some is not known.
     """
 
     task: int
     tasks: int
     epoch: int
+    words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +53,27 @@ class Owners:
         last: The greatest epoch ever given.
         tasks: How many tasks share the id.
         epochs: Of the newest owner of each task that ever had one.
+        words: What the last write of each of them left.
     """
 
     last: int = 0
     tasks: int = 1
     epochs: Mapping[int, int] = field(default_factory=dict)
+    words: Mapping[int, str] = field(default_factory=dict)
 
     def claimed(self, task: int, tasks: int) -> tuple[Owners, Claim]:
         """After a new owner of a task came, and its claim."""
-        epoch = self.last + 1
-        others = self.epochs if tasks == self.tasks else {}
-        owners = Owners(epoch, tasks, {**others, task: epoch})
-        return owners, Claim(task, tasks, epoch)
+        epoch, word = self.last + 1, new_word()
+        others, words = (self.epochs, self.words) if tasks == self.tasks else ({}, {})
+        owners = Owners(epoch, tasks, {**others, task: epoch}, {**words, task: word})
+        return owners, Claim(task, tasks, epoch, (word,))
+
+    def wrote(self, claim: Claim) -> Owners:
+        """After a write of this owner, which leaves its newest word."""
+        return replace(self, words={**self.words, claim.task: claim.words[-1]})
 
     def check(self, claim: Claim, *, store: str, id: str) -> None:  # noqa: A002
-        """Let pass who still is the newest owner of its task.
+        """Let pass who still is the newest owner of its task, on the store it left.
 
         Args:
             claim: Of the writer.
@@ -54,25 +81,19 @@ class Owners:
             id: Whose offsets they are.
 
         Raises:
-            FencedError: A newer one came, or the store was emptied.
+            FencedError: A newer one came.
+            StateLostError: The store went back, was emptied, or is another one.
         """
-        if self.epochs.get(claim.task) == claim.epoch:
+        is_owner = self.epochs.get(claim.task) == claim.epoch
+        if is_owner and self.words.get(claim.task) in claim.words:
             return
-        if self.last > claim.epoch:
-            reason = (
-                f"another owner took over the offsets of id '{id}' (its epoch is"
-                f" {self.last}, ours {claim.epoch}). Only one live spout may use an id,"
-                " or one for each task_index of total_tasks: stop one of them, or give"
-                " it an id of its own"
-            )
-        else:
-            reason = (
-                f"the owner of the offsets of id '{id}' has epoch {self.last} in the"
-                f" store and we hold {claim.epoch}: the store was emptied or put back"
-                " to an older copy while we ran. Check it, then start again"
-            )
+        if is_owner or self.last < claim.epoch:
+            raise lost_offsets(store, id)
         raise FencedError(
-            f"{reason}. Store: {store}. Nothing was written.",
+            f"another owner took over the offsets of id '{id}' (its epoch is"
+            f" {self.last}, ours {claim.epoch}). Only one live spout may use an id,"
+            " or one for each task_index of total_tasks: stop one of them, or give"
+            f" it an id of its own. Store: {store}. Nothing was written.",
             store=store,
             id=id,
             held=claim.epoch,
@@ -82,7 +103,13 @@ class Owners:
     def payload(self) -> dict[str, Any]:
         """As JSON can keep it."""
         epochs = {str(task): epoch for task, epoch in self.epochs.items()}
-        return {"last": self.last, "tasks": self.tasks, "epochs": epochs}
+        words = {str(task): word for task, word in self.words.items()}
+        return {
+            "last": self.last,
+            "tasks": self.tasks,
+            "epochs": epochs,
+            "words": words,
+        }
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Owners:
@@ -92,4 +119,23 @@ class Owners:
             KeyError, TypeError, ValueError, AttributeError: It is no such record.
         """
         epochs = {int(task): int(e) for task, e in payload["epochs"].items()}
-        return cls(int(payload["last"]), int(payload["tasks"]), epochs)
+        words = {int(task): str(word) for task, word in payload["words"].items()}
+        return cls(int(payload["last"]), int(payload["tasks"]), epochs, words)
+
+
+def lost_offsets(
+    store: str,
+    id: str,  # noqa: A002 - the word of every store
+    by: str = LOST_BY,
+) -> StateLostError:
+    """The error for offsets that are not as their owner has left them."""
+    return StateLostError(
+        f"the offsets of id '{id}' in {store} are not as this spout left them: the"
+        f" store {by}. Nothing was written. Start again: the topology goes on from"
+        " the offsets that are stored, and what was completed since comes once more,"
+        " which maps and tables of the same database need, since they went back with"
+        " it. If the store is empty, it begins at startingOffsets: put the store right"
+        " before you start again if that is too late",
+        store=store,
+        id=id,
+    )

@@ -11,7 +11,7 @@ from kafka_tx.config import check_id
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
 from kafka_tx.offsets.offset_extras import extras_of, with_extras
-from kafka_tx.offsets.owners import Claim, Owners
+from kafka_tx.offsets.owners import Claim, Owners, new_word
 from kafka_tx.sql.columns import LONG_TEXT, exact_text
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.upsert import upsert
@@ -110,6 +110,7 @@ class SqlOffsetStore(StateOfId):
 
         Raises:
             FencedError: Another owner came; nothing was written.
+            StateLostError: The store is not where this owner left it.
             StateUnavailableError: The database does not answer or is locked; unknown
                 whether it landed.
             StateError: The database refuses: rights, path, password, disk.
@@ -128,15 +129,27 @@ class SqlOffsetStore(StateOfId):
             }
             for (topic, partition), offset in offsets.items()
         ]
+        claim = self._claim
+        if claim is not None and rows:
+            claim.words += (new_word(),)
         with self._database.writing(_TABLES) as connection:
-            if self._claim is not None:
-                owners = self._owners(self._locked_owners(connection))
-                owners.check(self._claim, store=self._database.url, id=self.id)
+            if claim is not None:
+                self._check(connection, claim, writes=bool(rows))
             upsert(connection, OFFSETS, rows)
+        if claim is not None and rows:
+            claim.words = claim.words[-1:]
 
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
         self._database.close()
+
+    def _check(self, connection: sa.Connection, claim: Claim, *, writes: bool) -> None:
+        """Make sure of the owner and of what it left; leave its next word."""
+        owners = self._owners(self._locked_owners(connection))
+        owners.check(claim, store=self._database.url, id=self.id)
+        if writes:
+            text = records.encode_owners(owners.wrote(claim))
+            upsert(connection, OWNERS, [{"id": self.id, "owners": text}])
 
     def _locked_owners(self, connection: sa.Connection) -> str | None:
         """The record of the owners, ours to change until the transaction ends."""

@@ -11,6 +11,7 @@ from kafka_tx.errors import (
     StateError,
     StateLostError,
 )
+from kafka_tx.offsets.owners import LOST_BY
 from kafka_tx.protocols import Store
 
 PUT_BACK = (
@@ -20,11 +21,6 @@ PUT_BACK = (
 )
 """What to do where a store has forgotten what its sinks remember."""
 
-LOST_BY = (
-    "went back (a database that failed over to a standby that was behind, that crashed"
-    " with synchronous_commit=off, or that was put back from a copy), was emptied, or"
-    " another one answers at its address"
-)
 AFTER_A_LOSS = (
     "If it shall be where it was, put it right before you start again. Maps and tables"
     " in the same database went back with it: where the job writes nothing else, start"

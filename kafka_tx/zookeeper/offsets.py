@@ -23,7 +23,7 @@ from kafka_tx.clock import SystemClock
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
 from kafka_tx.offsets.offset_extras import extras_of, with_extras
-from kafka_tx.offsets.owners import Claim, Owners
+from kafka_tx.offsets.owners import Claim, Owners, new_word
 from kafka_tx.transactions import records
 from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.state_of_id import StateOfId
@@ -66,6 +66,7 @@ class ZooKeeperOffsetStore(StateOfId):
         self._owns_client = client is None
         self._existing: set[str] = set()
         self._claim: Claim | None = None
+        self._seen = Owners()
         self._owners_version: int | None = None
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
@@ -118,22 +119,24 @@ class ZooKeeperOffsetStore(StateOfId):
 
         Raises:
             FencedError: Another owner came; what was not written yet is not.
+            StateLostError: ZooKeeper is not where this owner left it.
             StateUnavailableError: ZooKeeper does not answer; unknown whether it landed.
             StateError: ZooKeeper refuses: authentication, ACL.
         """
         data = {self._node(p): _record(p, offset) for p, offset in offsets.items()}
-        problem: Exception | None = None
+        claim, problem = self._claim, None
+        if claim is not None and data:
+            claim.words += (new_word(),)
         for _ in range(_TRIES):
             try:
-                guard = self._guard()
-                for some in in_requests(self._operations(data)):
-                    self._client.change([*guard, *some])
-                    self._existing.update(operation.path for operation in some)
+                self._write(data)
             except (MovedError, OutcomeUnknownError) as error:
                 self._existing.clear()  # look again; writing twice is harmless
                 self._owners_version = None
                 problem = error
             else:
+                if claim is not None and data:
+                    claim.words = claim.words[-1:]
                 return
         raise self._client.silent(problem or AssertionError()) from problem
 
@@ -161,21 +164,37 @@ class ZooKeeperOffsetStore(StateOfId):
             raise MovedError(f"{path} was made by another")
         return operations
 
-    def _guard(self) -> list[Op]:
-        """What fails a request if the owners are other ones than were last looked at.
+    def _write(self, data: Mapping[str, bytes]) -> None:
+        """Write all nodes; the first request leaves the owner's next word."""
+        guard = self._guard(writes=bool(data))
+        for some in in_requests(self._operations(data)):
+            self._client.change([*guard, *some])
+            self._existing.update(operation.path for operation in some)
+            if guard and isinstance(guard[0], Set):
+                self._owners_version = guard[0].version + 1
+                guard = [Check(self._owners_path, self._owners_version)]
+
+    def _guard(self, *, writes: bool) -> list[Op]:
+        """What fails a request if the owners' node is another than was last looked at.
 
         Raises:
             FencedError: We are none of them any more.
+            StateLostError: The node does not hold what we left.
         """
         if self._claim is None:
             return []
-        if self._owners_version is None:
+        if self._owners_version is None or not writes:
             self._client.catch_up(self._owners_path)
             node = self._client.node(self._owners_path)
-            owners = self._owners(node)
-            owners.check(self._claim, store=self._settings.url, id=self.id)
+            self._seen = self._owners(node)
+            self._seen.check(self._claim, store=self._settings.url, id=self.id)
             self._owners_version = node.version if node else None
-        return [Check(self._owners_path, self._owners_version or 0)]
+        version = self._owners_version or 0
+        if not writes:
+            return [Check(self._owners_path, version)]
+        self._seen = self._seen.wrote(self._claim)
+        text = records.encode_owners(self._seen)
+        return [Set(self._owners_path, text.encode(), version)]
 
     def _operations(self, data: Mapping[str, bytes]) -> list[Op]:
         """Set the nodes that exist; make the others and the way to them."""

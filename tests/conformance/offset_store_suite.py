@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from integration.promptness import promptly
-from kafka_tx.errors import FencedError, StateError
+from kafka_tx.errors import FencedError, StateError, StateLostError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
 
 RUNS = ((120, 130), (131, 132), (10**12, 10**12 + 5))
@@ -32,6 +32,11 @@ class OffsetStoreSuite:
     @pytest.fixture
     def open_offsets(self):
         raise NotImplementedError
+
+    @pytest.fixture
+    def rewound(self):
+        """``copy()`` and ``put_back()`` of all that is stored."""
+        pytest.skip("it goes with its process")
 
     @pytest.fixture
     def topic(self):
@@ -227,6 +232,55 @@ class OffsetStoreSuite:
                 owner.store({one: CommittedOffset(epoch)})
                 stored.append(epoch)
         assert stored == [max(epochs)]
+
+    def test_a_store_that_went_back_is_left_alone(self, open_offsets, topic, rewound):
+        one = TopicPartition(topic("orders"), 0)
+        owner = open_offsets()
+        owner.acquire()
+        owner.store({one: CommittedOffset(5)})
+        rewound.copy()
+        owner.store({one: CommittedOffset(6)})
+        owner.store({})
+
+        rewound.put_back()
+
+        for offsets in ({one: CommittedOffset(7)}, {one: CommittedOffset(6)}):
+            with pytest.raises(StateLostError, match="Start again"):
+                owner.store(offsets)
+        again = open_offsets()
+        again.acquire()
+        assert again.load([one])[one].offset == 5
+        again.store({one: CommittedOffset(6)})
+
+    def test_an_idle_owner_notices_too(self, open_offsets, topic, rewound):
+        if not self.fences:
+            return
+        owner = open_offsets()
+        owner.acquire()
+        rewound.copy()
+        owner.store({TopicPartition(topic("orders"), 0): CommittedOffset(6)})
+
+        rewound.put_back()
+
+        with pytest.raises(StateLostError):
+            owner.store({})
+
+    def test_an_owner_that_came_after_the_store_went_back_is_alone(
+        self, open_offsets, topic, rewound
+    ):
+        if not self.fences:
+            return
+        one = TopicPartition(topic("orders"), 0)
+        rewound.copy()
+        former, owner = open_offsets(), open_offsets()
+        epoch = former.acquire()
+
+        rewound.put_back()
+
+        assert owner.acquire() == epoch
+        with pytest.raises(StateLostError):
+            former.store({one: CommittedOffset(6)})
+        owner.store({one: CommittedOffset(5)})
 
     def test_closing_twice_is_harmless(self, offsets, topic):
         offsets.store({TopicPartition(topic("orders"), 0): CommittedOffset(1)})

@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 
+from kafka_tx.errors import StateLostError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
 from kafka_tx.kafka.mock import MockCluster
@@ -9,6 +10,7 @@ from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.transactions.memory import MemoryOffsetStore
 from tests.conformance.offset_store_suite import OffsetStoreSuite
+from tests.conformance.rewinding import Rewound
 
 names = itertools.count()
 
@@ -34,6 +36,12 @@ class TestSqliteOffsetStore(OffsetStoreSuite):
         yield open_one
         for store in opened:
             store.close()
+
+    @pytest.fixture
+    def rewound(self, tmp_path):
+        rewound = Rewound(f"sqlite:///{tmp_path}/state.db")
+        yield rewound
+        rewound.close()
 
     def test_ids_and_topics_do_not_see_each_other(self, open_offsets):
         one, two = TopicPartition("orders", 0), TopicPartition("Orders", 0)
@@ -79,3 +87,18 @@ class TestKafkaGroupOffsetStore(OffsetStoreSuite):
         yield open_one
         for store in opened:
             store.close()
+
+    def test_offsets_that_others_wrote_are_left_alone(self, open_offsets, topic):
+        one, two = (TopicPartition(topic("orders"), n) for n in (0, 1))
+        spout, other = open_offsets(), open_offsets()
+        spout.store({one: CommittedOffset(5), two: CommittedOffset(5)})
+        other.store({one: CommittedOffset(2)})
+
+        with pytest.raises(StateLostError, match="another live spout"):
+            spout.store({one: CommittedOffset(6), two: CommittedOffset(6)})
+
+        assert {p: c.offset for p, c in other.load([one, two]).items()} == {
+            one: 2,
+            two: 5,
+        }
+        spout.store({two: CommittedOffset(6)})

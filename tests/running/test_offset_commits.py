@@ -6,6 +6,7 @@ import pytest
 
 from kafka_tx.errors import (
     StateCorruptedError,
+    StateLostError,
     StateUnavailableError,
 )
 from kafka_tx.model import (
@@ -86,7 +87,9 @@ def test_a_store_that_forgets_is_told_everything_again_in_time(case):
         case.store.store({P0: CommittedOffset(1), P1: CommittedOffset(1)})
         case.clock.advance(59_999 - COMMIT_MS)
         case.poller.commit_if_due(at_once=True)
-        assert case.events.empty()
+        case.take()
+        stored = case.store.load([P0, P1])
+        assert [each.offset for each in stored.values()] == [1, 1], "only asked"
         case.clock.advance(COMMIT_MS + 1)
         case.poller.commit_if_due()
         case.take()
@@ -108,3 +111,27 @@ def test_a_renewal_that_failed_is_tried_again(case):
     case.take()
 
     assert P0 in case.store.load([P0])
+
+
+def test_a_store_is_asked_now_and_then_while_there_is_nothing_to_store(case):
+    case.look()
+    asked: list[object] = []
+    case.store.store = asked.append
+
+    case.clock.advance(4_999)
+    case.poller.commit_if_due(at_once=True)
+    assert asked == []
+    case.clock.advance(1)
+    case.poller.commit_if_due(at_once=True)
+    case.take()
+
+    assert asked == [{}]
+    case.store.store = went_back
+    case.clock.advance(5_000)
+    case.poller.commit_if_due(at_once=True)
+    with pytest.raises(StateLostError):
+        case.take()
+
+
+def went_back(_):
+    raise StateLostError("it went back")

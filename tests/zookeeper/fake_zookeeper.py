@@ -22,6 +22,15 @@ class FakeServer:
         self.children: dict[str, set[str]] = {"": set()}
         self.lock = threading.RLock()
 
+    def copy(self):
+        children = {path: set(names) for path, names in self.children.items()}
+        self.copied = dict(self.data), dict(self.versions), children
+
+    def put_back(self):
+        """As from a snapshot: versions, too."""
+        with self.lock:
+            self.data, self.versions, self.children = self.copied
+
     def node(self, path):
         with self.lock:
             if path not in self.data:

@@ -36,17 +36,21 @@ def open_with(server):
     return open_one
 
 
-class TestOnAFakeZooKeeper(OffsetStoreSuite):
+class OnAFakeZooKeeper(OffsetStoreSuite):
     keeps_runs = False
 
+    @pytest.fixture
+    def rewound(self, server):
+        return server
+
+
+class TestOnAFakeZooKeeper(OnAFakeZooKeeper):
     @pytest.fixture
     def open_offsets(self, open_with):
         return open_with
 
 
-class TestByTopicOnAFakeZooKeeper(OffsetStoreSuite):
-    keeps_runs = False
-
+class TestByTopicOnAFakeZooKeeper(OnAFakeZooKeeper):
     @pytest.fixture
     def open_offsets(self, open_with):
         return lambda: open_with(by_topic=True)

@@ -16,6 +16,9 @@ from kafka_tx.running.at_least_once.open_partitions import OpenPartitions
 
 logger = logging.getLogger(__name__)
 
+_LOOK_MS = 5_000
+"""How long nothing is stored before the store is asked whether it is as it was left."""
+
 
 class OffsetCommits:
     """One write at a time, of all partitions that have news; the topology's thread.
@@ -41,6 +44,7 @@ class OffsetCommits:
         self._clock = clock
         self._post = post
         self._timer = CommitTimer(interval_ms, clock.now_ms())
+        self._looked_ms = clock.monotonic_ms()
         self.crowded: Collection[PartitionManager] = ()
         """Those for which the store has no more room; they emit nothing new."""
         self.is_storing = False
@@ -51,7 +55,7 @@ class OffsetCommits:
         return self._timer.wait_ms(self._clock.now_ms())
 
     def commit_if_due(self, *, at_once: bool = False) -> None:
-        """Store what is completed, if it is time."""
+        """Store what is completed, if it is time; now and then also if nothing is."""
         clock, keeper = self._clock, self._keeper
         if self.is_storing or not (at_once or self._timer.is_due(clock.now_ms())):
             return
@@ -62,10 +66,10 @@ class OffsetCommits:
         if is_renewal:
             known = {m: m.stored for m in self._partitions.managers if m not in offers}
             offers |= {m: offset for m, offset in known.items() if offset is not None}
-        if not offers:
-            return
-        self.is_storing = True
         began_ms = clock.monotonic_ms()
+        if not offers and began_ms - self._looked_ms < _LOOK_MS:
+            return
+        self.is_storing, self._looked_ms = True, began_ms
 
         def answer(error: BaseException | None) -> None:
             if error is None and is_renewal:
@@ -93,12 +97,12 @@ class OffsetCommits:
         self, offers: Offers, began_ms: int, error: BaseException | None
     ) -> None:
         self.is_storing = False
-        if error is None:
+        if error is None and offers:
             stored = {manager.topic_partition for manager in offers}
             logs = self._partitions.bounds
             bounds = {p: b for p, b in logs.items() if p in stored}
             self._keeper.stored(offers, bounds, began_ms)
         elif isinstance(error, KafkaTxError) and error.retryable:
             logger.warning("offsets were not stored, and will be again: %s", error)
-        else:
+        elif error is not None:
             raise error
