@@ -81,9 +81,11 @@ else
 	$(IN)/nox -s $(if $(SPARK),"spark($(SPARK))",spark)
 endif
 
-# The source's planner for a million steps; `make test` takes twenty thousand.
+# The source's planner, and people around all doors, for a million steps each; `make test`
+# takes twenty thousand of the one and a hundred thousand of the other.
 simulate: setup
-	KAFKA_TX_SIMULATED_STEPS=1000000 $(IN)/python -m pytest -s tests/properties/test_source.py
+	KAFKA_TX_SIMULATED_STEPS=1000000 $(IN)/python -m pytest -s \
+	    tests/properties/test_source.py tests/properties/test_people.py
 
 # How many of some hundred mutants of the code `make test-fast` notices; within an hour.
 MUTANTS := 320

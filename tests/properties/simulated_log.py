@@ -10,8 +10,10 @@ from kafka_tx.model import (
     Broker,
     Earliest,
     LogBounds,
+    Subscription,
     TopicDescription,
     TopicPartition,
+    Topics,
     Unavailable,
 )
 
@@ -98,7 +100,7 @@ class Brokers:
         return {
             name: _described(name, topic)
             for name, topic in self.topics_.items()
-            if not topic.is_hidden
+            if not topic.is_hidden and wanted_name(wanted, name)
         }
 
     def bounds(self, partitions):
@@ -115,7 +117,8 @@ class Brokers:
 
     def _bounds(self, partition):
         topic = self.topics_[partition.topic]
-        if topic.is_hidden or not topic.has_leaders:
+        is_there = partition.partition < len(topic.logs)
+        if topic.is_hidden or not topic.has_leaders or not is_there:
             return Unavailable("no leader")
         if partition.partition >= len(topic.logs):
             return Unavailable("no such partition", topic.topic_id)
@@ -127,6 +130,11 @@ class Brokers:
         if isinstance(bounds, Unavailable) or isinstance(position, AtOffset):
             return position.offset if isinstance(position, AtOffset) else bounds
         return bounds.log_start if isinstance(position, Earliest) else bounds.end
+
+
+def wanted_name(wanted: Subscription, name: str) -> bool:
+    """Whether a subscription by name has it; others have all there is."""
+    return not isinstance(wanted, Topics) or name in wanted.names
 
 
 def _described(name: str, topic: Topic) -> TopicDescription:

@@ -1,0 +1,94 @@
+"""Databases that hold stores and sinks, and go back, vanish or lose one of the two."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.sql.values import is_counted
+from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
+from kafka_tx.transactions.refusals import check_plan
+
+_names = map(str, itertools.count(1))
+
+EMPTY = MemorySnapshot(0, {})
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a map or table holds: rows by txid, and the attempt that wrote last."""
+
+    newest: TransactionAttempt = field(default_factory=lambda: TransactionAttempt(0, 0))
+    rows: tuple[tuple[int, int], ...] = ()
+
+    def written(
+        self, attempt: TransactionAttempt, records: list[int], *, is_opaque: bool
+    ) -> Table:
+        """Raises what maps and tables raise."""
+        stored = self.newest
+        is_replay = is_counted(attempt, stored, what="the sink", is_opaque=is_opaque)
+        rows = self.rows
+        if is_replay and not is_opaque:
+            check_plan("the sink", attempt.txid, attempt.plan, stored.plan)
+            return Table(attempt, rows)
+        if is_replay:
+            rows = tuple(row for row in rows if row[0] != attempt.txid)
+        return Table(attempt, (*rows, *((attempt.txid, n) for n in records)))
+
+
+@dataclass(frozen=True)
+class Copy:
+    """All that a database held at one moment."""
+
+    stores: Mapping[str, MemorySnapshot]
+    tables: Mapping[str, Table]
+    at: int
+
+
+class Database:
+    """Stores by id and tables by name."""
+
+    def __init__(self) -> None:
+        self.name = f"people{next(_names)}"
+        self.ids: set[str] = set()
+        self.tables: dict[str, Table] = {}
+        self._now = 0
+
+    def store(self, id_: str) -> MemoryStore:
+        self.ids.add(id_)
+        return MemoryStore(self.name, id_)
+
+    def write(
+        self,
+        table: str,
+        attempt: TransactionAttempt,
+        records: list[int],
+        *,
+        is_opaque: bool,
+    ) -> None:
+        held = self.tables.get(table, Table())
+        self.tables[table] = held.written(attempt, records, is_opaque=is_opaque)
+
+    def records(self, table: str) -> list[int]:
+        return [record for _, record in self.tables.get(table, Table()).rows]
+
+    # --- what happens to it ---
+
+    def copied(self) -> Copy:
+        self._now += 1
+        stores = {id_: self.store(id_).snapshot() for id_ in self.ids}
+        return Copy(stores, dict(self.tables), self._now)
+
+    def put_back(self, copy: Copy, *, stores: bool = True, tables: bool = True) -> None:
+        """Whoever is connected goes on with what is there now."""
+        if stores:
+            for id_ in self.ids:
+                self.store(id_).restore(copy.stores.get(id_, EMPTY))
+        if tables:
+            self.tables = dict(copy.tables)
+
+    def empty(self) -> None:
+        """Somebody removed its file, or began it anew."""
+        self.put_back(Copy({}, {}, 0))

@@ -1,0 +1,238 @@
+"""A query of one or two sources as Spark runs it: each source has a planner of its own.
+
+What ``simulated_query`` is for one source in every version of Spark, this is for the
+queries of people: with and without ``tx.id``, alone and in pairs, on checkpoints that
+are copied, put back and left.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kafka_tx.config import SourceConfig
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.model import OffsetRange, TransactionAttempt
+from kafka_tx.options.source_options import parse_source
+from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.protocols import Clock
+from kafka_tx.source.microbatches import MicroBatches
+from kafka_tx.source.questions import Answer, Question
+from kafka_tx.source.transactional import TransactionalMicroBatches
+from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.memory import MemoryStore
+from tests.properties.simulated_log import Brokers
+from tests.properties.simulated_query import TaskFailedError
+
+Offsets = list[dict[str, Any] | None]
+
+
+@dataclass
+class Checkpoint:
+    """Spark's offset log and commit log: an entry has an offset for each source."""
+
+    name: str
+    offsets: dict[int, Offsets] = field(default_factory=dict)
+    commits: set[int] = field(default_factory=set)
+
+    def copied(self) -> Checkpoint:
+        return copy.deepcopy(self)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A source as its options name it; ``tx_id`` empty: without transactions."""
+
+    topics: tuple[str, ...]
+    tx_id: str = ""
+    mode: str = "transactional"
+    once: Mapping[str, str] = field(default_factory=dict)
+
+    def config(self) -> SourceConfig:
+        options = {
+            "kafka.bootstrap.servers": "b:9092",
+            "subscribe": ",".join(self.topics),
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "5",
+        }
+        ours = {"tx.id": self.tx_id, "tx.mode": self.mode} if self.tx_id else {}
+        return parse_source(options | ours | dict(self.once), streaming=True)
+
+
+class Planners:
+    """The planners of one run, and what a driver asks them."""
+
+    def __init__(
+        self,
+        streams: tuple[Stream, ...],
+        brokers: Brokers,
+        clock: Clock,
+        store: Callable[[str], MemoryStore],
+    ) -> None:
+        self.all = [self._planner(s, brokers, clock, store) for s in streams]
+        self._streams = streams
+
+    def _planner(
+        self,
+        stream: Stream,
+        brokers: Brokers,
+        clock: Clock,
+        store: Callable[[str], MemoryStore],
+    ) -> MicroBatches:
+        config = stream.config()
+        if config.transactions is None:
+            return MicroBatches(config, brokers, clock)
+        ledger = Ledger(store(stream.tx_id))
+        return TransactionalMicroBatches(
+            config, config.transactions, brokers, clock, ledger
+        )
+
+    def latest(self, index: int, start: dict[str, Any] | None) -> dict[str, Any]:
+        planner = self.all[index]
+        given = start or planner.initial().to_json()
+        before = SourceOffset.from_json(given)
+        end = planner.latest(before, everything=False)
+        return given if end is before else end.to_json()
+
+    def ranges(
+        self, index: int, start: dict[str, Any] | None, end: dict[str, Any]
+    ) -> list[OffsetRange]:
+        planner = self.all[index]
+        before = SourceOffset.from_json(start) if start else planner.initial()
+        return planner.ranges(before, SourceOffset.from_json(end))
+
+    def finished(self, offsets: Offsets) -> None:
+        for planner, end in zip(self.all, offsets, strict=True):
+            if end is not None:
+                planner.finished(SourceOffset.from_json(end))
+
+    def numbered(self, name: str, batch: int, before: Offsets, ends: Offsets) -> Answer:
+        """As ``for_each_transaction`` asks: the first id numbers, all must be ours."""
+        questions = {
+            index: Question(
+                name,
+                batch,
+                SourceOffset.from_json(start) if start else None,
+                SourceOffset.from_json(end),
+            )
+            for index, (start, end) in enumerate(zip(before, ends, strict=True))
+            if self._streams[index].tx_id and end is not None
+        }
+        chosen = min(questions, key=lambda index: self._streams[index].tx_id)
+        for index, question in questions.items():
+            if index != chosen and question.has_records:
+                self.all[index].number(question)
+        return self.all[chosen].number(questions[chosen])
+
+
+class Run:
+    """One run of a query: a life that may stop after any of its steps.
+
+    Args:
+        streams: Its sources.
+        planners: Of this run.
+        brokers: Where tasks read.
+        checkpoint: What it goes on from.
+        write: The user's function: an attempt, and the records of the batch.
+    """
+
+    def __init__(
+        self,
+        streams: tuple[Stream, ...],
+        planners: Planners,
+        brokers: Brokers,
+        checkpoint: Checkpoint,
+        write: Callable[[TransactionAttempt, list[int]], None],
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.error: KafkaTxError | TaskFailedError | None = None
+        self.is_idle = False
+        self.is_under_way = False
+        self._streams = streams
+        self._planners = planners
+        self._brokers = brokers
+        self._write = write
+        self._tries = 0
+        self._life = self._live()
+
+    def step(self) -> bool:
+        """Take a step; False when the query has ended in an error."""
+        if self.error is None:
+            try:
+                next(self._life)
+            except (KafkaTxError, TaskFailedError) as error:
+                self.error = error
+        return self.error is None
+
+    def _live(self) -> Iterator[None]:
+        log, commits = self.checkpoint.offsets, self.checkpoint.commits
+        newest = max(log, default=-1)
+        if newest >= 0 and newest not in commits:
+            yield from self._run(newest)
+        while True:
+            newest = max(log, default=-1)
+            before = log.get(newest) or [None] * len(self._streams)
+            self.is_under_way = True
+            ends = [self._planners.latest(n, at) for n, at in enumerate(before)]
+            yield
+            if ends == before:
+                self.is_idle, self.is_under_way = True, False
+                yield
+                continue
+            self.is_idle = False
+            log[newest + 1] = [*ends]
+            yield
+            yield from self._run(newest + 1)
+            if newest in log:
+                self._planners.finished(log[newest])
+
+    def _run(self, batch: int) -> Iterator[None]:
+        self.is_under_way = True
+        ends = self.checkpoint.offsets[batch]
+        before = self.checkpoint.offsets.get(batch - 1) or [None] * len(ends)
+        ranges = [
+            wanted
+            for index, (start, end) in enumerate(zip(before, ends, strict=True))
+            if end is not None and end != start
+            for wanted in self._planners.ranges(index, start, end)
+        ]
+        attempt = self._attempt(batch, before, ends)
+        records = [n for wanted in ranges for n in self._read(wanted)]
+        yield
+        self._write(attempt, records)
+        self.is_under_way = False
+        yield
+        self.checkpoint.commits.add(batch)
+        yield
+
+    def _attempt(
+        self, batch: int, before: Offsets, ends: Offsets
+    ) -> TransactionAttempt:
+        """By Spark's number, from 1, where no source has transactions."""
+        if not any(stream.tx_id for stream in self._streams):
+            return TransactionAttempt(batch + 1, 0, source=self.checkpoint.name)
+        answer = self._planners.numbered(self.checkpoint.name, batch, before, ends)
+        self._tries += 1
+        attempt = TransactionAttempt.of(
+            answer.txid, epoch=answer.epoch, number=self._tries
+        )
+        ids = [stream.tx_id for stream in self._streams if stream.tx_id]
+        return replace(
+            attempt,
+            source=min(ids),
+            plan=answer.plan,
+            numbering=answer.numbering,
+            mode=answer.mode,
+        )
+
+    def _read(self, wanted: OffsetRange) -> list[int]:
+        topic = self._brokers.topics_[wanted.topic_partition.topic]
+        is_there = wanted.topic_partition.partition < len(topic.logs)
+        if topic.is_hidden or not topic.has_leaders or not is_there:
+            raise TaskFailedError(wanted)
+        log = self._brokers.log(wanted.topic_partition)
+        if wanted.start < log.start or wanted.end > log.end:
+            raise TaskFailedError(wanted)
+        return log.read(wanted.start, wanted.end)
