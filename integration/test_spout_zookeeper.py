@@ -129,7 +129,8 @@ def test_it_outlives_a_zookeeper_that_freezes_dies_and_forgets_it(case):
 def begun(manager: PartitionManager | None) -> PartitionManager:
     """Ten records emitted; the first completed, the second failed."""
     assert manager is not None
-    plan = manager.plan(LogBounds(0, 10), max_offsets=10, now_ms=0)
+    bounds = LogBounds(0, 10, manager.topic_id or None)
+    plan = manager.plan(bounds, max_offsets=10, now_ms=0)
     assert plan.fresh is not None
     manager.emitted(plan.fresh, 0)
     manager.ack(0)

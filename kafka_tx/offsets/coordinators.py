@@ -1,13 +1,13 @@
-"""Partition coordinators: who owns which partition, and the managers that go with it.
+"""Who owns which partition, and the managers that go with it.
 
-Where partitions are looked up is a ``Discovery`` that the edges pass in (brokers,
-ZooKeeper), or a fixed map.
+Where partitions are looked up is a ``Discovery`` that the edges pass in: brokers,
+ZooKeeper, or ``FixedPartitions``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import Broker, TopicPartition
@@ -23,89 +23,6 @@ _OPEN_AGAIN_MS = 5_000
 """Before partitions are looked for again that could not be opened, or are not there."""
 
 
-class StaticCoordinator:
-    """Fixed partitions with fixed leaders; a look opens what could not be opened.
-
-    Args:
-        leaders: Of all partitions.
-        task_index: This task, from 0.
-        total_tasks: All tasks of the spout.
-        managers: Opens and closes managers; None where only the share is wanted.
-        refresh_interval_ms: Between two tries to open what could not be opened.
-        clock: Its monotonic time is used; None: it is always time.
-
-    Raises:
-        ConfigError: ``task_index`` is not within ``0 … total_tasks - 1``.
-
-    Source: Storm, StaticCoordinator.
-    """
-
-    def __init__(
-        self,
-        leaders: Mapping[TopicPartition, Broker],
-        task_index: int,
-        total_tasks: int,
-        managers: ManagerSource | None = None,
-        *,
-        refresh_interval_ms: int = 0,
-        clock: Clock | None = None,
-    ) -> None:
-        share = assign(leaders, task_index, total_tasks)
-        if share.warning:
-            _log.warning("%s", share.warning)
-        self._leaders = dict(leaders)
-        self._mine = share.partitions
-        self._managed = Managed(managers)
-        self._interval_ms = refresh_interval_ms
-        self._clock = clock
-        self._looked_ms = 0
-        self.refresh()
-
-    @property
-    def partitions(self) -> Sequence[TopicPartition]:
-        """This task's partitions, in assignment order."""
-        return self._mine
-
-    def my_managed_partitions(self) -> Sequence[TopicPartition]:
-        """This task's partitions, in assignment order."""
-        return self._mine
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all of its partitions are open."""
-        return not self._managed.is_missing(self._mine)
-
-    def is_due(self) -> bool:
-        """Whether to try again to open what could not be opened."""
-        waited_ms = self._now_ms() - self._looked_ms
-        return waited_ms >= self._interval_ms and self._managed.is_missing(self._mine)
-
-    def manager(self, partition: TopicPartition) -> PartitionManager | None:
-        """Its manager; None when it is not this task's, or cannot be opened yet."""
-        return self._managed.get(partition)
-
-    def look(self) -> Callable[[], None]:
-        """There is nothing to see, but a store may answer by now; see ``refresh``."""
-        is_prepared = self._managed.prepare(self._mine)
-        return lambda: self._take(may_open=is_prepared)
-
-    def refresh(self) -> None:
-        """Open what could not be opened."""
-        self.look()()
-
-    def _take(self, *, may_open: bool) -> None:
-        self._looked_ms = self._now_ms()
-        for partition in self._mine if may_open else ():
-            self._managed.open(partition, self._leaders[partition])
-
-    def _now_ms(self) -> int:
-        return 0 if self._clock is None else self._clock.monotonic_ms()
-
-    def close(self) -> None:
-        """Close (= commit) every manager."""
-        self._managed.close_all()
-
-
 class RefreshingCoordinator:
     """Partitions as they are discovered, looked at again from time to time.
 
@@ -114,8 +31,8 @@ class RefreshingCoordinator:
     opened. A look that fails changes nothing. Driver only, one thread; it may have
     ``look`` called on another one, so that it need not wait for brokers.
 
-    Source: Storm, ZkCoordinator (deviates: keyed by topic and partition alone; an
-    answer may be empty or old).
+    Source: Storm, ZkCoordinator and StaticCoordinator (deviates: keyed by topic and
+    partition alone; an answer may be empty or old).
 
     Args:
         discovery: Asks for the partitions that exist now.
@@ -236,7 +153,6 @@ class RefreshingCoordinator:
         self._looked_ms = self._clock.monotonic_ms()
         self._is_empty = not found.partitions
         change = self._ownership.refresh(found.topics)
-        ids = found.topic_ids()
         if change.lost or change.gained:
             _log.info(
                 "lost %s, gained %s", names_of(change.lost), names_of(change.gained)
@@ -251,11 +167,10 @@ class RefreshingCoordinator:
             if manager is not None:
                 manager.leader = self._ownership.leader(partition)
                 if partition in change.recreated:
-                    manager.topic_recreated()
-                manager.topic_id = ids.get(partition.topic, manager.topic_id)
+                    manager.saw_topic(found.topic_ids()[partition.topic])
         for partition in self._ownership.partitions if may_open else ():
             leader = self._ownership.leader(partition)
-            self._managed.open(partition, leader, ids.get(partition.topic))
+            self._managed.open(partition, leader)
         is_missing = self._managed.is_missing(self._ownership.partitions)
         self._is_complete = not is_missing and not self._ownership.leaderless
 

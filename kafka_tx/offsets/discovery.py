@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import (
     Assigned,
     Broker,
@@ -12,6 +14,8 @@ from kafka_tx.model import (
     TopicDescription,
     TopicPartition,
 )
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +95,47 @@ class Discovery:
         if self._assigned is not None:
             found = (p for p in found if p in self._assigned)
         return Found(topics, tuple(sorted(found)))
+
+
+class FixedPartitions:
+    """Partitions and leaders that are given; only the ids of their topics are asked.
+
+    ``describe`` is for a ``Discovery``. While brokers do not answer, or a topic is not
+    there, its id is unknown, and the partitions stay.
+
+    Args:
+        leaders: Of all partitions.
+        describe: ``ClusterView.topics``.
+
+    Source: Storm, StaticPartitionConnections (deviates: notices a topic that was
+    deleted and created again).
+    """
+
+    def __init__(
+        self,
+        leaders: Mapping[TopicPartition, Broker],
+        describe: Callable[[Subscription], Mapping[str, TopicDescription]],
+    ) -> None:
+        self._ask = describe
+        self._leaders: dict[str, dict[int, Broker | None]] = {}
+        for (topic, number), leader in leaders.items():
+            self._leaders.setdefault(topic, {})[number] = leader
+
+    def describe(self, wanted: Subscription) -> dict[str, TopicDescription]:
+        """The given partitions.
+
+        Raises: what asking raises, unless that is retryable.
+        """
+        try:
+            told = self._ask(wanted)
+        except KafkaTxError as error:
+            if not error.retryable:
+                raise
+            _log.info("the ids of %s are not known now: %s", [*self._leaders], error)
+            told = {}
+        return {
+            topic: TopicDescription(
+                topic, leaders, told[topic].topic_id if topic in told else None
+            )
+            for topic, leaders in self._leaders.items()
+        }

@@ -31,7 +31,6 @@ class ManagerSource(Protocol):
         leader: Broker | None,
         *,
         is_new: bool,
-        topic_id: str | None = None,
     ) -> PartitionManager:
         """Make the manager of a partition from what is stored.
 
@@ -92,19 +91,12 @@ class Managed:
                 "%s were closed without a commit: %s", names_of(list(found)), error
             )
 
-    def open(
-        self,
-        partition: TopicPartition,
-        leader: Broker | None,
-        topic_id: str | None = None,
-    ) -> None:
+    def open(self, partition: TopicPartition, leader: Broker | None) -> None:
         """Open one that is not; a retryable error leaves it for the next time."""
         if self._source is None or partition in self._managers:
             return
         try:
-            manager = self._source.open(
-                partition, leader, is_new=partition in self.new, topic_id=topic_id
-            )
+            manager = self._source.open(partition, leader, is_new=partition in self.new)
         except KafkaTxError as error:
             if not error.retryable:
                 raise

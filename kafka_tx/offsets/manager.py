@@ -11,9 +11,11 @@ from kafka_tx.model import (
     Broker,
     CommittedOffset,
     LogBounds,
+    LogPosition,
     OffsetRange,
     TopicPartition,
 )
+from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.loss import LossReason, OutOfRange, out_of_range
 from kafka_tx.offsets.manager_answers import Counts, GiveUp, PartitionPlan
 from kafka_tx.offsets.rules import PartitionRules
@@ -92,9 +94,10 @@ class PartitionManager:
     ) -> PartitionPlan:
         """What to emit next, at most ``max_offsets`` in all.
 
-        First takes note of where the log begins and ends now. Where not all retries
-        have room, those that are due longest go first. Planning twice without
-        ``emitted`` gives the same again.
+        First takes note of where the log begins and ends now, and of which topic it is.
+        Nothing is emitted from bounds that may be of a topic that is gone. Where not
+        all retries have room, those that are due longest go first. Planning twice
+        without ``emitted`` gives the same again.
 
         Args:
             bounds: What the log holds now.
@@ -103,13 +106,16 @@ class PartitionManager:
             fresh: False: retries only, as when a store asks for a pause.
 
         Raises:
-            OffsetOutOfRangeError: The log ends below ``emitted_to``, or the topic was
-                created again, and the policy is to fail. Nothing was changed.
+            OffsetOutOfRangeError: The log ends below ``emitted_to``, or is that of
+                another topic, and the policy is to fail. Nothing was changed.
         """
-        if self._is_recreated:
+        if is_another(self.topic_id or None, bounds.topic_id):
             self._begin_anew(bounds)
+        elif not self._is_of_its_topic(bounds):
+            return PartitionPlan((), None, self.generation)
         elif bounds.end < self.emitted_to:
             self._cut(bounds, now_ms)
+        self.topic_id = bounds.topic_id or ""
         self.trim(bounds.log_start)
         due = OffsetRuns(*self._unfinished.retry.due(now_ms, max_offsets))
         return PartitionPlan(
@@ -249,18 +255,29 @@ class PartitionManager:
         self._unfinished.abandon(log_start, LossReason.TRIMMED)
         self._unfinished.skip_to(log_start, LossReason.TRIMMED)
 
-    def topic_recreated(self) -> None:
-        """Note that the topic is another one of the same name, whatever its length.
+    def saw_topic(self, topic_id: str | None) -> None:
+        """Note which topic has the name now; None: nobody told.
 
-        Nothing is committed from now on; the next ``plan`` begins anew at the log start
-        and counts all that is unfinished as lost, or raises if the policy is to fail.
+        From when that is another one nothing is committed. The first ``plan`` with its
+        bounds begins anew at their start and counts all that is unfinished as lost, or
+        raises if the policy is to fail.
         """
-        self._is_recreated = True
+        self._is_recreated = is_another(self.topic_id or None, topic_id)
 
     @property
     def is_recreated(self) -> bool:
-        """Whether the next ``plan`` begins anew, since the topic is another one."""
+        """Whether its topic is gone, and a log of the new one was not seen yet."""
         return self._is_recreated
+
+    @property
+    def position(self) -> LogPosition:
+        """``emitted_to``, and the topic it is of."""
+        return LogPosition(self.emitted_to, self.topic_id or None)
+
+    def _is_of_its_topic(self, bounds: LogBounds) -> bool:
+        """Whether records may be emitted: they are of its topic, as far as is known."""
+        is_told = bounds.topic_id is not None or not self.topic_id
+        return is_told and not self._is_recreated
 
     def _begin_anew(self, bounds: LogBounds) -> None:
         if self._rules.out_of_range is OutOfRange.FAIL:

@@ -45,7 +45,7 @@ class StartDecision:
     """Where one partition starts.
 
     Attributes:
-        committed: The next offset, and what is done beyond it.
+        committed: The next offset, what is done beyond it, and the topic it is of.
         reason: One sentence to log: where, and by which rule.
         lost: How many offsets are skipped for good, by reason. An upper bound of the
             records, since a log may have holes.
@@ -63,7 +63,6 @@ def choose_start(
     stored: CommittedOffset | None,
     resolved: int | None,
     bounds: LogBounds,
-    topic_id: str | None = None,
 ) -> StartDecision:
     """Decide where a partition starts. Called once, when a task gets the partition.
 
@@ -77,8 +76,8 @@ def choose_start(
         stored: The stored record; None when there is none.
         resolved: The offset that ``rules.position`` stands for; None when a start time
             is later than every record, which means the end.
-        bounds: What the log holds now.
-        topic_id: Of the topic now; None: not told.
+        bounds: What the log holds now. If its id is not told, ``stored`` is of a topic
+            that was not known either, or is taken for the same.
 
     Source: Storm, PartitionManager (deviates: offset 0 is legal, a record that cannot
     be read is an error of the store and not a reason to start anew).
@@ -88,7 +87,7 @@ def choose_start(
     """
     position = bounds.end if resolved is None else resolved
     lost: dict[LossReason, int] = {}
-    if stored is not None and is_another(stored.topic_id or None, topic_id):
+    if stored is not None and is_another(stored.topic_id or None, bounds.topic_id):
         return _anew(partition, rules.out_of_range, bounds, stored)
     if stored is None:
         chosen = CommittedOffset(position)
@@ -127,7 +126,8 @@ def _anew(
         f"{partition} starts at {bounds.log_start}: the topic was deleted and created"
         f" again since offset {stored.offset} was stored"
     )
-    return StartDecision(CommittedOffset(bounds.log_start), reason)
+    start = CommittedOffset(bounds.log_start, topic_id=bounds.topic_id or "")
+    return StartDecision(start, reason)
 
 
 def _within(
@@ -153,6 +153,7 @@ def _within(
             f"; {wanted} is above the log end {bounds.end}: the log lost its end, and"
             " what is left was read already"
         )
+    chosen = replace(chosen, topic_id=bounds.topic_id or chosen.topic_id)
     reason = f"{partition} starts at {chosen.offset}: {why}"
     return StartDecision(chosen, reason, {k: n for k, n in lost.items() if n})
 

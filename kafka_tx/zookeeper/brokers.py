@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_PATH = "/brokers"
 
+_ALPHABET = str.maketrans("-_", "+/")
+
 
 class ZooKeeperTopics:
     """Looks topics up in ZooKeeper; the ``topics`` of a ClusterView, and nothing else.
@@ -126,7 +128,7 @@ class ZooKeeperTopics:
             topic: TopicDescription(
                 name=topic,
                 leaders={n: brokers.get(leaders.get((topic, n), -1)) for n in numbers},
-                topic_id=topics[topic].get("topic_id"),
+                topic_id=_as_brokers_tell(topics[topic].get("topic_id")),
             )
             for topic, numbers in partitions.items()
             if numbers
@@ -216,3 +218,8 @@ def _address(record: Mapping[str, Any]) -> tuple[str, int] | None:
         if host and port.isdecimal():
             return host.strip("[]"), int(port)
     return None
+
+
+def _as_brokers_tell(topic_id: str | None) -> str | None:
+    """The same id in the alphabet of librdkafka: ZooKeeper has the one for URLs."""
+    return topic_id and topic_id.translate(_ALPHABET)

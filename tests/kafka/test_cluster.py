@@ -316,3 +316,72 @@ def test_it_can_be_closed_twice_and_used_again(
     assert view.bounds([TopicPartition(name, 0)]) == {
         TopicPartition(name, 0): LogBounds(0, 1)
     }
+
+
+# --- whose bounds they are ----------------------------------------------------------
+
+
+class ToldInTurn(KafkaClusterView):
+    """Topic ids and log ends as a list of answers tells them, one after the other."""
+
+    def __init__(self, *answers: str | int | None) -> None:
+        super().__init__({})
+        self._answers = list(answers)
+
+    def _look(self, wanted: object, deadline: object) -> dict[str, TopicDescription]:
+        told = self._answers.pop(0)
+        assert not isinstance(told, int), "topics are asked where a log should be"
+        if told == "gone":
+            return {}
+        return {"t": TopicDescription("t", {0: Broker("b", 9092, 1)}, told)}
+
+    def _bounds(self, partitions: object) -> dict[TopicPartition, Any]:
+        end = self._answers.pop(0)
+        assert isinstance(end, int), "a log is asked where topics should be"
+        return {T0: LogBounds(0, end)}
+
+    def ends(self) -> None:
+        """All answers were asked for."""
+        assert not self._answers
+
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        (["a", 7, "a"], LogBounds(0, 7, "a")),
+        ([None, 7, None], LogBounds(0, 7, None)),
+        (["a", 7, "b", 5, "b"], LogBounds(0, 5, "b")),
+        ([None, 7, "b", 5, "b"], LogBounds(0, 5, "b")),
+        (["gone", 7, "b", 5, "b"], LogBounds(0, 5, "b")),
+        (
+            ["a", 7, "b", 5, "c"],
+            Unavailable("t-0: its topic was made anew while it was looked at", "c"),
+        ),
+        (["a", 7, "gone"], Unavailable("t-0: its topic is not there any more")),
+        (
+            ["a", 7, None],
+            Unavailable(
+                "t-0: no broker tells whether its topic is still the one with the id a"
+            ),
+        ),
+    ],
+)
+def test_bounds_are_of_the_topic_that_was_there_before_and_after(
+    answers: list[str | int | None], found: LogBounds | Unavailable
+) -> None:
+    view = ToldInTurn(*answers)
+
+    assert view.bounds([T0]) == {T0: found}
+    view.ends()
+
+
+def test_an_id_that_was_told_long_before_is_as_good_as_one_just_before() -> None:
+    view = ToldInTurn("a", 7, "a", 8, "a", 9, "b", 2, "b")
+
+    seen = [view.survey(Topics(("t",)), [T0])[1][T0] for _ in range(3)]
+
+    assert seen == [LogBounds(0, 7, "a"), LogBounds(0, 8, "a"), LogBounds(0, 2, "b")]
+    view.ends()

@@ -21,10 +21,10 @@ def manager(start=0, *, completed=(), stored=None, **rules):
     )
 
 
-def emitting(end, **rules):
+def emitting(end, bounds=LOG, **rules):
     """A manager that emitted [0, end)."""
     made = manager(**rules)
-    emit(made, max_offsets=end)
+    emit(made, bounds=bounds, max_offsets=end)
     return made
 
 

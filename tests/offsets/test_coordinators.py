@@ -9,13 +9,13 @@ from kafka_tx.errors import (
     FencedError,
     StateUnavailableError,
 )
-from kafka_tx.model import Broker, CommittedOffset, TopicPartition, Topics
-from kafka_tx.offsets.coordinators import RefreshingCoordinator, StaticCoordinator
-from kafka_tx.offsets.discovery import Discovery
+from kafka_tx.model import Assigned, Broker, CommittedOffset, TopicPartition, Topics
+from kafka_tx.offsets.coordinators import RefreshingCoordinator
+from kafka_tx.offsets.discovery import Discovery, FixedPartitions
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.protocols import PartitionCoordinator
-from kafka_tx.testing import MEMORY_BROKER, ManualClock, MemoryLog
+from kafka_tx.testing import ManualClock, MemoryLog
 
 OTHER = Broker("other", 9092, 2)
 INTERVAL_MS = 2_000
@@ -40,7 +40,7 @@ class Managers:
         if self.preparing:
             raise self.preparing
 
-    def open(self, partition, leader, *, is_new, topic_id=None):
+    def open(self, partition, leader, *, is_new):
         if partition in self.opening:
             raise self.opening[partition]
         self.events.append(f"open {partition}{' new' if is_new else ''}")
@@ -65,10 +65,18 @@ class Cluster:
         self.managers = Managers()
         self.failure: Exception | None = None
         self.looks = 0
+        self._task = task, total
+        self.coordinate(Discovery(self.describe, Topics(("clicks", "orders"))))
+
+    def fix(self, partitions):
+        """Have fixed partitions, and another broker for their leader."""
+        fixed = FixedPartitions(dict.fromkeys(partitions, OTHER), self.describe)
+        self.coordinate(Discovery(fixed.describe, Assigned(tuple(partitions))))
+
+    def coordinate(self, discovery):
         self.coordinator = RefreshingCoordinator(
-            Discovery(self.describe, Topics(("clicks", "orders"))),
-            task,
-            total,
+            discovery,
+            *self._task,
             refresh_interval_ms=INTERVAL_MS,
             clock=self.clock,
             managers=self.managers,
@@ -147,6 +155,7 @@ def test_what_is_gone_is_closed_before_anything_is_opened():
 
 def test_a_topic_that_was_created_again_is_told_to_its_manager(cluster):
     manager = cluster.coordinator.manager(orders(0)[0])
+    manager.topic_id = cluster.log.topics(Topics(("orders",)))["orders"].topic_id
 
     cluster.log.create("orders", 2)
     cluster.coordinator.refresh()
@@ -332,68 +341,73 @@ def test_topics_that_are_not_there_are_looked_for_sooner():
     assert not coordinator.is_due()
 
 
-# --- StaticCoordinator --------------------------------------------------------------
+# --- fixed partitions ---------------------------------------------------------------
+
+
+@pytest.fixture
+def fixed():
+    """A coordinator of two fixed partitions of three, over a cluster that has more."""
+    made = Cluster(orders=4)
+    made.fix(orders(1, 0, 2))
+    return made
 
 
 def test_fixed_partitions_are_shared_like_any_other(caplog):
-    leaders = dict.fromkeys(orders(1, 0, 2), MEMORY_BROKER)
-    managers = Managers()
+    made = Cluster(orders=4, task=0, total=2)
+    made.fix(orders(1, 0, 2))
 
-    coordinator = StaticCoordinator(leaders, 0, 2, managers)
-
-    assert list(coordinator.my_managed_partitions()) == orders(0, 2)
-    assert managers.events == ["open orders-0", "open orders-2"]
-    manager = coordinator.manager(orders(0)[0])
+    assert made.partitions() == orders(0, 2)
+    assert made.managers.events == ["open orders-0", "open orders-2"]
+    manager = made.coordinator.manager(orders(0)[0])
     assert manager is not None
-    assert manager.leader == MEMORY_BROKER
-    assert caplog.text == ""
-    coordinator.close()
-    assert managers.events[2:] == ["close orders-0", "close orders-2"]
+    assert manager.leader == OTHER
+    made.coordinator.close()
+    assert made.managers.events[2:] == ["close orders-0", "close orders-2"]
 
 
-def test_a_refresh_of_fixed_partitions_opens_only_what_is_missing(caplog):
-    managers = Managers()
-    managers.opening[orders(0)[0]] = StateUnavailableError("no answer")
-    leaders = dict.fromkeys(orders(0, 1), MEMORY_BROKER)
-    coordinator = StaticCoordinator(leaders, 0, 1, managers)
+def test_a_refresh_of_fixed_partitions_opens_only_what_is_missing(fixed):
+    fixed.managers.opening[orders(0)[0]] = StateUnavailableError("no answer")
+    fixed.partitions()
+    fixed.managers.opening.clear()
 
-    assert coordinator.is_due()
-    managers.opening.clear()
-    coordinator.refresh()
-    coordinator.refresh()
+    fixed.coordinator.refresh()
+    fixed.coordinator.refresh()
 
-    assert not coordinator.is_due()
-    assert managers.events == ["open orders-1", "open orders-0"]
+    assert fixed.managers.events == ["open orders-1", "open orders-2", "open orders-0"]
 
 
-def test_fixed_partitions_are_tried_again_only_when_it_is_time():
-    managers, clock = Managers(), ManualClock(monotonic_ms=7)
-    managers.preparing = StateUnavailableError("no answer")
-    coordinator = StaticCoordinator(
-        dict.fromkeys(orders(0), MEMORY_BROKER),
-        *(0, 1, managers),
-        refresh_interval_ms=INTERVAL_MS,
-        clock=clock,
-    )
+def test_fixed_partitions_stay_whatever_brokers_say_of_them(fixed):
+    fixed.failure = BrokerUnavailableError("away")
+    assert fixed.partitions() == orders(0, 1, 2)
+    fixed.failure = None
+    fixed.log.create("clicks", 1)
 
-    clock.advance(INTERVAL_MS - 1)
-    assert not coordinator.is_due()
-    clock.advance(1)
-    assert coordinator.is_due()
-    coordinator.refresh()
+    for _ in range(5):
+        fixed.coordinator.refresh()
 
-    assert not coordinator.is_due()
+    assert fixed.partitions() == orders(0, 1, 2)
 
 
-def test_too_many_tasks_for_fixed_partitions_are_warned_of(caplog):
-    coordinator = StaticCoordinator(dict.fromkeys(orders(0), MEMORY_BROKER), 1, 2)
+def test_a_refusal_to_describe_fixed_partitions_goes_up(fixed):
+    fixed.failure = AuthenticationError("no")
 
-    assert list(coordinator.my_managed_partitions()) == []
-    assert "1 tasks have nothing to read" in caplog.text
+    with pytest.raises(AuthenticationError):
+        fixed.partitions()
 
 
-def test_a_task_index_outside_is_refused_by_both():
-    with pytest.raises(ConfigError, match="task_index"):
-        StaticCoordinator({}, 1, 1)
+def test_managers_of_fixed_partitions_learn_that_their_topic_was_made_anew(fixed):
+    fixed.partitions()
+    manager = fixed.coordinator.manager(orders(0)[0])
+    assert manager is not None
+    manager.topic_id = fixed.log.topics(Topics(("orders",)))["orders"].topic_id
+    fixed.log.create("orders", 4)
+
+    fixed.clock.advance(INTERVAL_MS)
+    fixed.partitions()
+
+    assert manager.is_recreated
+
+
+def test_a_task_index_outside_is_refused():
     with pytest.raises(ConfigError, match="task_index"):
         Cluster(task=3, total=2)

@@ -1,12 +1,11 @@
 """What a partition manager does about records that are gone."""
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_tx.errors import OffsetOutOfRangeError
-from kafka_tx.model import (
-    CommittedOffset,
-    LogBounds,
-)
+from kafka_tx.model import CommittedOffset, LogBounds, LogPosition
 from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
@@ -136,26 +135,66 @@ def test_answers_about_the_log_before_it_was_cut_are_ignored():
     assert (made.pending, made.waiting) == (7, 0)
 
 
-def test_a_topic_that_was_created_again_begins_anew_though_it_is_longer():
-    made = emitting(10)
+FORMER, LATTER = LogBounds(0, 1_000, "former"), LogBounds(0, 1_000, "latter")
+
+
+@pytest.mark.parametrize("end", [5, 10, 1_000])
+@pytest.mark.parametrize("is_told", [False, True])
+def test_the_log_of_another_topic_is_begun_anew_however_long_it_is(end, is_told):
+    made = emitting(10, FORMER)
     made.ack(span(0, 4))
+    if is_told:
+        made.saw_topic("latter")
+        assert made.next_to_commit() is None  # 4 means nothing in the new log
 
-    made.topic_recreated()
+    emission = emit(made, max_offsets=5, bounds=replace(LATTER, end=end))
 
-    assert made.next_to_commit() is None  # 4 means nothing in the new log
-    assert emit(made, max_offsets=5).ranges == (span(0, 5),)
+    assert emission.ranges == (span(0, 5),)
     assert lost(made) == {LossReason.RECREATED: 6}
-    assert made.generation == 2
-    assert made.next_to_commit() == CommittedOffset(0)
+    assert (made.generation, made.is_recreated) == (2, False)
+    assert made.next_to_commit() == CommittedOffset(0, topic_id="latter")
 
 
-def test_a_topic_that_was_created_again_stops_when_the_policy_is_to_fail():
-    made = emitting(10, out_of_range=OutOfRange.FAIL)
-    made.topic_recreated()
+@pytest.mark.parametrize("bounds", [FORMER, replace(LATTER, topic_id=None)])
+def test_nothing_is_emitted_of_a_log_that_may_be_of_a_topic_that_is_gone(bounds):
+    made = emitting(10, FORMER)
+
+    made.saw_topic("latter")
+
+    assert emit(made, bounds=bounds).ranges == ()
+    assert made.is_recreated
+    assert made.emitted_to == 10
+
+
+def test_nothing_is_emitted_of_a_log_of_which_nobody_tells_whose_it_is():
+    made = emitting(10, FORMER)
+
+    assert emit(made, bounds=LogBounds(0, 20)).ranges == ()
+    assert emit(made, bounds=LogBounds(0, 20, "former")).ranges == (span(10, 20),)
+
+
+def test_a_topic_that_was_not_known_is_that_of_the_first_bounds():
+    made = emitting(10)
+
+    assert emit(made, bounds=LogBounds(0, 20, "former")).ranges == (span(10, 20),)
+    assert made.position == LogPosition(20, "former")
+
+
+def test_a_topic_that_is_the_one_it_reads_already_is_no_news():
+    made = emitting(10, LATTER)
+
+    made.saw_topic("latter")
+    made.saw_topic(None)
+
+    assert not made.is_recreated
+
+
+def test_another_topic_stops_when_the_policy_is_to_fail():
+    made = emitting(10, FORMER, out_of_range=OutOfRange.FAIL)
 
     for _ in range(2):
         with pytest.raises(OffsetOutOfRangeError, match="of a deleted topic"):
-            emit(made)
+            emit(made, bounds=LATTER)
 
 
 # --- max_offset_behind --------------------------------------------------------------

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from kafka_tx.errors import OffsetOutOfRangeError
@@ -23,8 +25,7 @@ def start(rules=None, *, stored=None, resolved=100, bounds=LOG, topic_id=None):
         rules or StartRules(topology_id="wc-7"),
         stored=stored,
         resolved=resolved,
-        bounds=bounds,
-        topic_id=topic_id,
+        bounds=replace(bounds, topic_id=topic_id),
     )
 
 
@@ -169,7 +170,7 @@ def test_a_topic_that_was_made_anew_is_read_whole(offset):
     other = start(StartRules(), stored=stored, topic_id="latter")
 
     assert same.committed.offset == unknown.committed.offset
-    assert other.committed == CommittedOffset(100)
+    assert other.committed == CommittedOffset(100, topic_id="latter")
     assert "created again" in other.reason
     with pytest.raises(OffsetOutOfRangeError, match="deleted topic"):
         start(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from kafka_tx.kafka.cluster import of_topic
 from kafka_tx.model import (
     AtOffset,
     Broker,
@@ -18,6 +21,40 @@ from kafka_tx.model import (
 )
 
 LEADER = Broker("b", 9092, 1)
+
+
+class Questions:
+    """Lets something happen between two questions to brokers."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._event: Callable[[], object] | None = None
+
+    def before(self, questions: int, event: Callable[[], object]) -> None:
+        """Let something happen before the question of this number from now; 1: next."""
+        self._left, self._event = questions, event
+
+    def settle(self) -> None:
+        """Nothing happens between questions from now on."""
+        self._event = None
+
+    def ask(self) -> None:
+        """One is asked."""
+        self._left -= 1
+        if self._left <= 0 and self._event is not None:
+            event, self._event = self._event, None
+            event()
+
+
+def surveyed(brokers: Any, wanted: Any, partitions: Any) -> Any:
+    """What a survey answers: bounds were asked first, topics after that."""
+    bounds = brokers.bounds(partitions) if partitions else {}
+    topics = brokers.topics(wanted)
+    now = {name: topic.topic_id for name, topic in topics.items()}
+    return topics, {
+        p: of_topic(found, p, {p.topic: found.topic_id}, now)
+        for p, found in bounds.items()
+    }
 
 
 @dataclass
@@ -53,6 +90,7 @@ class Brokers:
         self.topics_: dict[str, Topic] = {}
         self.gone: set[int] = set()
         self.produced: list[int] = []
+        self.questions = Questions()
         for name in ("a", "b"):
             self.make(name)
 
@@ -97,6 +135,7 @@ class Brokers:
         return self.topics_[partition.topic].logs[partition.partition]
 
     def topics(self, wanted):
+        self.questions.ask()
         return {
             name: _described(name, topic)
             for name, topic in self.topics_.items()
@@ -104,12 +143,14 @@ class Brokers:
         }
 
     def bounds(self, partitions):
+        self.questions.ask()
         return {p: self._bounds(p) for p in partitions}
 
     def survey(self, wanted, partitions):
-        return self.topics(wanted), self.bounds(partitions)
+        return surveyed(self, wanted, partitions)
 
     def offsets(self, wanted):
+        self.questions.ask()
         return {p: self._offset(p, position) for p, position in wanted.items()}
 
     def close(self):

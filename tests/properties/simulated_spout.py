@@ -286,7 +286,6 @@ class Task:
         leader: Broker | None,
         *,
         is_new: bool,
-        topic_id: str | None = None,
     ) -> PartitionManager:
         world = self.spout.world
         stored, bounds = world.load(partition), world.bounds(partition)
@@ -298,7 +297,6 @@ class Task:
             stored=stored,
             resolved=bounds.end if is_latest else bounds.log_start,
             bounds=bounds,
-            topic_id=topic_id,
         )
         if stored is None:
             world.excused[partition] = start.committed.offset

@@ -16,18 +16,35 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from kafka_tx.errors import BrokerUnavailableError
-from kafka_tx.model import OffsetRange, Topics
+from kafka_tx.model import LogBounds, LogPosition, OffsetRange, Topics, Unavailable
 from kafka_tx.planning.limits import BatchLimits
-from kafka_tx.planning.standing import Standing
+from kafka_tx.planning.standing import Standing, stand
+from kafka_tx.topology.kafka import kafka_progress
 from kafka_tx.topology.kafka.kafka_batch_spout import OpaqueKafkaBatchSpout
 from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
 from kafka_tx.topology.kafka.kafka_progress import PlanProgress
 from kafka_tx.topology.kafka.kafka_reading import partition_of
 from kafka_tx.topology.rows.schemes import StringScheme
+from tests.properties.simulated_log import Questions, surveyed
 from tests.topology.conftest import Cluster
 
 PARTITIONS = 3
 names = st.sampled_from([f"t-{number}" for number in range(PARTITIONS)])
+
+
+class Brokers(Cluster):
+    """The topic may be made anew between any two questions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions = Questions()
+
+    def survey(self, wanted, partitions):
+        return surveyed(self, wanted, partitions)
+
+    def _ask(self, request: str) -> None:
+        self.questions.ask()
+        super()._ask(request)
 
 
 class SimulatedLog(RuleBasedStateMachine):
@@ -35,7 +52,7 @@ class SimulatedLog(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = Cluster()
+        self.cluster = Brokers()
         batches = KafkaBatches(
             subscription=Topics(("t",)),
             limits=BatchLimits(max_records=5),
@@ -49,7 +66,7 @@ class SimulatedLog(RuleBasedStateMachine):
         self.written = 0
         self.done: set[bytes] = set()
         self.is_there = False
-        self.has_lost = False
+        self.has_lost = self.has_lost_its_end = False
 
     # --- the log ---
 
@@ -66,6 +83,23 @@ class SimulatedLog(RuleBasedStateMachine):
             value = f"record {self.written}".encode()
             self.cluster.append(partition_of(name), value)
 
+    @rule(counts=st.lists(st.integers(0, 9), min_size=PARTITIONS, max_size=PARTITIONS))
+    def make_anew(self, counts):
+        """Delete the topic and create it with fewer, as many or more records."""
+        if not self.is_there:
+            return
+        self.cluster.create("t", PARTITIONS)
+        for number, count in enumerate(counts):
+            self.write(f"t-{number}", count)
+        self.has_lost = True
+
+    @rule(
+        counts=st.lists(st.integers(0, 9), min_size=PARTITIONS, max_size=PARTITIONS),
+        questions=st.integers(1, 4),
+    )
+    def make_anew_between_questions(self, counts, questions):
+        self.cluster.questions.before(questions, lambda: self.make_anew(counts))
+
     @rule(name=names, is_lost=st.booleans())
     def lose_or_find_a_leader(self, name, is_lost):
         if self.is_there:
@@ -75,7 +109,7 @@ class SimulatedLog(RuleBasedStateMachine):
     def lose_the_end(self, name, end):
         if self.is_there:
             self.cluster.cut(partition_of(name), end)
-            self.has_lost = True
+            self.has_lost = self.has_lost_its_end = True
 
     @rule(is_down=st.booleans())
     def lose_or_find_all_brokers(self, is_down):
@@ -151,7 +185,10 @@ class SimulatedLog(RuleBasedStateMachine):
             return False
         bounds = self.cluster.bounds([partition_of(name)])[partition_of(name)]
         known = self.previous.get(name)
-        return known is not None and getattr(bounds, "end", 0) > known["end"]
+        if known is None or isinstance(bounds, Unavailable):
+            return False
+        is_same = known.get("id") == bounds.topic_id
+        return is_same and bounds.end > known["end"]
 
     def read(self, planned):
         """What the batch holds; None if it cannot be read as it was planned."""
@@ -161,8 +198,10 @@ class SimulatedLog(RuleBasedStateMachine):
             if not len(wanted):
                 continue
             logs = self.cluster.bounds([wanted.topic_partition]) if self.is_up() else {}
-            end = getattr(logs.get(wanted.topic_partition), "end", -1)
-            if end < wanted.end:
+            log = logs.get(wanted.topic_partition)
+            if not isinstance(log, LogBounds) or log.topic_id != part["id"]:
+                return None
+            if log.end < wanted.end:
                 return None
             found |= {r.value or b"" for r in self.cluster.records(wanted)}
         return found
@@ -176,7 +215,8 @@ class SimulatedLog(RuleBasedStateMachine):
         self.planned = None
 
     def heal(self):
-        """There is a topic, brokers answer, partitions have leaders."""
+        """There is a topic, brokers answer, partitions have leaders, nobody acts."""
+        self.cluster.questions.settle()
         self.cluster.is_down = False
         self.create()
         for number in range(PARTITIONS):
@@ -199,8 +239,22 @@ class SimulatedLog(RuleBasedStateMachine):
             ).items()
             if self.previous is not None
         }
+        if not self.has_lost_its_end:
+            left = self.there() - self.done
+            assert not left, f"records were left over: {left}"
         if not self.has_lost:
             assert len(self.done) == self.written, "records were left over"
+
+    def there(self):
+        """All records of the topic as it is now."""
+        found: set[bytes] = set()
+        for number in range(PARTITIONS):
+            partition = partition_of(f"t-{number}")
+            bounds = self.cluster.bounds([partition])[partition]
+            assert isinstance(bounds, LogBounds)
+            everything = OffsetRange(partition, bounds.log_start, bounds.end)
+            found |= {r.value or b"" for r in self.cluster.records(everything)}
+        return found
 
 
 def walk(phases: Sequence[Phase] = tuple(Phase)) -> None:
@@ -241,4 +295,14 @@ def test_the_simulation_notices_a_spout_that_reads_a_shortened_log_again(monkeyp
     monkeypatch.setattr(Standing, "cut", 0)
 
     with pytest.raises(AssertionError, match="committed twice"):
+        walk([Phase.generate])
+
+
+def test_the_simulation_notices_a_spout_that_waits_by_length_alone(monkeypatch):
+    def by_length(position, bounds):
+        return stand(LogPosition(position.offset, None), bounds)
+
+    monkeypatch.setattr(kafka_progress, "stand", by_length)
+
+    with pytest.raises(AssertionError):
         walk([Phase.generate])

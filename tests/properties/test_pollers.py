@@ -17,15 +17,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from kafka_tx.model import TopicPartition
+from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.running.at_least_once import asker, offset_keeper
-from kafka_tx.running.at_least_once.open_partitions import OpenPartitions
 from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
 from tests.properties.simulated_poller import Inline, PollerWorld
 
 STEPS_WANTED = SIMULATED_STEPS // 20
 NOTICED = 4
-"""A known round that comes upon bounds of a former topic within some hundred steps. If
-it no longer does, later rounds do: eleven of the first sixty came upon them."""
+"""A known round that comes upon bounds of a former topic within some hundred steps."""
 
 seen: Counter[str] = Counter()
 names = st.sampled_from(["a", "b"])
@@ -68,6 +67,10 @@ class SimulatedPoller(RuleBasedStateMachine):
         self.brokers.append(at, max(former + more, 0))
         seen["made anew"] += 1
         seen["made anew as long as before"] += bool(former and not more)
+
+    @rule(name=names, more=st.integers(-2, 2), questions=few)
+    def make_anew_between_questions(self, name, more, questions):
+        self.brokers.questions.before(questions, lambda: self.make_anew(name, more))
 
     @rule(name=names, count=few)
     def trim(self, name, count):
@@ -119,6 +122,8 @@ class SimulatedPoller(RuleBasedStateMachine):
     def process_all_available(self):
         self.world.heal()
         self.world.process_all_available()
+        self.brokers.questions.settle()
+        self.world.process_all_available()
         self.world.check()
 
     def teardown(self):
@@ -168,8 +173,9 @@ def test_what_is_said_to_be_processed_is():
 
 
 @pytest.mark.timeout(300)
-def test_the_simulation_notices_bounds_that_outlive_their_topic(monkeypatch):
-    monkeypatch.setattr(OpenPartitions, "is_recreated", lambda *_: False)
+def test_the_simulation_notices_managers_that_believe_a_length(monkeypatch):
+    monkeypatch.setattr(PartitionManager, "_is_of_its_topic", lambda *_: True)
+    monkeypatch.setattr("kafka_tx.offsets.manager.is_another", lambda *_: False)
 
     with pytest.raises(AssertionError, match="left over"):
         walk(200 * STEPS_WANTED, known_from=NOTICED)

@@ -9,7 +9,7 @@ from kafka_tx.errors import ConfigError, FencedError
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
-from kafka_tx.offsets.coordinators import RefreshingCoordinator, StaticCoordinator
+from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.running.at_least_once.at_least_once_spout import Deployment, KafkaSpout
 from kafka_tx.spark.at_least_once.at_least_once_builder import TopologyBuilder
 from kafka_tx.spark.at_least_once.at_least_once_handle import (
@@ -62,7 +62,6 @@ def test_brokers_are_asked_for_the_partitions(poller, cluster):
 def test_static_hosts_are_believed(poller, cluster):
     made = poller(StaticHosts({0: cluster.bootstrap_servers}))
 
-    assert isinstance(made.coordinator, StaticCoordinator)
     assert made.coordinator.my_managed_partitions() == (P0,)
     assert made.coordinator.manager(P0) is not None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_tx.assembly import SystemClock
@@ -46,7 +48,10 @@ class Log(MemoryLog):
 
     def bounds(self, partitions):
         self.looks += 1
-        return super().bounds(partitions)
+        return {p: self.told(b) for p, b in super().bounds(partitions).items()}
+
+    def told(self, bounds):
+        return bounds
 
 
 @pytest.fixture
@@ -202,7 +207,7 @@ def test_what_was_not_looked_up_waits_for_the_next_look(managers):
 def test_closing_stores_what_is_completed(managers, store):
     made = managers(topology_id="release-1")
     manager = made.open(P0, MEMORY_BROKER, is_new=False)
-    plan = manager.plan(LogBounds(0, 10), max_offsets=5, now_ms=0)
+    plan = manager.plan(LogBounds(0, 10, "id-1"), max_offsets=5, now_ms=0)
     manager.emitted(plan.fresh, 0)
     manager.ack(0)
     manager.ack(3)
@@ -219,7 +224,7 @@ def test_closing_stores_what_is_completed(managers, store):
 def looked_at(log, registry):
     """Managers that go by a clock that is moved by hand, and that clock."""
     clock, store = ManualClock(), Offsets()
-    store.store({P0: CommittedOffset(10, topic_id="former")})
+    store.store({P0: CommittedOffset(10, topic_id="id-1")})
     keeper = OffsetKeeper("job", store, registry, clock)
     yield SpoutManagers(PartitionRules(), StartRules(), log, keeper, registry), clock
     assert keeper.close(5)
@@ -233,13 +238,13 @@ def test_an_end_below_the_stored_offset_is_looked_at_again_before_it_counts(
     for _ in range(2):
         made.prepare([P0])
         with pytest.raises(BrokerUnavailableError, match="looking again"):
-            made.open(P0, None, is_new=False, topic_id="former")
+            made.open(P0, None, is_new=False)
         clock.advance(5_000)
 
     made.prepare([P0])
-    opened = made.open(P0, None, is_new=False, topic_id="former")
+    opened = made.open(P0, None, is_new=False)
 
-    assert (opened.emitted_to, opened.topic_id) == (7, "former")
+    assert (opened.emitted_to, opened.topic_id) == (7, "id-1")
     assert opened.next_to_commit() is not None
 
 
@@ -248,22 +253,36 @@ def test_an_end_that_was_an_old_answer_costs_nothing(looked_at, log):
     log.cut(P0, 7)
     made.prepare([P0])
     with pytest.raises(BrokerUnavailableError):
-        made.open(P0, None, is_new=False, topic_id="former")
+        made.open(P0, None, is_new=False)
 
     log.append(P0, b"v", b"v", b"v")
     made.prepare([P0])
 
-    assert made.open(P0, None, is_new=False, topic_id="former").emitted_to == 10
+    assert made.open(P0, None, is_new=False).emitted_to == 10
 
 
 def test_a_topic_made_anew_while_nobody_looked_is_read_whole(looked_at, log):
     made, clock = looked_at
+    log.create("t", 2)
     made.prepare([P0])
     with pytest.raises(BrokerUnavailableError, match="anew"):
-        made.open(P0, None, is_new=False, topic_id="latter")
+        made.open(P0, None, is_new=False)
     clock.advance(1_000)
 
     made.prepare([P0])
-    opened = made.open(P0, None, is_new=False, topic_id="latter")
+    opened = made.open(P0, None, is_new=False)
 
-    assert (opened.emitted_to, opened.topic_id) == (0, "latter")
+    assert (opened.emitted_to, opened.topic_id) == (0, "id-2")
+
+
+def test_a_stored_offset_waits_while_nobody_tells_whose_the_log_is(looked_at, log):
+    made, _ = looked_at
+    told, log.told = log.told, lambda bounds: replace(bounds, topic_id=None)
+    made.prepare([P0])
+    with pytest.raises(BrokerUnavailableError, match="no broker tells whether"):
+        made.open(P0, None, is_new=False)
+    log.told = told
+
+    made.prepare([P0])
+
+    assert made.open(P0, None, is_new=False).emitted_to == 10

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from kafka_tx import assembly
 from kafka_tx.config import DEFAULT_STORE, SourceConfig, check_kind
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import Assigned, Earliest, TopicPartition
-from kafka_tx.offsets.coordinators import RefreshingCoordinator, StaticCoordinator
-from kafka_tx.offsets.discovery import Discovery
+from kafka_tx.model import (
+    Assigned,
+    Earliest,
+    Subscription,
+    TopicDescription,
+    TopicPartition,
+)
+from kafka_tx.offsets.coordinators import RefreshingCoordinator
+from kafka_tx.offsets.discovery import Discovery, FixedPartitions
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.running.at_least_once.chunk_reads import ChunkRecords
 from kafka_tx.running.at_least_once.dead_letters import DeadLetters
@@ -143,17 +149,10 @@ class KafkaSpout:
         """The coordinator for the kind of hosts, and what releases its look."""
         config, hosts = self.config, self.config.hosts
         share = (config.task_index, config.total_tasks)
+        look: Callable[[Subscription], Mapping[str, TopicDescription]] = view.topics
+        close = view.close
         if isinstance(hosts, StaticHosts):
-            leaders = hosts.leaders(config.topic)
-            fixed = StaticCoordinator(
-                leaders,
-                *share,
-                managers,
-                refresh_interval_ms=config.refresh_interval_ms,
-                clock=clock,
-            )
-            return fixed, view.close
-        look, close = view.topics, view.close
+            look = FixedPartitions(hosts.leaders(config.topic), look).describe
         if isinstance(hosts, ZkHosts):
             registered = assembly.zookeeper_topics(hosts)
             look, close = registered.topics, registered.close

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.planning.quiet import Bounds
 
@@ -51,9 +51,6 @@ class OpenPartitions:
         former = set(self.managers)
         self.managers = managers
         self._by_partition = {m.topic_partition: m for m in managers}
-        for manager in managers:
-            if manager.is_recreated:  # what is known is of the log that is gone
-                self.bounds.pop(manager.topic_partition, None)
         asleep = former - self._awake.keys()
         stay = {m: None for m in managers if m in self._awake}
         wake = {m: None for m in managers if m not in stay and self._wakes(m, asleep)}
@@ -65,11 +62,6 @@ class OpenPartitions:
         self, manager: PartitionManager, asleep: Collection[PartitionManager]
     ) -> bool:
         return manager not in asleep or not self.is_done(manager)
-
-    def is_recreated(self, partition: TopicPartition) -> bool:
-        """Whether its topic is another one, whose log is not begun yet."""
-        manager = self._by_partition.get(partition)
-        return manager is not None and manager.is_recreated
 
     def seen(self, bounds: Bounds) -> bool:
         """Take in a look, and wake the partitions whose log changed.
@@ -101,6 +93,6 @@ class OpenPartitions:
             bounds is not None
             and not manager.is_recreated
             and manager.pending == 0
-            and manager.emitted_to == bounds.end
+            and manager.position == LogPosition(bounds.end, bounds.topic_id)
             and manager.next_to_commit() is None
         )

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import LogBounds, LogPosition, TopicPartition
+from kafka_tx.model import LogBounds, TopicPartition
 from kafka_tx.offsets.emitting import Candidate, Emission, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.planning import quiet
 from kafka_tx.planning.quiet import Bounds
-from kafka_tx.planning.standing import Settling, stand
+from kafka_tx.planning.standing import Finding, Settling, stand
 from kafka_tx.running.at_least_once.asker import Asker, Post
 from kafka_tx.running.at_least_once.look_times import LookTimes
 from kafka_tx.running.at_least_once.offset_commits import OffsetCommits
@@ -75,8 +75,6 @@ class SpoutPoller:
         self._times = LookTimes()
         self._refreshed_ms: int | None = None
         self._is_refresh_wanted = self._has_seen_all = False
-        self._doubted = 0
-        """The last look that may have seen logs of topics that are gone."""
         self._seen = Looks(0, 0)
         """The newest that were answered."""
         self._take_managers()
@@ -107,7 +105,6 @@ class SpoutPoller:
         found = map(coordinator.manager, coordinator.partitions)
         managers = [manager for manager in found if manager is not None]
         is_anew = any(manager.is_recreated for manager in managers)
-        self._doubted = self._looks.asked if is_anew else 0
         is_awoken = self._partitions.replace(managers)
         self._times.is_wanted |= is_awoken or is_anew
 
@@ -176,10 +173,6 @@ class SpoutPoller:
             self._refresh()
             return
         self._seen = self._seen._replace(logs=number)
-        if number <= self._doubted:
-            anew = self._partitions.is_recreated
-            bounds = {p: b for p, b in bounds.items() if not anew(p)}
-            self._times.is_wanted = True
         is_news = self._partitions.seen(bounds)
         awake = {m.topic_partition for m in self.awake}
         told = {p: b for p, b in bounds.items() if p in awake}
@@ -211,8 +204,11 @@ class SpoutPoller:
             bounds = self.bounds.get(partition)
             if bounds is None or self._held_until.get(partition, 0) > now_ms:
                 continue
-            standing = stand(LogPosition(manager.emitted_to, None), bounds)
-            if self._settling.believes(partition, standing, now_ms):
+            standing = stand(manager.position, bounds)
+            if standing.finding is Finding.UNANSWERED:
+                continue
+            is_told = standing.finding is Finding.ANEW and manager.is_recreated
+            if self._settling.believes(partition, standing, now_ms) or is_told:
                 self._settling.forget(partition)
                 is_fresh = manager not in self._commits.crowded
                 found.append(Candidate(manager, bounds, is_fresh))

@@ -20,7 +20,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.managed import names_of
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
-from kafka_tx.planning.standing import Settling, stand
+from kafka_tx.planning.standing import Finding, Settling, stand
 from kafka_tx.planning.start import StartRules, choose_start, vanished
 from kafka_tx.protocols import ClusterView, Meter
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
@@ -77,15 +77,14 @@ class SpoutManagers:
         leader: Broker | None,
         *,
         is_new: bool,
-        topic_id: str | None = None,
     ) -> PartitionManager:
         """See ``ManagerSource``.
 
         Raises:
             OffsetOutOfRangeError: The start is not in the log, and the policy is to
                 fail.
-            BrokerUnavailableError: The log could not be looked at, or its end lies
-                below what is stored and may be an old answer.
+            BrokerUnavailableError: The log could not be looked at, nobody tells whose
+                it is, or its end lies below what is stored and may be an old answer.
         """
         found = self._found.pop(partition, None)
         if found is None:
@@ -95,7 +94,7 @@ class SpoutManagers:
                 raise BrokerUnavailableError(f"{partition}: {answer.reason}")
         assert isinstance(found.bounds, LogBounds)
         assert not isinstance(found.position, Unavailable)
-        self._check_settled(partition, found, topic_id)
+        self._check_settled(partition, found.stored, found.bounds)
         # Also what came while nobody looked was seen by nobody.
         is_new = is_new or self._has_stored.get(partition.topic, False)
         is_unseen = is_new and found.stored is None
@@ -105,7 +104,6 @@ class SpoutManagers:
             stored=found.stored,
             resolved=found.bounds.log_start if is_unseen else found.position,
             bounds=found.bounds,
-            topic_id=topic_id,
         )
         logger.info("%s", decision.reason)
         for reason, count in decision.lost.items():
@@ -117,31 +115,34 @@ class SpoutManagers:
                 partition=str(partition.partition),
                 reason=reason,
             )
-        manager = PartitionManager(
+        return PartitionManager(
             partition,
             self._rules,
             decision.committed,
             stored=found.stored,
             leader=leader,
         )
-        manager.topic_id = topic_id or manager.topic_id
-        return manager
 
     def _check_settled(
-        self, partition: TopicPartition, found: _Found, topic_id: str | None
+        self,
+        partition: TopicPartition,
+        stored: CommittedOffset | None,
+        bounds: LogBounds,
     ) -> None:
-        if found.stored is None:
+        if stored is None:
             return
-        offset = found.stored.offset
-        position = LogPosition(offset, found.stored.topic_id or None)
-        assert isinstance(found.bounds, LogBounds)
-        standing = stand(position, replace(found.bounds, topic_id=topic_id))
+        standing = stand(LogPosition(stored.offset, stored.topic_id or None), bounds)
+        if standing.finding is Finding.UNANSWERED:
+            raise BrokerUnavailableError(
+                f"{partition}: no broker tells whether its topic is still the one with"
+                f" the id {stored.topic_id}, of which offset {stored.offset} is stored"
+            )
         if self._settling.believes(partition, standing, self._keeper.now_ms()):
             self._settling.forget(partition)
             return
         raise BrokerUnavailableError(
             f"{partition} is said to be {standing.finding.value} at the stored offset"
-            f" {offset}: looking again before that is believed"
+            f" {stored.offset}: looking again before that is believed"
         )
 
     def _look_up(self, partitions: set[TopicPartition]) -> dict[TopicPartition, _Found]:

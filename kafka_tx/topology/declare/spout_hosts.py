@@ -27,12 +27,12 @@ def parse_broker(text: str, option: str = "hosts") -> Broker:
 
 @dataclass(frozen=True)
 class StaticHosts:
-    """A fixed list of partitions, each with its broker; nothing is looked up.
+    """A fixed list of partitions, each with its broker; no others are looked for.
 
     Attributes:
         brokers: ``{0: "host:9092", 1: "other"}``.
         refresh_freq_secs: Seconds until a partition that could not be started is tried
-            again.
+            again, and between two questions whether the topic was made anew.
     """
 
     brokers: Mapping[int, str]
