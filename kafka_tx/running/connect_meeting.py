@@ -13,6 +13,10 @@ JVM. Both know that JVM and the ``tx.id``, and nothing else of each other:
 
 A socket stays until its server has ended, also when its planner has: who asks a planner
 that is gone must not be led to another.
+
+Names are short, since a socket's path may have about a hundred characters; where the
+name of the temporary directory is too long for that, ``/tmp`` is used. They tell the
+container: one that shares the directory with others knows nothing of their processes.
 """
 
 from __future__ import annotations
@@ -25,9 +29,18 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from zlib import crc32
 
-_PREFIX = "kafka-tx"
+_PREFIX = "ktx"
 _JAVA = "java"
+
+_LONGEST_PATH = 103
+"""Bytes of a socket's path on macOS; Linux takes four more."""
+
+_OURS = 70
+"""Bytes of it, at most, that are names of ours."""
+
+_SHORT_PLACE = "/tmp"  # noqa: S108 - the directory in it is of this user alone
 
 
 def meeting_place(*, make: bool) -> Path | None:
@@ -45,7 +58,10 @@ def meeting_place(*, make: bool) -> Path | None:
     jvm = _jvm()
     if jvm is None:
         return None
-    place = Path(tempfile.gettempdir(), f"{_PREFIX}-{os.getuid()}-{jvm}")
+    parent = tempfile.gettempdir()
+    if len(os.fsencode(parent)) + _OURS > _LONGEST_PATH:
+        parent = _SHORT_PLACE
+    place = Path(parent, f"{_family()}-{jvm}")
     if make:
         _forget_ended(place.parent)
         place.mkdir(mode=0o700, exist_ok=True)
@@ -60,13 +76,13 @@ def meeting_place(*, make: bool) -> Path | None:
 
 def new_socket(place: Path, tx_id: str) -> Path:
     """Where the planner of a run listens from now on."""
-    return place / f"{_short(tx_id)}.{time.monotonic_ns()}.{os.getpid()}"
+    return place / f"{_short(tx_id)}.{time.monotonic_ns():x}.{os.getpid():x}"
 
 
 def sockets_since(place: Path, tx_id: str, since_ns: int) -> list[Path]:
     """Those of a ``tx.id`` that were put there later (monotonic time), oldest first."""
     found = [
-        (int(path.name.split(".")[1]), path)
+        (int(path.name.split(".")[1], 16), path)
         for path in place.glob(f"{_short(tx_id)}.*")
     ]
     return [path for at, path in sorted(found) if at >= since_ns]
@@ -74,6 +90,15 @@ def sockets_since(place: Path, tx_id: str, since_ns: int) -> list[Path]:
 
 def _short(tx_id: str) -> str:
     return hashlib.sha256(tx_id.encode()).hexdigest()[:12]
+
+
+def _family() -> str:
+    """What the names of all directories of this user in this container begin with."""
+    try:
+        container = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:  # no Linux, so no container
+        container = 0
+    return f"{_PREFIX}-{os.getuid()}-{container:x}"
 
 
 # --- the JVM above this process ---
@@ -85,9 +110,13 @@ def _jvm() -> str | None:
     while pid > 1:
         parent, started, name = _process(pid)
         if name == _JAVA:
-            return f"{pid}-{started}"
+            return _life(pid, started)
         pid = parent
     return None
+
+
+def _life(pid: int, started: str) -> str:
+    return f"{pid}-{crc32(started.encode()):08x}"
 
 
 def _process(pid: int) -> tuple[int, str, str]:
@@ -117,8 +146,9 @@ def _process_by_ps(pid: int) -> tuple[int, str, str]:
 
 
 def _forget_ended(parent: Path) -> None:
-    """Remove the directories of servers of this user that have ended."""
-    for place in parent.glob(f"{_PREFIX}-{os.getuid()}-*-*"):
-        *_, pid, started = place.name.split("-")
-        if pid.isdigit() and _process(int(pid))[1] != started:
+    """Remove the directories of servers that have ended."""
+    for place in parent.glob(f"{_family()}-*-*"):
+        life = place.name.removeprefix(f"{_family()}-")
+        pid = life.partition("-")[0]
+        if pid.isdigit() and _life(int(pid), _process(int(pid))[1]) != life:
             shutil.rmtree(place, ignore_errors=True)

@@ -22,6 +22,7 @@ from kafka_tx.running.permit import (
     YES,
     PermitAddress,
 )
+from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.topology.run.permits import Permits
 
 logger = logging.getLogger(__name__)
@@ -37,14 +38,11 @@ class PermitServer:
     notices that too, and has left after ``SILENCE_S``; so long it counts as working.
 
     Args:
-        host: Where executors reach the driver.
-        bind: Where to listen; the same if None.
+        driver: Where executors reach the driver.
         silence_s: See there.
     """
 
-    def __init__(
-        self, host: str, bind: str | None = None, *, silence_s: float = SILENCE_S
-    ) -> None:
+    def __init__(self, driver: DriverAddress, *, silence_s: float = SILENCE_S) -> None:
         self._permits = Permits()
         self._changed = threading.Condition()
         self._connections: dict[int, socket.socket] = {}
@@ -52,8 +50,11 @@ class PermitServer:
         self._silence_s = silence_s
         self._is_closed = False
         token = secrets.token_hex(16)
-        self._server = _server(bind or host, token, self._serve)
-        self.address = PermitAddress(host, self._server.server_address[1], token)
+        self._server = driver.listen(
+            lambda host, port: _server((host, port), token, self._serve)
+        )
+        port = self._server.server_address[1]
+        self.address = PermitAddress(driver.host, port, token)
         threading.Thread(
             target=self._server.serve_forever, name="kafka-tx permits", daemon=True
         ).start()
@@ -137,7 +138,9 @@ class PermitServer:
             self._changed.wait_for(lambda: self._is_closed, timeout_s)
 
 
-def _server(host: str, token: str, serve: object) -> socketserver.ThreadingTCPServer:
+def _server(
+    where: tuple[str, int], token: str, serve: object
+) -> socketserver.ThreadingTCPServer:
     class Handler(socketserver.StreamRequestHandler):
         timeout = BEAT_S
 
@@ -152,11 +155,11 @@ def _server(host: str, token: str, serve: object) -> socketserver.ThreadingTCPSe
                 serve(self.connection, asked)  # type: ignore[operator]
 
     class Server(socketserver.ThreadingTCPServer):
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
         daemon_threads = True
         block_on_close = False
 
-    return Server((host, 0), Handler)
+    return Server(where, Handler)
 
 
 def _keep_alive(connection: socket.socket) -> None:

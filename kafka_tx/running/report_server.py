@@ -16,7 +16,7 @@ class ReportServer(BoundedConnections, TCPServer):
     """Listens from when it is made; ``serve_forever`` answers.
 
     Args:
-        address: Of this machine.
+        where: An address of this machine, and a port; 0: any that is free.
         token: What every sender says first.
         read: Takes a report; False where it is none.
         taken: Answered when it was taken.
@@ -28,11 +28,15 @@ class ReportServer(BoundedConnections, TCPServer):
     request_queue_size = 1024  # all tasks of a stage may end at once
 
     def __init__(
-        self, address: str, token: str, read: Callable[[bytes], bool], taken: bytes
+        self,
+        where: tuple[str, int],
+        token: str,
+        read: Callable[[bytes], bool],
+        taken: bytes,
     ) -> None:
         self.token, self.taken = token, taken
         self.read = read
-        super().__init__((address, 0), _Handler)
+        super().__init__(where, _Handler)
 
 
 class _Handler(StreamRequestHandler):

@@ -8,11 +8,12 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from kafka_tx.running.report_server import ReportServer
+from kafka_tx.errors import ConfigError
 
 _TAKEN = b"+"
 """What the listener answers when it has taken a report."""
@@ -22,19 +23,79 @@ _SEND_TIMEOUT_S = 1.0
 _TRIES = 3
 _PAUSE_S = 0.05
 
+PORTS = "spark.kafka_tx.driver.ports"
+"""Spark's configuration for the ports that executors reach the driver at."""
+
 logger = logging.getLogger(__name__)
+
+_Server = TypeVar("_Server")
+
+
+@dataclass(frozen=True, slots=True)
+class DriverAddress:
+    """Where executors reach this process, and where it listens for them.
+
+    Attributes:
+        host: As executors know it.
+        bind: The address to listen on, where it is another one.
+        ports: The first free one of them is taken; 0 stands for any.
+    """
+
+    host: str
+    bind: str = ""
+    ports: Sequence[int] = (0,)
+
+    @classmethod
+    def of(cls, config: Callable[[str], str | None]) -> DriverAddress:
+        """From Spark's configuration.
+
+        Raises:
+            ConfigError: ``spark.kafka_tx.driver.ports`` names no ports.
+        """
+        host = config("spark.driver.host") or "127.0.0.1"
+        ports = _ports(config(PORTS))
+        return cls(host, config("spark.driver.bindAddress") or host, ports)
+
+    def listen(self, make: Callable[[str, int], _Server], *others: str) -> _Server:
+        """A server on the first address and port that are free.
+
+        Args:
+            make: Makes it, or raises an OSError.
+            others: Addresses to be tried where ``bind`` is not this machine's.
+
+        Raises:
+            OSError: None is free.
+        """
+        refusal = OSError("no address")
+        for address in (self.bind or self.host, *others):
+            for port in self.ports:
+                try:
+                    return make(address, port)
+                except OSError as error:
+                    refusal = error
+        raise refusal
+
+
+def _ports(text: str | None) -> Sequence[int]:
+    if text is None:
+        return (0,)
+    first, _, last = text.partition("-")
+    with suppress(ValueError):
+        found = range(int(first), int(last or first) + 1)
+        if found and 0 < found[0] <= found[-1] < 1 << 16:
+            return found
+    raise ConfigError.illegal(PORTS, text, "a port or two, as in 40000-40019")
 
 
 class ReportListener:
     """Takes reports in the driver's process; those without its token are not even read.
 
     Args:
-        host: Where executors find the driver.
+        driver: Where executors find the driver. If its addresses are not this machine's
+            (behind NAT), it listens on all of them.
         take: Called with each report, on a thread of its own. What a stranger made up
             may be anything: ``ValueError``, ``KeyError`` and ``TypeError`` are ignored.
         name: Of the threads.
-        bind: The address to listen on, where it is another one. If neither is this
-            machine's (behind NAT), it listens on all of them.
 
     Raises:
         OSError: It cannot listen at all.
@@ -42,17 +103,21 @@ class ReportListener:
 
     def __init__(
         self,
-        host: str,
+        driver: DriverAddress,
         take: Callable[[dict[str, Any]], None],
         name: str,
-        *,
-        bind: str | None = None,
     ) -> None:
+        from kafka_tx.running.report_server import ReportServer
+
         self._token = secrets.token_hex(16)
         self._take = take
-        self._server = self._listen([bind or host, host, _EVERY_ADDRESS])
+
+        def make(address: str, port: int) -> ReportServer:
+            return ReportServer((address, port), self._token, self._read, _TAKEN)
+
+        self._server = driver.listen(make, driver.host, _EVERY_ADDRESS)
         port = self._server.server_address[1]
-        self.address = f"{host}:{port}:{self._token}"
+        self.address = f"{driver.host}:{port}:{self._token}"
         """For ``send_report``."""
         threading.Thread(
             target=self._server.serve_forever, name=name, daemon=True
@@ -62,17 +127,6 @@ class ReportListener:
         """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
-
-    def _listen(self, addresses: list[str]) -> ReportServer:
-        from kafka_tx.running.report_server import ReportServer
-
-        refusal = OSError("no address")
-        for address in addresses:
-            try:
-                return ReportServer(address, self._token, self._read, _TAKEN)
-            except OSError as error:
-                refusal = error
-        raise refusal
 
     def _read(self, line: bytes) -> bool:
         try:

@@ -11,7 +11,7 @@ import pytest
 from integration.promptness import TRIES
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.at_least_once.hangs import HangWatch
-from kafka_tx.running.task_reports import ReportListener, send_report
+from kafka_tx.running.task_reports import DriverAddress, ReportListener, send_report
 from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.plan.physical import TaskId
@@ -49,7 +49,7 @@ def words() -> SimpleQueue[Any]:
 @pytest.fixture
 def listener(words):
     may_go.clear()
-    made = ReportListener("127.0.0.1", words.put, "test")
+    made = ReportListener(DriverAddress("127.0.0.1"), words.put, "test")
     yield made
     may_go.set()
     made.close()

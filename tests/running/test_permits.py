@@ -14,6 +14,7 @@ from kafka_tx.errors import FailedException
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.permit import PermitAddress, permit
 from kafka_tx.running.permit_server import PermitServer
+from kafka_tx.running.task_reports import DriverAddress
 
 ATTEMPT = TransactionAttempt(3, 1_000_000_000_007)
 WITHIN_S = 60
@@ -21,7 +22,7 @@ WITHIN_S = 60
 
 @pytest.fixture
 def server():
-    made = PermitServer("127.0.0.1")
+    made = PermitServer(DriverAddress("127.0.0.1"))
     yield made
     made.close()
 

@@ -69,10 +69,45 @@ def test_two_that_were_started_at_once_are_both_refused(place):
 
 
 def test_two_that_listen_from_one_moment_on_are_two(tmp_path):
-    found = [tmp_path / f"{meeting._short('x')}.5.{pid}" for pid in (1, 2)]
+    found = [tmp_path / f"{meeting._short('x')}.a.{pid}" for pid in (1, 2)]
     for each in found:
         each.touch()
-    assert meeting.sockets_since(tmp_path, "x", 5) == found
+    assert meeting.sockets_since(tmp_path, "x", 10) == found
+
+
+@pytest.mark.parametrize("length", [20, 33, 34, 96, 200])
+def test_planner_and_function_meet_however_long_the_temporary_directory_is(
+    monkeypatch, length
+):
+    base = tempfile.mkdtemp(prefix="kt-", dir="/tmp")
+    long = Path(base, "x" * (length - len(base) - 1))
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(long))
+    monkeypatch.setattr(meeting, "_jvm", lambda: meeting._life(4_194_304, "1 2 3"))
+    monkeypatch.setattr(meeting, "_forget_ended", lambda parent: None)
+    try:
+        run = ConnectRun("x")
+        place = meeting.meeting_place(make=False)
+        assert place is not None
+        answering(place, "x", epoch=3)
+        assert run.ask(4) == Answer(5, 3, "plan")
+    finally:
+        subprocess.run(["rm", "-rf", base, str(run._place)], check=True)
+
+
+def test_a_server_in_another_container_is_left_alone(monkeypatch, tmp_path):
+    mine = tmp_path / f"{meeting._family()}-{meeting._life(999_999_999, '1')}"
+    other = tmp_path / f"{meeting._family()[:-1]}-{meeting._life(999_999_999, '1')}"
+    living = tmp_path / (
+        f"{meeting._family()}-"
+        f"{meeting._life(os.getpid(), meeting._process(os.getpid())[1])}"
+    )
+    for each in (mine, other, living):
+        each.mkdir()
+
+    meeting._forget_ended(tmp_path)
+
+    assert sorted(tmp_path.iterdir()) == sorted([other, living])
 
 
 def test_a_planner_that_never_planned_is_no_planner(place):
@@ -144,16 +179,6 @@ def test_parents_are_found_with_and_without_proc():
     assert started
     assert name
     assert meeting._process(2**22 + 1) == (0, "", "")
-
-
-def test_directories_of_servers_that_ended_are_removed(tmp_path):
-    gone = tmp_path / f"kafka-tx-{os.getuid()}-{2**22 + 1}-5"
-    _, started, _ = meeting._process(os.getpid())
-    there = tmp_path / f"kafka-tx-{os.getuid()}-{os.getpid()}-{started}"
-    for each in (gone, there):
-        each.mkdir()
-    meeting._forget_ended(tmp_path)
-    assert list(tmp_path.iterdir()) == [there]
 
 
 @pytest.fixture

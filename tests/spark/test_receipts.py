@@ -6,12 +6,20 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from pyspark import TaskContext
 
+from kafka_tx.errors import ConfigError
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.running.task_reports import send_report
+from kafka_tx.running.permit_server import PermitServer
+from kafka_tx.running.task_reports import (
+    PORTS,
+    DriverAddress,
+    ReportListener,
+    send_report,
+)
 from kafka_tx.source.receipts import Receipt, Receipts
 from kafka_tx.spark.queries.receipt_listener import ReceiptListener
 from kafka_tx.spark.source import receipt_sending
@@ -23,7 +31,7 @@ LOOPBACK = "127.0.0.1"
 
 @pytest.fixture
 def listener():
-    listener = ReceiptListener(LOOPBACK)
+    listener = ReceiptListener(DriverAddress(LOOPBACK))
     yield listener
     listener.close()
 
@@ -151,7 +159,7 @@ def test_strangers_cost_no_threads(listener, in_task):
 
 
 def test_an_address_of_another_machine_is_announced_and_not_listened_on():
-    listener = ReceiptListener("192.0.2.77", "192.0.2.78")
+    listener = ReceiptListener(DriverAddress("192.0.2.77", "192.0.2.78"))
     try:
         host, port, _ = listener.address.rsplit(":", 2)
         assert host == "192.0.2.77"
@@ -182,3 +190,36 @@ def test_a_batch_is_whole_when_every_offset_was_reported(reported, is_whole):
         found.add(Receipt(span(start, end), 1))
 
     assert found.cover([span(0, 10), span(7, 7, TopicPartition("t", 1))]) is is_whole
+
+
+def test_executors_reach_the_driver_at_a_port_that_was_chosen(free_ports):
+    first, last = free_ports
+    given = {"spark.driver.host": LOOPBACK, PORTS: f"{first}-{last}"}
+    driver = DriverAddress.of(given.get)
+
+    made = [ReportListener(driver, lambda report: None, "test") for _ in range(2)]
+
+    assert [int(each.address.split(":")[1]) for each in made] == [first, last]
+    with pytest.raises(OSError, match="in use"):
+        PermitServer(driver)
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def free_ports():
+    """Two that follow each other, now free."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind((LOOPBACK, 0))
+            port = one.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                other.bind((LOOPBACK, port + 1))
+                break
+    return port, port + 1
+
+
+@pytest.mark.parametrize("ports", ["", "many", "0", "20-10", "70000", "1-2-3"])
+def test_ports_that_are_none_are_refused(ports):
+    with pytest.raises(ConfigError, match="as in 40000-40019"):
+        DriverAddress.of({PORTS: ports}.get)

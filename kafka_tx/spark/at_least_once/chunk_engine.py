@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.at_least_once.hangs import HangWatch
 from kafka_tx.running.permit import PermitAddress
-from kafka_tx.running.task_reports import ReportListener
+from kafka_tx.running.task_reports import DriverAddress, ReportListener
 from kafka_tx.spark.at_least_once.chunk_jobs import Hangs, Moves
 from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.topology.plan.phases import Phase
@@ -41,9 +41,7 @@ class ChunkSparkEngine(SparkEngine):
 
         Both are called on a thread of their own.
         """
-        config = self._context.getConf()
-        host = config.get("spark.driver.host", "127.0.0.1")
-        bind = config.get("spark.driver.bindAddress", host)
+        driver = DriverAddress.of(self._context.getConf().get)
 
         def report(told: dict[str, Any]) -> None:
             attempt = TransactionAttempt.parse(str(told["attempt"]))
@@ -54,7 +52,7 @@ class ChunkSparkEngine(SparkEngine):
             hangs(attempt, str(told["component"]), roots)
 
         try:
-            self._reports = ReportListener(host, report, "kafka-tx hangs", bind=bind)
+            self._reports = ReportListener(driver, report, "kafka-tx hangs")
         except OSError as error:
             logger.warning("tasks cannot tell that a bolt hangs: %s", error)
         self._timeout_s = timeout_ms / 1_000

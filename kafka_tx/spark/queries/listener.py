@@ -32,6 +32,7 @@ from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.protocols import ClusterView, Store
 from kafka_tx.running.ends import note_stop, show_last_stop
 from kafka_tx.running.lag_watch import LagWatch
+from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.source.commits import CommitFeed, Finished, Mirror
 from kafka_tx.source.questions import Question
@@ -133,10 +134,8 @@ def attach(
 
 def _open_receipts(context: SparkContext) -> ReceiptListener | None:
     """Where tasks report to; None where they cannot, and the metrics do without."""
-    config = context.getConf()
-    host = config.get("spark.driver.host", LOOPBACK)
     try:
-        return ReceiptListener(host, config.get("spark.driver.bindAddress", host))
+        return ReceiptListener(DriverAddress.of(context.getConf().get))
     except OSError as error:
         logger.warning("bytes and newest timestamps are not measured: %s", error)
         return None

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.running.task_reports import ReportListener
+from kafka_tx.running.task_reports import DriverAddress, ReportListener
 from kafka_tx.source.receipts import Receipt, Receipts
 from kafka_tx.spark.source.receipt_sending import PROPERTY
 
@@ -20,17 +20,16 @@ class ReceiptListener:
     """Sorts the reports of tasks by batch.
 
     Args:
-        host: Where executors find this process.
-        bind: The address to listen on, where it is another one.
+        driver: Where executors find this process.
 
     Raises:
         OSError: It cannot listen.
     """
 
-    def __init__(self, host: str, bind: str | None = None) -> None:
+    def __init__(self, driver: DriverAddress) -> None:
         self._batches: OrderedDict[tuple[str, int], Receipts] = OrderedDict()
         self._lock = threading.Lock()
-        self._reports = ReportListener(host, self._take, "kafka_tx-receipts", bind=bind)
+        self._reports = ReportListener(driver, self._take, "kafka_tx-receipts")
         self.address = self._reports.address
 
     def announce(self, context: SparkContext) -> None:

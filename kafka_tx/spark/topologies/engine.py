@@ -23,6 +23,7 @@ from kafka_tx.errors import FailedException, KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.permit import PermitAddress, permit
 from kafka_tx.running.permit_server import PermitServer
+from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_heap import task_done
 from kafka_tx.spark.topologies.job_failures import JobLostError, job_failure
 from kafka_tx.topology.declare.spouts import BatchSource
@@ -104,11 +105,8 @@ class SparkEngine:
     def _permits(self) -> PermitServer:
         with self._opening:
             if self._permit_server is None:
-                conf = self._context.getConf()
-                host = conf.get("spark.driver.host") or "127.0.0.1"
-                self._permit_server = PermitServer(
-                    host, conf.get("spark.driver.bindAddress")
-                )
+                driver = DriverAddress.of(self._context.getConf().get)
+                self._permit_server = PermitServer(driver)
             return self._permit_server
 
     def _collect(self, job: TaskJob, address: PermitAddress | None) -> list[Message]:
