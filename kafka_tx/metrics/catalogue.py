@@ -155,7 +155,8 @@ START_OFFSET = _partition.gauge(
 )
 NEWEST_RECORD = _id.gauge(
     "newest_record_timestamp_seconds",
-    "Newest record timestamp in committed batches, as Unix time; absent where unknown.",
+    "Newest record timestamp in committed batches, as Unix time, none beyond the"
+    " commit; absent where unknown.",
 )
 BATCH_DURATION = _id.histogram(
     "batch_duration_seconds",

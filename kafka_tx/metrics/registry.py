@@ -188,7 +188,8 @@ class MetricsRegistry:
             self._of(catalogue.BYTES).add(key, batch.bytes)
         if batch.newest_timestamp_ms is not None:
             newest = self._of(catalogue.NEWEST_RECORD)
-            seconds = batch.newest_timestamp_ms / 1000
+            # A record from the future says nothing about those that come after it.
+            seconds = min(batch.newest_timestamp_ms, batch.committed_at_ms) / 1000
             newest.set(key, max(seconds, newest.get(key) or seconds))
         for phase, took_ms in batch.phases_ms.items():
             name = catalogue.PHASE_DURATION.name

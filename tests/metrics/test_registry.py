@@ -94,6 +94,19 @@ def test_the_newest_record_never_gets_older(registry: MetricsRegistry) -> None:
     assert value(registry, "newest_record_timestamp_seconds", id="job") == 9
 
 
+def test_a_record_from_the_future_hides_no_later_one(registry: MetricsRegistry) -> None:
+    now_ms = 1_700_000_000_000
+    of_3000 = 32_503_680_000_000
+
+    registry.record_commit(batch(newest_timestamp_ms=of_3000, committed_at_ms=now_ms))
+    registry.record_commit(
+        batch(newest_timestamp_ms=now_ms + 7_000, committed_at_ms=now_ms + 9_000)
+    )
+
+    newest = value(registry, "newest_record_timestamp_seconds", id="job")
+    assert newest == (now_ms + 7_000) / 1000
+
+
 def test_what_nobody_measured_is_absent(registry: MetricsRegistry) -> None:
     registry.record_commit(batch())
 
