@@ -12,11 +12,12 @@ from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from integration.log_ends import log_ends
 from integration.promptness import promptly
-from kafka_tx.errors import OffsetOutOfRangeError, UnknownTopicError
+from kafka_tx.errors import OffsetOutOfRangeError, OtherTopicError, UnknownTopicError
 from kafka_tx.kafka import range_fetch
 from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.reader import KafkaRangeReader
-from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.model import OffsetRange, TopicPartition, Topics
 from kafka_tx.native import NativeRangeReader
 from kafka_tx.native import reader as native_reader
 
@@ -288,3 +289,60 @@ def test_a_broker_killed_and_restarted_in_mid_range_costs_no_record(
     restarted.join()
 
     assert found == [value.encode() for value in wanted]
+
+
+@pytest.fixture
+def read_planned(kafka, new_reader):
+    """Read ten records of partition 0 that were planned of a topic with an id."""
+
+    def given(topic, topic_id, batch_bytes):
+        reader = new_reader(settings(kafka, "consumer"), batch_bytes=batch_bytes)
+        wanted = OffsetRange(TopicPartition(topic, 0), 0, 10, topic_id)
+        return [row for batch in reader.read(wanted) for row in batch.to_pylist()]
+
+    return given
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
+def test_a_topic_made_anew_is_not_read_as_the_one_that_was_planned(
+    kafka, read_planned, topic, produce, batch_bytes
+):
+    name = topic(1)
+    produce(name, ["a"] * 10)
+    planned = id_of(kafka, name)
+    assert len(read_planned(name, planned, batch_bytes)) == 10
+    kafka.delete_topic(name)
+    kafka.create_topic(name, 1)
+    produce(name, ["b"] * 12)
+
+    with pytest.raises(OtherTopicError) as caught:
+        read_planned(name, planned, batch_bytes)
+
+    assert caught.value.fields["found_id"] == id_of(kafka, name)
+    assert len(read_planned(name, id_of(kafka, name), batch_bytes)) == 10
+
+
+def test_a_topic_made_anew_under_a_read_fails_it(kafka, new_reader, topic, produce):
+    """It had the planned id when the first record was given."""
+    name = topic(1)
+    produce(name, ["a"] * 10)
+    wanted = OffsetRange(TopicPartition(name, 0), 0, 10, id_of(kafka, name))
+    small = new_reader(settings(kafka, "consumer"), batch_bytes=1)
+
+    batches = small.read(wanted)
+    given = [next(batches)]
+    kafka.delete_topic(name)
+    kafka.create_topic(name, 1)
+    produce(name, ["b"] * 12)
+
+    with pytest.raises(OtherTopicError):
+        given.extend(batches)
+    assert len(given) < 10
+
+
+def id_of(cluster, topic):
+    view = KafkaClusterView(settings(cluster, "admin"))
+    try:
+        return view.topics(Topics((topic,)))[topic].topic_id
+    finally:
+        view.close()

@@ -44,6 +44,7 @@ class Job:
         self._map = OpaqueMap(self._sinks, "counts")
         self._dies = ""
         self.also = lambda df, attempt: None
+        self.before_reading = lambda: None
 
     def run(self, *, dies="", **options):
         """Read all that is there; ``dies`` before or after the sinks are written."""
@@ -83,6 +84,10 @@ class Job:
         assert "KAFKA_TX_CHECKPOINT_DISAGREES" in str(caught.value)
         return str(caught.value)
 
+    @property
+    def is_transactional(self):
+        return self._mode == "transactional"
+
     def counted(self):
         """How often each value is in the map; the same as in the table."""
         counts = {row["key"]: row["value"] for row in self._map.to_arrow().to_pylist()}
@@ -109,6 +114,7 @@ class Job:
 
     def _write(self, df, attempt):
         self._reach("before")
+        self.before_reading()
         rows = df.selectExpr("cast(value AS string) AS key")
         kafka_tx.update_map(rows, attempt, self._map, reducer="count")
         is_opaque = self._mode == "opaque"
@@ -224,6 +230,38 @@ def test_a_topic_made_anew_is_read_once_from_its_start(
     produce(name, texts("c", 2))
     job.run()
     assert job.counted() == once(("a", 5), ("b", count), ("c", 2))
+
+
+@cases(
+    "job, count",
+    list(product(MODES, [3, 12])),
+    [("transactional", 12), ("opaque", 12)],
+)
+def test_a_topic_made_anew_between_planning_and_reading_is_read_once(
+    kafka, job, topic, produce, count
+):
+    """Losses are allowed. What was planned is gone, and is not made up for."""
+    name = topic(1)
+    job.topics = [name]
+    produce(name, texts("a", 10))
+
+    def make_anew_once():
+        job.before_reading = lambda: None
+        make_anew(kafka, name)
+        produce(name, texts("b", count))
+
+    job.before_reading = make_anew_once
+    if job.is_transactional:
+        with pytest.raises(StreamingQueryException, match="REPLAY_IMPOSSIBLE"):
+            job.run(failOnDataLoss="false")
+        assert job.counted() == {}
+        with pytest.raises(StreamingQueryException, match="has not, go on") as caught:
+            job.run(failOnDataLoss="false")
+        set_offsets(job, str(caught.value).split("--offsets '")[2].split("'")[0])
+        job.use_new_checkpoint()
+    job.run(failOnDataLoss="false")
+
+    assert job.counted() == once(("b", count))
 
 
 @cases("job", [("opaque",), ("transactional",)], [("transactional",)])

@@ -20,6 +20,7 @@ KafkaTxError
 │   └── DeliveryError                   a record could not be written
 │       └── WriteDeniedError            since the user may not; authentication, too
 ├── OffsetOutOfRangeError               the wanted offset is not in the log
+│   └── OtherTopicError                 the topic was made anew since it was planned
 └── TransactionError
     ├── OutOfOrderError                 txids must be contiguous
     ├── ReplayImpossibleError           records of a stored batch are gone
@@ -242,6 +243,16 @@ class OffsetOutOfRangeError(KafkaTxError):
     """
 
     error_class = "KAFKA_TX_OFFSET_OUT_OF_RANGE"
+
+
+class OtherTopicError(OffsetOutOfRangeError):
+    """A range was read from another topic of that name: it was made anew meanwhile.
+
+    Fields: those of OffsetOutOfRangeError, without what the log holds, and
+    ``planned_id`` and ``found_id``.
+    """
+
+    error_class = "KAFKA_TX_OTHER_TOPIC"
 
 
 class TransactionError(KafkaTxError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
@@ -42,11 +42,17 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
-    """The offsets ``[start, end)`` of one partition."""
+    """The offsets ``[start, end)`` of one partition.
+
+    ``topic_id`` is the id of the topic that they were planned of: whoever reads them
+    from a topic with another id fails. None where brokers tell no ids, or where nobody
+    planned (offsets that a person gave).
+    """
 
     topic_partition: TopicPartition
     start: int
     end: int
+    topic_id: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end:
@@ -63,6 +69,14 @@ class OffsetRange:
     def __len__(self) -> int:
         """Number of offsets; an upper bound of the records (the log may have holes)."""
         return self.end - self.start
+
+    def between(self, start: int, end: int) -> OffsetRange:
+        """Other offsets of the same partition of the same topic."""
+        return replace(self, start=start, end=end)
+
+    def of_topic(self, topic_id: str | None) -> OffsetRange:
+        """The same offsets, planned of the topic with this id."""
+        return replace(self, topic_id=topic_id)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -225,6 +225,10 @@ class RangeReader(Protocol):
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the readable records of the range in offset order.
 
+        Of a range with a ``topic_id`` the brokers are asked which topic it was, after
+        the last fetch: no read of another topic ends without an error. Records of a
+        range that is not small may have been given by then.
+
         Ends when the *position* has reached ``wanted.end``: holes (compaction, control
         records, aborted transactions) are fine. Closing the iterator early releases
         everything.
@@ -232,7 +236,9 @@ class RangeReader(Protocol):
         Raises:
             OffsetOutOfRangeError: The range begins below the log start or lies beyond
                 the log end.
-            FetchError: No progress within the time-out.
+            OtherTopicError: It was planned of another topic; the topic was made anew.
+            FetchError: No progress within the time-out, or nobody tells which topic it
+                was.
             AuthenticationError: Credentials, permission or TLS.
         """
         ...

@@ -228,6 +228,8 @@ NOTHING_AT_RISK: dict[str, str] = {
     "marker_log::MarkerLog._silent": _AGAIN,
     "range_fetch::RangeFetch._fetch_error": _AGAIN,
     "range_fetch::RangeFetch._out_of_range": _TOLD,
+    "planned_topic::_of_another": _TOLD,
+    "planned_topic::_untold": _AGAIN,
     "refusals::REFUSED_FOR_READING[auto.offset.reset]": _MEANT,
     "tokens::_asked": _OUTSIDE,
     "transaction::Transaction._lost": _OUTSIDE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import pyarrow as pa
 from confluent_kafka import Message
@@ -10,7 +11,9 @@ from confluent_kafka import Message
 from kafka_tx.kafka.collector import collector_paused
 from kafka_tx.kafka.decode import UnreadableRecordError, record_batch
 from kafka_tx.kafka.range_fetch import RangeFetch
+from kafka_tx.kafka.topic_ids import topic_id_now
 from kafka_tx.model import OffsetRange
+from kafka_tx.planned_topic import of_planned_topic
 
 DEFAULT_TIMEOUT_MS = 120_000
 """Spark's default of ``kafkaConsumer.pollTimeoutMs``."""
@@ -54,11 +57,18 @@ class KafkaRangeReader:
         Raises also:
             UnknownTopicError: The topic or partition does not exist.
             FetchError: No progress within the time-out, or a record that is broken or
-                cannot become a row: a header key is not UTF-8.
+                cannot become a row: a header key is not UTF-8; or nobody tells which
+                topic it was.
             ConfigError: librdkafka refuses a setting.
         """
         if not len(wanted):
             return
+        ask = partial(topic_id_now, self._settings, wanted.topic_partition.topic)
+        yield from of_planned_topic(
+            self._fetched(wanted), wanted, ask, self._timeout_ms
+        )
+
+    def _fetched(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         fetch = RangeFetch(self._settings, wanted, self._timeout_ms)
         count = _FIRST_COUNT
         try:

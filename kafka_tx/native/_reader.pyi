@@ -1,3 +1,5 @@
+REVISION: int
+
 class ReadError(Exception):
     """A range could not be read.
 
@@ -20,6 +22,12 @@ class Client:
 
     def leaders(self, topic: str, timeout_ms: int, /) -> dict[int, int] | None:
         """Leaders by partition, -1 where there is none; None where nobody tells."""
+
+    def topic_id(self, topic: str, timeout_ms: int, /) -> str | None:
+        """Empty where there is no such topic; None where nobody tells.
+
+        Zeros (``AAAA…``) from brokers that know no ids.
+        """
 
 class Range:
     """One range on its way. Made with its first fetch."""

@@ -16,6 +16,8 @@ _log = logging.getLogger(__name__)
 
 _NAME = "kafka_tx.native._reader"
 _FILE = "_reader.abi3.so"
+_REVISION = 2
+"""Of the extension's functions, as this package calls them."""
 _PLAIN = (str, int, float)
 
 
@@ -59,6 +61,7 @@ def load() -> tuple[ModuleType | None, str]:
     """
     try:
         extension = _extension()
+        _check_revision(extension)
         path = client_library()
         version = extension.bind(path)
     except ImportError as error:
@@ -96,6 +99,14 @@ def _extension() -> ModuleType:
         extension = module_from_spec(spec)
         spec.loader.exec_module(extension)
     return extension
+
+
+def _check_revision(extension: ModuleType) -> None:
+    found = getattr(extension, "REVISION", 1)
+    if found != _REVISION:
+        raise ImportError(
+            f"it was built from other sources: revision {found} instead of {_REVISION}"
+        )
 
 
 def _is_zipped() -> bool:

@@ -22,6 +22,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.native.reader import NativeRangeReader
+from kafka_tx.planned_topic import known_id
 from kafka_tx.protocols import ClusterView, Survey
 
 _ANSWER_MS = 1_500
@@ -64,6 +65,7 @@ class NativeLook:
                 partition: None if leader < 0 else Broker("", node_id=leader)
                 for partition, leader in leaders.items()
             },
+            known_id(self._client.topic_id(name, _ANSWER_MS)),
         )
 
     def bounds(
@@ -82,7 +84,7 @@ class NativeLook:
     def survey(
         self, wanted: Subscription, partitions: Collection[TopicPartition]
     ) -> Survey:
-        """Topics and bounds; topics come without their ids, and so do bounds."""
+        """Topics and bounds; bounds come without ids."""
         return self.topics(wanted), self.bounds(partitions)
 
     def offsets(

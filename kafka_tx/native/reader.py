@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from kafka_tx.native import small_ranges
 from kafka_tx.native.idle_clients import SharedClient, idle
 from kafka_tx.native.library import load, refusal
 from kafka_tx.native.reader_failures import translated
+from kafka_tx.planned_topic import of_planned_topic
 from kafka_tx.record_schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class NativeRangeReader:
         Raises also:
             UnknownTopicError: The topic or partition does not exist.
             FetchError: No progress within the time-out, or a record that cannot be
-                decoded.
+                decoded; or nobody tells which topic it was.
             ConfigError: librdkafka refuses a setting, or only Python can use it.
         """
         if not len(wanted):
@@ -150,7 +152,7 @@ class NativeRangeReader:
             kind, _, _, position, *_ = error.args
             if kind != "stale":
                 raise
-        return OffsetRange(wanted.topic_partition, position, wanted.end)
+        return wanted.between(position, wanted.end)
 
     def _read_with(
         self, extension: ModuleType, client: _reader.Client, wanted: OffsetRange
@@ -168,9 +170,11 @@ class NativeRangeReader:
             timeout_ms=self._timeout_ms,
             grace_ms=_GRACE_MS,
         )
+        found = iter(batches.next, None)
+        exported = (pa.record_batch(_Exported(schema, array)) for array in found)
+        ask = partial(client.topic_id, topic)
         try:
-            while (array := batches.next()) is not None:
-                batch = pa.record_batch(_Exported(schema, array))
+            for batch in of_planned_topic(exported, wanted, ask, self._timeout_ms):
                 small_ranges.learn(topic, batch)
                 yield batch
         finally:

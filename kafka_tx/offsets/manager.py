@@ -119,7 +119,7 @@ class PartitionManager:
         self.trim(bounds.log_start)
         due = OffsetRuns(*self._unfinished.retry.due(now_ms, max_offsets))
         return PartitionPlan(
-            tuple(OffsetRange(self.topic_partition, *run) for run in due),
+            tuple(self._of_topic(*run) for run in due),
             self._fresh(bounds.end, max_offsets - len(due)) if fresh else None,
             self.generation,
         )
@@ -130,7 +130,10 @@ class PartitionManager:
             room = min(room, limit - self.uncommitted)
         start = self.emitted_to
         end = self._unfinished.window.next_end(min(log_end, start + room))
-        return OffsetRange(self.topic_partition, start, end) if end > start else None
+        return self._of_topic(start, end) if end > start else None
+
+    def _of_topic(self, start: int, end: int) -> OffsetRange:
+        return OffsetRange(self.topic_partition, start, end, self.topic_id or None)
 
     def emitted(self, planned: OffsetRange, now_ms: int) -> None:
         """Note that a planned range is handed over; called just before it is.
@@ -213,7 +216,7 @@ class PartitionManager:
         for low, high in self._unfinished.in_flight(start, end):
             answered += high - low
             for part in self._unfinished.fail(low, high, now_ms):
-                run = OffsetRange(self.topic_partition, part.start, part.end)
+                run = self._of_topic(part.start, part.end)
                 given_up.append(GiveUp(run, part.failures))
         self.counts.ignored_fails += end - start - answered
         return given_up

@@ -23,7 +23,7 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
-from kafka_tx.offsets.discovery import Discovery
+from kafka_tx.offsets.discovery import Discovery, Found
 from kafka_tx.planning.start_positions import (
     assigned_partitions,
     committed_or,
@@ -43,6 +43,8 @@ class OpenRange:
     Attributes:
         first: Where the task's part begins; None: wherever ``start`` is.
         until: Where it ends; None: wherever ``end`` is.
+        topic_id: Of the topic whose offsets the plan holds. None: it holds none, or
+            brokers tell no ids.
     """
 
     topic_partition: TopicPartition
@@ -50,6 +52,7 @@ class OpenRange:
     end: Position
     first: int | None = None
     until: int | None = None
+    topic_id: str | None = None
 
     def __str__(self) -> str:
         first = self.start if self.first is None else self.first
@@ -71,11 +74,16 @@ class OpenRange:
         """The task's part where the two positions mean ``[start, end)``."""
         first = start if self.first is None else max(start, self.first)
         until = end if self.until is None else min(end, self.until)
-        return OffsetRange(self.topic_partition, first, max(first, until))
+        return OffsetRange(
+            self.topic_partition, first, max(first, until), self.topic_id
+        )
 
 
 def open_ranges(
-    starts: Positions, ends: Positions, pieces: Iterable[OffsetRange]
+    starts: Positions,
+    ends: Positions,
+    pieces: Iterable[OffsetRange],
+    topic_ids: Mapping[str, str],
 ) -> list[OpenRange]:
     """A range for each partition, or for each piece that it was cut into.
 
@@ -90,17 +98,22 @@ def open_ranges(
     return [
         task
         for partition, start in sorted(starts.items())
-        for task in _cut(OpenRange(partition, start, ends[partition]), cut)
+        for task in _cut(
+            OpenRange(partition, start, ends[partition]),
+            cut.get(partition, []),
+            topic_ids.get(partition.topic),
+        )
     ]
 
 
 def _cut(
-    whole: OpenRange, cut: Mapping[TopicPartition, list[OffsetRange]]
+    whole: OpenRange, pieces: list[OffsetRange], topic_id: str | None
 ) -> list[OpenRange]:
-    pieces = cut.get(whole.topic_partition, [])
+    inner = [piece.start for piece in pieces[1:]]
+    if inner or any(isinstance(at, AtOffset) for at in (whole.start, whole.end)):
+        whole = replace(whole, topic_id=topic_id)
     if whole.is_fixed:  # and what is gone below the first piece was looked at
         return [replace(whole, first=piece.start, until=piece.end) for piece in pieces]
-    inner = [piece.start for piece in pieces[1:]]
     return [
         replace(whole, first=first, until=until)
         for first, until in zip([None, *inner], [*inner, None], strict=True)
@@ -124,7 +137,7 @@ def ranges_of(
 
 
 def bound(config: SourceConfig, view: ClusterView, task: OpenRange) -> OffsetRange:
-    """What a task reads now.
+    """What a task reads now, of the topic that is there now.
 
     Raises:
         UnknownTopicError: A topic or partition named by the user does not exist any
@@ -133,20 +146,22 @@ def bound(config: SourceConfig, view: ClusterView, task: OpenRange) -> OffsetRan
         BrokerUnavailableError: The partition does not answer.
     """
     partition = task.topic_partition
-    if not _exists(config, view, partition):
+    found = _found(config, view, partition)
+    if not found.exists(partition):
         return OffsetRange(partition, 0, 0)
     starts, ends = {partition: task.start}, {partition: task.end}
     (whole,) = ranges_of(config, view, starts, ends)
-    return task.within(whole.start, whole.end)
+    wanted = task.within(whole.start, whole.end)
+    return wanted.of_topic(task.topic_id or found.topic_ids().get(partition.topic))
 
 
-def _exists(config: SourceConfig, view: ClusterView, partition: TopicPartition) -> bool:
-    """Whether it does; that one which the user named does not is an error."""
+def _found(config: SourceConfig, view: ClusterView, partition: TopicPartition) -> Found:
+    """A look for it; that one which the user named does not exist is an error."""
     found = Discovery(view.topics, Topics((partition.topic,))).look()
     if not isinstance(config.subscription, TopicPattern):
         named = replace(config, subscription=Assigned((partition,)))
         assigned_partitions(named, found)
-    return found.exists(partition)
+    return found
 
 
 def came_since(
@@ -159,7 +174,8 @@ def came_since(
             partition, and none for these.
         BrokerUnavailableError: A partition does not answer.
     """
-    found = Discovery(view.topics, config.subscription).look().partitions
+    look = Discovery(view.topics, config.subscription).look()
+    found, ids = look.partitions, look.topic_ids()
     fresh = [partition for partition in found if partition not in planned]
     if not fresh:
         return []
@@ -169,6 +185,8 @@ def came_since(
         positions_of(list(found), config.start, starting=True)
         starts = resolve(config, view, fresh, config.start, starting=True)
     positions_of(list(found), config.end, starting=False)
-    return ranges_between(
-        starts, resolve(config, view, fresh, config.end, starting=False)
-    )
+    ends = resolve(config, view, fresh, config.end, starting=False)
+    return [
+        wanted.of_topic(ids.get(wanted.topic_partition.topic))
+        for wanted in ranges_between(starts, ends)
+    ]

@@ -157,6 +157,6 @@ def _cut(wanted: OffsetRange, parts: int) -> list[OffsetRange]:
     for part in range(parts):
         end = start + (wanted.end - start) // (parts - part)
         if end > start:
-            pieces.append(OffsetRange(wanted.topic_partition, start, end))
+            pieces.append(wanted.between(start, end))
         start = end
     return pieces

@@ -134,7 +134,8 @@ class MicroBatches:
         if planned is None:
             planned = tuple(self.ranges_from_log(start.positions, end))
             self._planned = {_key(start, end): planned}
-        return [r for r in planned if len(r)]
+        ids = end.topic_ids
+        return [r.of_topic(ids.get(r.topic_partition.topic)) for r in planned if len(r)]
 
     def number(self, question: Question) -> Answer:
         """Which transaction a batch of Spark is; there are none without ``tx.id``."""

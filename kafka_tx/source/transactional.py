@@ -108,7 +108,12 @@ class TransactionalMicroBatches(MicroBatches):
         if not moves(start, end):
             return []
         batch = self._batch_between(start, end)
-        return [r for r in batch.ranges if len(r)] if batch else []
+        if batch is None:
+            return []
+        ids = batch.topic_ids
+        return [
+            r.of_topic(ids.get(r.topic_partition.topic)) for r in batch.ranges if len(r)
+        ]
 
     def number(self, question: Question) -> Answer:
         """The txid of a batch that the user's process is about to handle.

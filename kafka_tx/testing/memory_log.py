@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from kafka_tx.model import (
     Topics,
     Unavailable,
 )
+from kafka_tx.planned_topic import of_planned_topic
 from kafka_tx.protocols import Survey
 from kafka_tx.record_schema import arrow_schema
 
@@ -224,11 +225,22 @@ class MemoryLog:
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The records of a range as one Arrow batch; none when it holds no record.
 
-        Raises: as ``records``.
+        Raises: as ``records``; and OtherTopicError: the range was planned of another
+            topic than is there.
         """
+        return of_planned_topic(self._batches(wanted), wanted, self._id_of(wanted), 0)
+
+    def _batches(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         records = self.records(wanted)
-        if not records:
-            return
+        if records:
+            yield self._batch(wanted, records)
+
+    def _id_of(self, wanted: OffsetRange) -> Callable[[int], str]:
+        return lambda _: self._ids.get(wanted.topic_partition.topic, "")
+
+    def _batch(
+        self, wanted: OffsetRange, records: list[MemoryRecord]
+    ) -> pa.RecordBatch:
         partition, count = wanted.topic_partition, len(records)
         columns: list[list[Any]] = [
             [record.key for record in records],
@@ -240,7 +252,7 @@ class MemoryLog:
             [0] * count,
         ]
         schema = arrow_schema(include_headers=False)
-        yield pa.RecordBatch.from_arrays(
+        return pa.RecordBatch.from_arrays(
             [
                 pa.array(column, kind.type)
                 for column, kind in zip(columns, schema, strict=True)

@@ -111,6 +111,20 @@ def test_a_librdkafka_that_cannot_be_had_leaves_the_work_to_python(
     assert why in found.reason
 
 
+def test_an_extension_of_other_sources_leaves_the_work_to_python(monkeypatch):
+    extension, _ = load()
+    monkeypatch.setattr(extension, "REVISION", 1)
+    load.cache_clear()
+    try:
+        found = status()
+    finally:
+        load.cache_clear()
+
+    assert not found.is_native
+    assert "built from other sources: revision 1" in found.reason
+    assert "reinstall" in found.reason
+
+
 def test_it_finds_the_file_that_python_would_import():
     assert library.client_library() == cimpl.__file__
 

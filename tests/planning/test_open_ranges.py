@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_tx.config import LimitsConfig, PerPartition, SourceConfig
-from kafka_tx.errors import OffsetsError, UnknownTopicError
+from kafka_tx.errors import OffsetsError, OtherTopicError, UnknownTopicError
 from kafka_tx.model import (
     Assigned,
     AtOffset,
@@ -167,3 +167,42 @@ def test_a_named_topic_that_is_gone_is_an_error(log):
 
     with pytest.raises(UnknownTopicError):
         offsets(log, config(), planned)
+
+
+CUT = {"limits": LimitsConfig(min_partitions=4)}
+FROM_A_NUMBER = {"start": PerPartition(positions={P0: AtOffset(3), P1: Earliest()})}
+TO_A_NUMBER = {"end": PerPartition(positions={P0: AtOffset(3), P1: Latest()})}
+
+
+@pytest.mark.parametrize("holding", [CUT, FROM_A_NUMBER, TO_A_NUMBER])
+def test_a_plan_that_holds_offsets_is_not_read_from_another_topic(log, holding):
+    given = config(**holding)
+    task = next(p.task for p in plan(given, log) if p.task is not None)
+    assert list(log.read(bound(given, log, task)))
+    log.create("t", 2)
+    log.append(P0, *[b"new"] * 12)
+
+    with pytest.raises(OtherTopicError):
+        list(log.read(bound(given, log, task)))
+
+
+def test_a_plan_without_offsets_is_of_the_topic_that_is_there(log):
+    task = next(p.task for p in plan(config(), log) if p.task is not None)
+    log.create("t", 2)
+    log.append(P0, b"new")
+    wanted = bound(config(), log, task)
+
+    assert [batch.num_rows for batch in log.read(wanted)] == [1]
+    log.create("t", 2)  # between looking and reading
+    log.append(P0, b"newer")
+    with pytest.raises(OtherTopicError):
+        list(log.read(wanted))
+
+
+def test_partitions_that_came_are_of_the_topic_that_is_there(log):
+    (wanted, *_) = came_since(config(), log, frozenset())
+    log.create("t", 2)
+    log.append(P0, *[b"new"] * 12)
+
+    with pytest.raises(OtherTopicError):
+        list(log.read(wanted))

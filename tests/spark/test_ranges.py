@@ -6,7 +6,12 @@ import pyarrow as pa
 import pytest
 
 from kafka_tx import assembly
-from kafka_tx.errors import DataLossError, OffsetOutOfRangeError, ReplayImpossibleError
+from kafka_tx.errors import (
+    DataLossError,
+    OffsetOutOfRangeError,
+    OtherTopicError,
+    ReplayImpossibleError,
+)
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.spark.source import ranges
@@ -78,3 +83,41 @@ def test_a_log_that_ends_too_early_stops_the_query_by_default(read):
 def test_a_transactional_batch_is_never_read_in_part(read):
     with pytest.raises(ReplayImpossibleError):
         read(ShortLog(0, 5), 0, 9, failOnDataLoss="false", tx__id="t")
+
+
+class OtherLog:
+    """Of another topic than was planned, as is told after some batches."""
+
+    def __init__(self, given=0):
+        self.given = given
+
+    def read(self, wanted):
+        for offset in range(wanted.start, wanted.start + self.given):
+            yield batch([offset])
+        raise OtherTopicError("made anew", planned_id="one", found_id="another")
+
+
+def test_a_range_of_another_topic_stops_the_query_by_default(read):
+    with pytest.raises(DataLossError, match="made anew"):
+        read(OtherLog(), 0, 9)
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_range_of_another_topic_is_never_a_transactional_one(read, fails):
+    with pytest.raises(ReplayImpossibleError, match="made anew"):
+        read(OtherLog(), 0, 9, failOnDataLoss=fails, tx__id="t")
+
+
+@pytest.mark.parametrize("tx", [{}, {"tx__id": "t", "tx__mode": "opaque"}])
+def test_a_range_of_another_topic_is_left_out_as_a_whole_if_allowed(read, tx):
+    offsets, receipts = read(OtherLog(), 2, 9, failOnDataLoss="false", **tx)
+
+    assert offsets == []
+    (receipt,) = receipts
+    assert (receipt.wanted, receipt.skipped) == (OffsetRange(P0, 2, 9), 7)
+
+
+def test_a_range_that_became_another_topics_while_it_was_read_fails(read):
+    """Its rows are out already; the next try finds it before any."""
+    with pytest.raises(OtherTopicError):
+        read(OtherLog(given=2), 0, 9, failOnDataLoss="false")

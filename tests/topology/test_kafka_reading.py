@@ -3,7 +3,7 @@ import pickle
 import pytest
 
 from kafka_tx.errors import FailedException, ReplayImpossibleError
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import TopicPartition, Topics
 from kafka_tx.topology.kafka.kafka_reading import KafkaEmitter, partition_of
 from kafka_tx.topology.rows.blocks import to_rows
 from kafka_tx.topology.rows.schemes import StringScheme
@@ -95,6 +95,32 @@ def test_records_that_are_gone_fail_an_opaque_attempt(cluster):
 
     with pytest.raises(FailedException, match=r"t-0 \[2, 6\) cannot be read any more"):
         read(emitter(cluster, is_exact=False))
+
+
+def made_anew(cluster, count=9):
+    """The topic; gives what was planned of the former one."""
+    (former,) = (topic.topic_id for topic in cluster.topics(Topics(("t",))).values())
+    cluster.create("t", 1)
+    cluster.append(PARTITION, *[b"new"] * count)
+    return {**METADATA, "id": former}
+
+
+def test_a_topic_made_anew_since_the_plan_makes_an_exact_attempt_impossible(cluster):
+    cluster.fill("t", 9)
+    planned = made_anew(cluster)
+
+    with pytest.raises(ReplayImpossibleError, match="created again") as stopped:
+        read(emitter(cluster), planned)
+
+    assert stopped.value.fields["available"] is None
+
+
+def test_a_topic_made_anew_since_the_plan_fails_an_opaque_attempt(cluster):
+    cluster.fill("t", 9)
+    planned = made_anew(cluster)
+
+    with pytest.raises(FailedException, match="created again"):
+        read(emitter(cluster, is_exact=False), planned)
 
 
 def test_topics_with_dashes_are_told_from_partitions():

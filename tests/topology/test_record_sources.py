@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kafka_tx.errors import AuthenticationError, FetchError
-from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.model import OffsetRange, TopicPartition, Topics
 from kafka_tx.topology.rows.blocks import to_rows
 from kafka_tx.topology.rows.fields import DeclarationError
 from kafka_tx.topology.rows.schemes import (
@@ -178,3 +178,16 @@ def test_given_records_are_numbered_through_all_blocks():
     assert read(given)[0] == {7: "a", 8: "b", 9: "c", 10: "d"}
     assert read(given, 1, 2)[0] == {9: "c"}
     assert np.array_equal(next(iter(given.read(0, 1, {}))).read, [7, 8])
+
+
+def test_records_of_another_topic_than_was_planned_fail(cluster):
+    cluster.fill("t", 9)
+    (former,) = (topic.topic_id for topic in cluster.topics(Topics(("t",))).values())
+    cluster.create("t", 1)
+    cluster.append(A, *[b"new"] * 9)
+    planned = NumberedRange(OffsetRange(A, 2, 4, former), 100)
+
+    rows, done, failed, facts = read(KafkaRecords((planned,), cluster, StringScheme()))
+
+    assert (rows, done, set(failed)) == ({}, set(), {100, 101})
+    assert facts["t-0"] == {"records": 0, "errors": ["KAFKA_TX_OTHER_TOPIC"]}

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "module.h"
+#include "topic_id.h"
 
 /* A new array of the pairs' UTF-8, NULL at the end; the tuple keeps them alive. */
 static const char **borrow_pairs(PyObject *tuple) {
@@ -100,11 +101,24 @@ static PyObject *Client_leaders(ClientObject *self, PyObject *args) {
     return leaders;
 }
 
+static PyObject *Client_topic_id(ClientObject *self, PyObject *args) {
+    const char *topic;
+    char id[TOPIC_ID_SIZE] = "";
+    int timeout_ms;
+    topic_id_answer answer;
+    if (!PyArg_ParseTuple(args, "si:topic_id", &topic, &timeout_ms)) return NULL;
+    Py_BEGIN_ALLOW_THREADS answer = ask_topic_id(self->client, topic, timeout_ms, id);
+    Py_END_ALLOW_THREADS if (answer == TOPIC_ID_UNKNOWN) Py_RETURN_NONE;
+    return PyUnicode_FromString(id);
+}
+
 static PyMethodDef Client_methods[] = {
     {"bounds", (PyCFunction)Client_bounds, METH_VARARGS,
      "bounds(topic, partition, timeout_ms): log start and end; None: nobody tells."},
     {"leaders", (PyCFunction)Client_leaders, METH_VARARGS,
      "leaders(topic, timeout_ms): by partition, -1: none; None: nobody tells."},
+    {"topic_id", (PyCFunction)Client_topic_id, METH_VARARGS,
+     "topic_id(topic, timeout_ms): empty: no such topic; None: nobody tells."},
     {NULL, NULL, 0, NULL},
 };
 

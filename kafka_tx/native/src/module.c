@@ -60,6 +60,9 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyObject **kept) {
     return *kept ? PyModule_AddType(module, (PyTypeObject *)*kept) : -1;
 }
 
+/* Raise it with what Python calls: an extension that was not built anew is refused. */
+enum { REVISION = 2 };
+
 static int execute(PyObject *module) {
     module_state *state = PyModule_GetState(module);
     state->read_error = PyErr_NewExceptionWithDoc(
@@ -67,6 +70,7 @@ static int execute(PyObject *module) {
         "args: kind, code, code name, position, log start, log end, text", NULL, NULL);
     if (!state->read_error) return -1;
     if (PyModule_AddObjectRef(module, "ReadError", state->read_error)) return -1;
+    if (PyModule_AddIntConstant(module, "REVISION", REVISION)) return -1;
     if (add_type(module, &client_spec, &state->client_type)) return -1;
     PyObject *range_type;
     int result = add_type(module, &range_spec, &range_type);

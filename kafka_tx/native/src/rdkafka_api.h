@@ -3,7 +3,7 @@
  * Declared here so that building needs neither librdkafka's headers nor a second copy
  * of the library: every function is looked up at run time in the shared object that
  * confluent-kafka uses. All of it is librdkafka 2.x's stable interface:
- * the structures below have not changed since 0.11.
+ * the structures below have not changed since 0.11. Topics are described since 2.3.
  */
 #ifndef KAFKA_TX_RDKAFKA_API_H
 #define KAFKA_TX_RDKAFKA_API_H
@@ -18,6 +18,12 @@ typedef struct rdk_topic rdk_topic;     /* rd_kafka_topic_t */
 typedef struct rdk_queue rdk_queue;     /* rd_kafka_queue_t */
 typedef struct rdk_headers rdk_headers; /* rd_kafka_headers_t */
 typedef struct rdk_event rdk_event;     /* rd_kafka_event_t */
+typedef struct rdk_error rdk_error;     /* rd_kafka_error_t */
+typedef struct rdk_uuid rdk_uuid;       /* rd_kafka_Uuid_t */
+typedef struct rdk_names rdk_names;     /* rd_kafka_TopicCollection_t */
+typedef struct rdk_options rdk_options; /* rd_kafka_AdminOptions_t */
+typedef struct rdk_result rdk_result;   /* rd_kafka_DescribeTopics_result_t */
+typedef struct rdk_topic_description rdk_topic_description;
 
 typedef struct {
     int err; /* 0 for a record; otherwise payload is the text of an event */
@@ -80,6 +86,7 @@ typedef void rdk_error_cb(rdk_client *, int err, const char *reason, void *opaqu
 enum {
     RDK_CONSUMER = 1,
     RDK_DESTROY_NO_CONSUMER_CLOSE = 0x8,
+    RDK_DESCRIBE_TOPICS = 19, /* RD_KAFKA_ADMIN_OP_DESCRIBETOPICS */
 
     /* librdkafka's own */
     RDK_ERR_UNKNOWN_PARTITION = -190,
@@ -140,6 +147,21 @@ enum {
     X(rdk_event *, queue_poll, (rdk_queue *, int))                                     \
     X(int, event_log, (rdk_event *, const char **, const char **, int *))              \
     X(void, event_destroy, (rdk_event *))                                              \
+    X(int, event_error, (rdk_event *))                                                 \
+    X(const rdk_result *, event_DescribeTopics_result, (rdk_event *))                  \
+    X(const rdk_topic_description **, DescribeTopics_result_topics,                    \
+      (const rdk_result *, size_t *))                                                  \
+    X(const rdk_error *, TopicDescription_error, (const rdk_topic_description *))      \
+    X(const rdk_uuid *, TopicDescription_topic_id, (const rdk_topic_description *))    \
+    X(int, error_code, (const rdk_error *))                                            \
+    X(const char *, Uuid_base64str, (const rdk_uuid *))                                \
+    X(rdk_names *, TopicCollection_of_topic_names, (const char **, size_t))            \
+    X(void, TopicCollection_destroy, (rdk_names *))                                    \
+    X(rdk_options *, AdminOptions_new, (rdk_client *, int))                            \
+    X(int, AdminOptions_set_request_timeout, (rdk_options *, int, char *, size_t))     \
+    X(void, AdminOptions_destroy, (rdk_options *))                                     \
+    X(void, DescribeTopics,                                                            \
+      (rdk_client *, const rdk_names *, const rdk_options *, rdk_queue *))             \
     X(int, set_log_queue, (rdk_client *, rdk_queue *))                                 \
     X(void, message_destroy, (rdk_message *))                                          \
     X(int64_t, message_timestamp, (const rdk_message *, int *))                        \

@@ -115,7 +115,7 @@ class SpanReader:
         began = time.monotonic()
         try:
             if self._batches is None:
-                span = OffsetRange(wanted.topic_partition, wanted.start, self._end)
+                span = wanted.between(wanted.start, self._end)
                 self._batches = self._reader.read(span)
             return next(self._batches, None)
         except Exception:

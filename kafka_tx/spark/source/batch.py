@@ -108,7 +108,8 @@ def plan(config: SourceConfig, view: ClusterView) -> list[OpenPartition]:
     partitions = assigned_partitions(config, found)
     starts = _starts(config, view, partitions)
     ends = positions_of(partitions, config.end, starting=False)
-    tasks = open_ranges(starts, ends, _pieces(config, view, starts, ends))
+    pieces = _pieces(config, view, starts, ends)
+    tasks = open_ranges(starts, ends, pieces, found.topic_ids())
     if _is_final(config, starts, ends):
         return [OpenPartition(task, None) for task in tasks]
     return [
@@ -174,7 +175,7 @@ def _readable(
         if isinstance(log_start, int) and wanted.start < log_start and len(wanted):
             first = min(log_start, wanted.end)
             losses.trimmed(wanted.topic_partition, wanted.start, first)
-            readable.append(OffsetRange(wanted.topic_partition, first, wanted.end))
+            readable.append(wanted.between(first, wanted.end))
         else:
             readable.append(wanted)
     return readable

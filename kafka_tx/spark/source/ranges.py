@@ -16,6 +16,7 @@ from kafka_tx.errors import (
     DataLossError,
     KafkaTxError,
     OffsetOutOfRangeError,
+    OtherTopicError,
 )
 from kafka_tx.model import OffsetRange
 from kafka_tx.planning.impossible_replays import replay_impossible
@@ -40,11 +41,16 @@ class RangePartition(InputPartition):
 
 
 def read_range(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Read one range; records that retention removed meanwhile follow the loss rule.
+    """Read one range; records that are gone meanwhile follow the loss rule.
+
+    A range whose topic was made anew since it was planned is gone as a whole. The next
+    batch begins at the start of the new topic.
 
     Raises:
         DataLossError: Part of the range is gone and ``failOnDataLoss`` is true.
         ReplayImpossibleError: The same in a transactional batch.
+        OtherTopicError: ``failOnDataLoss`` is false, and the topic was made anew while
+            it was read: rows are out already. The next try leaves the range out.
         KafkaError: The range cannot be read now; Spark retries the task.
     """
     try:
@@ -67,8 +73,11 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
             break
         except OffsetOutOfRangeError as error:
             left = _left(wanted, error)
+            is_given_in_part = wanted != asked and isinstance(error, OtherTopicError)
             if _must_fail(config) or left == wanted:
                 raise _lost(config, wanted, error) from error
+            if is_given_in_part:  # rows of the other topic are out
+                raise
             believed_s = believed_s or time.monotonic() + _BELIEVED_AFTER_S
             if left.end < wanted.end and time.monotonic() < believed_s:
                 time.sleep(_PAUSE_S)  # it may be the answer of a former leader
@@ -90,17 +99,17 @@ def _after(wanted: OffsetRange, batch: pa.RecordBatch) -> OffsetRange:
     if not batch.num_rows:
         return wanted
     last = int(batch.column("offset")[batch.num_rows - 1].as_py())
-    return OffsetRange(wanted.topic_partition, min(last + 1, wanted.end), wanted.end)
+    return wanted.between(min(last + 1, wanted.end), wanted.end)
 
 
 def _left(wanted: OffsetRange, error: OffsetOutOfRangeError) -> OffsetRange:
-    """The part of a range that the log holds."""
+    """The part of a range that the log holds; nothing where it is another topic's."""
+    if isinstance(error, OtherTopicError):
+        return wanted.between(wanted.end, wanted.end)
     log_start = int(error.fields["log_start"])  # type: ignore[call-overload]
     log_end = int(error.fields["log_end"])  # type: ignore[call-overload]
     end = min(wanted.end, max(log_end, wanted.start))
-    return OffsetRange(
-        wanted.topic_partition, min(max(log_start, wanted.start), end), end
-    )
+    return wanted.between(min(max(log_start, wanted.start), end), end)
 
 
 def _data_bytes(batch: pa.RecordBatch) -> int:

@@ -10,6 +10,7 @@ from kafka_tx.errors import (
     FailedException,
     KafkaTxError,
     OffsetOutOfRangeError,
+    OtherTopicError,
     ReplayImpossibleError,
 )
 from kafka_tx.model import OffsetRange, TopicPartition
@@ -46,14 +47,15 @@ class KafkaEmitter:
         """Yield the rows of one range.
 
         Raises:
-            ReplayImpossibleError: Exact, and the records are gone or other ones.
-            FailedException: Not exact, and the records are gone.
+            ReplayImpossibleError: Exact, and the records are gone or other ones, or
+                the topic was made anew.
+            FailedException: Not exact, and the records are gone, or the topic was made
+                anew.
             FetchError: No progress in time.
             AuthenticationError: Credentials, permission or TLS.
         """
-        wanted = OffsetRange(
-            partition_of(partition), metadata["start"], metadata["end"]
-        )
+        start, end = metadata["start"], metadata["end"]
+        wanted = OffsetRange(partition_of(partition), start, end, metadata.get("id"))
         read = Fingerprint()
         if len(wanted):
             try:
@@ -68,6 +70,8 @@ class KafkaEmitter:
     def _gone(self, wanted: OffsetRange, error: OffsetOutOfRangeError) -> KafkaTxError:
         if not self.is_exact:
             return FailedException(f"{wanted} cannot be read any more: {error.message}")
+        if isinstance(error, OtherTopicError):
+            return _cannot_be_replayed(self.txid, wanted, None, f"{error.message}.")
         available = (error.fields.get("log_start"), error.fields.get("log_end"))
         reason = f"The log holds {available}."
         return _cannot_be_replayed(self.txid, wanted, available, reason)

@@ -64,8 +64,7 @@ class ChunkFlight:
                 emission, first = self.emissions[at], self._firsts[at]
                 shift = emission.range.start - first
                 end = min(high, first + len(emission.range))
-                partition = emission.range.topic_partition
-                yield emission, OffsetRange(partition, low + shift, end + shift)
+                yield emission, emission.range.between(low + shift, end + shift)
                 low = end
 
 

@@ -1,0 +1,16 @@
+/* Which topic it is that has a name now: one that is made anew has another id. */
+#ifndef KAFKA_TX_TOPIC_ID_H
+#define KAFKA_TX_TOPIC_ID_H
+
+#include "client.h"
+
+enum { TOPIC_ID_SIZE = 32 }; /* 22 characters of base64 and a zero */
+
+typedef enum { TOPIC_ID_TOLD, TOPIC_ID_ABSENT, TOPIC_ID_UNKNOWN } topic_id_answer;
+
+/* Ask the brokers, through the connections that the client has. TOPIC_ID_ABSENT: there
+ * is no such topic; TOPIC_ID_UNKNOWN: nobody tells within the time. */
+topic_id_answer ask_topic_id(client *, const char *topic, int timeout_ms,
+                             char id[TOPIC_ID_SIZE]);
+
+#endif

@@ -1,0 +1,111 @@
+"""Whether what is read comes from the topic that it was planned of."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from kafka_tx.errors import FetchError, OtherTopicError
+from kafka_tx.model import OffsetRange
+
+_log = logging.getLogger(__name__)
+
+_ANSWER_MS = 2_000
+_NO_IDS = "A="
+"""Brokers that know no ids tell zeros."""
+
+
+def of_planned_topic(
+    batches: Iterator[pa.RecordBatch],
+    wanted: OffsetRange,
+    ask: Callable[[int], str | None],
+    timeout_ms: int,
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a range, which fail where they are of another topic.
+
+    The question is put once for a range of one batch: after its last record has come
+    and before the batch is given. Otherwise it is put before the first batch, so that
+    a topic that is another already fails before anything is given, and again at the
+    end. A topic that is gone by then was read while it was there.
+
+    Args:
+        batches: As they are fetched.
+        wanted: What is read; one without a ``topic_id`` is not asked about.
+        ask: The id of the topic now, within so many milliseconds. Empty: there is no
+            such topic. None: nobody told.
+        timeout_ms: How long nobody may tell.
+
+    Raises:
+        OtherTopicError: The topic was made anew since the range was planned.
+        FetchError: Nobody tells.
+    """
+    if wanted.topic_id is None:
+        yield from batches
+        return
+    is_first, is_sure = True, False
+    for batch in batches:
+        is_last = int(batch.column("offset")[batch.num_rows - 1].as_py()) + 1 >= (
+            wanted.end
+        )
+        if is_first or is_last:
+            _check(wanted, ask, timeout_ms)
+        is_first, is_sure = False, is_last
+        yield batch
+    if not is_sure:
+        _check(wanted, ask, timeout_ms)
+
+
+def known_id(told: str | None) -> str | None:
+    """An id as ``ask`` tells it; None where there is none."""
+    return None if told is None or not told.strip(_NO_IDS) else told
+
+
+def _check(
+    wanted: OffsetRange, ask: Callable[[int], str | None], timeout_ms: int
+) -> None:
+    found = _told(ask, timeout_ms)
+    if found is None:
+        raise _untold(wanted, timeout_ms)
+    if known_id(found) not in {None, wanted.topic_id}:
+        raise _of_another(wanted, found)
+
+
+def _told(ask: Callable[[int], str | None], timeout_ms: int) -> str | None:
+    until = time.monotonic() + timeout_ms / 1_000
+    found = ask(min(_ANSWER_MS, timeout_ms))
+    while found is None and time.monotonic() < until:
+        _log.warning("no broker tells the id of a topic; asking again")
+        found = ask(_ANSWER_MS)
+    return found
+
+
+def _of_another(wanted: OffsetRange, found: str) -> OtherTopicError:
+    topic, partition = wanted.topic_partition
+    return OtherTopicError(
+        f"{wanted} was planned of the topic with the id {wanted.topic_id}, and topic"
+        f" '{topic}' has the id {found} now: it was deleted and created again",
+        topic=topic,
+        partition=partition,
+        wanted=wanted.start,
+        log_start=None,
+        log_end=None,
+        planned_id=wanted.topic_id,
+        found_id=found,
+    )
+
+
+def _untold(wanted: OffsetRange, timeout_ms: int) -> FetchError:
+    topic, partition = wanted.topic_partition
+    return FetchError(
+        f"range {wanted} was fetched, and no broker told within {timeout_ms / 1_000:g}"
+        f" s whether topic '{topic}' still has the id {wanted.topic_id}, of which the"
+        " range was planned. Do the brokers have a controller?",
+        topic=topic,
+        partition=partition,
+        start=wanted.start,
+        end=wanted.end,
+        position=wanted.end,
+    )
