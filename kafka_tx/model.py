@@ -299,6 +299,55 @@ class CommittedOffset:
 
 
 @dataclass(frozen=True, slots=True)
+class JointBatch:
+    """One batch of Spark as all streaming sources of its query have it.
+
+    Each source with a ``tx.id`` keeps the whole of it, under the txid of its own.
+
+    Attributes:
+        numbers: The ``tx.id`` whose txid and epoch the user's function gets.
+        parts: Of each source, by ``tx.id`` or by what Spark calls it: its txid (0
+            without ``tx.id``), and what stands for where it ended.
+    """
+
+    numbers: str
+    parts: Mapping[str, tuple[int, str]]
+
+    @property
+    def without_id(self) -> list[str]:
+        """Sources that nothing is stored of."""
+        return [name for name, (txid, _) in self.parts.items() if not txid]
+
+    def is_same(self, other: JointBatch | None) -> bool:
+        """Whether both hold the same records, as far as their sources tell.
+
+        A source has the same part if it has the same txid, or the same end under
+        another one, which it gets where a checkpoint overrules a store.
+        """
+        if other is None or self.numbers != other.numbers:
+            return False
+        return self.parts.keys() == other.parts.keys() and all(
+            (txid == other.parts[name][0] and txid > 0) or end == other.parts[name][1]
+            for name, (txid, end) in self.parts.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueryShape:
+    """What a query keeps beside the offsets of one source.
+
+    Attributes:
+        numbered: The ``tx.id`` of its sources, ascending.
+        others: Its streaming sources without ``tx.id``, as Spark calls them.
+        states: Spark's operators that keep state, such as ``StateStoreSave``.
+    """
+
+    numbered: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class BatchMetadata:
     """What a txid holds: a range for each partition known when it was planned.
 
@@ -309,6 +358,8 @@ class BatchMetadata:
     ``logged`` has ends that are fixed elsewhere (in Spark's log) although the log ends
     before them now; ``ranges`` have what is left. ``logged_as`` names the plan
     as Spark's log has it: the txid it was logged with, and the epoch of its owner.
+    ``joint`` is set, before any sink sees the batch, where its query has several
+    sources.
     """
 
     txid: int
@@ -317,6 +368,7 @@ class BatchMetadata:
     spark_batch: str = ""
     logged: Mapping[TopicPartition, int] = field(default_factory=dict)
     logged_as: str = ""
+    joint: JointBatch | None = None
 
     def ends(self) -> dict[TopicPartition, int]:
         """The position after this batch, per partition."""
@@ -327,10 +379,17 @@ class BatchMetadata:
         return {**self.ends(), **self.logged}
 
     def fingerprint(self) -> str:
-        """Of where it ends, as logged: another batch of the same txid has another."""
-        ends = sorted(self.logged_ends().items())
-        text = f"{self.spark_batch} {[(p.topic, p.partition, at) for p, at in ends]}"
-        return short_digest(text)
+        """Of where it ends, as logged: another batch of the same txid has another.
+
+        A joint batch ends where all of its sources do.
+        """
+        ends = [
+            (p.topic, p.partition, at) for p, at in sorted(self.logged_ends().items())
+        ]
+        name = self.spark_batch
+        if self.joint is not None:
+            name = str(sorted((n, end) for n, (_, end) in self.joint.parts.items()))
+        return short_digest(f"{name} {ends}")
 
     def starts(self) -> dict[TopicPartition, int]:
         """The position before this batch, per partition."""

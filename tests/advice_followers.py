@@ -32,6 +32,11 @@ _SECOND_WRITES = (
     _NUMBERS + "test_a_second_write_of_a_batch_is_refused_and_every_record_comes_once"
     "_as_it_says"
 )
+_SEVERAL = "integration/test_several_sources.py::"
+_SEVERAL_SIMULATED = (
+    "tests/properties/test_several.py"
+    "::test_records_of_both_sources_count_once_or_an_error_says_what_to_do"
+)
 _STARTS = "tests/planning/test_batch_starts.py::"
 _TRANSACTIONS = "tests/source/test_transactional.py::"
 _PUT_BACK = _ANEW + "test_a_store_that_was_put_back_is_refused_and_the_advice_is_safe"
@@ -116,6 +121,11 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     ),
     "agreement::_ADVICE[EMPTY]": (_PUT_BACK, _SIMULATED),
     "agreement::_ADVICE[AHEAD]": (_PUT_BACK, _SIMULATED),
+    "agreement::parted": (
+        _SEVERAL + "test_beside_a_source_without_tx_id_a_new_checkpoint_waits"
+        "_for_the_unfinished_batch",
+        _SEVERAL_SIMULATED,
+    ),
     "agreement::_ADVICE[BEHIND]": (_CHECKPOINT_PUT_BACK, _SIMULATED),
     "agreement::_ADVICE[APART]": (
         _TRANSACTIONS + "test_offsets_set_by_hand_are_where_both_ways_out_go_on",

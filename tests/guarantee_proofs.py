@@ -9,6 +9,7 @@ from __future__ import annotations
 Proofs = dict[str, tuple[str, ...]]
 
 _GUARANTEES = "integration/test_guarantees.py::"
+_SEVERAL = "integration/test_several_sources.py::"
 _MATRIX = _GUARANTEES + "test_each_batch_is_counted_as_the_table_says"
 _KILLS = (
     "integration/test_crashes.py::test_a_kill_at_every_point_loses_and_repeats_nothing"
@@ -42,6 +43,20 @@ DRIVER: Proofs = {
     ),
     "driver dies after Spark's commit log": (_MATRIX, _KILLS, _MATRIX, _MATRIX),
     "checkpoint deleted": (_MATRIX, _KILLS, _KILLS, _MATRIX),
+    "checkpoint deleted, several sources with `tx.id`": (
+        "",
+        _SEVERAL + "test_a_new_checkpoint_counts_records_of_both_sources_once",
+        _SEVERAL + "test_a_new_checkpoint_counts_records_of_both_sources_once",
+        _MATRIX,
+    ),
+    "checkpoint deleted, beside a source without `tx.id`": (
+        "",
+        *[
+            _SEVERAL + "test_beside_a_source_without_tx_id_a_new_checkpoint_waits"
+            "_for_the_unfinished_batch"
+        ]
+        * 3,
+    ),
     "newest entry of the commit log lost": (
         _MATRIX,
         _MATRIX,

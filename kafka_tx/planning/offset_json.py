@@ -24,6 +24,7 @@ from kafka_tx.model import (
     Latest,
     Position,
     TopicPartition,
+    short_digest,
 )
 
 MARK = "_kafka_tx"
@@ -123,6 +124,10 @@ class SourceOffset:
             said = {name: value for name, value in note.items() if value}
             data[_NOTE + json.dumps(said)] = {}
         return data
+
+    def digest(self) -> str:
+        """Stands for the positions."""
+        return short_digest(json.dumps(nested(self.positions)))
 
 
 def only_offsets(data: Mapping[str, Any]) -> dict[str, Any]:

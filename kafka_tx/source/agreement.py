@@ -6,13 +6,16 @@ never given to other records.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from enum import Enum
 from typing import Literal
 
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import CheckpointDisagreesError
-from kafka_tx.model import BatchMetadata
-from kafka_tx.planning.offset_json import SourceOffset, nested
+from kafka_tx.model import BatchMetadata, JointBatch, QueryShape, TopicPartition
+from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
+from kafka_tx.planning.offset_json import MARK, SourceOffset, nested
 from kafka_tx.transactions.ledger import Committed
 
 
@@ -42,6 +45,9 @@ class Case(Enum):
 
     APART = "apart"
     """Both went on from the same transaction, or the store was set by a person."""
+
+    PARTED = "parted"
+    """It has an unfinished transaction with other records of the other sources."""
 
 
 _ONLY_CHECKPOINT = frozenset({Case.RENAMED, Case.EMPTY, Case.UNNUMBERED})
@@ -188,8 +194,9 @@ def contradiction(
     numbering: str,
     offset: SourceOffset,
     state: Committed | None,
+    query: QueryShape | None,
 ) -> CheckpointDisagreesError:
-    """The error that stops the query."""
+    """The error that stops the query; ``query``: what else it keeps, as stored."""
     tx_id = transactions.id
     stored = "empty"
     if state is not None:
@@ -198,9 +205,62 @@ def contradiction(
     if mark is not None:
         logged = f"txid {mark.txid} of '{mark.id}' ({mark.numbering})"
     case = case_of(transactions, numbering, offset, state)
+    is_new = "start with a new checkpointLocation" in _ADVICE[case].replace(
+        "Do not start with", ""
+    )
+    lost = lost_with_checkpoint(query) if is_new else ""
     return CheckpointDisagreesError(
         f"the checkpoint of '{tx_id}' is at {logged} {nested(offset.positions)} and its"
-        f" store is {stored}. {_ADVICE[case]} `kafka-tx status` shows the store.",
+        f" store is {stored}. {_ADVICE[case]}{lost} `kafka-tx status` shows the store.",
         id=tx_id,
         case=case.value,
     )
+
+
+def parted(
+    transactions: TransactionsConfig,
+    batch: BatchMetadata,
+    joint: JointBatch,
+    query: QueryShape | None,
+) -> CheckpointDisagreesError:
+    """The error for a transaction that comes without what it was one batch with.
+
+    Args:
+        transactions: Of the query.
+        batch: The transaction as stored.
+        joint: What it was when it was handed out.
+        query: What else the query kept then.
+    """
+    tx_id = transactions.id
+    others = [f"'{name}'" for name in joint.parts if name != tx_id]
+    beside = (
+        f"one batch with {' and '.join(others)}" if others else "a batch of its own"
+    )
+    numbered = [n for n, (txid, _) in joint.parts.items() if txid and n != tx_id]
+    each = f" Do the same for {' and '.join(numbered)}." if numbered else ""
+    txid = joint.parts[joint.numbers][0]
+    command = (
+        f"kafka-tx offsets set --id {tx_id} --store <tx.store>"
+        " --bootstrap-servers <kafka.bootstrap.servers> --yes"
+    )
+    return CheckpointDisagreesError(
+        f"transaction {batch.txid} of '{tx_id}' is not finished and is {beside}; with"
+        " this checkpoint, or these sources, other records would come with it, and a"
+        " sink that has it would leave them out. Nothing was written. Start the query"
+        " with the checkpointLocation and the sources that it had: that finishes the"
+        " transaction, and only then start with a new checkpointLocation. If that"
+        f" checkpoint is gone, look whether the sink has txid {txid} of"
+        f" '{joint.numbers}'. If it has, its records are there: `{command} --offsets"
+        f" '{_given(batch, batch.ends())}'`. If it has not: `{command} --offsets"
+        f" '{_given(batch, batch.starts())}'`.{each} Then start with a new"
+        " checkpointLocation; the txid is not used again."
+        f"{lost_with_checkpoint(query)}",
+        id=tx_id,
+        case=Case.PARTED.value,
+    )
+
+
+def _given(batch: BatchMetadata, positions: Mapping[TopicPartition, int]) -> str:
+    """Positions as ``kafka-tx offsets set`` takes them, with the ids of topics."""
+    mark = {MARK: {"topic_ids": dict(sorted(batch.topic_ids.items()))}}
+    return json.dumps({**nested(positions), **mark})

@@ -66,7 +66,7 @@ class Disagreements:
             begins, ids = begun(start, end)
             kept.adopt(txid - 1, begins, ids, agreement.numbering_of(end))
             return self._take(txid, begins, end)
-        raise agreement.contradiction(self._tx, kept.numbering, end, kept.committed)
+        raise kept.contradiction(end)
 
     def _is_next(self, start: SourceOffset, end: SourceOffset) -> bool:
         """Whether it begins where the store is, and only its ranges are not there.
@@ -125,7 +125,11 @@ class Disagreements:
         ends = {r.topic_partition: r.end for r in ranges}
         logged = {p: at for p, at in end.positions.items() if ends.get(p) != at}
         name = agreement.logged_as(end)
-        batch = BatchMetadata(txid, tuple(ranges), end.topic_ids, "", logged, name)
+        former = self._kept.planned.get(txid)
+        joint = former.joint if former else None
+        batch = BatchMetadata(
+            txid, tuple(ranges), end.topic_ids, "", logged, name, joint
+        )
         self._kept.store(batch)
         self._kept.own.discard(txid)  # whether it can be read is still to be seen
         return batch

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kafka_tx.config import TransactionsConfig
-from kafka_tx.model import BatchMetadata, TopicPartition
+from kafka_tx.errors import CheckpointDisagreesError
+from kafka_tx.model import BatchMetadata, QueryShape, TopicPartition
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.cluster_poller import Positions
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark, nested
@@ -36,6 +37,9 @@ class KeptBatches:
         planned: What each txid holds, from the committed one on.
         own: Txids that this owner has planned, or has seen to be readable.
         numbering: Which sequence the txids are of; empty: nothing is stored yet.
+        query: What else the query keeps that was handed the last batch; None: none was.
+        held: A txid without records, while other sources of the query have records of
+            that batch to give again; 0: none.
     """
 
     def __init__(
@@ -56,6 +60,8 @@ class KeptBatches:
         self.planned: dict[int, BatchMetadata] = {}
         self.own: set[int] = set()
         self.numbering = ""
+        self.query: QueryShape | None = None
+        self.held = 0
 
     @property
     def txid(self) -> int:
@@ -85,6 +91,7 @@ class KeptBatches:
         self.committed = state.committed
         self.planned = dict(state.planned)
         self.numbering = state.numbering
+        self.query = state.query
         self.epoch = epoch
         self._send_to_group()
         logger.info(
@@ -145,10 +152,19 @@ class KeptBatches:
 
     def store(self, batch: BatchMetadata) -> None:
         """Store what a txid holds, instead of what it held before."""
+        self.note(batch)
+        self.own.add(batch.txid)
+
+    def note(self, batch: BatchMetadata) -> None:
+        """The same, where what it holds need not be readable."""
         is_known = batch.txid in self.planned
         self._ledger.plan(self.epoch, batch, replace=is_known)
         self.planned[batch.txid] = batch
-        self.own.add(batch.txid)
+
+    def describe(self, query: QueryShape) -> None:
+        """Store what else the query keeps."""
+        self._ledger.describe(self.epoch, query)
+        self.query = query
 
     def commit(self, txid: int) -> None:
         """Commit what is first in line."""
@@ -157,6 +173,7 @@ class KeptBatches:
         self.committed = self._ledger.last_committed()
         self.planned = {n: b for n, b in self.planned.items() if n >= txid}
         self.own = {n for n in self.own if n >= txid}
+        self.held = 0
         if is_first:  # else the listener sends
             self._send_to_group()
 
@@ -197,6 +214,7 @@ class KeptBatches:
         self.committed = taken
         self.planned = {}
         self.own = set()
+        self.held = 0
         logger.warning(
             "%s starts at txid %d %s of numbering %s",
             *(self._tx.id, txid, nested(positions), self.numbering),
@@ -230,6 +248,17 @@ class KeptBatches:
             state,
             self.planned.get(state.carried),
         )
+
+    def contradiction(self, offset: SourceOffset) -> CheckpointDisagreesError:
+        """The error for a checkpoint that does not go with the store."""
+        return agreement.contradiction(
+            self._tx, self.numbering, offset, self.committed, self.query
+        )
+
+    def is_initial(self, start: SourceOffset) -> bool:
+        """Whether a new checkpoint begins here, in this run."""
+        mark = start.mark
+        return mark is not None and mark.start and mark.epoch == self.epoch
 
     def settled(self, start: SourceOffset) -> dict[TopicPartition, int]:
         """The positions that a checkpoint means which agrees with the store."""

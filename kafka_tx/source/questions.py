@@ -10,13 +10,19 @@ owners have come since.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
-from kafka_tx.model import Mode
+from kafka_tx.model import JointBatch, Mode, QueryShape
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.offset_json import MARK, SourceOffset, TransactionMark
 from kafka_tx.source.agreement import logged_as
+from kafka_tx.transactions.ledger_records import (
+    joint_fields,
+    read_joint,
+    read_shape,
+    shape_fields,
+)
 
 _QUESTION, _ANSWER = "question", "answer"
 
@@ -31,12 +37,16 @@ class Question:
         batch_id: Spark's number of the batch.
         start: Spark's offset before the batch; None for the first of a checkpoint.
         end: Its offset after the batch.
+        shape: What else the query keeps, to be stored; None: only the number is asked.
+        joint: The batch as all sources of the query have it; None: there is one.
     """
 
     query_id: str
     batch_id: int
     start: SourceOffset | None
     end: SourceOffset
+    shape: QueryShape | None = None
+    joint: JointBatch | None = None
 
     @property
     def spark_batch(self) -> str:
@@ -64,6 +74,8 @@ class Question:
             "batch_id": self.batch_id,
             "start": self.start.to_json() if self.start else None,
             "end": self.end.to_json(),
+            "shape": shape_fields(self.shape) if self.shape is not None else None,
+            "joint": joint_fields(self.joint) if self.joint else None,
         }
         return {MARK: {_QUESTION: asked}}
 
@@ -73,12 +85,14 @@ class Question:
         asked = data.get(MARK, {}).get(_QUESTION)
         if asked is None:
             return None
-        start = asked["start"]
+        start, shape = asked["start"], asked["shape"]
         return cls(
             asked["query_id"],
             asked["batch_id"],
             SourceOffset.from_json(start) if start else None,
             SourceOffset.from_json(asked["end"]),
+            read_shape(shape) if shape is not None else None,
+            read_joint(asked["joint"]),
         )
 
 
@@ -88,6 +102,8 @@ class Answer:
 
     Attributes:
         plan, numbering, mode: As of ``TransactionAttempt``.
+        joint: The batch as all sources had it when a sink may have seen it; None: none
+            has, or there was one source.
     """
 
     txid: int
@@ -95,15 +111,18 @@ class Answer:
     plan: str = field(default="", compare=False)
     numbering: str = field(default="", compare=False)
     mode: Mode = field(default="transactional", compare=False)
+    joint: JointBatch | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """The offset that tells it."""
-        return {MARK: {_ANSWER: asdict(self)}}
+        joint = joint_fields(self.joint) if self.joint else None
+        return {MARK: {_ANSWER: {**asdict(replace(self, joint=None)), "joint": joint}}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """What ``to_json`` wrote."""
-        return cls(**data[MARK][_ANSWER])
+        told = data[MARK][_ANSWER]
+        return cls(**{**told, "joint": read_joint(told["joint"])})
 
 
 def moves(start: SourceOffset | None, end: SourceOffset) -> bool:

@@ -10,6 +10,7 @@ from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source import agreement
 from kafka_tx.source.agreement import Case
 from kafka_tx.source.empty_batches import is_spent
+from kafka_tx.source.joint_batches import JointBatches
 from kafka_tx.source.kept_batches import KeptBatches
 from kafka_tx.source.logged_batches import all_of
 
@@ -21,6 +22,7 @@ class CheckpointSettling:
     with it; anything else contradicts, and ``tx.onDisagreement`` decides.
 
     Args:
+        joint: What the batches have to do with other sources of the query.
         wanted: What the query reads; the rest of the store's positions waits there.
     """
 
@@ -28,10 +30,12 @@ class CheckpointSettling:
         self,
         transactions: TransactionsConfig,
         kept: KeptBatches,
+        joint: JointBatches,
         wanted: Subscription,
     ) -> None:
         self._tx = transactions
         self._kept = kept
+        self._joint = joint
         self._wanted = wanted
 
     def settle(self, start: SourceOffset) -> Positions:
@@ -52,6 +56,7 @@ class CheckpointSettling:
         batch = kept.next()
         if batch is not None and is_spent(kept, batch, start):
             kept.commit(batch.txid)
+        self._joint.check_start(start)
         return kept.settled(start) if kept.agrees(start) else self._disagree(start)
 
     def subscribed(self, offsets: Positions) -> dict[TopicPartition, int]:
@@ -71,4 +76,4 @@ class CheckpointSettling:
             numbering = agreement.numbering_of(start)
             kept.adopt(txid, all_of(start), start.topic_ids, numbering)
             return start.positions
-        raise agreement.contradiction(self._tx, kept.numbering, start, state)
+        raise kept.contradiction(start)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_tx.config import SourceConfig, TransactionsConfig
-from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.model import BatchMetadata, JointBatch, OffsetRange, TopicPartition
 from kafka_tx.planning.cluster_poller import Positions
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.planning.replays import readable_batch
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.source.disagreements import Disagreements
 from kafka_tx.source.empty_batches import new_empty, stored_empty
+from kafka_tx.source.joint_batches import JointBatches, LedgerOf
 from kafka_tx.source.kept_batches import KeptBatches, Mirror
 from kafka_tx.source.microbatches import GroupOffsets, MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
@@ -48,14 +49,16 @@ class TransactionalMicroBatches(MicroBatches):
         clock: Clock,
         ledger: Ledger,
         *,
+        ledger_of: LedgerOf | None = None,
         mirror: Mirror | None = None,
         committed: GroupOffsets | None = None,
     ) -> None:
         super().__init__(config, view, clock, committed)
         self._tx = transactions
         self._kept = KeptBatches(transactions, ledger, clock, mirror)
+        self._joint = JointBatches(transactions, self._kept, ledger_of)
         self._settling = CheckpointSettling(
-            transactions, self._kept, config.subscription
+            transactions, self._kept, self._joint, config.subscription
         )
         self._disagreements = Disagreements(
             transactions, self._kept, self._begin_anew, self.ranges_from_log
@@ -65,8 +68,7 @@ class TransactionalMicroBatches(MicroBatches):
 
     def initial(self) -> SourceOffset:
         """Where the store says, else where ``startingOffsets`` says (transaction 0)."""
-        kept = self._kept
-        kept.open()
+        kept = self._opened()
         if kept.committed is None:
             kept.adopt(0, self.start_positions(), self._topic_ids)
         state = kept.committed
@@ -83,10 +85,11 @@ class TransactionalMicroBatches(MicroBatches):
             StateLostError: The store is not where this query left it.
             CheckpointDisagreesError: See the class.
         """
-        kept = self._kept
-        kept.open()
+        kept = self._opened()
         positions = self._settling.settle(start)
         stored = kept.next()
+        if stored is not None and stored.txid == kept.held:
+            return start  # its other sources give their parts of it again
         if stored is not None and (
             self._tx.mode == "transactional" or stored.txid in kept.own
         ):
@@ -95,7 +98,8 @@ class TransactionalMicroBatches(MicroBatches):
         if plan is None or not (plan.moves(positions) or not kept.agrees(start)):
             kept.rest()
             return start
-        batch = BatchMetadata(kept.txid + 1, plan.ranges, plan.topic_ids)
+        joint = stored.joint if stored else None
+        batch = BatchMetadata(kept.txid + 1, plan.ranges, plan.topic_ids, joint=joint)
         return kept.offset(kept.named(batch), start)
 
     def ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
@@ -119,26 +123,29 @@ class TransactionalMicroBatches(MicroBatches):
         """The txid of a batch that the user's process is about to handle.
 
         One that holds no new records gets a txid of its own, with empty ranges, kept
-        under Spark's name for the batch; a replay finds it again.
+        under Spark's name for the batch; a replay finds it again. Where the question
+        tells what else the query keeps, that is held against what is stored, and
+        stored.
 
         Raises:
             FencedError: Another query has taken over this ``tx.id``.
             StateLostError: The store is not where this query left it.
-            CheckpointDisagreesError: See the class.
+            CheckpointDisagreesError: See the class; or the txid went with other records
+                of the query's other sources.
         """
-        kept = self._kept
-        kept.open()
-        kept.check()
+        self._opened().check()
+        batch = None
         if question.has_records:
             batch = self._batch_between(question.start or self.initial(), question.end)
-            if batch is not None:
-                return self._answer(batch)
-        return self._answer(self._empty_batch(question))
+        if batch is None:
+            batch = self._empty_batch(question)
+        if question.shape is not None:
+            batch = self._joint.numbered(batch, question)
+        return self._answer(batch, self._joint.known(batch, question))
 
     def finished(self, end: SourceOffset) -> None:
         """Spark's log has the batch that ends here: commit its transaction."""
-        self._kept.open()
-        self._kept.commit_if_next(end)
+        self._opened().commit_if_next(end)
 
     def close(self) -> None:
         """Release connections."""
@@ -159,11 +166,18 @@ class TransactionalMicroBatches(MicroBatches):
 
     # --- which transaction ---
 
-    def _answer(self, batch: BatchMetadata) -> Answer:
+    def _opened(self) -> KeptBatches:
+        """What the store holds, once this planner owns the id."""
+        self._kept.open()
+        self._joint.settle()
+        return self._kept
+
+    def _answer(self, batch: BatchMetadata, joint: JointBatch | None) -> Answer:
         is_fixed = self._tx.mode == "transactional"
         plan = batch.fingerprint() if is_fixed else ""
         kept = self._kept
-        return Answer(batch.txid, kept.epoch, plan, kept.numbering, self._tx.mode)
+        mode = self._tx.mode
+        return Answer(batch.txid, kept.epoch, plan, kept.numbering, mode, joint)
 
     def _empty_batch(self, question: Question) -> BatchMetadata:
         """The transaction of a batch without new records: stored before, or now."""
@@ -178,8 +192,7 @@ class TransactionalMicroBatches(MicroBatches):
         self, start: SourceOffset, end: SourceOffset
     ) -> BatchMetadata | None:
         """What Spark logged between two ends; None: the store decides otherwise."""
-        kept = self._kept
-        kept.open()
+        kept = self._opened()
         kept.own_newest(end)
         # also one that Spark logged before ``tx.id``
         fitting = (b for b in kept.planned.values() if kept.fits(b, end))

@@ -15,8 +15,9 @@ from kafka_tx.errors import (
     StateConflictError,
     StateLostError,
 )
-from kafka_tx.model import BatchMetadata
+from kafka_tx.model import BatchMetadata, QueryShape
 from kafka_tx.protocols import Store
+from kafka_tx.transactions import records
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.ledger_reading import LedgerReader, Reading
 from kafka_tx.transactions.ledger_records import (
@@ -25,12 +26,14 @@ from kafka_tx.transactions.ledger_records import (
     batch_record,
     metadata_path,
     position_records,
+    shape_fields,
 )
 from kafka_tx.transactions.refusals import fenced, lost
 from kafka_tx.transactions.txid_layout import (
     COMMITTED,
     METADATA,
     NUMBERING,
+    QUERY,
     Door,
     Numbering,
     new_name,
@@ -55,12 +58,14 @@ class LedgerState:
         planned: Stored metadata by ascending txid. The committed txid's own stays until
             the next commit, so that a replay of that batch is recognised.
         numbering: Which numbering its txids are of; empty before the first write.
+        query: What else the query keeps that was handed its last batch; None: none was.
     """
 
     epoch: int
     committed: Committed | None
     planned: Mapping[int, BatchMetadata]
     numbering: str = ""
+    query: QueryShape | None = None
 
     @property
     def txid(self) -> int:
@@ -128,7 +133,7 @@ class Ledger:
         """
         seen = self._look()
         return LedgerState(
-            self._left_epoch, seen.committed, seen.planned, seen.numbering
+            self._left_epoch, seen.committed, seen.planned, seen.numbering, seen.query
         )
 
     def last_committed(self) -> Committed | None:
@@ -223,6 +228,17 @@ class Ledger:
             texts = self._store.read()
             gone = [p for p in texts if p.startswith(METADATA)]
             self._store.write(epoch, put | _named(texts, numbering), gone)
+
+    def describe(self, epoch: int, query: QueryShape) -> None:
+        """Store what else the query keeps that reads this id.
+
+        Raises:
+            FencedError: ``epoch`` is not the current one.
+            StateLostError: The store is not where this object left it.
+            StateUnavailableError: The store does not answer; unknown if it landed.
+        """
+        put = {QUERY: records.encode(QUERY, shape_fields(query))}
+        self._until_unmoved(lambda seen: self._write(seen, epoch, put, []))
 
     def check(self, epoch: int) -> None:
         """Make sure that the store is ours, and where it was left. One read.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_tx.errors import StateCorruptedError
-from kafka_tx.model import BatchMetadata
+from kafka_tx.model import BatchMetadata, QueryShape
 from kafka_tx.protocols import Store
 from kafka_tx.transactions import records
 from kafka_tx.transactions.ledger_records import (
@@ -15,12 +15,14 @@ from kafka_tx.transactions.ledger_records import (
     metadata_path,
     read_batch,
     read_committed,
+    read_shape,
 )
 from kafka_tx.transactions.txid_layout import (
     COMMITTED,
     CURRENT,
     METADATA,
     OWNER,
+    QUERY,
     Door,
     another_door,
     numbering_of,
@@ -36,6 +38,7 @@ class Reading:
     committed: Committed | None
     planned: Mapping[int, BatchMetadata]
     numbering: str = ""
+    query: QueryShape | None = None
 
     @property
     def txid(self) -> int:
@@ -104,9 +107,10 @@ class LedgerReader:
             if txid not in planned:
                 path = metadata_path(txid)
                 raise self._corrupted(path, "it is missing and a later one exists")
+        query = self._record(texts, QUERY, read_shape)
         self._decoded = {p: d for p, d in self._decoded.items() if p in texts}
         name = numbering.name if numbering else ""
-        return Reading(texts, committed, planned, name)
+        return Reading(texts, committed, planned, name, query)
 
     def _planned_txids(self, texts: Iterable[str]) -> list[int]:
         names = [p.removeprefix(METADATA) for p in texts if p.startswith(METADATA)]

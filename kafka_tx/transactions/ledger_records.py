@@ -7,10 +7,16 @@ partition, so that 5,000 partitions are one record of a quarter of a megabyte.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.model import (
+    BatchMetadata,
+    JointBatch,
+    OffsetRange,
+    QueryShape,
+    TopicPartition,
+)
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.transactions import records
 from kafka_tx.transactions.txid_layout import COMMITTED, CURRENT, METADATA
@@ -97,6 +103,8 @@ def batch_record(metadata: BatchMetadata) -> str:
         payload["logged"] = _by_topic(metadata.logged.items())
     if metadata.logged_as:
         payload["logged_as"] = metadata.logged_as
+    if metadata.joint is not None:
+        payload["joint"] = joint_fields(metadata.joint)
     return records.encode("batch", payload)
 
 
@@ -125,7 +133,32 @@ def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
         str(payload.get("spark_batch", "")),
         _offsets(payload.get("logged", {})),
         str(payload.get("logged_as", "")),
+        read_joint(payload.get("joint")),
     )
+
+
+def joint_fields(joint: JointBatch) -> dict[str, Any]:
+    """A joint batch for JSON."""
+    parts = {name: list(part) for name, part in sorted(joint.parts.items())}
+    return {"numbers": joint.numbers, "parts": parts}
+
+
+def read_joint(payload: Any) -> JointBatch | None:  # noqa: ANN401 - any JSON
+    """What ``joint_fields`` made; None of None."""
+    if payload is None:
+        return None
+    parts = {n: (int(txid), str(end)) for n, (txid, end) in payload["parts"].items()}
+    return JointBatch(str(payload["numbers"]), parts)
+
+
+def shape_fields(shape: QueryShape) -> dict[str, list[str]]:
+    """A query's shape for JSON."""
+    return {name: list(values) for name, values in asdict(shape).items()}
+
+
+def read_shape(payload: Any) -> QueryShape:  # noqa: ANN401 - any JSON
+    """What ``shape_fields`` made."""
+    return QueryShape(**{name: tuple(values) for name, values in payload.items()})
 
 
 def _offsets(nested: Any) -> dict[TopicPartition, int]:  # noqa: ANN401 - any JSON

@@ -6,6 +6,7 @@
     currtx       the txid that is first in line (committed + 1)
     meta/<txid>  what a txid holds; those from currtx on are unfinished
     committed    sources: txid, offsets of all partitions, when it was
+    query        sources: what else the query keeps that reads the id
     owner        a word that only the present owner knows
 """
 
@@ -26,6 +27,7 @@ CURRENT = "currtx"
 COMMITTED = "committed"
 METADATA = "meta/"
 OWNER = "owner"
+QUERY = "query"
 
 
 class Door(StrEnum):

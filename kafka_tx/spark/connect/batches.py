@@ -60,7 +60,7 @@ class ConnectRun:
             ) from error
         if "error" in told:
             raise error_of(told["error"])
-        return Answer(**told["answer"])
+        return Answer.from_json(told["answer"])
 
     def _own_planner(self) -> Path:
         found = sockets_since(self._place, self._tx_id, self._since_ns)

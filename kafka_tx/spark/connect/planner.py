@@ -6,7 +6,6 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingMixIn, UnixStreamServer
 from typing import Any
@@ -130,7 +129,7 @@ def serve(socket: Path, answer: Callable[[int], Answer]) -> None:
 
 def _told(answer: Callable[[int], Answer], batch_id: int) -> dict[str, Any]:
     try:
-        return {"answer": asdict(answer(batch_id))}
+        return {"answer": answer(batch_id).to_json()}
     except KafkaTxError as error:
         return {"error": str(error)}
     except Exception as error:

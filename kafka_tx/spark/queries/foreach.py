@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -13,8 +13,8 @@ from pyspark.sql.utils import is_remote
 
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError
-from kafka_tx.model import TransactionAttempt
-from kafka_tx.source.questions import Answer
+from kafka_tx.model import JointBatch, TransactionAttempt
+from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.connect.batches import ConnectRun
 from kafka_tx.spark.queries import jvm
 from kafka_tx.transactions.patience import Patience
@@ -136,15 +136,49 @@ class _Run:
     def __init__(self, query: jvm.RunningQuery, tx_id: str | None) -> None:
         self.query = query
         self._tx_id = _chosen(query.tx_ids, tx_id)
+        self._shape = query.shape()
         self.tries = _Tries(self._ask, self._tx_id)
 
     def _ask(self, batch_id: int) -> Answer:
-        for other in set(self.query.tx_ids) - {self._tx_id}:
-            question = self.query.question(other, batch_id)
-            if question.has_records:  # its id must be ours too
-                self.query.ask(other, question)
-        question = self.query.question(self._tx_id, batch_id)
-        return self.query.ask(self._tx_id, question)
+        """The number, once each source has stored what the batch is beside its part.
+
+        First come those that refuse, so that no other one has stored anything by then;
+        last the one that numbers: what it has stored nothing of was given to nobody.
+        """
+        ids = self._shape.numbered
+        questions = {id_: self.query.question(id_, batch_id) for id_ in ids}
+        if len(ids) == 1 and not self._shape.others:
+            return self.query.ask(
+                self._tx_id, replace(questions[self._tx_id], shape=self._shape)
+            )
+        answers = {id_: self.query.ask(id_, asked) for id_, asked in questions.items()}
+        _check_modes(answers)
+        joint = JointBatch(self._tx_id, self._parts(questions, answers))
+        known = {id_: answer.joint or joint for id_, answer in answers.items()}
+        for id_ in sorted(
+            ids, key=lambda i: (known[i].is_same(joint), i == self._tx_id)
+        ):
+            asked = replace(questions[id_], shape=self._shape, joint=joint)
+            answers[id_] = self.query.ask(id_, asked)
+        return answers[self._tx_id]
+
+    def _parts(
+        self, questions: Mapping[str, Question], answers: Mapping[str, Answer]
+    ) -> dict[str, tuple[int, str]]:
+        others = {name: (0, end) for name, end in self.query.other_ends().items()}
+        ends = {id_: question.end.digest() for id_, question in questions.items()}
+        return others | {id_: (answers[id_].txid, end) for id_, end in ends.items()}
+
+
+def _check_modes(answers: Mapping[str, Answer]) -> None:
+    modes = {id_: answer.mode for id_, answer in answers.items()}
+    if len(set(modes.values())) > 1:
+        raise ConfigError(
+            f"the sources of this query have different tx.mode: {modes}. A sink has one"
+            " rule for all of their records. Nothing was written. Give all the same",
+            option="tx.mode",
+            value=modes,
+        )
 
 
 def _chosen(tx_ids: list[str], tx_id: str | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections import Counter
 from threading import Lock
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from kafka_tx import errors
 from kafka_tx.errors import ConfigError, KafkaTxError
+from kafka_tx.model import QueryShape, short_digest
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.versions.asking import answer_of
@@ -33,6 +35,13 @@ _PLANNER_ENVIRONMENT = {
 }
 """What Spark sets for every process it starts for a source, whatever stands there."""
 _adding = Lock()
+
+_STATES = re.compile(r"(\w+)[^\n]* state info \[")
+"""Operators that keep state, in the text of a physical plan."""
+
+_SUBSCRIPTIONS = ("subscribe", "subscribepattern", "assign")
+_NOT_A_NAME = re.compile(r"@[0-9a-f]+")
+"""What Java adds to the class of an object that has no name, other in each run."""
 
 
 def let_queries_start_together(spark: SparkSession) -> None:
@@ -92,6 +101,7 @@ class RunningQuery:
             streaming = spark._jvm.org.apache.spark.sql.connector.read.streaming
             self._limit = streaming.ReadLimit.allAvailable()  # questions ignore it
             self._streams = _streams(self._query)
+            self._others = _others(self._query, self._streams)
         except _FAILURES as error:
             raise _unasked(query_id, error) from error
 
@@ -99,6 +109,37 @@ class RunningQuery:
     def tx_ids(self) -> list[str]:
         """Of its sources, ascending."""
         return sorted(self._streams)
+
+    def shape(self) -> QueryShape:
+        """What the query keeps beside the offsets of one source.
+
+        Raises:
+            KafkaTxError: The query cannot be asked.
+        """
+        try:
+            plan = self._query.explainInternal(False)
+        except _FAILURES as error:
+            raise _unasked(self._query_id, error) from error
+        states = sorted(set(_STATES.findall(plan)))
+        return QueryShape(
+            tuple(self.tx_ids), tuple(sorted(self._others)), tuple(states)
+        )
+
+    def other_ends(self) -> dict[str, str]:
+        """What stands for the end of each source without ``tx.id`` in this batch.
+
+        Raises:
+            KafkaTxError: The query cannot be asked.
+        """
+        try:
+            ends = self._query.availableOffsets()
+            found = {name: ends.get(stream) for name, stream in self._others.items()}
+            return {
+                name: short_digest(end.get().json()) if end.isDefined() else ""
+                for name, end in found.items()
+            }
+        except _FAILURES as error:
+            raise _unasked(self._query_id, error) from error
 
     @property
     def is_running(self) -> bool:
@@ -191,23 +232,24 @@ def _kinds(kind: type[errors.KafkaTxError]) -> list[type[errors.KafkaTxError]]:
     return [*below, kind]
 
 
-def _relations(query: Any) -> list[tuple[str, dict[str, str], Any]]:  # noqa: ANN401
-    """``tx.id``, options and JVM stream of each source of ours that has a ``tx.id``."""
+def _relations(query: Any) -> list[tuple[dict[str, str], Any]]:  # noqa: ANN401
+    """Options and JVM stream of each source of the newer kind, as all of ours are."""
     found = []
     for leaf in _leaves(query.logicalPlan()):
-        if not leaf.getClass().getName().endswith("StreamingDataSourceV2ScanRelation"):
-            continue
-        options = dict(leaf.relation().options().asCaseSensitiveMap())
-        given = {name.lower(): value for name, value in options.items()}
-        if "tx.id" in given:
-            found.append((given["tx.id"].strip(), given, leaf.stream()))
+        if leaf.getClass().getName().endswith("StreamingDataSourceV2ScanRelation"):
+            options = dict(leaf.relation().options().asCaseSensitiveMap())
+            given = {name.lower(): value for name, value in options.items()}
+            found.append((given, leaf.stream()))
     return found
 
 
 def _streams(query: Any) -> dict[str, Any]:  # noqa: ANN401 - JVM objects
     """The JVM stream of each ``tx.id``; a union with itself has one stream twice."""
     found: dict[str, Any] = {}
-    for tx_id, _, stream in _relations(query):
+    for options, stream in _relations(query):
+        if "tx.id" not in options:
+            continue
+        tx_id = options["tx.id"].strip()
         if not found.setdefault(tx_id, stream).equals(stream):
             raise ConfigError(
                 f"this query opens tx.id '{tx_id}' twice: Spark reads a DataFrame that"
@@ -218,6 +260,32 @@ def _streams(query: Any) -> dict[str, Any]:  # noqa: ANN401 - JVM objects
                 value=tx_id,
             )
     return found
+
+
+def _others(query: Any, ours: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
+    """Every other stream of a query by its name, the same in each run."""
+    sources = query.sources()
+    found: dict[str, Any] = {}
+    names = Counter[str]()
+    for stream in (sources.apply(i) for i in range(sources.size())):
+        if not any(stream.equals(one) for one in ours.values()):
+            name = _name_of(query, stream)
+            names[name] += 1
+            found[f"{name} ({names[name]})" if names[name] > 1 else name] = stream
+    return found
+
+
+def _name_of(query: Any, stream: Any) -> str:  # noqa: ANN401 - JVM objects
+    """What Spark calls a stream; one in Python, which has no name, by what it reads."""
+    for options, known in _relations(query):
+        read = [
+            options[k]
+            for k in ("subscribe", "subscribepattern", "assign")
+            if k in options
+        ]
+        if read and known.equals(stream):
+            return f"topic {read[0]}"
+    return _NOT_A_NAME.sub("", stream.toString())
 
 
 def _query(spark: SparkSession, query_id: str) -> Any:  # noqa: ANN401 - a JVM object

@@ -8,6 +8,7 @@ connection is made on first use.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -171,6 +172,9 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             view,
             clock,
             assembly.patient_ledger(transactions),
+            ledger_of=lambda tx_id: assembly.patient_ledger(
+                replace(transactions, id=tx_id)
+            ),
             mirror=self._mirror,
             committed=committed,
         )

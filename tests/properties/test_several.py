@@ -1,0 +1,51 @@
+"""A query with two sources under everything that drivers and checkpoints can do."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+
+import pytest
+
+from kafka_tx.config import Mode
+from tests.properties.rounds import SIMULATED_STEPS, is_enough
+from tests.properties.simulated_several import World, run
+
+seen: Counter[str] = Counter()
+
+WHAT_MUST_HAPPEN = (
+    "disagreed: parted",
+    "died between questions",
+    "set by hand",
+    "went back",
+)
+
+
+@pytest.mark.timeout(max(300, SIMULATED_STEPS // 200))
+def test_records_of_both_sources_count_once_or_an_error_says_what_to_do():
+    """A source without ``tx.id`` loses none; a failure names the walk."""
+    seen.clear()
+
+    for number in itertools.count():
+        walk(number)
+        if is_enough(seen, SIMULATED_STEPS, WHAT_MUST_HAPPEN):
+            break
+
+    print(dict(seen.most_common()))
+
+
+def walk(seed: int) -> None:
+    """The life of one world, decided by the seed."""
+    chance = random.Random(seed)
+    mode: Mode = chance.choice(["transactional", "opaque"])
+    numbers, first = chance.choice("ab"), chance.choice("ab")
+    is_plain = chance.random() < 0.3
+    world = World(mode, is_plain=is_plain, numbers=numbers, first=first)
+    try:
+        run(world, chance.randbytes(chance.randint(50, 400)))
+        world.settle()
+    except BaseException as error:
+        error.add_note(f"walk({seed}) {mode} {numbers=} {first=} {is_plain=}")
+        raise
+    seen.update(world.seen)
