@@ -245,6 +245,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "transaction::Transaction._lost": _OUTSIDE,
     "reader_failures::translated": _OUTSIDE,
     "manager::PartitionManager.emitted": _CALLER,
+    "at_least_once_runner::AtLeastOnceRunner._abandon": _OUTSIDE,
     "transactional_runner::_hanging": _OUTSIDE,
     "drop_in_spouts::_NOT_FOR_SPOUTS[tx]": _MEANT,
     "drop_in_spouts::_policy": _MEANT,
