@@ -201,8 +201,9 @@ def test_a_marker_topic_that_lost_the_sink_is_refused(
 def test_a_marker_topic_that_is_not_ours_is_named_and_another_works(
     spark, sink, values, kafka, topic
 ):
-    taken = {**sink, "tx.markerTopic": topic(1)}
-    Produce(kafka.bootstrap_servers)(taken["tx.markerTopic"], ["of somebody else"])
+    theirs = topic(1, config={"cleanup.policy": "compact"})
+    taken = {**sink, "tx.markerTopic": theirs}
+    Produce(kafka.bootstrap_servers)(theirs, [Record("of somebody else", key="k")])
 
     with pytest.raises(StateCorruptedError, match=r"'tx\.markerTopic' a topic of its"):
         write(spark, taken, 1)

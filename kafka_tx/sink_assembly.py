@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.part_transaction import PartTransaction
     from kafka_tx.kafka.plan_keeper import PlanKeeper
     from kafka_tx.kafka.producer import Sender
+    from kafka_tx.transactions.sink_memory import Memory
     from kafka_tx.transactions.sink_parts import Part
 
 _ANSWERS_WITHIN_S = 10.0
+_HANDED = 65_536
+"""Characters that go with every task; with more, tasks read what they need."""
 
 
 def check_topic(config: SinkConfig) -> None:
@@ -51,12 +54,13 @@ def give_back_sender(sender: Sender, *, is_awaited: bool = True) -> None:
 def part_transaction(config: SinkConfig, index: int) -> PartTransaction:
     """What writes one part of a batch exactly once (executor)."""
     from kafka_tx.kafka.part_transaction import PartTransaction
+    from kafka_tx.transactions.sink_memory import Memory
 
-    assert config.topic is not None
     part = sink_part(config, index)
     settings = client_settings(config.kafka, purpose="producer")
     reading = client_settings(config.kafka, purpose="consumer")
-    return PartTransaction(settings, part, config.topic, marker_log(config), reading)
+    since = Memory.of_text(config.memory) if config.memory else None
+    return PartTransaction(settings, part, marker_log(config), reading, since)
 
 
 def sink_part(config: SinkConfig, index: int) -> Part:
@@ -84,8 +88,26 @@ def marker_log(config: SinkConfig) -> MarkerLog:
     """What reads the markers of exactly-once sinks (driver and executor)."""
     from kafka_tx.kafka.marker_log import MarkerLog
 
-    settings = client_settings(config.kafka, purpose="consumer")
-    return MarkerLog(config.marker_topic, settings)
+    assert config.topic is not None
+    reading = client_settings(config.kafka, purpose="consumer")
+    writing = client_settings(config.kafka, purpose="producer")
+    return MarkerLog(config.marker_topic, config.topic, reading, writing)
+
+
+def remembered(config: SinkConfig) -> str:
+    """What tasks may know of the sink before they look, for ``SinkConfig.memory``.
+
+    Called on the driver, before any task writes. Empty where it is not worth its way.
+
+    Raises: as ``MarkerLog.recall``.
+    """
+    return handed(marker_log(config).recall(config.id or ""))
+
+
+def handed(memory: Memory) -> str:
+    """What was recalled, for ``SinkConfig.memory``."""
+    text = memory.text
+    return text if len(text) <= _HANDED else ""
 
 
 def holds_readers_up(config: SinkConfig) -> bool:

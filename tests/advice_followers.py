@@ -75,7 +75,15 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "marker_log::MarkerLog._corrupted": (
         _REPLAYS + "test_a_marker_topic_that_is_not_ours_is_named_and_another_works",
     ),
-    "marker_log::MarkerLog._forbidden": (
+    "marker_log::MarkerLog._hidden": (
+        "integration/test_sink_markers.py"
+        "::test_what_is_really_hidden_names_what_hides_it_and_comes_once_that_has_ended",
+    ),
+    "marker_topic::MarkerTopic.check_policy": (
+        "integration/test_sink_markers.py"
+        "::test_a_topic_that_forgets_is_refused_until_it_is_set_as_the_text_says",
+    ),
+    "marker_topic::MarkerTopic._forbidden": (
         "integration/test_sink_rights.py::test_a_missing_right_is_named_with_what_it_is_for",
         "integration/test_sink_rights.py::test_the_rights_of_the_readme_are_enough",
     ),
@@ -235,7 +243,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "feed::Feed._check": _TOLD,
     "feed::Feed.flush": _TOLD,
     "group_offsets::KafkaGroupOffsetStore._reachable": _AGAIN,
-    "marker_log::MarkerLog._silent": _AGAIN,
+    "marker_topic::MarkerTopic.silent": _AGAIN,
     "range_fetch::RangeFetch._fetch_error": _AGAIN,
     "range_fetch::RangeFetch._out_of_range": _TOLD,
     "planned_topic::_of_another": _TOLD,

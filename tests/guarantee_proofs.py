@@ -24,6 +24,7 @@ _SIMULATED = (
 )
 _ANEW = "integration/test_source_anew.py::"
 _SINK = "integration/test_sink.py::"
+_MARKERS = "integration/test_sink_markers.py::"
 _REPLAYS = "integration/test_sink_replays.py::"
 _BOLT = "integration/test_kafka_bolt.py::"
 _SIMULATED_SINKS = "tests/properties/test_sinks.py::"
@@ -209,6 +210,13 @@ MARKERS: Proofs = {
     ),
     "the marker topic was deleted": (
         _REPLAYS + "test_a_marker_topic_that_lost_the_sink_is_refused",
+    ),
+    "the marker topic has another `cleanup.policy` than `compact`": (
+        _MARKERS
+        + "test_a_topic_that_forgets_is_refused_until_it_is_set_as_the_text_says",
+    ),
+    "another sink's writer is dead, or its transaction hangs, in the marker topic": (
+        _MARKERS + "test_another_sinks_open_transaction_stops_nobody",
     ),
     "the number of parts or tasks was changed": (
         _REPLAYS

@@ -94,6 +94,7 @@ ROOMS = {
             "kafka_tx/kafka/part_*.py",
             "kafka_tx/kafka/transaction.py",
             "kafka_tx/kafka/marker*.py",
+            "kafka_tx/transactions/sink_memory.py",
             "kafka_tx/transactions/sink_parts.py",
             "kafka_tx/transactions/marker_rules.py",
             "kafka_tx/transactions/marker_rules.py",

@@ -3,93 +3,34 @@
 A marker is also an offset of a group, which is one quick request; but brokers forget
 offsets of groups after ``offsets.retention.minutes``, and those of a topic that is
 deleted. So it is a record here too, in the same transaction as the part's records.
+
+All sinks of a cluster share the topic, and one open transaction hides from readers of
+committed records all that comes after it. So what lies behind it is asked of the groups
+of this sink, which nobody else's transaction hides.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping
 
-from confluent_kafka import Consumer, KafkaException
-from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.cimpl import NewTopic
 
-from kafka_tx.errors import (
-    AuthenticationError,
-    BrokerUnavailableError,
-    KafkaError,
-    StateCorruptedError,
-)
-from kafka_tx.kafka.admin import AdminConnection, Deadline
-from kafka_tx.kafka.clients import addresses, new_consumer
-from kafka_tx.kafka.cluster import KafkaClusterView
-from kafka_tx.kafka.errors import ErrorWatch, client_error, is_refused, translated
+from kafka_tx.errors import BrokerUnavailableError, StateCorruptedError
+from kafka_tx.kafka.admin import Deadline
+from kafka_tx.kafka.group_reader import read_group
+from kafka_tx.kafka.marker_topic import ALL, COMMITTED, Kept, MarkerTopic
 from kafka_tx.kafka.producer import OutRecord
-from kafka_tx.model import LogBounds, TopicPartition, Topics
-from kafka_tx.transactions.sink_parts import Digest, Marker
-from kafka_tx.transactions.sink_plan import SinkPlan
+from kafka_tx.kafka.transaction import Transaction
+from kafka_tx.model import LogBounds
+from kafka_tx.transactions.sink_memory import Entry, Memory
+from kafka_tx.transactions.sink_parts import Marker
 
-_PARTITION = 0
-"""The only one that is used: what lies in one is in order."""
-_TOPIC = {
-    "cleanup.policy": "compact",
-    "segment.ms": "3600000",
-    "segment.bytes": "16777216",
-    "min.cleanable.dirty.ratio": "0.1",
-}
 _TIMEOUT_MS = 30_000
 _OPEN_MS = 150_000
-"""Longer than a transaction that nobody ends is kept open (two minutes)."""
+"""Longer than a transaction of a sink is kept open if nobody ends it (two minutes)."""
 _PATIENCE_MS = 2_000
 """Longer than one that gets on needs to commit its marker."""
 _PAUSE_MS = 50
-_AT_ONCE = 1000
-_GROUP = ClientError.GROUP_AUTHORIZATION_FAILED
-"""The client asks for a group's coordinator, which nobody here needs."""
-_SLICE_S = 0.2
-
-
-Fence: TypeAlias = Callable[[str, str], None]
-"""Takes a transactional id, and of which run its writer is."""
-
-
-class Memory:
-    """All that is remembered of one sink: markers, the newest last, and its plan."""
-
-    def __init__(self) -> None:
-        self._markers: dict[tuple[str, int], Marker] = {}
-        self.plan: SinkPlan | None = None
-
-    @property
-    def markers(self) -> list[Marker]:
-        """The newest of each part and life, in the order in which they were written."""
-        return list(self._markers.values())
-
-    def own(self, life: str, index: int) -> Marker | None:
-        """The marker of one part."""
-        return self._markers.get((life, index))
-
-    def take(self, key: list[Any], fields: dict[str, Any]) -> None:
-        """Remember a record of the sink."""
-        if key[0] == "plan":
-            self.plan = SinkPlan.of_fields(fields)
-            return
-        life, index = key[2], key[3]
-        self._markers.pop((life, index), None)  # so that it becomes the last
-        self._markers[life, index] = Marker(
-            index,
-            fields["txid"],
-            fields["parts"],
-            Digest(fields["rows"], fields["sum"]),
-            fields["run"],
-            fields["epoch"],
-            life,
-            fields["owner"],
-            fields.get("plan", ""),
-        )
 
 
 class MarkerLog:
@@ -97,206 +38,178 @@ class MarkerLog:
 
     Args:
         topic: Made, compacted, when it is first looked at and absent.
-        settings: From ``client_settings(…, purpose="consumer")``.
+        place: The sink's topic: of its partition 0 the groups of parts keep an offset,
+            so that markers are remembered where the marker topic was deleted.
+        reading: From ``client_settings(…, purpose="consumer")``.
+        writing: From ``client_settings(…, purpose="producer")``.
     """
 
-    def __init__(self, topic: str, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        place: str,
+        reading: Mapping[str, str],
+        writing: Mapping[str, str],
+    ) -> None:
         self.topic = topic
-        self._settings = {**settings, "isolation.level": "read_committed"}
+        self._place = place
+        self._reading = {**reading, "isolation.level": "read_committed"}
+        self._writing = writing
+        self._log = MarkerTopic(topic, reading)
 
-    def marker(self, sink: str, marker: Marker) -> OutRecord:
-        """The record that keeps a marker."""
-        key = ["part", sink, marker.life, marker.index]
-        fields = {
-            "v": 1,
-            "txid": marker.txid,
-            "parts": marker.parts,
-            "rows": marker.digest.rows,
-            "sum": marker.digest.sum,
-            "run": marker.run,
-            "epoch": marker.epoch,
-            "owner": marker.owner,
-            "plan": marker.plan,
-        }
-        return self._record(key, fields)
+    def record(self, entry: Entry) -> OutRecord:
+        """The record that keeps an entry."""
+        return OutRecord(self.topic, entry.key, entry.value, None, partition=0)
 
-    def plan(self, sink: str, plan: SinkPlan) -> OutRecord:
-        """The record that keeps a plan."""
-        return self._record(["plan", sink], {"v": 1, **plan.as_fields()})
+    def offset(self, entry: Entry) -> ClientPartition:
+        """The offset that keeps it, of its group."""
+        topic = self._topic_of(entry)
+        return ClientPartition(topic, 0, entry.txid, metadata=entry.metadata)
 
-    def recall(self, sink: str, fence: Fence | None = None) -> Memory:
+    def kept(self, entry: Entry, timeout_ms: int = _TIMEOUT_MS) -> Entry | None:
+        """What the group of an entry keeps, once nothing of it is being committed.
+
+        Raises:
+            AuthenticationError, BrokerUnavailableError, KafkaError: It cannot be asked.
+        """
+        places = [ClientPartition(self._topic_of(entry), 0)]
+        found = read_group(self._reading, entry.group, places, timeout_ms)
+        return entry.of_group(found[0].offset, found[0].metadata) if found else None
+
+    def _topic_of(self, entry: Entry) -> str:
+        """Of which topic the group keeps an offset."""
+        return self._place if isinstance(entry.kept, Marker) else self.topic
+
+    def recall(
+        self,
+        sink: str,
+        since: Memory | None = None,
+        *,
+        own: str = "",
+        run: str | None = None,
+    ) -> Memory:
         """All that was committed for the sink when the call began.
 
-        What others have begun to commit is waited for.
+        Transactions of other sinks are not waited for. One of this sink that seems to
+        be open is ended: nothing that this call did not see is committed later by it.
 
         Args:
             sink: The id of the sink.
-            fence: Called for what writers of this sink seem to have left open.
+            since: What was recalled before: only what came after it is read.
+            own: A transactional id that the caller has just taken.
+            run: Of a task: what its siblings do now and the plan are left out; and
+                what others do is waited for before it is ended.
 
         Raises:
+            ConfigError: The topic is there, and is not compacted.
             AuthenticationError: Credentials, permission or TLS; or the topic is absent
                 and may not be made.
-            BrokerUnavailableError: No answer in time, or a transaction stays open.
+            BrokerUnavailableError: No answer in time; or the outcome of a transaction
+                of this sink is hidden by another one that stays open.
             KafkaError: A broker answered with another error.
+            StateCorruptedError: A record is none of ours.
         """
+        log, stable = self._log.bounds()
+        if since is None:
+            self._log.check_policy()
         memory = Memory()
-        bounds = self._bounds(lambda start, end: self._fence(sink, start, end, fence))
-        for key, value in self._read(bounds) if bounds.end > bounds.log_start else ():
-            try:
-                name = json.loads(key)
-                if name[1] == sink:
-                    memory.take(name, json.loads(value))
-            except (ValueError, LookupError, TypeError) as error:
-                raise self._corrupted(key, error) from None
+        if since is not None and since.end <= log.end:  # else it was made anew
+            memory = Memory.of_text(since.text)
+        begin = max(memory.end, log.log_start)
+        for _, entry in self._entries(sink, begin, min(stable, log.end), COMMITTED):
+            memory.take(entry)
+        begin = max(begin, stable)
+        newest = {
+            e.group: (at, e) for at, e in self._entries(sink, begin, log.end, ALL)
+        }
+        memory.end = log.end
+        for at, entry in sorted(newest.values(), key=lambda pair: pair[0]):
+            if _is_siblings(entry, own, run):
+                memory.end = min(memory.end, at)
+                continue
+            settled = self._settled(at, entry, own, run)
+            if settled is not None:
+                memory.take(settled)
         return memory
 
-    def _record(self, key: list[Any], fields: dict[str, Any]) -> OutRecord:
-        return OutRecord(
-            self.topic, _json(key), _json(fields), None, partition=_PARTITION
-        )
+    def _entries(
+        self, sink: str, start: int, end: int, level: str
+    ) -> Iterator[tuple[int, Entry]]:
+        """What the log holds of the sink, with its offsets."""
+        for kept in self._log.read(LogBounds(start, max(start, end)), level):
+            entry = self._entry(kept, sink)
+            if entry is not None:
+                yield kept.offset, entry
 
-    # --- where it ends --------------------------------------------------------------
-
-    def _bounds(self, unlock: Callable[[int, int], None]) -> LogBounds:
-        """What to read: the log as it is now, once its transactions are settled."""
-        everything = self._view("read_uncommitted")
-        settled = self._view("read_committed")
-        with closing(everything), closing(settled):
-            if not self._exists(everything):
-                self._make()
-            bounds = self._ask(everything, Deadline(_TIMEOUT_MS))
-            deadline, patience = Deadline(_OPEN_MS), Deadline(_PATIENCE_MS)
-            while (stable := self._ask(settled, deadline).end) < bounds.end:
-                if patience.is_over():
-                    unlock(stable, bounds.end)
-                    patience = Deadline(_OPEN_MS)
-                if not deadline.pause(_PAUSE_MS):
-                    raise self._silent("a transaction in it stays open")
-        return bounds
-
-    def _fence(self, sink: str, start: int, end: int, fence: Fence | None) -> None:
-        """Tell of each writer of the sink that has not settled what it began."""
-        if fence is None:
-            return
-        for key, value in self._read(LogBounds(start, end), "read_uncommitted"):
-            name = json.loads(key)
-            if name[1] == sink:
-                run = json.loads(value).get("run", "")
-                fence(
-                    f"kafka_tx.{sink}.{name[-1] if name[0] == 'part' else 'plan'}", run
-                )
-
-    def _exists(self, view: KafkaClusterView) -> bool:
+    def _entry(self, kept: Kept, sink: str | None = None) -> Entry | None:
         try:
-            return self.topic in view.topics(Topics((self.topic,)))
-        except AuthenticationError as error:
-            if "authorization failed" not in error.message:
-                raise
-            raise self._forbidden() from error
+            return Entry.of_record(kept.key, kept.value, sink)
+        except (ValueError, LookupError, TypeError) as error:
+            raise self._corrupted(kept.key, error) from None
 
-    def _ask(self, view: KafkaClusterView, deadline: Deadline) -> LogBounds:
-        partition = TopicPartition(self.topic, _PARTITION)
+    # --- behind an open transaction ---------------------------------------------------
+
+    def _settled(
+        self, at: int, entry: Entry, own: str, run: str | None
+    ) -> Entry | None:
+        """What the newest transaction of an entry's writer has committed, for good.
+
+        The group knows, unless it is forgotten: an aborted transaction leaves it as it
+        was. Another sink's transaction hides the log, not the group.
+        """
+        if entry.name != own:
+            found = self._soon(entry, _PATIENCE_MS if run is not None else 0)
+            if found is not None:
+                return found
+            self._end(entry)
+        return self.kept(entry) or self._unhidden(at, entry)
+
+    def _soon(self, entry: Entry, patience_ms: int) -> Entry | None:
+        """What the group keeps, once that is the entry or a later one."""
+        deadline = Deadline(patience_ms)
         while True:
-            found = view.bounds([partition])[partition]
-            if isinstance(found, LogBounds):
+            try:
+                found = self.kept(entry, max(_PATIENCE_MS, patience_ms))
+            except BrokerUnavailableError:  # it is being committed, and not done
+                return None
+            if found is not None and (found == entry or found.txid > entry.txid):
                 return found
             if not deadline.pause(_PAUSE_MS):
-                raise self._silent(found.reason)
+                return None
 
-    def _view(self, level: str) -> KafkaClusterView:
-        settings = {**self._settings, "isolation.level": level}
-        return KafkaClusterView(settings, retry_interval_ms=100)
+    def _end(self, entry: Entry) -> None:
+        """End what the writer of an entry may have left open."""
+        what = f"what sink '{entry.sink}' left open"
+        with Transaction(self._writing, entry.name, what, self._reading, entry.group):
+            pass
 
-    # --- reading --------------------------------------------------------------------
+    def _unhidden(self, at: int, entry: Entry) -> Entry | None:
+        """The entry, if it was committed, once the log shows it.
 
-    def _read(
-        self, bounds: LogBounds, level: str = "read_committed"
-    ) -> Iterator[tuple[bytes, bytes]]:
-        watch = ErrorWatch(addresses(self._settings))
-        settings = {
-            **self._settings,
-            "isolation.level": level,
-            "enable.partition.eof": "true",
-            "auto.offset.reset": "earliest",  # compaction moves the start
-            "check.crcs": "false",  # the mock cluster's ends of transactions have none
-        }
-        consumer = new_consumer(settings, watch)
-        deadline = Deadline(_TIMEOUT_MS)
-        with closing(consumer):
-            consumer.assign([ClientPartition(self.topic, _PARTITION, bounds.log_start)])
-            while True:
-                is_end, records = self._some(consumer, watch, bounds.end)
-                yield from records
-                if is_end:
-                    return
-                watch.raise_refusal()
-                if records:
-                    deadline = Deadline(_TIMEOUT_MS)
-                elif deadline.is_over():
-                    raise self._silent(f"it cannot be read.{watch.reason()}")
+        Its group keeps nothing: it was aborted, or the brokers forgot the group.
+        """
+        deadline = Deadline(_OPEN_MS)
+        while (stable := self._log.stable_end()) <= at:
+            if not deadline.pause(_PAUSE_MS):
+                raise self._hidden(stable, at, entry)
+        shown = self._log.read(LogBounds(at, at + 1), COMMITTED)
+        return next((entry for kept in shown if kept.offset == at), None)
 
-    def _some(
-        self, consumer: Consumer, watch: ErrorWatch, end: int
-    ) -> tuple[bool, list[tuple[bytes, bytes]]]:
-        is_end, records = False, []
-        try:
-            messages = consumer.consume(_AT_ONCE, _SLICE_S)
-        except KafkaException as exception:
-            raise self._failed(client_error(exception), watch) from exception
-        for message in messages:
-            error = message.error()
-            if error is None:
-                records.append((message.key() or b"null", message.value() or b"null"))
-                is_end = is_end or (message.offset() or 0) + 1 >= end
-            elif error.code() == ClientError._PARTITION_EOF:
-                is_end = is_end or (message.offset() or 0) >= end
-            elif is_refused(error) and error.code() != _GROUP:
-                raise self._failed(error, watch)
-        return is_end, records
-
-    # --- making it ------------------------------------------------------------------
-
-    def _make(self) -> None:
-        admin = AdminConnection(self._settings)
-        deadline = Deadline(_TIMEOUT_MS)
-        topic = NewTopic(
-            self.topic, num_partitions=1, replication_factor=-1, config=_TOPIC
-        )
-        (future,) = admin.client.create_topics(
-            [topic], request_timeout=deadline.rest_s()
-        ).values()
-        answer = admin.wait(future, deadline)
-        if not isinstance(answer, ClientError):
-            return
-        if answer.code() == ClientError.TOPIC_ALREADY_EXISTS:
-            return
-        if is_refused(answer):
-            raise self._forbidden()
-        raise admin.failed(answer, f"making topic '{self.topic}'")
-
-    # --- errors ---------------------------------------------------------------------
-
-    def _forbidden(self) -> AuthenticationError:
-        return AuthenticationError(
-            f"the topic '{self.topic}', which keeps the markers of exactly-once sinks,"
-            " is absent or hidden, and this user may not CREATE it. Grant READ and"
-            f" WRITE on topic '{self.topic}' where it is there; else grant CREATE on"
-            f" it, or make it: kafka-topics.sh --create --topic {self.topic}"
-            " --partitions 1 --config cleanup.policy=compact --bootstrap-server"
-            f" {addresses(self._settings)}",
-            addresses=addresses(self._settings),
-        )
-
-    def _failed(self, error: ClientError, watch: ErrorWatch) -> KafkaError:
-        what = f"reading, which needs READ on topic '{self.topic}'"
-        return translated(error, what, watch)
-
-    def _silent(self, reason: str) -> BrokerUnavailableError:
-        where = addresses(self._settings)
-        return BrokerUnavailableError(
-            f"the markers in topic '{self.topic}' at {where}: {reason}. Nothing was"
-            " written; try again.",
-            addresses=where,
+    def _hidden(self, stable: int, at: int, entry: Entry) -> BrokerUnavailableError:
+        first = next(iter(self._log.read(LogBounds(stable, at), ALL)), None)
+        blocking = self._entry(first) if first and first.offset == stable else None
+        tool = f"kafka-transactions.sh --bootstrap-server {self._log.addresses}"
+        where = f"--topic {self.topic} --partition 0"
+        who = "one that wrote no marker there"
+        if blocking is not None:
+            name = blocking.name
+            who = f"that of '{name}' ({tool} describe --transactional-id {name})"
+        return self._log.silent(
+            f"whether '{entry.name}' has committed txid {entry.txid} is hidden by a"
+            f" transaction that is open since offset {stable}: {who}. If it is ongoing,"
+            " restart or stop its job, or wait for its time-out; if it is not, it"
+            f" hangs: {tool} find-hanging {where} shows it, and {tool} abort {where}"
+            f" --start-offset {stable} ends it."
         )
 
     def _corrupted(self, key: bytes, error: Exception) -> StateCorruptedError:
@@ -309,5 +222,8 @@ class MarkerLog:
         )
 
 
-def _json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+def _is_siblings(entry: Entry, own: str, run: str | None) -> bool:
+    """Whether a task need not know: it is the plan, or of a task of its own run."""
+    if run is None or entry.name == own:
+        return False
+    return not isinstance(entry.kept, Marker) or entry.kept.run == run

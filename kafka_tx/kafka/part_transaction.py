@@ -6,10 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka import TopicPartition as ClientPartition
-
 from kafka_tx.errors import KafkaError, StateCorruptedError
-from kafka_tx.kafka.group_reader import read_group
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.transactions.marker_rules import (
@@ -20,12 +17,11 @@ from kafka_tx.transactions.marker_rules import (
     is_done,
     needs_a_look,
 )
+from kafka_tx.transactions.sink_memory import Entry, Memory
 from kafka_tx.transactions.sink_parts import Digest, Marker, Part
 
 if TYPE_CHECKING:
-    from kafka_tx.kafka.marker_log import MarkerLog, Memory
-
-_TIMEOUT_MS = 30_000
+    from kafka_tx.kafka.marker_log import MarkerLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,8 @@ class PartTransaction:
        is of this txid: the part is done, and the records given are only compared with
        those that were written.
     3. Before the first write of a run all markers of the sink are looked at: what an
-       earlier run has begun is not cut in another way.
+       earlier run has begun is not cut in another way. The driver has read them once,
+       so a task reads only what came after that.
     4. Records and marker (as the offset of a group of the part, and as a record of the
        marker topic) are committed as one.
     5. An outcome that is not known is resolved by reading the marker again, with a new
@@ -63,23 +60,23 @@ class PartTransaction:
     Args:
         settings: From ``client_settings(…, purpose="producer")``.
         part: What is written.
-        topic: Whose offset the group keeps.
         log: The marker topic.
         reading: From ``client_settings(…, purpose="consumer")``.
+        since: What the driver has read of the markers; None: nothing.
     """
 
     def __init__(
         self,
         settings: Mapping[str, str],
         part: Part,
-        topic: str,
         log: MarkerLog,
         reading: Mapping[str, str],
+        since: Memory | None = None,
     ) -> None:
         self._settings = settings
         self._part = part
-        self._topic = topic
         self._log = log
+        self._since = since
         self._reading = {**reading, "isolation.level": "read_committed"}
         self._memory: Memory | None = None
 
@@ -126,33 +123,22 @@ class PartTransaction:
     def _own(self) -> Marker | None:
         """The marker of the part; read in the marker topic if the group has none.
 
-        Brokers forget groups, and older versions did not write the topic.
+        Brokers forget groups.
         """
         part, self._memory = self._part, None
-        places = [ClientPartition(self._topic, 0)]
-        found = read_group(self._reading, part.group, places, _TIMEOUT_MS)
-        kept = None
-        if found:
-            at = found[0]
-            kept = Marker.of_metadata(part.index, at.offset, at.metadata, part.life)
-        if kept is not None and kept.run and not needs_a_look(part, kept):
+        found = self._log.kept(Entry(part.id, part.marker(Digest())))
+        kept = None if found is None else found.kept
+        assert kept is None or isinstance(kept, Marker)
+        if kept is not None and not needs_a_look(part, kept):
             return kept
-        self._memory = self._log.recall(part.id, self._fence)
+        self._memory = self._log.recall(
+            part.id, self._since, own=part.name, run=part.run
+        )
         check_others(part, self._memory.markers)
         logged = self._memory.own(part.life, part.index)
         if kept is None or (logged is not None and logged.txid >= kept.txid):
             return logged
-        if kept.run:
-            raise self._lost_markers(kept)
-        return kept
-
-    def _fence(self, name: str, run: str) -> None:
-        """End what a dead writer of another part has left open."""
-        part = self._part
-        if run != part.run and name != part.name:
-            what = f"what sink '{part.id}' left open"
-            with Transaction(self._settings, name, what, self._reading, name):
-                pass
+        raise self._lost_markers(kept)
 
     def _is_begun(self) -> bool:
         """Whether an earlier run has begun the batch, and only tasks together can tell.
@@ -184,11 +170,9 @@ class PartTransaction:
         transaction.send(records)
 
     def _mark(self, transaction: Transaction, digest: Digest) -> None:
-        marker = self._part.marker(digest)
-        transaction.send([self._log.marker(self._part.id, marker)])
-        transaction.add_offset(
-            ClientPartition(self._topic, 0, marker.txid, metadata=marker.metadata)
-        )
+        entry = Entry(self._part.id, self._part.marker(digest))
+        transaction.send([self._log.record(entry)])
+        transaction.add_offset(self._log.offset(entry))
 
     def _commit(self, transaction: Transaction) -> None:
         try:

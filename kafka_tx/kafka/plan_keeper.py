@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from confluent_kafka import TopicPartition as ClientPartition
-
 from kafka_tx.errors import KafkaError, StateCorruptedError
-from kafka_tx.kafka.group_reader import read_group
 from kafka_tx.kafka.marker_log import MarkerLog
 from kafka_tx.kafka.transaction import Transaction
-from kafka_tx.transactions.sink_parts import Marker, Part
+from kafka_tx.transactions.sink_memory import Entry, Memory
+from kafka_tx.transactions.sink_parts import Digest, Part, name_of
 from kafka_tx.transactions.sink_plan import SinkPlan, Wish, planned
-
-_TIMEOUT_MS = 30_000
 
 
 class PlanKeeper:
@@ -32,58 +28,52 @@ class PlanKeeper:
         self._log = log
         self._reading = {**reading, "isolation.level": "read_committed"}
 
-    def settle(self, wish: Wish, topic: str) -> SinkPlan:
-        """The plan for a batch, stored unless it was.
+    def settle(self, wish: Wish) -> tuple[SinkPlan, Memory]:
+        """The plan for a batch, stored unless it was; and what the tasks may know.
 
         An older program that is about to store its own is fenced.
 
         Raises:
-            ConfigError, FencedError: as ``planned``.
+            ConfigError, FencedError: as ``planned``; or the marker topic forgets.
             StateCorruptedError: The sink was written, and its plan is gone.
             AuthenticationError, KafkaError: The brokers refuse, or do not answer.
         """
         with self._begun(wish) as transaction:
-            memory = self._log.recall(wish.id, lambda n, r: self._fence(wish, n, r))
+            memory = self._recall(wish)
             if memory.plan is None and not memory.markers:
-                self._check_new(wish, topic)
+                self._check_new(wish)
             plan = planned(memory.plan, wish)
             if plan == memory.plan:
-                return plan
+                return plan, memory
+            entry = Entry(wish.id, plan)
             with transaction.writing():
-                transaction.send([self._log.plan(wish.id, plan)])
+                transaction.send([self._log.record(entry)])
+                transaction.add_offset(self._log.offset(entry))
             try:
                 transaction.commit()
             except KafkaError:
                 with self._begun(wish):  # fences the transaction in doubt
-                    if self._log.recall(wish.id).plan != plan:
+                    if self._recall(wish).plan != plan:
                         raise
-        return plan
+        return plan, memory
+
+    def _recall(self, wish: Wish) -> Memory:
+        return self._log.recall(wish.id, own=name_of(wish.id, "plan"))
 
     def _begun(self, wish: Wish) -> Transaction:
-        name = f"kafka_tx.{wish.id}.plan"
+        name = name_of(wish.id, "plan")
         what = f"the plan of sink '{wish.id}'"
         return Transaction(self._settings, name, what, self._reading, name)
 
-    def _fence(self, wish: Wish, name: str, run: str) -> None:
-        """End what an earlier run has left open."""
-        if run != str(wish.epoch) and name != f"kafka_tx.{wish.id}.plan":
-            what = f"what sink '{wish.id}' left open"
-            with Transaction(self._settings, name, what, self._reading, name):
-                pass
-
-    def _check_new(self, wish: Wish, topic: str) -> None:
+    def _check_new(self, wish: Wish) -> None:
         """A sink without any record must not have a group that knows of some."""
         part = Part(wish.id, wish.txid, 0, wish.parts)
-        places = [ClientPartition(topic, 0)]
-        found = read_group(self._reading, part.group, places, _TIMEOUT_MS)
-        if not found:
-            return
-        kept = Marker.of_metadata(0, found[0].offset, found[0].metadata)
-        if kept.run:
+        found = self._log.kept(Entry(wish.id, part.marker(Digest())))
+        if found is not None:
             raise StateCorruptedError(
                 f"the topic '{self._log.topic}' has lost what it held of sink"
                 f" '{wish.id}', which group '{part.group}' still knows at txid"
-                f" {kept.txid}: the topic was deleted or is not compacted, or"
+                f" {found.txid}: the topic was deleted or is not compacted, or"
                 " 'tx.markerTopic' was changed. Nothing was written. Give the former"
                 " 'tx.markerTopic'. If it is gone, compare the sink's topic with the"
                 " source, and go on with another tx.id of the sink, which writes an"

@@ -13,7 +13,10 @@ from kafka_tx.options.sink_table import SINK_OPTIONS
 from kafka_tx.options.source_options import kafka_options, require_brokers
 from kafka_tx.options.source_table import OPTIONS
 
-GIVEN_BY_US = ("tx.txid", "tx.parts", "tx.compares", "tx.epoch", "tx.owner", "tx.plan")
+GIVEN_BY_US = (
+    *("tx.txid", "tx.parts", "tx.compares", "tx.epoch", "tx.owner", "tx.plan"),
+    "tx.memory",
+)
 """What ``write_transaction`` tells the tasks; not for users."""
 _SPARKS = ("path", "checkpointLocation", "queryName")
 
@@ -48,6 +51,7 @@ def parse_sink(options: Mapping[str, str], *, told: bool = False) -> SinkConfig:
         epoch=long("tx.epoch", given.get("tx.epoch", "0")),
         owner=given.get("tx.owner", ""),
         plan=given.get("tx.plan", ""),
+        memory=given.get("tx.memory", ""),
         marker_topic=_marker_topic(given),
         takes_timestamp=boolean(given, "timestampColumn", default=False),
     )

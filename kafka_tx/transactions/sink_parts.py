@@ -103,6 +103,16 @@ def _named(word: str) -> str:
     return "" if word == _NONE else word
 
 
+def name_of(sink: str, which: int | str) -> str:
+    """The transactional id of a part, or of ``plan``."""
+    return f"kafka_tx.{sink}.{which}"
+
+
+def group_of(name: str, life: str) -> str:
+    """The consumer group that remembers what a transactional id wrote in a life."""
+    return f"{name}.{life}" if life else name
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Which part of which batch: ``index`` of ``parts``, of the sink's ``id``.
@@ -137,12 +147,12 @@ class Part:
     @property
     def name(self) -> str:
         """The transactional id: a new writer of the part fences every older one."""
-        return f"kafka_tx.{self.id}.{self.index}"
+        return name_of(self.id, self.index)
 
     @property
     def group(self) -> str:
         """The consumer group that remembers the txid."""
-        return f"{self.name}.{self.life}" if self.life else self.name
+        return group_of(self.name, self.life)
 
     def marker(self, digest: Digest) -> Marker:
         """What is remembered once it is written."""

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from confluent_kafka import Producer
 
-from kafka_tx.kafka import marker_log
+from kafka_tx.kafka import marker_topic
 from kafka_tx.kafka.marker_log import MarkerLog
-from kafka_tx.transactions.sink_parts import Marker
+from kafka_tx.transactions.sink_memory import Entry
+from kafka_tx.transactions.sink_parts import Digest, Marker
 
 
 def test_all_markers_of_a_sink_are_remembered(
     cluster, topic, consumer_settings, monkeypatch
 ):
-    monkeypatch.setattr(marker_log, "_AT_ONCE", 3)
-    log = MarkerLog(topic(), consumer_settings)
-    wanted = [Marker(index, 7, 10, run="run", epoch=2) for index in range(10)]
+    monkeypatch.setattr(marker_topic, "_AT_ONCE", 3)
+    log = MarkerLog(topic(), topic(), consumer_settings, {})
+    wanted = [Marker(index, 7, 10, Digest(), "run", 2) for index in range(10)]
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
     for sink in ("ours", "another"):
         for marker in wanted:
-            record = log.marker(sink, marker)
+            record = log.record(Entry(sink, marker))
             producer.produce(log.topic, key=record.key, value=record.value, partition=0)
     assert producer.flush(30) == 0
 

@@ -11,7 +11,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from unittest import mock
 
@@ -19,11 +19,15 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
-from kafka_tx.errors import KafkaError, KafkaTxError
+from kafka_tx.errors import BrokerUnavailableError, KafkaError, KafkaTxError
 from kafka_tx.kafka import marker_log, part_transaction, plan_keeper
+from kafka_tx.kafka.marker_topic import COMMITTED, Kept
 from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.model import LogBounds
 from kafka_tx.spark.sinks import stream_writer
 from kafka_tx.spark.sinks.writer import PartMessage
+from kafka_tx.transactions.sink_memory import Entry, Memory
+from kafka_tx.transactions.sink_parts import Digest, Marker
 from kafka_tx.transactions.sink_plan import SinkPlan, Wish
 
 SINK, TOPIC, MARKERS = "sink", "out", "markers"
@@ -34,19 +38,72 @@ class Killed(BaseException):
     """The program is gone."""
 
 
+@dataclass
+class Begun:
+    """One transaction: what it wrote, and what became of it."""
+
+    name: str
+    state: str = "open"
+    rows: list[bytes] = field(default_factory=list)
+    offsets: dict[str, ClientPartition] = field(default_factory=dict)
+
+
 class Brokers:
-    """What is committed, and who may still write."""
+    """What is written and committed, and who may still write."""
 
     def __init__(self) -> None:
         self.rows: list[bytes] = []
-        self.markers: list[OutRecord] = []
+        self.log: dict[int, tuple[Begun, OutRecord]] = {}
+        self.end = 0
         self.groups: dict[str, ClientPartition] = {}
         self.epochs: dict[str, int] = {}
+        self.open: dict[str, Begun] = {}
 
-    def commit(self, records: list[OutRecord], offsets: dict[str, Any]) -> None:
-        self.rows += [r.value for r in records if r.topic == TOPIC and r.value]
-        self.markers += [r for r in records if r.topic == MARKERS]
-        self.groups.update(offsets)
+    @property
+    def stable_end(self) -> int:
+        """Up to here readers of committed markers see."""
+        opened = (at for at, (begun, _) in self.log.items() if begun.state == "open")
+        return min(opened, default=self.end)
+
+    def begin(self, name: str) -> Begun:
+        """Begin a transaction; an open one of the same name is aborted."""
+        self.finish(name, "aborted")
+        begun = self.open[name] = Begun(name)
+        return begun
+
+    def write(self, begun: Begun, record: OutRecord) -> None:
+        """Take a record of an open transaction."""
+        if record.topic == MARKERS:
+            self.log[self.end] = begun, record
+            self.end += 1
+        elif record.value:
+            begun.rows.append(record.value)
+
+    def finish(self, name: str, state: str) -> None:
+        """Commit or abort what is open under a name."""
+        begun = self.open.pop(name, None)
+        if begun is None:
+            return
+        begun.state = state
+        if state == "committed":
+            self.rows += begun.rows
+            self.groups.update(begun.offsets)
+
+    def is_pending(self, group: str) -> bool:
+        """Whether an offset of a group is being committed."""
+        return any(group in begun.offsets for begun in self.open.values())
+
+    def compact(self) -> None:
+        """Keep the newest committed marker of each key, of what is settled."""
+        stable, newest = self.stable_end, dict[bytes | None, int]()
+        for at, (begun, record) in self.log.items():
+            if at < stable and begun.state == "committed":
+                newest[record.key] = at
+        self.log = {
+            at: found
+            for at, found in self.log.items()
+            if at >= stable or newest.get(found[1].key) == at
+        }
 
 
 class Program(threading.Thread):
@@ -115,11 +172,11 @@ class SimulatedTransaction:
         self, _: object, name: str, what: str, reading: object, group: str
     ) -> None:
         self._name, self._group = name, group
-        self._records: list[OutRecord] = []
-        self._offsets: dict[str, ClientPartition] = {}
+        self._begun = Begun(name)
 
     def __enter__(self) -> SimulatedTransaction:
         ask()
+        self.brokers.finish(self._name, "aborted")
         epochs = self.brokers.epochs
         self._epoch = epochs[self._name] = epochs.get(self._name, 0) + 1
         return self
@@ -129,22 +186,34 @@ class SimulatedTransaction:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        yield
+        self._check()
+        self._begun = self.brokers.begin(self._name)
+        try:
+            yield
+        except Exception:
+            if self.brokers.open.get(self._name) is self._begun:
+                self.brokers.finish(self._name, "aborted")
+            raise
 
     def send(self, records: Iterable[OutRecord]) -> None:
-        self._records += list(records)
+        for record in records:
+            if record.topic == MARKERS:
+                ask()
+            self._check()
+            self.brokers.write(self._begun, record)
         ask()
         self._check()
 
     def add_offset(self, offset: ClientPartition) -> None:
         ask()
         self._check()
-        self._offsets[self._group] = offset
+        self._begun.offsets[self._group] = offset
+        ask()
 
     def commit(self) -> None:
         self._ask_to_commit("request")
         self._check()
-        self.brokers.commit(self._records, self._offsets)
+        self.brokers.finish(self._name, "committed")
         self._ask_to_commit("answer")
 
     def _ask_to_commit(self, what: str) -> None:
@@ -159,27 +228,64 @@ class SimulatedTransaction:
             raise KafkaError("fenced")
 
 
-class SimulatedLog(marker_log.MarkerLog):
-    """Reads what the simulated brokers committed."""
+class SimulatedTopic:
+    """Stands for ``kafka_tx.kafka.marker_topic.MarkerTopic``."""
 
     brokers: ClassVar[Brokers]
+    addresses = "simulated:9092"
 
-    def __init__(self) -> None:
-        super().__init__(MARKERS, {})
+    def __init__(self, *_: object) -> None:
+        pass
 
-    def _bounds(self, unlock: object) -> Any:
+    def bounds(self) -> tuple[LogBounds, int]:
         ask()
-        return mock.Mock(log_start=0, end=1)
+        end = self.brokers.end
+        return LogBounds(min(self.brokers.log, default=end), end), self.stable_end()
 
-    def _read(self, *_: object) -> Iterator[tuple[bytes, bytes]]:
-        for record in self.brokers.markers:
-            yield record.key or b"", record.value or b""
+    def stable_end(self) -> int:
+        ask()
+        return self.brokers.stable_end
+
+    def check_policy(self) -> None:
+        ask()
+
+    def read(self, bounds: LogBounds, level: str) -> Iterator[Kept]:
+        if bounds.end > bounds.log_start:
+            ask()
+        for at, (begun, record) in sorted(self.brokers.log.items()):
+            is_asked = bounds.log_start <= at < bounds.end
+            if is_asked and (level != COMMITTED or begun.state == "committed"):
+                yield Kept(at, record.key or b"", record.value or b"")
+
+    def silent(self, reason: str) -> BrokerUnavailableError:
+        return BrokerUnavailableError(reason, addresses=self.addresses)
+
+
+class FewPauses:
+    """Stands for a deadline: over after some steps of the program."""
+
+    def __init__(self, _: int) -> None:
+        self._left = 3
+
+    def pause(self, _: int) -> bool:
+        ask()
+        self._left -= 1
+        return self._left > 0
 
 
 def read_group(_: object, group: str, *__: object) -> list[ClientPartition]:
+    brokers = SimulatedTransaction.brokers
     ask()
-    found = SimulatedTransaction.brokers.groups.get(group)
+    if brokers.is_pending(group):
+        message = "an offset of the group is being committed"
+        raise BrokerUnavailableError(message, addresses=SimulatedTopic.addresses)
+    found = brokers.groups.get(group)
     return [] if found is None else [found]
+
+
+def log() -> marker_log.MarkerLog:
+    """The real log, on these brokers."""
+    return marker_log.MarkerLog(MARKERS, TOPIC, {}, {})
 
 
 @contextmanager
@@ -187,18 +293,21 @@ def simulated(brokers: Brokers) -> Iterator[None]:
     """Let the real protocol talk to these brokers."""
 
     def part(config: SinkConfig, index: int) -> part_transaction.PartTransaction:
+        since = Memory.of_text(config.memory) if config.memory else None
         return part_transaction.PartTransaction(
-            {}, sink_assembly.sink_part(config, index), TOPIC, SimulatedLog(), {}
+            {}, sink_assembly.sink_part(config, index), log(), {}, since
         )
 
-    SimulatedTransaction.brokers = SimulatedLog.brokers = brokers
+    SimulatedTransaction.brokers = SimulatedTopic.brokers = brokers
     with (
         mock.patch.object(part_transaction, "Transaction", SimulatedTransaction),
         mock.patch.object(plan_keeper, "Transaction", SimulatedTransaction),
-        mock.patch.object(part_transaction, "read_group", read_group),
-        mock.patch.object(plan_keeper, "read_group", read_group),
+        mock.patch.object(marker_log, "Transaction", SimulatedTransaction),
+        mock.patch.object(marker_log, "MarkerTopic", SimulatedTopic),
+        mock.patch.object(marker_log, "Deadline", FewPauses),
+        mock.patch.object(marker_log, "read_group", read_group),
         mock.patch.object(sink_assembly, "part_transaction", part),
-        mock.patch.object(sink_assembly, "marker_log", return_value=SimulatedLog()),
+        mock.patch.object(sink_assembly, "marker_log", side_effect=lambda _: log()),
     ):
         yield
 
@@ -230,6 +339,7 @@ class Writer:
     ) -> None:
         self.door, self.epoch, self.parts, self.owner = door, epoch, parts, owner
         self._plan: SinkPlan | None = None
+        self.memory: str | None = None
 
     def write(self, txid: int) -> None:
         """Write a batch; returns when it counts as written."""
@@ -240,10 +350,11 @@ class Writer:
         }[self.door](txid)
 
     def _transaction(self, txid: int) -> None:
-        wish = Wish(SINK, txid, self.parts, self.owner, self.epoch)
+        wish, self.memory = Wish(SINK, txid, self.parts, self.owner, self.epoch), ""
         if self._plan is None or not self._plan.follows(wish):
-            keeper = plan_keeper.PlanKeeper({}, SimulatedLog(), {})
-            self._plan = keeper.settle(wish, TOPIC)
+            keeper = plan_keeper.PlanKeeper({}, log(), {})
+            self._plan, known = keeper.settle(wish)
+            self.memory = sink_assembly.handed(known)
         parts = self._plan.parts_of(txid)
         given = config(
             txid,
@@ -252,16 +363,22 @@ class Writer:
             epoch=self.epoch,
             compares=parts > 1,
             owner=self.owner,
+            memory=self.memory,
         )
         self._tasks(given, cut(txid, parts))
 
     def _bolt(self, txid: int) -> None:
         more = {"epoch": self.epoch, "looks": True, "owner": self.owner}
         given = config(txid, self.parts, self.epoch, **more)
-        self._tasks(given, cut(txid, self.parts))
+        if self.memory is None:
+            self.memory = sink_assembly.remembered(given)
+        self._tasks(replace(given, memory=self.memory), cut(txid, self.parts))
 
     def _stream(self, txid: int) -> None:
         given = config(txid, 0, self.epoch, looks=True, life="life")
+        if self.memory is None:
+            self.memory = sink_assembly.remembered(given)
+        given = replace(given, memory=self.memory)
         told = self._tasks(given, cut(txid, self.parts))
         if any(message.written.held is not None for message in told):
             stream_writer._write_the_rest(told)
@@ -281,3 +398,10 @@ class Writer:
 def is_documented(error: Exception | None) -> bool:
     """Whether a program may end with it."""
     return error is None or isinstance(error, KafkaTxError)
+
+
+def begin_of_another_sink(brokers: Brokers, number: int) -> str:
+    """Let another sink's writer write its marker, and stand still; returns its name."""
+    entry = Entry("theirs", Marker(number, 1, 1, Digest(), "1"))
+    brokers.write(brokers.begin(entry.name), log().record(entry))
+    return entry.name

@@ -36,6 +36,14 @@ class KafkaTxStreamWriter(StreamWriter):
     Spark does not tell tasks how many they are, so a batch that an earlier run has left
     half-written may come cut into other tasks. Its tasks do not write what is missing
     but hand it to ``commit``, which knows all of them.
+
+    Made by the driver as the query starts, before any task: the markers are read then,
+    and each task reads only what came after that.
+
+    Raises:
+        ConfigError: An option or a column is missing or illegal; the marker topic is
+            not compacted.
+        AuthenticationError, KafkaError: With ``tx.id``: the markers cannot be read.
     """
 
     def __init__(self, config: SinkConfig, schema: StructType) -> None:
@@ -46,6 +54,8 @@ class KafkaTxStreamWriter(StreamWriter):
                 option="topic",
             )
         check_columns(schema, config)
+        if config.id is not None:
+            config = replace(config, memory=sink_assembly.remembered(config))
         self._config = config
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:

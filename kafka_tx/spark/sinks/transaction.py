@@ -81,37 +81,34 @@ def write_transaction(
     advice = "give the second one another tx.id of the sink"
     what = f"the sink '{config.id}'"
     with only_write(sink, attempt, what=what, option="tx.id", advice=advice):
-        _write(
-            df, attempt, options, _settled(config, sink, attempt, parts), parts, opaque
-        )
+        usable, memory = _settled(config, sink, attempt, parts)
+        more = {
+            "tx.txid": attempt.txid,
+            "tx.parts": usable,
+            "tx.compares": str(opaque or usable > 1).lower(),
+            "tx.epoch": attempt.epoch,
+            "tx.owner": attempt.source,
+            "tx.plan": "" if opaque else attempt.plan,
+            "tx.memory": memory,
+        }
+        spread = _spread(df, attempt, usable, parts)
+        writer = spread.write.format("kafka_tx").mode("append").options(**options)
+        writer.options(**{name: str(value) for name, value in more.items()}).save()
 
 
-def _write(
-    df: DataFrame,
-    attempt: TransactionAttempt,
-    options: Mapping[str, str],
-    usable: int,
-    parts: int,
-    opaque: bool,
-) -> None:
-    if usable > 1 and "key" not in df.columns:
-        raise ConfigError.illegal(
-            "parts",
-            parts,
-            f"{usable} for one more batch, with the column 'key': txid {attempt.txid}"
-            " may have been begun so",
-        )
-    spread = df.coalesce(1) if usable == 1 else df.repartition(usable, "key")
-    more = {
-        "tx.txid": attempt.txid,
-        "tx.parts": usable,
-        "tx.compares": str(opaque or usable > 1).lower(),
-        "tx.epoch": attempt.epoch,
-        "tx.owner": attempt.source,
-        "tx.plan": "" if opaque else attempt.plan,
-    }
-    writer = spread.write.format("kafka_tx").mode("append").options(**options)
-    writer.options(**{name: str(value) for name, value in more.items()}).save()
+def _spread(
+    df: DataFrame, attempt: TransactionAttempt, usable: int, parts: int
+) -> DataFrame:
+    if usable == 1:
+        return df.coalesce(1)
+    if "key" in df.columns:
+        return df.repartition(usable, "key")
+    raise ConfigError.illegal(
+        "parts",
+        parts,
+        f"{usable} for one more batch, with the column 'key': txid {attempt.txid} may"
+        " have been begun so",
+    )
 
 
 def _checked(options: Mapping[str, str]) -> SinkConfig:
@@ -131,13 +128,17 @@ def _sink(config: SinkConfig) -> _Sink:
 
 def _settled(
     config: SinkConfig, sink: _Sink, attempt: TransactionAttempt, parts: int
-) -> int:
-    """How many parts the batch has: known, or stored before any is written."""
+) -> tuple[int, str]:
+    """How many parts the batch has: known, or stored before any is written.
+
+    Beside it what its tasks may know of the markers: only where they were just read.
+    """
     wish = Wish(sink[-1], attempt.txid, parts, attempt.source, attempt.epoch)
-    plan = _plans.get(sink)
+    plan, memory = _plans.get(sink), ""
     if plan is None or not plan.follows(wish):
         keeper = sink_assembly.plan_keeper(replace(config, txid=attempt.txid))
-        plan = _plans[sink] = keeper.settle(wish, config.topic or "")
+        plan, known = keeper.settle(wish)
+        _plans[sink], memory = plan, sink_assembly.handed(known)
     usable = plan.parts_of(attempt.txid)
     if usable != parts:
         logger.warning(
@@ -148,4 +149,4 @@ def _settled(
             usable,
             parts,
         )
-    return usable
+    return usable, memory

@@ -8,7 +8,7 @@ with ``timestampColumn=true``), the option ``topic``, and ``kafka.*``. At-least-
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -31,7 +31,7 @@ class PartMessage(WriterCommitMessage):
     """What a task tells the driver of the part that it was given.
 
     Attributes:
-        config: By which it was written.
+        config: By which it was written, without what the driver knew of the markers.
     """
 
     index: int
@@ -93,6 +93,5 @@ def write_part(
     context = TaskContext.get()
     assert context is not None
     index = context.partitionId()
-    return PartMessage(
-        index, sink_assembly.part_transaction(config, index).write(records), config
-    )
+    written = sink_assembly.part_transaction(config, index).write(records)
+    return PartMessage(index, written, replace(config, memory=""))

@@ -1,0 +1,262 @@
+"""The topic of markers, which all exactly-once sinks of a cluster share."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin._config import AlterConfigOpType as Operation
+from confluent_kafka.admin._config import ConfigEntry, ConfigResource
+
+from integration.cluster.topics import ask, fresh_name
+from integration.consuming import committed_records
+from integration.promptness import promptly
+from kafka_tx import sink_assembly
+from kafka_tx.config import SinkConfig
+from kafka_tx.errors import BrokerUnavailableError, ConfigError
+from kafka_tx.kafka import marker_log
+from kafka_tx.kafka.marker_topic import MarkerTopic
+from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.transactions.sink_memory import Entry, Memory
+from kafka_tx.transactions.sink_parts import Digest, Marker
+from kafka_tx.transactions.sink_plan import Wish
+
+WELL_BELOW_A_TIMEOUT_S = 10.0
+"""Other sinks' transactions were waited for 150 s."""
+
+
+@pytest.fixture
+def sink(kafka, topic):
+    """What writes a sink of this test's own, with a marker topic of its own."""
+    return Sink(kafka, topic(1))
+
+
+class Sink:
+    def __init__(self, kafka, topic):
+        self.kafka, self.topic, self.id = kafka, topic, topic
+        self.markers = f"{topic}-markers"
+
+    def config(self, **more):
+        return SinkConfig(
+            kafka={"bootstrap.servers": self.kafka.bootstrap_servers},
+            topic=self.topic,
+            id=self.id,
+            marker_topic=self.markers,
+            **more,
+        )
+
+    def part(self, txid, index=0, **more):
+        more = {"parts": 2, "run": "1", "epoch": 1} | more
+        return sink_assembly.part_transaction(self.config(txid=txid, **more), index)
+
+    def write(self, txid, index=0, **more):
+        record = OutRecord(self.topic, b"k", f"{txid}-{index}".encode())
+        return self.part(txid, index, **more).write([record]).now
+
+    def settle(self, txid, epoch=1):
+        wish = Wish(self.id, txid, 2, "source", epoch)
+        return sink_assembly.plan_keeper(self.config(txid=txid)).settle(wish)
+
+    def recall(self, **more):
+        return sink_assembly.marker_log(self.config()).recall(self.id, **more)
+
+    def values(self):
+        found = committed_records(self.kafka.bootstrap_servers, self.topic)
+        return sorted(record.text for record in found)
+
+    def forget_groups(self):
+        admin = ask([self.kafka.bootstrap_servers])
+        groups = [g.group_id for g in admin.list_consumer_groups().result(30).valid]
+        ours = [group for group in groups if group.startswith(f"kafka_tx.{self.id}.")]
+        for done in admin.delete_consumer_groups(ours).values():
+            done.result(30)
+
+    def open(self, sink, index=0, *, adds_offset=False):
+        """Let a writer write its marker, and stand still."""
+        marker = Marker(index, 9, 1, Digest(), "0")
+        entry = Entry(sink, marker)
+        producer = Producer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "transactional.id": entry.name,
+                "transaction.timeout.ms": "900000",
+            }
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(self.markers, entry.value, entry.key, partition=0)
+        assert producer.flush(30) == 0
+        if adds_offset:
+            place = sink_assembly.marker_log(self.config()).offset(entry)
+            with Consumer(
+                {
+                    "bootstrap.servers": self.kafka.bootstrap_servers,
+                    "group.id": entry.group,
+                }
+            ) as consumer:
+                group = consumer.consumer_group_metadata()
+            producer.send_offsets_to_transaction([place], group, 30)
+        return producer
+
+
+# --- somebody else's open transaction -------------------------------------------------
+
+
+def test_another_sinks_open_transaction_stops_nobody(sink):
+    sink.settle(1)
+    assert sink.write(1)
+    theirs = fresh_name("theirs")
+    dead = sink.open(theirs)
+    try:
+        assert sink.write(1, 1)  # above it in the log
+
+        def start_again():
+            plan, memory = sink.settle(2, epoch=2)
+            known = sink_assembly.handed(memory)
+            assert plan.parts_of(2) == 2
+            assert [m.txid for m in memory.markers] == [1, 1]
+            assert not sink.write(1, 1, run="2", epoch=2, looks=True, memory=known)
+            return memory
+
+        memory = promptly(start_again, WELL_BELOW_A_TIMEOUT_S)
+    finally:
+        dead.abort_transaction(30)
+    assert memory.plan is not None
+    assert sink.write(2, 1, run="2", epoch=2)
+    assert sink.values() == ["1-0", "1-1", "2-1"]
+
+
+@pytest.mark.parametrize("adds_offset", [False, True])
+def test_what_a_dead_writer_left_open_behind_it_is_ended_and_not_believed(
+    sink, adds_offset
+):
+    assert sink.write(1)
+    assert sink.write(1, 1)
+    dead = [
+        sink.open(fresh_name("theirs")),
+        sink.open(sink.id, index=1, adds_offset=adds_offset),
+    ]
+    try:
+        memory = promptly(sink.recall, WELL_BELOW_A_TIMEOUT_S)
+
+        assert sorted((m.index, m.txid) for m in memory.markers) == [(0, 1), (1, 1)]
+        with pytest.raises(Exception, match=r"(?i)fenced|epoch"):
+            dead[1].commit_transaction(30)
+    finally:
+        dead[0].abort_transaction(30)
+
+
+def test_what_is_really_hidden_names_what_hides_it_and_comes_once_that_has_ended(
+    sink, monkeypatch
+):
+    monkeypatch.setattr(marker_log, "_OPEN_MS", 500)
+    sink.recall()
+    theirs = fresh_name("theirs")
+    dead = sink.open(theirs)
+    try:
+        assert sink.write(1)
+        sink.forget_groups()
+
+        with pytest.raises(BrokerUnavailableError) as raised:
+            sink.write(1, run="2", epoch=2)
+    finally:
+        dead.abort_transaction(30)
+
+    text = str(raised.value)
+    assert f"'kafka_tx.{sink.id}.0' has committed txid 1 is hidden" in text
+    assert f"describe --transactional-id kafka_tx.{theirs}.0" in text
+    assert f"abort --topic {sink.markers} --partition 0 --start-offset 0" in text
+    assert not sink.write(1, run="2", epoch=2)
+    assert sink.values() == ["1-0"]
+
+
+# --- what the driver has read ---------------------------------------------------------
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """Where readings of the marker topic begin and end."""
+    seen = []
+    real = MarkerTopic.read
+
+    def spied(self, bounds, level):
+        if bounds.end > bounds.log_start:
+            seen.append((bounds.log_start, bounds.end))
+        return real(self, bounds, level)
+
+    monkeypatch.setattr(MarkerTopic, "read", spied)
+    return seen
+
+
+def test_a_task_reads_only_what_came_after_the_drivers_look(sink, read):
+    for txid in (1, 2, 3):
+        sink.write(txid)
+    known = sink_assembly.remembered(sink.config())
+    end = Memory.of_text(known).end
+    read.clear()
+
+    assert sink.write(4, 1, run="2", epoch=2, looks=True, memory=known)
+    assert read == []
+    assert sink.write(4, run="2", epoch=2, looks=True, memory=known)
+    assert [begin for begin, _ in read] == [end]
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_what_a_zombie_wrote_after_the_drivers_look_is_known_to_the_task(
+    sink, forgotten
+):
+    assert sink.write(1)
+    known = sink_assembly.remembered(sink.config())
+    assert sink.write(2)
+    if forgotten:
+        sink.forget_groups()
+
+    for looks in (True, False):
+        again = {"run": "2", "epoch": 2, "looks": looks, "memory": known}
+        assert not sink.write(2, **again)
+
+    assert sink.values() == ["1-0", "2-0"]
+
+
+def test_what_the_driver_knew_of_a_topic_that_was_made_anew_is_dropped(sink, kafka):
+    assert sink.write(1)
+    assert sink.write(2)
+    memory = sink.recall()
+    kafka.delete_topic(sink.markers)
+
+    assert sink.recall(since=memory).markers == []
+
+
+# --- a topic that others made ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_that_forgets_is_refused_until_it_is_set_as_the_text_says(
+    sink, kafka, policy
+):
+    kafka.create_topic(sink.markers, 1, config={"cleanup.policy": policy})
+    texts = []
+    for begin in (
+        lambda: sink.settle(1),
+        lambda: sink.write(1),
+        lambda: sink_assembly.remembered(sink.config()),
+    ):
+        with pytest.raises(ConfigError, match=f"cleanup.policy={policy}") as raised:
+            begin()
+        texts.append(str(raised.value))
+    assert sink.values() == []
+    for text in texts:
+        assert f"--entity-name {sink.markers} --add-config cleanup.policy=com" in text
+
+    change = ConfigEntry(
+        "cleanup.policy", "compact", incremental_operation=Operation.SET
+    )
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC, sink.markers, incremental_configs=[change]
+    )
+    admin = ask([kafka.bootstrap_servers])
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(30)
+
+    sink.settle(1)
+    assert sink.write(1)
+    assert sink.values() == ["1-0"]

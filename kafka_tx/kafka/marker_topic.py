@@ -1,0 +1,267 @@
+"""The topic of markers as a log: made, checked, and read between two offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.cimpl import NewTopic
+
+from kafka_tx.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    ConfigError,
+    KafkaError,
+)
+from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.clients import addresses, new_consumer
+from kafka_tx.kafka.cluster import KafkaClusterView
+from kafka_tx.kafka.errors import ErrorWatch, client_error, is_refused, translated
+from kafka_tx.model import LogBounds, TopicPartition, Topics
+
+logger = logging.getLogger(__name__)
+
+COMMITTED, ALL = "read_committed", "read_uncommitted"
+_PARTITION = 0
+"""The only one that is used: what lies in one is in order."""
+_POLICY = "cleanup.policy"
+_TOPIC = {
+    _POLICY: "compact",
+    "segment.ms": "3600000",
+    "segment.bytes": "16777216",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+_TIMEOUT_MS = 30_000
+_ASK_MS = 5_000
+_OFFSETS_PER_MS = 50
+"""Five times slower than ends of transactions, which nobody sees, were read."""
+_PAUSE_MS = 50
+_AT_ONCE = 1000
+_GROUP = ClientError.GROUP_AUTHORIZATION_FAILED
+"""The client asks for a group's coordinator, which nobody here needs."""
+_SLICE_S = 0.2
+_unchecked: set[str] = set()  # topics whose policy this process was not told
+
+
+class Kept(NamedTuple):
+    """A record of the topic."""
+
+    offset: int
+    key: bytes
+    value: bytes
+
+
+class MarkerTopic:
+    """Partition 0 of the topic (driver and executor); for one thread.
+
+    Args:
+        name: Of the topic.
+        settings: From ``client_settings(…, purpose="consumer")``.
+    """
+
+    def __init__(self, name: str, settings: Mapping[str, str]) -> None:
+        self.name = name
+        self.addresses = addresses(settings)
+        self._settings = settings
+
+    def bounds(self) -> tuple[LogBounds, int]:
+        """The whole log, and where its settled part ended a moment later.
+
+        The topic is made where it is absent.
+
+        Raises:
+            AuthenticationError: Credentials, permission or TLS; or the topic is absent
+                and may not be made.
+            BrokerUnavailableError: No answer in time.
+            KafkaError: A broker answered with another error.
+        """
+        with closing(self._view(ALL)) as view:
+            if not self._exists(view):
+                self._make()
+            log = self._ask(view)
+        return log, self.stable_end()
+
+    def stable_end(self) -> int:
+        """The offset of the oldest open transaction; the log's end if none is open."""
+        with closing(self._view(COMMITTED)) as view:
+            return self._ask(view).end
+
+    def check_policy(self) -> None:
+        """Refuse a topic that forgets; warn where brokers do not tell.
+
+        Raises:
+            ConfigError: Its ``cleanup.policy`` is not ``compact``.
+        """
+        policy = self._policy()
+        if policy == "compact":
+            return
+        if policy is not None:
+            raise ConfigError(
+                f"the topic '{self.name}', which keeps the markers of exactly-once"
+                f" sinks, has cleanup.policy={policy}: it forgets markers, and a batch"
+                " that comes again is then written twice. Legal: compact, and nothing"
+                " else. Nothing was written. Set it: kafka-configs.sh --alter"
+                f" --entity-type topics --entity-name {self.name} --add-config"
+                f" cleanup.policy=compact --bootstrap-server {self.addresses}. What it"
+                " has forgotten does not come back: if this sink has written before,"
+                " compare its topic with the source first.",
+                option="tx.markerTopic",
+                value=self.name,
+            )
+        if self.name not in _unchecked:
+            _unchecked.add(self.name)
+            logger.warning(
+                "the brokers do not tell the cleanup.policy of topic '%s', which keeps"
+                " the markers of exactly-once sinks. Grant DESCRIBE_CONFIGS on it, or"
+                " make sure that it is 'compact': with any other, a batch that comes"
+                " again late is written twice",
+                self.name,
+            )
+
+    def read(self, bounds: LogBounds, level: str) -> Iterator[Kept]:
+        """The records between two offsets, in order.
+
+        Args:
+            bounds: From where to where.
+            level: ``COMMITTED``, where the end must be settled, or ``ALL``.
+
+        Raises:
+            AuthenticationError, BrokerUnavailableError, KafkaError: It cannot be read.
+        """
+        if bounds.end <= bounds.log_start:
+            return
+        watch = ErrorWatch(self.addresses)
+        settings = {
+            **self._settings,
+            "isolation.level": level,
+            "enable.partition.eof": "true",
+            "auto.offset.reset": "earliest",  # compaction moves the start
+            "check.crcs": "false",  # the mock cluster's ends of transactions have none
+        }
+        consumer = new_consumer(settings, watch)
+        # the client passes over ends of transactions without a word
+        silent_ms = _TIMEOUT_MS + (bounds.end - bounds.log_start) // _OFFSETS_PER_MS
+        deadline = Deadline(silent_ms)
+        with closing(consumer):
+            consumer.assign([ClientPartition(self.name, _PARTITION, bounds.log_start)])
+            while True:
+                is_end, records = self._some(consumer, watch, bounds.end)
+                yield from records
+                if is_end:
+                    return
+                watch.raise_refusal()
+                if records:
+                    deadline = Deadline(silent_ms)
+                elif deadline.is_over():
+                    raise self.silent(f"it cannot be read.{watch.reason()}")
+
+    def silent(self, reason: str) -> BrokerUnavailableError:
+        """The error that nothing was learnt in time."""
+        return BrokerUnavailableError(
+            f"the markers in topic '{self.name}' at {self.addresses}: {reason} Nothing"
+            " was written; try again.",
+            addresses=self.addresses,
+        )
+
+    # --- asking ---------------------------------------------------------------------
+
+    def _exists(self, view: KafkaClusterView) -> bool:
+        try:
+            return self.name in view.topics(Topics((self.name,)))
+        except AuthenticationError as error:
+            if "authorization failed" not in error.message:
+                raise
+            raise self._forbidden() from error
+
+    def _ask(self, view: KafkaClusterView) -> LogBounds:
+        partition = TopicPartition(self.name, _PARTITION)
+        deadline = Deadline(_TIMEOUT_MS)
+        while True:
+            found = view.bounds([partition])[partition]
+            if isinstance(found, LogBounds):
+                return found
+            if not deadline.pause(_PAUSE_MS):
+                raise self.silent(f"{found.reason}.")
+
+    def _view(self, level: str) -> KafkaClusterView:
+        settings = {**self._settings, "isolation.level": level}
+        return KafkaClusterView(settings, retry_interval_ms=100)
+
+    def _policy(self) -> str | None:
+        """The topic's policy; None where nobody tells."""
+        admin = AdminConnection(self._settings)
+        deadline = Deadline(_ASK_MS)
+        metadata = admin.metadata(deadline)
+        if metadata.controller_id not in metadata.brokers:  # it would be asked
+            return None
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.name)
+        (future,) = admin.client.describe_configs(
+            [resource], request_timeout=deadline.rest_s()
+        ).values()
+        answer: Any = admin.wait(future, deadline)
+        if isinstance(answer, ClientError) or _POLICY not in answer:
+            return None
+        value: str = answer[_POLICY].value
+        return value
+
+    def _some(
+        self, consumer: Consumer, watch: ErrorWatch, end: int
+    ) -> tuple[bool, list[Kept]]:
+        is_end, records = False, []
+        try:
+            messages = consumer.consume(_AT_ONCE, _SLICE_S)
+        except KafkaException as exception:
+            raise self._failed(client_error(exception), watch) from exception
+        for message in messages:
+            error, at = message.error(), message.offset() or 0
+            if error is None:
+                is_end = is_end or at + 1 >= end
+                if at < end:
+                    key, value = message.key() or b"null", message.value() or b"null"
+                    records.append(Kept(at, key, value))
+            elif error.code() == ClientError._PARTITION_EOF:
+                is_end = is_end or at >= end
+            elif is_refused(error) and error.code() != _GROUP:
+                raise self._failed(error, watch)
+        return is_end, records
+
+    # --- making it ------------------------------------------------------------------
+
+    def _make(self) -> None:
+        admin = AdminConnection(self._settings)
+        deadline = Deadline(_TIMEOUT_MS)
+        topic = NewTopic(
+            self.name, num_partitions=1, replication_factor=-1, config=_TOPIC
+        )
+        (future,) = admin.client.create_topics(
+            [topic], request_timeout=deadline.rest_s()
+        ).values()
+        answer = admin.wait(future, deadline)
+        if not isinstance(answer, ClientError):
+            return
+        if answer.code() == ClientError.TOPIC_ALREADY_EXISTS:
+            return
+        if is_refused(answer):
+            raise self._forbidden()
+        raise admin.failed(answer, f"making topic '{self.name}'")
+
+    def _forbidden(self) -> AuthenticationError:
+        return AuthenticationError(
+            f"the topic '{self.name}', which keeps the markers of exactly-once sinks,"
+            " is absent or hidden, and this user may not CREATE it. Grant READ and"
+            f" WRITE on topic '{self.name}' where it is there; else grant CREATE on"
+            f" it, or make it: kafka-topics.sh --create --topic {self.name}"
+            " --partitions 1 --config cleanup.policy=compact --bootstrap-server"
+            f" {self.addresses}",
+            addresses=self.addresses,
+        )
+
+    def _failed(self, error: ClientError, watch: ErrorWatch) -> KafkaError:
+        what = f"reading, which needs READ on topic '{self.name}'"
+        return translated(error, what, watch)

@@ -1,0 +1,148 @@
+"""What is remembered of one Kafka sink, and the records and offsets that say so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from kafka_tx.transactions.sink_parts import Marker, group_of, name_of
+from kafka_tx.transactions.sink_plan import SinkPlan
+
+_PLAN, _PART = "plan", "part"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A marker of a part, or the plan of a sink, as one transaction commits it twice.
+
+    It is a record of the marker topic and the offset of a group.
+
+    Attributes:
+        sink: The id of the sink.
+        kept: What is remembered.
+    """
+
+    sink: str
+    kept: Marker | SinkPlan
+
+    @property
+    def name(self) -> str:
+        """The transactional id that writes it."""
+        kept = self.kept
+        return name_of(self.sink, kept.index if isinstance(kept, Marker) else _PLAN)
+
+    @property
+    def group(self) -> str:
+        """The group whose offset it is, too."""
+        kept = self.kept
+        return group_of(self.name, kept.life) if isinstance(kept, Marker) else self.name
+
+    @property
+    def txid(self) -> int:
+        """The offset of the group: of a part what was written, of a plan its begin."""
+        kept = self.kept
+        return kept.txid if isinstance(kept, Marker) else kept.since
+
+    @property
+    def metadata(self) -> str:
+        """The metadata of that offset."""
+        kept = self.kept
+        return kept.metadata if isinstance(kept, Marker) else _text(kept.as_fields())
+
+    @property
+    def key(self) -> bytes:
+        """The key of the record: the newest of each is kept."""
+        kept = self.kept
+        if isinstance(kept, Marker):
+            return _text([_PART, self.sink, kept.life, kept.index]).encode()
+        return _text([_PLAN, self.sink]).encode()
+
+    @property
+    def value(self) -> bytes:
+        """The value of the record."""
+        return _text([self.txid, self.metadata]).encode()
+
+    @classmethod
+    def of_record(
+        cls, key: bytes, value: bytes, sink: str | None = None
+    ) -> Self | None:
+        """Read a record; None where it is of another sink than the one asked for.
+
+        Raises:
+            ValueError, LookupError, TypeError: It is none of ours.
+        """
+        kind, whose, *which = json.loads(key)
+        if sink not in (None, whose):
+            return None
+        txid, metadata = json.loads(value)
+        if kind == _PLAN:
+            return cls(whose, SinkPlan.of_fields(json.loads(metadata)))
+        life, index = which
+        return cls(whose, Marker.of_metadata(index, txid, metadata, life))
+
+    def of_group(self, txid: int, metadata: str | None) -> Entry:
+        """What the group of this one says instead."""
+        kept = self.kept
+        if isinstance(kept, Marker):
+            marker = Marker.of_metadata(kept.index, txid, metadata, kept.life)
+            return Entry(self.sink, marker)
+        return Entry(self.sink, SinkPlan.of_fields(json.loads(metadata or "{}")))
+
+
+class Memory:
+    """All that is remembered of one sink: markers, the newest last, and its plan.
+
+    Attributes:
+        end: Of what was read of the marker topic: all before is settled and known.
+    """
+
+    def __init__(self) -> None:
+        self._markers: dict[tuple[str, int], Marker] = {}
+        self.plan: SinkPlan | None = None
+        self.end = 0
+
+    @property
+    def markers(self) -> list[Marker]:
+        """The newest of each part and life, in the order in which they were written."""
+        return list(self._markers.values())
+
+    def own(self, life: str, index: int) -> Marker | None:
+        """The marker of one part."""
+        return self._markers.get((life, index))
+
+    def take(self, entry: Entry) -> None:
+        """Remember what was committed after all else."""
+        kept = entry.kept
+        if isinstance(kept, SinkPlan):
+            self.plan = kept
+            return
+        self._markers.pop((kept.life, kept.index), None)  # so that it becomes the last
+        self._markers[kept.life, kept.index] = kept
+
+    @property
+    def text(self) -> str:
+        """All of it, for tasks."""
+        parts = [[m.life, m.index, m.txid, m.metadata] for m in self.markers]
+        plan = None if self.plan is None else self.plan.as_fields()
+        return _text({"end": self.end, "plan": plan, "parts": parts})
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """Read what ``text`` gave; also a copy of one's own."""
+        memory, fields = cls(), json.loads(text)
+        memory.end = fields["end"]
+        plan = fields["plan"]
+        memory.plan = None if plan is None else SinkPlan.of_fields(plan)
+        memory._markers = dict(_parts(fields["parts"]))
+        return memory
+
+
+def _parts(given: Iterable[Any]) -> Iterable[tuple[tuple[str, int], Marker]]:
+    for life, index, txid, metadata in given:
+        yield (life, index), Marker.of_metadata(index, txid, metadata, life)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
