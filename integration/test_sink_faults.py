@@ -55,12 +55,17 @@ def part(cluster, topic, txid=1, **kafka):
     return sink_assembly.part_transaction(config, 0)
 
 
-def records(topic, at=RECORDS, event=lambda: None):
+class records:  # noqa: N801 - called as a function
     """Records, with something that happens before one of them."""
-    for number in range(RECORDS):
-        if number == at:
-            event()
-        yield OutRecord(topic, f"k{number}".encode(), b"v" * 10)
+
+    def __init__(self, topic, at=RECORDS, event=lambda: None):
+        self.topic, self.at, self.event = topic, at, event
+
+    def __iter__(self):
+        for number in range(RECORDS):
+            if number == self.at:
+                self.event()
+            yield OutRecord(self.topic, f"k{number}".encode(), b"v" * 10)
 
 
 def end(cluster, topic, level):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.marker_log import MarkerLog
     from kafka_tx.kafka.part_transaction import PartTransaction
     from kafka_tx.kafka.plan_keeper import PlanKeeper
-    from kafka_tx.kafka.producer import Sender
+    from kafka_tx.kafka.sender import Sender
     from kafka_tx.transactions.sink_memory import Memory
     from kafka_tx.transactions.sink_parts import Part
 
@@ -31,7 +31,7 @@ def check_topic(config: SinkConfig) -> None:
 
 def sender(config: SinkConfig) -> Sender:
     """What writes records at least once (executor)."""
-    from kafka_tx.kafka.producer import Sender
+    from kafka_tx.kafka.sender import Sender
 
     return Sender(client_settings(config.kafka, purpose="producer"))
 

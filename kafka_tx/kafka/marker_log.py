@@ -52,7 +52,8 @@ class MarkerLog:
         writing: Mapping[str, str],
     ) -> None:
         self.topic = topic
-        self._place = place
+        self.place = place
+        """The topic that the sink writes, and whose offsets groups keep."""
         self._reading = {**reading, "isolation.level": "read_committed"}
         self._writing = writing
         self._log = MarkerTopic(topic, reading)
@@ -78,7 +79,7 @@ class MarkerLog:
 
     def _topic_of(self, entry: Entry) -> str:
         """Of which topic the group keeps an offset."""
-        return self._place if isinstance(entry.kept, Marker) else self.topic
+        return self.place if isinstance(entry.kept, Marker) else self.topic
 
     def recall(
         self,

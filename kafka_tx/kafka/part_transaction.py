@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka_tx.errors import KafkaError, StateCorruptedError
 from kafka_tx.kafka.producer import OutRecord
-from kafka_tx.kafka.transaction import Transaction
+from kafka_tx.kafka.transaction import BatchRefusedError, Transaction
 from kafka_tx.transactions.marker_rules import (
     begun_elsewhere,
     check_lives,
@@ -79,9 +80,13 @@ class PartTransaction:
         self._since = since
         self._reading = {**reading, "isolation.level": "read_committed"}
         self._memory: Memory | None = None
+        self._topics = {log.place}
 
     def write(self, records: Iterable[OutRecord]) -> Written:
         """Write the records in one transaction, unless they were written before.
+
+        Args:
+            records: Of the part; looked through again where a topic refuses a batch.
 
         Raises:
             FencedError: A newer owner of the source, or another query, took over.
@@ -91,6 +96,15 @@ class PartTransaction:
             StateCorruptedError: The marker topic has lost what it held.
             DeliveryError, AuthenticationError, KafkaError: Nothing of it is visible.
         """
+        if isinstance(records, Iterator):
+            message = "the records of a part are needed again after a refusal"
+            raise TypeError(message)
+        while True:  # smaller batches each time, until a record is refused alone
+            with suppress(BatchRefusedError):
+                return self._write(records)
+
+    def _write(self, records: Iterable[OutRecord]) -> Written:
+        """Write it in one transaction: all steps, for another may have come between."""
         with self._begun() as transaction:
             own = self._own()
             digest = Digest()
@@ -116,7 +130,9 @@ class PartTransaction:
     def _begun(self) -> Transaction:
         part = self._part
         what = f"part {part.index} of txid {part.txid} of sink '{part.id}'"
-        return Transaction(self._settings, part.name, what, self._reading, part.group)
+        return Transaction(
+            self._settings, part.name, what, self._reading, part.group, self._topics
+        )
 
     # --- markers --------------------------------------------------------------------
 
@@ -171,7 +187,7 @@ class PartTransaction:
 
     def _mark(self, transaction: Transaction, digest: Digest) -> None:
         entry = Entry(self._part.id, self._part.marker(digest))
-        transaction.send([self._log.record(entry)])
+        transaction.send([self._log.record(entry)], is_small=True)
         transaction.add_offset(self._log.offset(entry))
 
     def _commit(self, transaction: Transaction) -> None:

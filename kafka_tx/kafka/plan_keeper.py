@@ -47,7 +47,7 @@ class PlanKeeper:
                 return plan, memory
             entry = Entry(wish.id, plan)
             with transaction.writing():
-                transaction.send([self._log.record(entry)])
+                transaction.send([self._log.record(entry)], is_small=True)
                 transaction.add_offset(self._log.offset(entry))
             try:
                 transaction.commit()

@@ -1,15 +1,14 @@
-"""Writing records: delivered before the call returns, or an error naming the record.
+"""A client that writes records, and what it is told of each one.
 
-``Sender`` is at-least-once; ``part_transaction`` builds exactly once on it.
+``sender`` writes at least once with it, ``transaction`` exactly once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
@@ -17,6 +16,7 @@ from confluent_kafka import KafkaException, Message, Producer
 from kafka_tx.errors import DeliveryError, WriteDeniedError
 from kafka_tx.kafka.clients import addresses, new_producer
 from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, is_unreachable
+from kafka_tx.transactions.batch_sizes import Told
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -34,6 +34,10 @@ _PASSING = {
     ClientError.NOT_LEADER_FOR_PARTITION,
     ClientError.KAFKA_STORAGE_ERROR,
 }
+_TOO_LARGE = {ClientError.MSG_SIZE_TOO_LARGE, ClientError.RECORD_LIST_TOO_LARGE}
+_SAID = {ClientError.INVALID_RECORD, ClientError.INVALID_TIMESTAMP}
+_BY_ONE = {*_SAID, ClientError._INVALID_DIFFERENT_RECORD}
+"""A whole batch is refused for what is wrong with one of its records."""
 _WAIT_S = 0.1
 
 
@@ -51,12 +55,15 @@ class OutRecord:
 
 _NOTHING = OutRecord("", None, None)
 
-Told: TypeAlias = Callable[[DeliveryError | None], None]
-_Delivered: TypeAlias = Callable[[ClientError | None, Message], None]
+Tell: TypeAlias = Callable[[DeliveryError | None], None]
+"""Gets a record's error, or None when it is delivered."""
+Delivered: TypeAlias = Callable[[ClientError | None, Message], None]
+Check: TypeAlias = Callable[[], None]
+"""Called while a client waits; what it raises ends the waiting."""
 
 
-class Sender:
-    """Sends records asynchronously and awaits every delivery (executor); one thread.
+class ProducerClient:
+    """One producer of the client's library, for one thread.
 
     Args:
         settings: From ``client_settings(…, purpose="producer")``.
@@ -65,17 +72,16 @@ class Sender:
     """
 
     def __init__(self, settings: Mapping[str, str], timeout_ms: int = 120_000) -> None:
-        self.settings = settings
-        """As they were given."""
-        self._watch = ErrorWatch(addresses(settings))
+        self.watch = ErrorWatch(addresses(settings))
+        """What the producer reported."""
         given = {
             "delivery.timeout.ms": str(timeout_ms),
             "topic.metadata.propagation.max.ms": "5000",  # until a topic is unknown
             "enable.idempotence": _can_be_idempotent(settings),
             **settings,
         }
-        self._producer: Producer = new_producer(given, self._watch)
-        self._failed: DeliveryError | None = None
+        self.producer: Producer = new_producer(given, self.watch)
+        """The library's own object."""
         self._sent = 0
         # without a connection, an idempotent producer asks for its id and waits 500 ms
         self._connects_first = (
@@ -84,83 +90,19 @@ class Sender:
         self.last: OutRecord | None = None
         """The record that was handed to the client last."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            self._producer.purge()
-
-    def send(self, records: Iterable[OutRecord]) -> int:
-        """Send all; returns their number once every one is delivered.
+    def produce(self, record: OutRecord, delivered: Delivered, check: Check) -> None:
+        """Hand over one record; ``delivered`` is called in a later call.
 
         Raises:
-            DeliveryError: A record was refused; names its topic, key and size.
-            AuthenticationError: Credentials, permission or TLS.
+            DeliveryError: The client itself refuses it; ``delivered`` is not called.
         """
-        count = self.queue(records)
-        self.flush()
-        return count
-
-    def queue(self, records: Iterable[OutRecord]) -> int:
-        """Hand all to the client, to be delivered by the next ``flush``.
-
-        Raises: as ``send``, also for records that were queued before.
-        """
-        count = 0
-        for record in records:
-            self._send_one(record, self._delivered)
-            count += 1
-        return count
-
-    def post(self, record: OutRecord, told: Told) -> None:
-        """Hand one to the client; ``told`` gets its error or None, in a later call.
-
-        Raises:
-            DeliveryError: The client itself refuses the record; ``told`` is not called.
-            AuthenticationError: as ``send``.
-        """
-
-        def delivered(error: ClientError | None, _: Message) -> None:
-            told(None if error is None else refused_record(record, error))
-
-        self._send_one(record, delivered)
-
-    def flush(self) -> None:
-        """Wait until everything sent is delivered.
-
-        Raises: as ``send``.
-        """
-        try:
-            while self._producer.flush(_WAIT_S):
-                self._check()
-        except KafkaException as error:  # the producer is lost, with what it holds
-            raise refused_record(self.last or _NOTHING, error.args[0]) from error
-        self._check()
-
-    @property
-    def client(self) -> Producer:
-        """The producer, for transactions."""
-        return self._producer
-
-    @property
-    def watch(self) -> ErrorWatch:
-        """What the producer reported."""
-        return self._watch
-
-    def _send_one(self, record: OutRecord, delivered: _Delivered) -> None:
         more = _more(record)
         if self._sent == 0 and self._connects_first:
             with suppress(KafkaException):  # told by what is sent
-                self._producer.list_topics(record.topic, timeout=_CONNECT_S)
+                self.producer.list_topics(record.topic, timeout=_CONNECT_S)
         while True:
             try:
-                self._producer.produce(
+                self.producer.produce(
                     record.topic,
                     record.value,
                     record.key,
@@ -168,33 +110,124 @@ class Sender:
                     **more,
                 )
             except BufferError:
-                self._producer.poll(_WAIT_S)
-                self._check()
+                self.producer.poll(_WAIT_S)
+                check()
             except KafkaException as error:
-                raise refused_record(record, error.args[0]) from error
+                own = error.args[0].code() in _TOO_LARGE
+                raise refused_record(record, error.args[0], is_own=own) from error
             else:
                 break
         self.last = record
         self._sent += 1
         if self._sent % _POLL_EVERY == 0:
-            self._producer.poll(0)
-            self._check()
+            self.producer.poll(0)
+            check()
 
-    def _delivered(self, error: ClientError | None, message: Message) -> None:
-        if error is None:
+    def flush(self, check: Check) -> None:
+        """Wait until everything sent is delivered or refused.
+
+        Raises:
+            DeliveryError: The producer is lost, with what it holds.
+        """
+        try:
+            while self.producer.flush(_WAIT_S):
+                check()
+        except KafkaException as error:
+            raise refused_record(self.last or _NOTHING, error.args[0]) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a client was told of one record.
+
+    Attributes:
+        error: None where it is delivered.
+        tell: Who waits for it.
+    """
+
+    record: OutRecord
+    partition: int
+    error: ClientError | None
+    tell: Tell | None = None
+
+    def told(self) -> Told:
+        """The same, as far as the sizes of batches are concerned."""
+        headers = self.record.headers or ()
+        of_headers = sum(len(k.encode()) + len(v or b"") for k, v in headers)
+        size = _size(self.record) + of_headers
+        return Told(self.partition, size, len(headers), self.error is not None)
+
+
+class Deliveries:
+    """All that clients were told since the first refused batch, and the worst failure.
+
+    As ``on_delivery`` of records that nobody waits for one by one.
+    """
+
+    def __init__(self) -> None:
+        self.noted: list[Delivery] = []
+        """From the first record of a refused batch on, as they were told."""
+        self.failed: DeliveryError | None = None
+        """Of a record that was not written for another reason."""
+
+    def __call__(self, error: ClientError | None, message: Message) -> None:
+        """Called by the client, inside its own calls."""
+        if error is None and not self.noted:
             return
-        record = OutRecord(message.topic() or "", message.key(), message.value())
-        failed = refused_record(record, error)
-        former = self._failed
-        # A broker refuses a batch of records as a whole: the largest one is at fault.
-        if former is None or (failed.code, -failed.size) < (former.code, -former.size):
-            self._failed = failed
+        if error is None or is_whole(error):
+            self.noted.append(_delivery(message, error))
+        else:
+            self.fail(refused_record(_record(message), error))
 
-    def _check(self) -> None:
-        self._watch.raise_refusal()
-        if self._failed is not None:
-            self._producer.flush(1)  # what failed with it is told with it
-            raise self._failed
+    def note(self, one: Delivery) -> None:
+        """Take what was told of a record that somebody waits for."""
+        if one.error is not None or self.noted:
+            self.noted.append(one)
+
+    def fail(self, failed: DeliveryError) -> None:
+        """Remember a failure; of several of one kind, that of the largest record."""
+        former = self.failed
+        if former is None or (failed.code, -failed.size) < (former.code, -former.size):
+            self.failed = failed
+
+    def take(self) -> list[Delivery]:
+        """What was noted; it is forgotten here."""
+        noted, self.noted = self.noted, []
+        return noted
+
+
+def is_whole(error: ClientError) -> bool:
+    """Whether a whole batch may be refused with this, innocent records included."""
+    return error.code() in _TOO_LARGE or error.code() in _BY_ONE
+
+
+def is_too_large(error: ClientError) -> bool:
+    """Whether it is refused for its size."""
+    return error.code() in _TOO_LARGE
+
+
+def is_guilty(one: Delivery) -> bool:
+    """Whether a broker says that this record is what is wrong with its batch."""
+    return one.error is not None and one.error.code() in _SAID
+
+
+def _delivery(message: Message, error: ClientError | None) -> Delivery:
+    partition = message.partition()
+    return Delivery(_record(message), -1 if partition is None else partition, error)
+
+
+def _record(message: Message) -> OutRecord:
+    """As it was sent, to the partition that was chosen, at the time it was given."""
+    partition, (_, at_ms) = message.partition(), message.timestamp()
+    headers: Any = message.headers()  # given as pairs, told as pairs
+    return OutRecord(
+        message.topic() or "",
+        message.key(),
+        message.value(),
+        headers,
+        partition if partition is not None and partition >= 0 else None,
+        at_ms if at_ms > 0 else None,
+    )
 
 
 def _can_be_idempotent(settings: Mapping[str, str]) -> str:
@@ -222,19 +255,38 @@ def _more(record: OutRecord) -> dict[str, Any]:
     return more
 
 
-def refused_record(record: OutRecord, error: ClientError) -> DeliveryError:
-    """The error of one record, for the client's; it may be retried if a broker died."""
-    return delivery_error(record.topic, record.key, _size(record), error)
+def refused_record(
+    record: OutRecord,
+    error: ClientError,
+    *,
+    limit: int | None = None,
+    is_own: bool = False,
+) -> DeliveryError:
+    """The error of one record, for the client's; it may be retried if a broker died.
+
+    Args:
+        record: As it was sent.
+        error: What the client or a broker said.
+        limit: Bytes that the topic takes, where they are known.
+        is_own: Whether this client refuses it, and not a broker.
+    """
+    size = _size(record)
+    advice = _advice(error, record.topic, limit, is_own=is_own)
+    return delivery_error(record.topic, record.key, size, error, advice)
 
 
 def delivery_error(
-    topic: str, key: bytes | None, size: int, error: ClientError
+    topic: str,
+    key: bytes | None,
+    size: int,
+    error: ClientError,
+    advice: str | None = None,
 ) -> DeliveryError:
     """The same for a record of which only this is known."""
     kind = WriteDeniedError if is_refused(error) else DeliveryError
+    advice = _advice(error, topic, None) if advice is None else advice
     return kind(
-        f"{_named(topic, key, size)} was not written:"
-        f" {error.str()}{_advice(error, topic)}",
+        f"{_named(topic, key, size)} was not written: {error.str()}{advice}",
         topic=topic,
         key=key,
         size=size,
@@ -257,10 +309,21 @@ def _size(record: OutRecord) -> int:
     return len(record.key or b"") + len(record.value or b"")
 
 
-def _advice(error: ClientError, topic: str) -> str:
-    if error.code() == ClientError.MSG_SIZE_TOO_LARGE:
+def _advice(
+    error: ClientError, topic: str, limit: int | None, *, is_own: bool = False
+) -> str:
+    if is_own:
         return (
-            ". Raise 'kafka.max.request.size' here and 'max.message.bytes' of the topic"
+            ". It is larger than 'kafka.max.request.size' lets this client send: raise"
+            f" that above the record; 'max.message.bytes' of topic '{topic}' must be as"
+            " large"
+        )
+    if is_too_large(error):
+        takes = f" takes {limit} bytes" if limit else " takes less"
+        return (
+            f", alone in its batch: the topic '{topic}'{takes}. Raise the topic's"
+            " 'max.message.bytes' above the record with its headers, or write smaller"
+            " records; no setting of this client helps"
         )
     if is_absent(error):
         return ". Create the topic; without permission to describe it, it looks so too"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from kafka_tx.kafka.producer import Sender
+from kafka_tx.kafka.sender import Sender
 
 _IDLE_AT_MOST = 4
 
@@ -24,9 +24,11 @@ def borrow(settings: Mapping[str, str], *, is_awaited: bool = True) -> Sender:
     """
     idle = _idle[is_awaited, frozenset(settings.items())]
     try:
-        return idle.pop()
+        sender = idle.pop()
     except IndexError:
         return Sender(settings)
+    sender.renew()
+    return sender
 
 
 def give_back(sender: Sender, *, is_awaited: bool = True) -> None:

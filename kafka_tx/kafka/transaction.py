@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from types import TracebackType
@@ -22,7 +23,17 @@ from kafka_tx.kafka.errors import (
     translated,
     unreachable,
 )
-from kafka_tx.kafka.producer import OutRecord, Sender, delivery_error, described
+from kafka_tx.kafka.producer import (
+    Deliveries,
+    Delivery,
+    OutRecord,
+    ProducerClient,
+    delivery_error,
+    described,
+    is_guilty,
+    refused_record,
+)
+from kafka_tx.kafka.topic_limits import sizes_for
 
 _Answer = TypeVar("_Answer")
 
@@ -54,8 +65,20 @@ _LOST = {
 """The errors of a producer that is fenced, or whose transaction was ended."""
 
 
+class BatchRefusedError(DeliveryError):
+    """A topic takes only smaller batches; nothing of the transaction is visible.
+
+    The next transaction to that topic is sent in smaller ones.
+    """
+
+    retryable = True
+
+
 class Transaction:
     """A producer with a transactional id; in a ``with`` statement it fences others.
+
+    All topics are written in batches that every one of them takes. A refused one ends
+    the transaction, for what is missing cannot be sent again in it.
 
     Args:
         settings: From ``client_settings(…, purpose="producer")``.
@@ -63,6 +86,7 @@ class Transaction:
         what: What is written, for errors.
         reading: From ``client_settings(…, purpose="consumer")``.
         group: Whose offsets are committed with the records.
+        topics: Whose limits are known to matter; those met later are added.
     """
 
     def __init__(
@@ -72,6 +96,7 @@ class Transaction:
         what: str,
         reading: Mapping[str, str],
         group: str,
+        topics: set[str] | None = None,
     ) -> None:
         self._name = name
         self._reading = {**reading, "group.id": group}
@@ -82,10 +107,16 @@ class Transaction:
         for given in _WITHIN_TIMEOUT & self._settings.keys():
             shorter_ms = min(int(float(self._settings[given])), timeout_ms)
             self._settings[given] = str(shorter_ms)
-        self._sender = Sender(self._settings, min(timeout_ms, int(_TIMEOUT_MS)))
+        self._sizes = sizes_for(settings)
+        self._topics = set() if topics is None else topics
+        known = [self._sizes.of(topic).size for topic in self._topics]
+        self._at = min([*known, self._sizes.largest])
+        self._settings["batch.size"] = str(self._at)
+        self._client = ProducerClient(self._settings, min(timeout_ms, int(_TIMEOUT_MS)))
+        self._deliveries = Deliveries()
 
     def __enter__(self) -> Self:
-        initialise = self._sender.client.init_transactions
+        initialise = self.client.init_transactions
         self._asked(
             f"WRITE on transactional id '{self._name}'",
             lambda: initialise(_SLICE_S),
@@ -98,46 +129,55 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._sender.__exit__(kind, error, trace)
+        if error is not None:
+            self.client.purge()
 
     @property
     def client(self) -> Producer:
         """The producer."""
-        return self._sender.client
+        return self._client.producer
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Begin; what fails inside aborts."""
-        self._sender.client.begin_transaction()
+        self.client.begin_transaction()
         try:
             yield
         except BaseException:
             self._abort()
             raise
 
-    def send(self, records: Iterable[OutRecord]) -> None:
+    def send(self, records: Iterable[OutRecord], *, is_small: bool = False) -> None:
         """Write records; returns when all are delivered.
 
+        Args:
+            records: To any topics.
+            is_small: Any topic takes them: its limit need not be known.
+
         Raises:
+            BatchRefusedError: Begin again, with another transaction.
             DeliveryError: A record was refused.
             KafkaError: The brokers ended the transaction.
         """
         try:
-            self._sender.send(records)
+            for record in records:
+                if record.topic not in self._topics and not is_small:
+                    self._meet(record)
+                self._client.produce(record, self._deliveries, self._check)
+            self._client.flush(self._check)
+            self._check()
         except DeliveryError as error:
-            code = getattr(ClientError, error.code, None)
-            if code in _PURGED:
-                raise self._purged(error) from error
-            if code not in _LOST:
+            reason = self._reason(error)
+            if reason is error:
                 raise
-            raise self._lost(str(error)) from error
+            raise reason from error
 
     def add_offset(self, offset: ClientPartition) -> None:
         """Let an offset of the group be committed with the records."""
         watch = ErrorWatch(addresses(self._reading))
         with closing(new_consumer(self._reading, watch)) as consumer:
             metadata = consumer.consumer_group_metadata()
-        send = self._sender.client.send_offsets_to_transaction
+        send = self.client.send_offsets_to_transaction
         group = self._reading["group.id"]
         self._asked(
             f"READ on group '{group}' and on topic '{offset.topic}'",
@@ -150,15 +190,67 @@ class Transaction:
         Raises:
             KafkaError: Refused, or not answered in time.
         """
-        commit = self._sender.client.commit_transaction
+        commit = self.client.commit_transaction
         self._asked(
             f"committing with transactional id '{self._name}'", lambda: commit(_SLICE_S)
         )
 
     def _abort(self) -> None:
         with suppress(KafkaException):  # the next ``init_transactions`` aborts it
-            self._sender.client.purge()
-            self._sender.client.abort_transaction(10)
+            self.client.purge()
+            self.client.abort_transaction(10)
+
+    def _meet(self, record: OutRecord) -> None:
+        """A topic that nobody spoke of; batches may have to be smaller for it."""
+        self._topics.add(record.topic)
+        if self._sizes.of(record.topic).size < self._at:
+            raise self._refused(record)
+
+    def _check(self) -> None:
+        self._client.watch.raise_refusal()
+        failed, noted = self._deliveries.failed, self._deliveries.noted
+        if failed is not None:
+            raise failed
+        if noted:
+            raise self._refused(noted[0].record)
+
+    def _refused(self, record: OutRecord) -> BatchRefusedError:
+        return BatchRefusedError(
+            f"{self._what}: a batch with {described(record)} is larger than its topic"
+            " takes; nothing of it is visible. It is written again in smaller batches.",
+            topic=record.topic,
+            key=record.key,
+            size=0,
+            code="MSG_SIZE_TOO_LARGE",
+        )
+
+    def _reason(self, error: DeliveryError) -> KafkaError:
+        """Why a record was not delivered: others may be to blame."""
+        with suppress(KafkaException):
+            self.client.flush(1)  # what failed with it is told with it
+        refused = [one for one in self._deliveries.take() if one.error is not None]
+        if refused:
+            return self._judged(refused)
+        code = getattr(ClientError, error.code, None)
+        if code in _PURGED:
+            return self._purged(error)
+        return self._lost(str(error)) if code in _LOST else error
+
+    def _judged(self, refused: list[Delivery]) -> DeliveryError:
+        """Whether smaller batches would be taken, and if not, which record is not."""
+        guilty = [one for one in refused if is_guilty(one)]
+        topics: defaultdict[str, list[Delivery]] = defaultdict(list)
+        for one in () if guilty else refused:
+            topics[one.record.topic].append(one)
+        limit = None
+        for topic, told in topics.items():
+            size, verdict = self._sizes.settle(topic, told, self._at)
+            guilty += [told[place] for place in verdict.alone]
+            limit = size.limit if verdict.alone else limit
+        for one in guilty:
+            if one.error is not None:
+                return refused_record(one.record, one.error, limit=limit)
+        return self._refused(refused[0].record)
 
     def _asked(self, what: str, request: Callable[[], _Answer]) -> _Answer:
         """Make a request until it is answered, in time.
@@ -166,7 +258,7 @@ class Transaction:
         The client goes on with a request that timed out when it is made again.
         """
         deadline = time.monotonic() + _WAIT_S
-        watch = self._sender.watch
+        watch = self._client.watch
         while True:
             try:
                 return request()
@@ -175,7 +267,7 @@ class Transaction:
                 with suppress(
                     KafkaException
                 ):  # hands the client's reports to ``watch``
-                    self._sender.client.poll(0)
+                    self.client.poll(0)
                 watch.raise_refusal()
                 passes = error.retriable() or error.code() in _MOVING
                 if not passes:
@@ -189,7 +281,7 @@ class Transaction:
     def _failed(self, error: ClientError, what: str) -> KafkaError:
         if error.code() in _LOST or (error.fatal() and not is_refused(error)):
             return self._lost(f"{what}: {error.str()}")
-        return translated(error, f"{self._what}: {what}", self._sender.watch)
+        return translated(error, f"{self._what}: {what}", self._client.watch)
 
     def _purged(self, error: DeliveryError) -> KafkaError:
         """Records are only purged when the transaction failed: ask it why."""
@@ -203,7 +295,7 @@ class Transaction:
         return error
 
     def _lost(self, detail: str) -> KafkaError:
-        last = self._sender.last
+        last = self._client.last
         until = f" Sent last: {described(last)}." if last else ""
         limit = self._settings[_TIMEOUT]
         return KafkaError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from kafka_tx import sink_assembly
 from kafka_tx.errors import ConfigError, FailedException, KafkaTxError
-from kafka_tx.kafka.producer import OutRecord, Sender
+from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.sender import Sender
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.topology.declare.bolts import (
     TOPOLOGY_ID,
@@ -164,7 +165,7 @@ class KafkaBolt(BatchBolt, RichBolt):
         if self._collector is not None:
             self._finish()
         elif self._sender is not None:  # failed
-            self._sender.client.purge()
+            self._sender.purge()
             self._sender = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -216,14 +217,8 @@ class KafkaBolt(BatchBolt, RichBolt):
             looks=True,
             owner=context.settings.get(TOPOLOGY_ID, ""),
         )
-        sink_assembly.part_transaction(config, context.task).write(self._all_held())
-
-    def _all_held(self) -> Iterator[OutRecord]:
-        for held in self._held:
-            if isinstance(held, OutRecord):
-                yield held
-            else:
-                yield from self._records(held)
+        part = sink_assembly.part_transaction(config, context.task)
+        part.write(_Held(self._held, self._records))
 
     def _opened(self) -> Sender:
         if self._sender is None:
@@ -241,7 +236,7 @@ class KafkaBolt(BatchBolt, RichBolt):
         if is_awaited:
             sender.flush()
         else:
-            sender.client.poll(0)
+            sender.poll()
         sink_assembly.give_back_sender(sender, is_awaited=is_awaited)
 
     # --- mapping ---
@@ -288,6 +283,25 @@ class KafkaBolt(BatchBolt, RichBolt):
                 self._context.component,
                 self._context.attempt,
             )
+
+
+class _Held:
+    """The records of a part, each time that they are looked through."""
+
+    def __init__(
+        self,
+        held: list[OutRecord | pa.RecordBatch],
+        records: Callable[[pa.RecordBatch], Iterator[OutRecord]],
+    ) -> None:
+        self._held = held
+        self._records = records
+
+    def __iter__(self) -> Iterator[OutRecord]:
+        for held in self._held:
+            if isinstance(held, OutRecord):
+                yield held
+            else:
+                yield from self._records(held)
 
 
 def _check_selectors(topic: object, mapper: object) -> None:

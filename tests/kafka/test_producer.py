@@ -10,7 +10,8 @@ from kafka_tx.errors import DeliveryError
 from kafka_tx.kafka import producer, sender_pool
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.kafka.producer import OutRecord, Sender
+from kafka_tx.kafka.producer import OutRecord, ProducerClient
+from kafka_tx.kafka.sender import Sender
 from kafka_tx.kafka.transaction import Transaction
 
 LARGE = b"x" * 3_000_000
@@ -30,7 +31,7 @@ def test_all_are_delivered_when_send_returns(settings, topic):
 
     with Sender(settings) as sender:
         assert sender.send(iter(records)) == 1200
-        assert len(sender.client) == 0
+        assert len(sender) == 0
 
 
 def test_a_record_that_is_too_large_is_named_with_what_to_do(settings, topic):
@@ -123,7 +124,7 @@ def test_retries_repeat_and_reorder_nothing_unless_told_otherwise(
     monkeypatch.setattr(producer, "new_producer", remember)
     options = {"bootstrap.servers": cluster.bootstrap_servers, **given}
 
-    Sender(client_settings(options, purpose="producer"))
+    ProducerClient(client_settings(options, purpose="producer"))
 
     assert made["enable.idempotence"] == expected
 

@@ -23,6 +23,7 @@ from kafka_tx.errors import BrokerUnavailableError, KafkaError, KafkaTxError
 from kafka_tx.kafka import marker_log, part_transaction, plan_keeper
 from kafka_tx.kafka.marker_topic import COMMITTED, Kept
 from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.transaction import BatchRefusedError
 from kafka_tx.model import LogBounds
 from kafka_tx.spark.sinks import stream_writer
 from kafka_tx.spark.sinks.writer import PartMessage
@@ -58,6 +59,8 @@ class Brokers:
         self.groups: dict[str, ClientPartition] = {}
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Begun] = {}
+        self.refusals = 0
+        """How many batches are still refused for their size."""
 
     @property
     def stable_end(self) -> int:
@@ -169,7 +172,13 @@ class SimulatedTransaction:
     brokers: ClassVar[Brokers]
 
     def __init__(
-        self, _: object, name: str, what: str, reading: object, group: str
+        self,
+        _: object,
+        name: str,
+        what: str,
+        reading: object,
+        group: str,
+        topics: object = None,
     ) -> None:
         self._name, self._group = name, group
         self._begun = Begun(name)
@@ -195,7 +204,7 @@ class SimulatedTransaction:
                 self.brokers.finish(self._name, "aborted")
             raise
 
-    def send(self, records: Iterable[OutRecord]) -> None:
+    def send(self, records: Iterable[OutRecord], *, is_small: bool = False) -> None:
         for record in records:
             if record.topic == MARKERS:
                 ask()
@@ -203,6 +212,9 @@ class SimulatedTransaction:
             self.brokers.write(self._begun, record)
         ask()
         self._check()
+        if self.brokers.refusals and not is_small:
+            self.brokers.refusals -= 1
+            raise BatchRefusedError("larger than the topic takes", code="")
 
     def add_offset(self, offset: ClientPartition) -> None:
         ask()

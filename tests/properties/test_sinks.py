@@ -67,6 +67,11 @@ class SimulatedSink(RuleBasedStateMachine):
         for number in range(steps):
             self.step(loses=what if number == loses else "")
 
+    @rule(batches=st.integers(1, 6))
+    def lower_the_limit_of_the_topic(self, batches):
+        seen["refusals"] += 1
+        self.brokers.refusals = batches
+
     @rule(parts=st.integers(1, 4))
     def kill_and_restart(self, parts):
         self.program.kill()
@@ -215,7 +220,7 @@ class SimulatedSink(RuleBasedStateMachine):
 
 WHAT_MUST_HAPPEN = (
     *("freeze", "wake", "expire", "batches"),
-    *("stranger", "request", "answer"),
+    *("stranger", "request", "answer", "refusals"),
     *("another begins", "compact", "zombie after the snapshot", "hidden"),
 )
 ROUNDS = size(1, 10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -11,7 +11,8 @@ import pyarrow as pa
 from kafka_tx import assembly, sink_assembly
 from kafka_tx.config import SinkConfig, SourceConfig
 from kafka_tx.errors import ConfigError, DeliveryError, UnknownTopicError
-from kafka_tx.kafka.producer import OutRecord, Sender
+from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.sender import Sender
 from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
 from kafka_tx.running.serial_worker import SerialWorker
@@ -122,34 +123,44 @@ class DeadLetters:
     def _write(self, letter: Letter) -> Buried:
         if self._reader is None:
             self._reader = assembly.range_reader(self._source)
-        try:
-            records = out_records(self._reader, letter, self._topic)
-            return Buried(self._send(records))
-        except DeliveryError as error:
-            if error.code not in _TOO_LARGE:
-                raise
-        self._sender = None
-        records = out_records(self._reader, letter, self._topic)
-        alone = [self._write_alone(record) for record in records]
-        return Buried(len(alone), sum(alone))
-
-    def _write_alone(self, record: OutRecord) -> bool:
-        """Write one record; returns whether it had to be cut."""
-        try:
-            self._send([record])
-        except DeliveryError as error:
-            if error.code not in _TOO_LARGE:
-                raise
-            self._sender = None
+        if self._sender is not None:
+            self._sender.renew()
+        written = 0
+        too_large: list[tuple[OutRecord, DeliveryError]] = []
+        for record in out_records(self._reader, letter, self._topic):
+            self._post(record, too_large)
+            written += 1
+        self._flush(too_large)
+        cut = len(too_large)
+        for record, error in too_large:
             logger.warning("a dead letter is written without its value: %s", error)
-            self._send([without_value(record)])
-            return True
-        return False
+            failed: list[tuple[OutRecord, DeliveryError]] = []
+            self._post(without_value(record), failed)
+            self._flush(failed)
+            for _, again in failed:
+                raise again
+        return Buried(written, cut)
 
-    def _send(self, records: Iterable[OutRecord]) -> int:
+    def _post(
+        self, record: OutRecord, failed: list[tuple[OutRecord, DeliveryError]]
+    ) -> None:
+        def told(error: DeliveryError | None) -> None:
+            if error is not None:
+                failed.append((record, error))
+
         if self._sender is None:
             self._sender = sink_assembly.sender(self._config)
-        return self._sender.send(records)
+        try:
+            self._sender.post(record, told)
+        except DeliveryError as error:  # the client itself refuses it
+            told(error)
+
+    def _flush(self, failed: list[tuple[OutRecord, DeliveryError]]) -> None:
+        if self._sender is not None:
+            self._sender.flush()
+        for _, error in failed:
+            if error.code not in _TOO_LARGE:
+                raise error
 
     def close(self, timeout_s: float) -> bool:
         """End, after what was asked for; False if that takes longer."""

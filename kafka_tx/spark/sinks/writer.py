@@ -8,6 +8,7 @@ with ``timestampColumn=true``), the option ``topic``, and ``kafka.*``. At-least-
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.part_transaction import Written
+from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.running.kept_batches import KeptBatches
 from kafka_tx.spark.sinks.rows import check_columns, out_records
 from kafka_tx.spark.speculation import refuse_speculative_tasks
 
@@ -82,16 +85,28 @@ def write_part(
         ConfigError: A row has no topic and there is no option ``topic``; with ``tx.id``
             also: ``spark.speculation`` is on.
     """
-    records = out_records(batches, config)
     if config.id is None or config.txid is None:
         sender = sink_assembly.borrow_sender(config)
         with sender:
-            sender.send(records)
+            sender.send(out_records(batches, config))
         sink_assembly.give_back_sender(sender)
         return WriterCommitMessage()
     refuse_speculative_tasks("exactly-once Kafka sinks")
     context = TaskContext.get()
     assert context is not None
     index = context.partitionId()
-    written = sink_assembly.part_transaction(config, index).write(records)
+    part = sink_assembly.part_transaction(config, index)
+    with closing(KeptBatches(batches)) as kept:
+        written = part.write(_Records(kept, config))
     return PartMessage(index, written, replace(config, memory=""))
+
+
+class _Records:
+    """The records of a part, each time that they are looked through."""
+
+    def __init__(self, kept: KeptBatches, config: SinkConfig) -> None:
+        self._kept = kept
+        self._config = config
+
+    def __iter__(self) -> Iterator[OutRecord]:
+        return out_records(iter(self._kept), self._config)

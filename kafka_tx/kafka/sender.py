@@ -1,0 +1,210 @@
+"""Writing records at least once, in batches that their topics take."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import Message
+
+from kafka_tx.errors import DeliveryError
+from kafka_tx.kafka.producer import (
+    Deliveries,
+    Delivery,
+    OutRecord,
+    ProducerClient,
+    Tell,
+    is_whole,
+    refused_record,
+)
+from kafka_tx.kafka.topic_limits import sizes_for
+
+
+class Sender:
+    """Sends records asynchronously and awaits every delivery (executor); one thread.
+
+    1. A topic's batches have the size that ``topic_limits`` knows; topics with another
+       size have a client of their own.
+    2. A broker that refuses a batch refuses all of its records. Once every record that
+       was sent is answered, those are sent again in batches of half the size, and what
+       was delivered behind them in their partition is sent again behind them.
+    3. A record that is refused alone fails, and no other.
+
+    Args:
+        settings: From ``client_settings(…, purpose="producer")``.
+        timeout_ms: The longest wait for one record (librdkafka's
+            ``delivery.timeout.ms`` where the user did not set it).
+    """
+
+    def __init__(self, settings: Mapping[str, str], timeout_ms: int = 120_000) -> None:
+        self.settings = settings
+        """As they were given."""
+        self._timeout_ms = timeout_ms
+        self._sizes = sizes_for(settings)
+        self._clients: dict[int, ProducerClient] = {}
+        self._at: dict[str, int] = {}
+        self._deliveries = Deliveries()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.purge()
+
+    def send(self, records: Iterable[OutRecord]) -> int:
+        """Send all; returns their number once every one is delivered.
+
+        Raises:
+            DeliveryError: A record was refused; names its topic, key and size.
+            AuthenticationError: Credentials, permission or TLS.
+        """
+        count = self.queue(records)
+        self.flush()
+        return count
+
+    def queue(self, records: Iterable[OutRecord]) -> int:
+        """Hand all to the client, to be delivered by the next ``flush``.
+
+        Raises: as ``send``, also for records that were queued before.
+        """
+        count = 0
+        for record in records:
+            self._client(record.topic).produce(record, self._deliveries, self._check)
+            if self._deliveries.noted:
+                self._settle()
+            count += 1
+        return count
+
+    def post(self, record: OutRecord, tell: Tell) -> None:
+        """Hand one to the client; ``tell`` gets its error or None, in a later call.
+
+        Raises:
+            DeliveryError: The client itself refuses the record; ``tell`` is not called.
+            AuthenticationError: as ``send``.
+        """
+        self._post(record, tell)
+        if self._deliveries.noted:
+            self._settle()
+
+    def flush(self) -> None:
+        """Wait until everything sent is delivered.
+
+        Raises: as ``send``.
+        """
+        self._settle()
+        self._check()
+
+    def poll(self) -> None:
+        """Tell what is known, without waiting."""
+        for client in self._clients.values():
+            client.producer.poll(0)
+
+    def purge(self) -> None:
+        """Drop what is not delivered; nobody is told."""
+        for client in self._clients.values():
+            client.producer.purge()
+
+    def renew(self) -> None:
+        """Look at the sizes of batches again, before others use this sender."""
+        self._at = {topic: self._sizes.of(topic).size for topic in self._at}
+        wanted = set(self._at.values())
+        self._clients = {
+            size: client
+            for size, client in self._clients.items()
+            if size in wanted or len(client.producer)
+        }
+
+    def __len__(self) -> int:
+        """How many records are on their way."""
+        return sum(len(client.producer) for client in self._clients.values())
+
+    def __bool__(self) -> bool:
+        """Always: a sender that has nothing to send is one, too."""
+        return True
+
+    # --- sending --------------------------------------------------------------------
+
+    def _client(self, topic: str) -> ProducerClient:
+        at = self._at.get(topic)
+        if at is None:
+            at = self._at[topic] = self._sizes.of(topic).size
+        client = self._clients.get(at)
+        if client is None:
+            settings = {**self.settings, "batch.size": str(at)}
+            client = self._clients[at] = ProducerClient(settings, self._timeout_ms)
+        return client
+
+    def _post(self, record: OutRecord, tell: Tell) -> None:
+        def delivered(error: ClientError | None, message: Message) -> None:
+            if error is not None and not is_whole(error):
+                tell(refused_record(record, error))
+                return
+            if error is None:
+                tell(None)
+            partition = message.partition()
+            where = -1 if partition is None else partition
+            again = tell if error is not None else _nobody
+            self._deliveries.note(Delivery(record, where, error, again))
+
+        self._client(record.topic).produce(record, delivered, self._check)
+
+    def _check(self) -> None:
+        for client in self._clients.values():
+            client.watch.raise_refusal()
+        failed = self._deliveries.failed
+        if failed is not None:
+            for client in self._clients.values():
+                client.producer.flush(1)  # what failed with it is told with it
+            raise self._deliveries.failed or failed
+
+    # --- what was refused -----------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Await everything, and send again what was refused with others."""
+        shrunk: set[str] = set()
+        while True:
+            for client in list(self._clients.values()):
+                client.flush(self._check)
+            noted = self._deliveries.take()
+            if not noted:
+                break
+            topics: defaultdict[str, list[Delivery]] = defaultdict(list)
+            for one in noted:
+                topics[one.record.topic].append(one)
+            shrunk |= topics.keys()
+            for topic, told in topics.items():
+                self._send_again(topic, told)
+        for topic in shrunk:
+            self._at[topic] = self._sizes.of(topic).size
+
+    def _send_again(self, topic: str, told: list[Delivery]) -> None:
+        size, verdict = self._sizes.settle(topic, told, self._at[topic])
+        self._at[topic] = verdict.size
+        for place in verdict.alone:
+            one = told[place]
+            assert one.error is not None
+            failed = refused_record(one.record, one.error, limit=size.limit)
+            if one.tell is None:
+                self._deliveries.fail(failed)
+            else:
+                one.tell(failed)
+        for place in verdict.again:
+            one = told[place]
+            if one.tell is None:
+                client = self._client(topic)
+                client.produce(one.record, self._deliveries, self._check)
+            else:
+                self._post(one.record, one.tell)
+
+
+def _nobody(_: DeliveryError | None) -> None:
+    """Who waited for it was told when it was delivered the first time."""

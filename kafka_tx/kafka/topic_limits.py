@@ -1,0 +1,135 @@
+"""What brokers take as one batch of a topic, asked for once in a while by each process.
+
+The answer is never waited for long and its absence stops nothing: a user may lack the
+right DESCRIBE_CONFIGS, and then refusals teach the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException
+from confluent_kafka.admin._config import ConfigResource
+
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.librdkafka_names import COMMON
+from kafka_tx.kafka.producer import Delivery, is_too_large
+from kafka_tx.kafka.tokens import PROVIDER
+from kafka_tx.transactions.batch_sizes import BatchSize, Verdict
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT_MS = 2_000
+_KNOWN_S, _UNKNOWN_S = 600.0, 60.0
+"""How long an answer counts, and its absence."""
+_LIMITS = ("max.message.bytes", "segment.bytes")
+"""A topic's settings that its batches must not exceed; brokers' defaults included."""
+_OWN = frozenset(
+    {"delivery.timeout.ms", "message.timeout.ms", "transaction.timeout.ms"}
+)
+
+
+class TopicSizes:
+    """The sizes of batches for every topic that one process writes with one client.
+
+    Several threads may ask at once; the worst is that brokers are asked twice.
+
+    Args:
+        settings: From ``client_settings(…, purpose="producer")``.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        kind = settings.get("compression.type") or settings.get("compression.codec")
+        given = settings.get("batch.size", "")
+        self._is_compressed = kind not in {None, "", "none"}
+        self._given = int(given) if given.isdigit() else None
+        common = COMMON | {PROVIDER}
+        self._settings = {n: v for n, v in settings.items() if n in common}
+        self._sizes: dict[str, BatchSize] = {}
+        self._until: dict[str, float] = {}
+
+    @property
+    def largest(self) -> int:
+        """Of a topic of which nothing is known."""
+        return BatchSize(self._given).size
+
+    def of(self, topic: str) -> BatchSize:
+        """The size for a topic; asks its limit where the last answer is old.
+
+        Raises: nothing but what the client's settings raise.
+        """
+        size = self._sizes.get(topic)
+        if size is None:
+            made = BatchSize(self._given, is_compressed=self._is_compressed)
+            size = self._sizes.setdefault(topic, made)
+        if time.monotonic() > self._until.get(topic, 0.0):
+            self._ask(topic, size)
+        return size
+
+    def settle(
+        self, topic: str, told: Sequence[Delivery], at: int
+    ) -> tuple[BatchSize, Verdict]:
+        """Decide what becomes of a topic's records, some of which were refused.
+
+        The topic's limit may have changed since it was asked.
+
+        Args:
+            topic: Of all of them.
+            told: All since the first refusal, those of a partition in order.
+            at: The size of batches that they were sent in.
+        """
+        is_size = any(one.error and is_too_large(one.error) for one in told)
+        if is_size:
+            self._until.pop(topic, None)
+        size = self.of(topic)
+        verdict = size.settle([one.told() for one in told], at, remembers=is_size)
+        logger.info(
+            "%d of %d records for topic '%s' were refused in batches of %d bytes; %d"
+            " are sent again in batches of %d",
+            *(sum(one.error is not None for one in told), len(told), topic, at),
+            *(len(verdict.again), verdict.size),
+        )
+        return size, verdict
+
+    def _ask(self, topic: str, size: BatchSize) -> None:
+        limit = _limit(self._settings, topic)
+        size.told(limit)
+        lasts_s = _UNKNOWN_S if limit is None else _KNOWN_S
+        self._until[topic] = time.monotonic() + lasts_s
+
+
+def sizes_for(settings: Mapping[str, str]) -> TopicSizes:
+    """The sizes that all clients with these settings share in this process."""
+    key = frozenset((n, v) for n, v in settings.items() if n not in _OWN)
+    found = _all.get(key)
+    return _all.setdefault(key, TopicSizes(settings)) if found is None else found
+
+
+_all: dict[frozenset[tuple[str, str]], TopicSizes] = {}
+
+
+def _limit(settings: Mapping[str, str], topic: str) -> int | None:
+    admin = AdminConnection(settings)
+    deadline = Deadline(_TIMEOUT_MS)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        metadata = admin.client.list_topics(topic, timeout=deadline.rest_s())
+        if metadata.controller_id not in metadata.brokers:  # it would be asked
+            return None
+        (future,) = admin.client.describe_configs(
+            [resource], request_timeout=deadline.rest_s()
+        ).values()
+        answer = admin.wait(future, deadline)
+    except (KafkaTxError, KafkaException) as error:
+        # who writes meets it, too, and is told
+        logger.debug("the limits of topic '%s' cannot be asked: %s", topic, error)
+        return None
+    if isinstance(answer, ClientError):
+        logger.debug("the limits of topic '%s' are not told: %s", topic, answer)
+        return None
+    values = [answer[name].value for name in _LIMITS if name in answer]
+    return min((int(value) for value in values if value), default=None)
