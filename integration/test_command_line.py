@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 from kafka_tx.cli.main import app
-from kafka_tx.model import TopicPartition
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.cluster import KafkaClusterView
+from kafka_tx.metrics.events import OffsetsCommitted
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import TopicPartition, Topics
+from kafka_tx.running.lag_watch import LagWatch
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Committed, Ledger
 from kafka_tx.zookeeper.store import ZooKeeperStore
@@ -21,9 +27,10 @@ def run(*arguments: str):
     return json.loads(result.stdout)
 
 
-def commit(store, offsets):
+def commit(store, offsets, ids=None):
     ledger = Ledger(store)
-    ledger.adopt(ledger.acquire(), Committed(txid=1, offsets=offsets))
+    committed = Committed(txid=1, offsets=offsets, topic_ids=ids or {})
+    ledger.adopt(ledger.acquire(), committed)
     store.close()
 
 
@@ -56,3 +63,42 @@ def test_lag_from_postgresql_and_real_brokers(kafka, topic, produce, postgresql)
 
     assert (row["end"], row["lag"]) == (RECORDS, RECORDS - COMMITTED)
     assert (row["log_start"], row["headroom"]) == (2, COMMITTED - 2)
+
+
+@pytest.mark.parametrize("unread", [2, 6, 9])
+def test_of_a_topic_made_anew_all_is_lag(kafka, topic, produce, tmp_path, unread):
+    """By the tool, and by what is scraped while no query runs."""
+    name, url = topic(1), f"sqlite:///{tmp_path}/s.db"
+    partition = TopicPartition(name, 0)
+    produce(name, ["x"] * 6)
+    options = {"bootstrap.servers": kafka.bootstrap_servers}
+    view = KafkaClusterView(client_settings(options, purpose="admin"))
+    ids = {name: str(view.topics(Topics((name,)))[name].topic_id)}
+    commit(SqlStore(url, "orders"), {partition: 6}, ids)
+    registry = MetricsRegistry()
+    registry.record_offsets(
+        OffsetsCommitted(
+            id="orders",
+            committed={partition: 6},
+            committed_at_ms=0,
+            commit_ms=0,
+            bounds=view.bounds([partition]),
+            topic_ids=ids,
+        )
+    )
+    watch = LagWatch(registry, lambda: {"orders": [partition]}, lambda _: view, 999)
+
+    kafka.delete_topic(name)
+    kafka.create_topic(name, 1)
+    produce(name, ["y"] * unread)
+    watch.look()
+    watch.close()
+    (row,) = run(
+        *("lag", "--store", url, "--id", "orders", "--json"),
+        *("--bootstrap-servers", kafka.bootstrap_servers),
+    )
+
+    assert (row["lag"], row["headroom"]) == (unread, 0)
+    for metric, shown in (("lag", unread), ("retention_headroom", 0)):
+        samples = registry.samples()[f"kafka_tx_{metric}_records"]
+        assert samples["orders", name, "0"] == (shown,)

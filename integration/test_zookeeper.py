@@ -10,7 +10,14 @@ from integration.cluster.topics import fresh_name, spread_topic
 from integration.cluster.waiting import wait_until
 from kafka_tx import assembly
 from kafka_tx.errors import StateError, StateUnavailableError
-from kafka_tx.model import Broker, CommittedOffset, TopicPartition, TopicPattern, Topics
+from kafka_tx.model import (
+    Broker,
+    CommittedOffset,
+    LogPosition,
+    TopicPartition,
+    TopicPattern,
+    Topics,
+)
 from kafka_tx.zookeeper.brokers import ZooKeeperTopics
 from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
 from kafka_tx.zookeeper.store import ZooKeeperStore
@@ -173,9 +180,10 @@ def test_what_at_least_once_topologies_keep_is_listed(zookeeper, by_topic):
     url = f"zookeeper://{zookeeper.hosts}/{fresh_name('listed')}"
     with closing(ZooKeeperOffsetStore(url, "clicks", by_topic=by_topic)) as offsets:
         offsets.acquire()
-        offsets.store({TopicPartition("orders", 3): CommittedOffset(40)})
+        offset = CommittedOffset(40, topic_id="id-1")
+        offsets.store({TopicPartition("orders", 3): offset})
 
     assert assembly.stored_ids(url) == ["clicks"]
     found = assembly.at_least_once_offsets(url, "clicks")
-    assert found == (1, {TopicPartition("orders", 3): 40})
+    assert found == (1, {TopicPartition("orders", 3): LogPosition(40, "id-1")})
     assert assembly.at_least_once_offsets(url, "others") == (0, {})

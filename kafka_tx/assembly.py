@@ -20,7 +20,7 @@ from kafka_tx.config import (
 )
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.protocols import ClusterView, OffsetStore, RangeReader, Store
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def stored_ids(url: str) -> list[str]:
 def at_least_once_offsets(
     url: str,
     id: str,  # noqa: A002 - the word users know
-) -> tuple[int, dict[TopicPartition, int]]:
+) -> tuple[int, dict[TopicPartition, LogPosition]]:
     """Newest epoch and next offsets of an at-least-once topology in a store.
 
     Raises:

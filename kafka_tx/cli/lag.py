@@ -28,9 +28,11 @@ from kafka_tx.model import (
     Assigned,
     Earliest,
     LogBounds,
+    LogPosition,
     TopicPartition,
     Unavailable,
 )
+from kafka_tx.planning.standing import Finding, stand
 
 TIMEOUT_MS = 10_000
 _FIGURES = ("committed", "log_start", "end", "lag", "headroom")
@@ -125,13 +127,17 @@ def lag(
 
     Lag is end minus committed; headroom is committed minus log start: negative when
     retention took records that were not read. Offsets count, also where the log has
-    holes.
+    holes. Of a topic that was deleted and made anew nothing was read: all of it is lag.
     """
     with opened(store, id_) as state:
         _, committed = committed_of(store, state)
     offsets = dict(sorted(committed.offsets.items()))
     bounds = look(kafka_options(bootstrap_servers, kafka, kafka_config), tuple(offsets))
-    rows = [_row(p, offset, bounds.get(p)) for p, offset in offsets.items()]
+    ids = committed.topic_ids
+    rows = [
+        _row(p, LogPosition(offset, ids.get(p.topic)), bounds.get(p))
+        for p, offset in offsets.items()
+    ]
     if as_json:
         typer.echo(json.dumps(rows))
     else:
@@ -139,39 +145,52 @@ def lag(
 
 
 def _row(
-    partition: TopicPartition, committed: int, found: LogBounds | Unavailable | None
+    partition: TopicPartition,
+    committed: LogPosition,
+    found: LogBounds | Unavailable | None,
 ) -> dict[str, object]:
     row: dict[str, object] = {
         "topic": partition.topic,
         "partition": partition.partition,
-        "committed": committed,
+        "committed": committed.offset,
     }
     if not isinstance(found, LogBounds):
         return row | {"error": found.reason if found else "the brokers do not know it"}
+    finding = stand(committed, found).finding
+    if finding is Finding.UNANSWERED:
+        reason = f"no broker tells whether its topic still has id {committed.topic_id}"
+        return row | {"error": reason}
+    reached = committed.offset
+    if finding is Finding.ANEW:
+        reached = found.log_start
+        row["note"] = f"offset {committed.offset} is of a topic that was deleted"
     return row | {
         "log_start": found.log_start,
         "end": found.end,
-        "lag": max(0, found.end - committed),
-        "headroom": committed - found.log_start,
+        "lag": max(0, found.end - reached),
+        "headroom": reached - found.log_start,
     }
 
 
 def _print(rows: list[dict[str, object]]) -> None:
     console = Console(highlight=False, markup=False)
-    errors = []
+    errors, notes = [], []
     for topic, of_topic in groupby(rows, key=lambda row: str(row["topic"])):
         console.print(topic, style="bold", soft_wrap=True)
         table = _table()
         for row in of_topic:
             names = ("partition", *_FIGURES)
             table.add_row(*[str(row.get(name, "?")) for name in names])
+            partition = f"{topic}-{row['partition']}"
             if "error" in row:
-                errors.append(f"{topic}-{row['partition']}: {row['error']}")
+                errors.append(f"{partition}: {row['error']}")
+            if "note" in row:
+                notes.append(f"{partition}: {row['note']}; all there is now is lag")
         console.print(table)
     total = sum(int(str(row.get("lag", 0))) for row in rows)
     console.print(f"lag in total: {total}{' at least' if errors else ''}")
-    for error in errors:
-        console.print(error, soft_wrap=True)
+    for line in errors + notes:
+        console.print(line, soft_wrap=True)
 
 
 def _table() -> Table:

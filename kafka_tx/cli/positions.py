@@ -44,10 +44,13 @@ def known_id(url: str, store: Store, texts: Mapping[str, str]) -> KnownId | None
         return KnownId(door, Ledger(store).load())
     if door is Door.TRANSACTIONAL:
         return KnownId(door, stored_batches(store))
-    epoch, offsets = assembly.at_least_once_offsets(text_or_file(url), store.id)
-    if not offsets:
+    epoch, found = assembly.at_least_once_offsets(text_or_file(url), store.id)
+    if not found:
         return None
-    return KnownId(Door.AT_LEAST_ONCE, LedgerState(epoch, Committed(0, offsets), {}))
+    ids = {p.topic: at.topic_id for p, at in found.items() if at.topic_id}
+    offsets = {partition: at.offset for partition, at in found.items()}
+    committed = Committed(0, offsets, ids)
+    return KnownId(Door.AT_LEAST_ONCE, LedgerState(epoch, committed, {}))
 
 
 def committed_of(url: str, store: Store) -> tuple[Door, Committed]:

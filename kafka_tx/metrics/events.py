@@ -31,6 +31,7 @@ class OffsetsCommitted:
         bounds: What the logs held when last looked at; the answer of
             ``ClusterView.bounds`` can be given as it is. A partition that is missing
             or unavailable keeps the bounds it had.
+        topic_ids: Of the topics whose offsets ``committed`` has, as far as known.
         skipped: Offsets jumped over since the last commit, by partition and reason
             (``catalogue.SKIP_REASON``).
     """
@@ -42,6 +43,7 @@ class OffsetsCommitted:
     bounds: Mapping[TopicPartition, LogBounds | Unavailable] = field(
         default_factory=dict
     )
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
     skipped: Mapping[tuple[TopicPartition, str], int] = field(default_factory=dict)
 
 

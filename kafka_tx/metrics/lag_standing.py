@@ -8,7 +8,9 @@ from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.lag import LagClock
 from kafka_tx.metrics.metric import Metric
 from kafka_tx.metrics.series import Key, Series
-from kafka_tx.model import LogBounds, TopicPartition, Unavailable
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
+from kafka_tx.offsets.discovery import is_another
+from kafka_tx.planning.standing import Finding, stand
 
 
 def partition_key(tx_id: str, partition: TopicPartition) -> Key:
@@ -20,6 +22,8 @@ class LagStanding:
     """Derives lag and headroom whenever a position or a log bound moves.
 
     A partition shows lag once both its committed offset and its log bounds are known.
+    While the brokers do not tell which topic the log is of, figures stay as they were;
+    of a topic that was made anew all is lag, since nothing of it was read.
     Not thread-safe: the registry calls it inside its lock.
     """
 
@@ -32,17 +36,21 @@ class LagStanding:
         self._headroom = series_of(catalogue.RETENTION_HEADROOM)
         self._behind = series_of(catalogue.BEHIND_LATEST)
         self._clocks: dict[Key, LagClock] = {}
+        self._positions: dict[Key, LogPosition] = {}
+        self._logs: dict[Key, LogBounds] = {}
 
     def committed(
         self,
         tx_id: str,
-        committed: Mapping[TopicPartition, int],
+        committed: Mapping[TopicPartition, LogPosition],
         bounds: Mapping[TopicPartition, LogBounds | Unavailable],
         now_ms: float,
     ) -> None:
         """These positions are stored; the logs were last seen with these bounds."""
-        for partition, offset in committed.items():
-            self._committed.set(partition_key(tx_id, partition), offset)
+        for partition, position in committed.items():
+            key = partition_key(tx_id, partition)
+            self._committed.set(key, position.offset)
+            self._positions[key] = position
         self.looked(tx_id, bounds, now_ms)
         for partition in committed.keys() - bounds.keys():
             self._derive(partition_key(tx_id, partition), now_ms)
@@ -59,6 +67,10 @@ class LagStanding:
             if isinstance(seen, LogBounds):
                 self._end.set(key, seen.end)
                 self._log_start.set(key, seen.log_start)
+                former = self._logs.get(key, seen)
+                if is_another(former.topic_id, seen.topic_id):
+                    self._clocks.pop(key, None)
+                self._logs[key] = seen
                 self._clock(key).saw_end(seen.end, now_ms)
             self._derive(key, now_ms)
 
@@ -74,20 +86,24 @@ class LagStanding:
             self._behind.set((id_, "avg"), sum(found) / len(found))
 
     def forget(self, is_gone: Callable[[Key], bool]) -> None:
-        """Drop the clocks of these partitions (the registry drops their series)."""
-        for key in [key for key in self._clocks if is_gone(key)]:
-            del self._clocks[key]
+        """Drop what is known of these partitions (the registry drops their series)."""
+        for known in (self._clocks, self._positions, self._logs):
+            for key in [key for key in known if is_gone(key)]:
+                del known[key]
 
     def _derive(self, key: Key, now_ms: float) -> None:
-        committed = self._committed.get(key)
-        end = self._end.get(key)
-        log_start = self._log_start.get(key)
-        if committed is None or end is None or log_start is None:
+        position, log = self._positions.get(key), self._logs.get(key)
+        if position is None or log is None:
             return
-        behind_ms = self._clock(key).behind_ms(int(committed), now_ms)
-        self._lag_records.set(key, max(0, end - committed))
+        standing = stand(position, log)
+        if standing.finding is Finding.UNANSWERED:
+            return
+        is_anew = standing.finding is Finding.ANEW
+        reached = log.log_start if is_anew else position.offset
+        behind_ms = self._clock(key).behind_ms(reached, now_ms)
+        self._lag_records.set(key, max(0, log.end - reached))
         self._lag_seconds.set(key, behind_ms / 1000)
-        self._headroom.set(key, committed - log_start)
+        self._headroom.set(key, reached - log.log_start)
 
     def _clock(self, key: Key) -> LagClock:
         clock = self._clocks.get(key)

@@ -21,7 +21,7 @@ from kafka_tx.metrics.events import BatchCommitted, OffsetsCommitted, stop_reaso
 from kafka_tx.metrics.lag_standing import LagStanding, partition_key
 from kafka_tx.metrics.metric import PER_ID, Fed, Metric, MetricKind
 from kafka_tx.metrics.series import Key, Samples, Series, family
-from kafka_tx.model import LogBounds, TopicPartition, Unavailable
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -164,9 +164,12 @@ class MetricsRegistry:
         self._of(catalogue.COMMIT_LATENCY).observe(key, offsets.commit_ms / 1000)
         for partition in offsets.committed:
             self._begin(fed, partition_key(offsets.id, partition))
-        self._standing.committed(
-            offsets.id, offsets.committed, offsets.bounds, self._monotonic_ms()
-        )
+        positions = {
+            partition: LogPosition(offset, offsets.topic_ids.get(partition.topic))
+            for partition, offset in offsets.committed.items()
+        }
+        now_ms = self._monotonic_ms()
+        self._standing.committed(offsets.id, positions, offsets.bounds, now_ms)
         for (partition, reason), count in offsets.skipped.items():
             self.add(
                 catalogue.SKIPPED_OFFSETS.name,

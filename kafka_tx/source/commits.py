@@ -202,6 +202,7 @@ class CommitFeed:
                 txid=txid,
                 starts=stored.starts() if stored else {},
                 committed=dict(end.positions),
+                topic_ids=end.mark.topic_ids,
                 committed_at_ms=self._clock.now_ms(),
                 commit_ms=commit_ms,
                 records=batch.records,
@@ -236,7 +237,12 @@ def _bounds(latest: Mapping[str, Any] | None) -> dict[TopicPartition, LogBounds]
         return {}
     starts = flat(_extra(latest).get("logStart", {}))
     ends = flat(only_offsets(latest))
-    return {p: LogBounds(starts[p], end) for p, end in ends.items() if p in starts}
+    ids = _extra(latest).get("topicIds", {})
+    return {
+        p: LogBounds(starts[p], end, ids.get(p.topic))
+        for p, end in ends.items()
+        if p in starts
+    }
 
 
 def _measured(batch: Finished, stored: BatchMetadata | None) -> Receipts | None:

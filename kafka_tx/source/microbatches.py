@@ -163,6 +163,11 @@ class MicroBatches:
         look = self._looks.last
         return {p: b.log_start for p, b in look.bounds.items()} if look else {}
 
+    def topic_ids(self) -> Mapping[str, str]:
+        """Ids of the topics as last seen; unknown ones are left out."""
+        look = self._looks.last
+        return look.found.topic_ids() if look else {}
+
     def close(self) -> None:
         """Release connections."""
         self._view.close()

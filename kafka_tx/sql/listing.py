@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from kafka_tx.errors import StateError
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.sql.database import Database
-from kafka_tx.sql.offsets import OFFSETS, OWNERS
+from kafka_tx.sql.offsets import OFFSETS, OWNERS, topic_id_in
 from kafka_tx.sql.store import STATE
 from kafka_tx.transactions import records
 
@@ -40,7 +40,7 @@ def stored_ids(url: str) -> list[str]:
 def stored_offsets(
     url: str,
     id: str,  # noqa: A002 - the word of every store
-) -> tuple[int, dict[TopicPartition, int]]:
+) -> tuple[int, dict[TopicPartition, LogPosition]]:
     """Newest epoch (0: none) and next offsets of the at-least-once topology ``id``.
 
     Raises:
@@ -49,13 +49,21 @@ def stored_offsets(
     """
     database = Database(url)
     _must_exist(database)
-    columns = OFFSETS.c.topic, OFFSETS.c.partition, OFFSETS.c.next_offset
+    columns = (
+        OFFSETS.c.topic,
+        OFFSETS.c.partition,
+        OFFSETS.c.next_offset,
+        OFFSETS.c.completed,
+    )
     try:
         with database.reading(sa.MetaData()) as connection:
             if not sa.inspect(connection).has_table(OFFSETS.name):
                 return 0, {}
             rows = connection.execute(sa.select(*columns).where(OFFSETS.c.id == id))
-            offsets = {TopicPartition(topic, n): offset for topic, n, offset in rows}
+            offsets = {
+                TopicPartition(topic, n): LogPosition(offset, topic_id_in(runs))
+                for topic, n, offset, runs in rows
+            }
             return _epoch(connection, database.url, id), offsets
     finally:
         database.close()

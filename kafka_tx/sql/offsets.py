@@ -188,3 +188,9 @@ def _runs_text(offset: CommittedOffset) -> str:
     extras = extras_of(offset)
     told = {"completed": offset.completed, **extras} if extras else offset.completed
     return json.dumps(told, separators=(",", ":"))
+
+
+def topic_id_in(text: str) -> str | None:
+    """The topic's id in what ``_runs_text`` made; None: not known."""
+    told = json.loads(text)
+    return told.get("topic_id") if isinstance(told, dict) else None

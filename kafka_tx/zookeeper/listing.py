@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from kafka_tx.errors import StateCorruptedError
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.transactions import records
 from kafka_tx.zookeeper.client import ZooKeeperClient
 from kafka_tx.zookeeper.offsets import OWNERS, offset_of
@@ -43,7 +43,7 @@ def stored_ids(url: str) -> list[str]:
 def stored_offsets(
     url: str,
     id: str,  # noqa: A002 - the word of every store
-) -> tuple[int, dict[TopicPartition, int]]:
+) -> tuple[int, dict[TopicPartition, LogPosition]]:
     """Newest epoch (0: none) and next offsets of the at-least-once topology ``id``.
 
     Raises:
@@ -83,11 +83,12 @@ def _epoch(
 
 def _offset(
     path: str, data: bytes, settings: ZooKeeperSettings
-) -> tuple[TopicPartition, int]:
+) -> tuple[TopicPartition, LogPosition]:
     try:
         record = json.loads(data)
         partition = TopicPartition(str(record["topic"]), int(record["partition"]))
-        return partition, offset_of(record)
+        topic_id = (record.get("kafka_tx") or {}).get("topic_id")
+        return partition, LogPosition(offset_of(record), topic_id)
     except (ValueError, TypeError, KeyError) as error:
         raise StateCorruptedError(
             f"node {path} of ZooKeeper {settings.hosts} is no record of an offset"

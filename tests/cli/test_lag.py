@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from kafka_tx.cli import lag
 from kafka_tx.cli.lag import kafka_options
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import LogBounds, TopicPartition
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Committed, Ledger
 
@@ -62,6 +63,51 @@ def test_the_table_says_what_could_not_be_had(run, behind, servers, url):
     assert result.exit_code == 0
     assert f"lag in total: {RECORDS - DONE} at least" in result.stdout
     assert "gone-0: " in result.stdout
+
+
+@pytest.fixture
+def offsets_of_a_known_topic(url):
+    state = SqlStore(url, "known")
+    ledger = Ledger(state)
+    offsets = {TopicPartition("orders", 0): DONE}
+    ledger.adopt(
+        ledger.acquire(), Committed(txid=3, offsets=offsets, topic_ids={"orders": "a"})
+    )
+    state.close()
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What brokers answer."""
+
+    def tell(*bounds):
+        found = {TopicPartition("orders", 0): LogBounds(*bounds)}
+        monkeypatch.setattr(lag, "look", lambda *_: found)
+
+    return tell
+
+
+def test_of_a_topic_made_anew_all_is_lag(run, offsets_of_a_known_topic, told, url):
+    asked = ("lag", "--store", url, "--id", "known", "--bootstrap-servers", "b:1")
+    told(1, 3, "b")
+
+    table = run(*asked).stdout
+    (row,) = json.loads(run(*asked, "--json").stdout)
+
+    assert (row["committed"], row["lag"], row["headroom"]) == (DONE, 2, 0)
+    assert "lag in total: 2\n" in table
+    assert "orders-0: offset 4 is of a topic that was deleted; all there is" in table
+
+
+def test_a_log_of_which_nobody_tells_whose_it_is_has_no_lag(
+    run, offsets_of_a_known_topic, told, url
+):
+    told(0, 100, None)
+
+    table = run("lag", "--store", url, "--id", "known", "--bootstrap-servers", "b:1")
+
+    assert "orders-0: no broker tells whether its topic still has id a" in table.stdout
+    assert "lag in total: 0 at least" in table.stdout
 
 
 def test_an_option_without_a_value_is_refused(run, behind, url):

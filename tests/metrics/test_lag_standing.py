@@ -123,6 +123,35 @@ def test_headroom_is_negative_when_retention_passed_the_committed_offset(
     assert orders(registry, "retention_headroom_records") == -30
 
 
+@pytest.mark.parametrize("end", [60, 200, 900])
+def test_of_a_topic_made_anew_all_is_lag_since_it_was_first_seen(
+    registry: MetricsRegistry, clock: ManualTime, end: int
+) -> None:
+    former = {ORDERS_0: LogBounds(50, 200, "former")}
+    registry.record_commit(batch(bounds=former, topic_ids={"orders": "former"}))
+    clock.now_ms = MINUTE
+
+    registry.record_log("job", {ORDERS_0: LogBounds(2, end, "latter")})
+    clock.now_ms += MINUTE / 2
+    registry.record_log("job", {ORDERS_0: LogBounds(2, end, "latter")})
+
+    assert orders(registry, "committed_offset") == 140
+    assert orders(registry, "lag_records") == end - 2
+    assert orders(registry, "lag_seconds") == 30
+    assert orders(registry, "retention_headroom_records") == 0
+
+
+def test_a_log_of_which_nobody_tells_whose_it_is_moves_no_lag(
+    registry: MetricsRegistry,
+) -> None:
+    former = {ORDERS_0: LogBounds(50, 200, "former")}
+    registry.record_commit(batch(bounds=former, topic_ids={"orders": "former"}))
+
+    registry.record_log("job", {ORDERS_0: LogBounds(0, 900)})
+
+    assert orders(registry, "lag_records") == 60
+
+
 def test_offsets_behind_latest_as_in_the_metrics_of_sparks_source(
     registry: MetricsRegistry,
 ) -> None:

@@ -132,6 +132,11 @@ class OffsetKeeper:
             OffsetsCommitted(
                 id=self.id,
                 committed={m.topic_partition: o.offset for m, o in offers.items()},
+                topic_ids={
+                    m.topic_partition.topic: offset.topic_id
+                    for m, offset in offers.items()
+                    if offset.topic_id
+                },
                 committed_at_ms=self._clock.now_ms(),
                 commit_ms=self._clock.monotonic_ms() - began_ms,
                 bounds=bounds,

@@ -198,12 +198,14 @@ def _progress(
 
 
 def _event(topology_id: str, progress: BatchProgress) -> BatchCommitted:
+    parts = kafka_parts(progress.metadata)
     ranges = kafka_ranges(progress.metadata)
     return BatchCommitted(
         id=topology_id,
         txid=progress.txid,
         starts={partition: start for partition, (start, _) in ranges.items()},
         committed={partition: end for partition, (_, end) in ranges.items()},
+        topic_ids={p.topic: part["id"] for p, part in parts.items() if "id" in part},
         committed_at_ms=progress.committed_at_ms,
         commit_ms=progress.phases_ms["committing"],
         skipped=_skipped(progress.metadata),

@@ -110,6 +110,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._config.transactions is not None:
             report[MARK] = {
                 "logStart": nested(planner.log_starts()),
+                "topicIds": dict(planner.topic_ids()),
                 "skipped": {
                     reason: nested(
                         {p: n for (p, r), n in skipped.items() if r == reason}
