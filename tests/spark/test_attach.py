@@ -3,9 +3,11 @@
 import socket
 
 import pytest
+from pyspark.errors import AnalysisException
 
 import kafka_tx
 from kafka_tx.errors import ConfigError
+from kafka_tx.spark.queries import jvm
 
 
 class ConnectSession:
@@ -47,3 +49,22 @@ def test_what_fails_half_way_leaves_no_port_bound():
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", port))
+
+
+class UnregisteredFormat:
+    """A session's way to a format that nobody registered yet."""
+
+    def __getattr__(self, name):
+        return self
+
+    def __call__(self, *given):
+        return self
+
+    def lookupDataSource(self, name):  # noqa: N802 - Spark's
+        raise AnalysisException(
+            f"[DATA_SOURCE_NOT_EXIST] Data source '{name}' not found"
+        )
+
+
+def test_a_format_that_is_not_registered_yet_is_no_error():
+    jvm.let_queries_start_together(UnregisteredFormat())  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kafka_tx import errors
@@ -25,7 +26,7 @@ from kafka_tx.spark.versions.asking import answer_of
 
 logger = logging.getLogger(__name__)
 
-_FAILURES = (Py4JError, AttributeError, TypeError)
+_FAILURES = (Py4JError, PySparkException, AttributeError, TypeError)
 
 _PLANNER_ENVIRONMENT = {
     "SPARK_LOCAL_DIRS": "",
@@ -52,7 +53,9 @@ def let_queries_start_together(spark: SparkSession) -> None:
     and that has no lock. Where two add the same variable at once, its size is wrong
     from then on, and no task can be serialised any more ("Illegal size 5 of
     collection, expected 6"), until the driver is started again. A variable that is
-    there already is only set. Any thread; one at a time adds them.
+    there already is only set. Any thread; one at a time adds them. A format that is not
+    registered yet has no such map: the first query that knows its transactions tries
+    again.
     """
     try:
         sources = spark._jsparkSession.sessionState().dataSourceManager()
