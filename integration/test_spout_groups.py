@@ -14,6 +14,8 @@ from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import GroupOccupiedError, StateCorruptedError, StateError
 from kafka_tx.kafka import group_offsets
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import Assigned, CommittedOffset, Earliest, Latest, TopicPartition
 
 
@@ -61,6 +63,46 @@ def test_offsets_of_idle_partitions_are_written_again_while_it_runs(
         assert [o.offset for o in store.load(partitions).values()] == [5, 0]
     finally:
         handle.stop()
+
+
+def test_a_topic_that_is_deleted_ends_neither_the_topology_nor_the_mirror(
+    kafka, topic, produce, spark, tmp_path
+):
+    stays, goes = (topic(1) for _ in range(2))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    given = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(kafka.bootstrap_servers, refresh_freq_secs=1),
+        topic=f"{stays}|{goes}",
+        is_pattern=True,
+        id=stays,
+        scheme=kafka_tx.MetadataScheme(),
+        store="kafka:",
+        state_update_interval_ms=200,
+    )
+    handle = topology(given, Work(str(tmp_path))).start(spark)
+    try:
+        produce(stays, ["a"] * 5)
+        produce(goes, ["a"] * 3)
+        assert handle.process_all_available(60)
+        admin.delete_topics([goes])[goes].result(60)
+        produce(stays, ["b"] * 4)
+
+        wait_until("what follows is stored", lambda: stored(kafka, stays) == {stays: 9})
+        settings = {"bootstrap.servers": kafka.bootstrap_servers}
+        mirror = GroupMirror(client_settings(settings, purpose="admin"), f"m-{stays}")
+        mirror.store({TopicPartition(stays, 0): 7, TopicPartition(goes, 0): 3})
+        assert mirror.load([TopicPartition(stays, 0)]) == {TopicPartition(stays, 0): 7}
+        assert handle.isActive
+    finally:
+        handle.stop(timeout_s=20)
+
+
+def stored(kafka, name):
+    """What the group of this name has committed, by topic."""
+    group = ConsumerGroupTopicPartitions(name)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    found = admin.list_consumer_group_offsets([group])[name].result(60)
+    return {at.topic: at.offset for at in found.topic_partitions}
 
 
 def test_offsets_that_expired_in_part_are_no_fresh_start(

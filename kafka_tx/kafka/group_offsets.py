@@ -104,9 +104,10 @@ class KafkaGroupOffsetStore:
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Write all of them; other partitions keep theirs.
 
-        One request, which a broker takes whole or not at all, for some thousand
-        partitions; fewer when each has many runs. Beyond that several. Runs that do not
-        fit are left out, the highest first.
+        Brokers keep none of a topic that was deleted: those are left out. One request,
+        which a broker takes whole or not at all, for some thousand partitions; fewer
+        when each has many runs. Beyond that several. Runs that do not fit are left out,
+        the highest first.
 
         An offset that is another than this object has read or written last is nobody's
         to overwrite. One that the brokers have forgotten is written again.
@@ -132,10 +133,13 @@ class KafkaGroupOffsetStore:
         for partition, committed in offsets.items():
             left = self._left.get(partition, ())
             self._left[partition] = (*left, committed.offset)
+        gone: set[TopicPartition] = set()
         with self._reachable():
             for some in _requests(positions):
-                self._mirror.store_positions(some)
+                gone |= self._mirror.store_positions(some)
         self._left |= {p: (committed.offset,) for p, committed in offsets.items()}
+        for partition in gone:
+            del self._left[partition]
 
     def close(self) -> None:
         """Release the connections. Calling it twice is harmless."""

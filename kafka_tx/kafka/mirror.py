@@ -18,7 +18,7 @@ from kafka_tx.errors import (
     KafkaTxError,
 )
 from kafka_tx.kafka.admin import AdminConnection, Deadline
-from kafka_tx.kafka.errors import is_refused, is_unreachable
+from kafka_tx.kafka.errors import is_absent, is_refused, is_unreachable
 from kafka_tx.kafka.group_reader import read_group
 from kafka_tx.model import TopicPartition
 
@@ -35,6 +35,8 @@ _OCCUPIED = {
     ClientError.NON_EMPTY_GROUP,
 }
 _PAUSE_MS = 200
+_ABSENT_MS = 2_000
+"""How long a topic may be unknown to a broker that was just made."""
 _RETENTION = "offsets.retention.minutes"
 _RETENTION_WITHIN_MS = 5_000
 
@@ -60,9 +62,12 @@ class GroupMirror:
         self._admin = AdminConnection(settings)
         self._group = group
         self._timeout_ms = timeout_ms
+        self._absent: frozenset[TopicPartition] = frozenset()
 
     def store(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the next offset of each partition, all in one request.
+
+        Those of a topic that does not exist any more are left out: brokers keep none.
 
         Raises:
             BrokerUnavailableError: No broker answered in time; unknown whether it
@@ -78,19 +83,24 @@ class GroupMirror:
             ]
         )
 
-    def store_positions(self, positions: list[ClientPartition]) -> None:
+    def store_positions(
+        self, positions: list[ClientPartition]
+    ) -> frozenset[TopicPartition]:
         """Set next offsets and what each carries as metadata, all in one request.
+
+        Returns:
+            The partitions that do not exist.
 
         Raises: as ``store``.
         """
         if not positions:
-            return
+            return frozenset()
         try:
-            answer = self._answer(positions)
+            answer, absent = self._taken(positions)
         except BrokerUnavailableError:
             self._admin.close()  # an old client may not find the brokers again
             raise
-        bad = [tp for tp in answer.topic_partitions if tp.error is not None]
+        bad = [tp for tp in _refused(answer) if _partition(tp) not in absent]
         if bad:
             detail = ", ".join(
                 f"{tp.topic}-{tp.partition}: {tp.error.str()}" for tp in bad[:3]
@@ -110,6 +120,26 @@ class GroupMirror:
                     group=self._group,
                 )
             raise KafkaError(text, group=self._group)
+        return absent
+
+    def _taken(
+        self, positions: list[ClientPartition]
+    ) -> tuple[Any, frozenset[TopicPartition]]:
+        """What the brokers answer, and which partitions do not exist for good."""
+        deadline = Deadline(min(_ABSENT_MS, self._timeout_ms))
+        while True:
+            answer = self._answer(positions)
+            refused = _refused(answer)
+            absent = frozenset(_partition(tp) for tp in refused if is_absent(tp.error))
+            new = absent - self._absent
+            if not new or not deadline.pause(_PAUSE_MS):
+                break
+        if new:
+            names = ", ".join(sorted({partition.topic for partition in new}))
+            logger.warning("group '%s' keeps no offsets of %s", self._group, names)
+        asked = {_partition(position) for position in positions}
+        self._absent = (self._absent - asked) | absent
+        return answer, absent
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's next offsets; partitions without one are left out.
@@ -179,6 +209,14 @@ class GroupMirror:
                 return answer
             if not deadline.pause(_PAUSE_MS):
                 raise self._admin.unreachable(f"group '{self._group}'", deadline)
+
+
+def _partition(at: ClientPartition) -> TopicPartition:
+    return TopicPartition(at.topic, at.partition)
+
+
+def _refused(answer: Any) -> list[Any]:  # noqa: ANN401 - the client's partitions
+    return [tp for tp in answer.topic_partitions if tp.error is not None]
 
 
 def _errors(answer: Any) -> list[ClientError]:  # noqa: ANN401 - the client's

@@ -67,4 +67,4 @@ class UnregisteredFormat:
 
 
 def test_a_format_that_is_not_registered_yet_is_no_error():
-    jvm.let_queries_start_together(UnregisteredFormat())  # type: ignore[arg-type]
+    jvm.let_queries_start_together(UnregisteredFormat())
