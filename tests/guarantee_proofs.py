@@ -114,6 +114,20 @@ DRIVER: Proofs = {
         *(_ANEW + "test_a_topic_made_anew_is_read_once_from_its_start",) * 2,
         "",
     ),
+    "nobody tells for a while whether a topic is the same (no controller answers)": (
+        _BATCHES + "test_a_log_of_which_nobody_tells_whose_it_is_contributes_nothing",
+        _TRANSACTIONS + "test_a_replay_waits_while_nobody_tells_whose_the_log_is",
+        _BATCHES + "test_a_log_of_which_nobody_tells_whose_it_is_contributes_nothing",
+        "",
+    ),
+    "topic made anew, and its id is unknown": (
+        *(
+            _BATCHES
+            + "test_where_brokers_tell_no_ids_a_topic_made_anew_is_taken_for_the_same",
+        )
+        * 3,
+        "",
+    ),
     "topic out of sight for a while": (
         _BATCHES + "test_a_topic_out_of_sight_goes_on_where_it_was",
         _ANEW + "test_a_topic_out_of_sight_for_a_run_goes_on_where_it_was",

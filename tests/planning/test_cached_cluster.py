@@ -4,7 +4,10 @@ from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Topics
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.limits import BatchLimits
-from kafka_tx.topology.kafka.kafka_batch_spout import KafkaBatchSpout
+from kafka_tx.topology.kafka.kafka_batch_spout import (
+    KafkaBatchSpout,
+    OpaqueKafkaBatchSpout,
+)
 from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
 from tests.topology.conftest import Cluster
 
@@ -119,11 +122,11 @@ def test_a_plan_that_is_made_again_looks_anew(slow):
     assert set(again) == {"t-1"}
 
 
-def spout_on(cluster, **limits):
+def spout_on(cluster, kind=KafkaBatchSpout, **limits):
     batches = KafkaBatches(
         subscription=Topics(("t",)), limits=BatchLimits(**limits), poll_ms=1
     )
-    return KafkaBatchSpout(batches, cluster, cluster, cluster.clock)
+    return kind(batches, cluster, cluster, cluster.clock)
 
 
 def test_of_what_is_planned_to_its_end_only_the_end_is_asked(slow):
@@ -166,3 +169,26 @@ def test_a_look_that_fails_leaves_the_bounds_to_the_former_topic(slow):
     slow.is_down = False
 
     assert looks.bounds_beyond(TEN)[A] == LogBounds(0, 10, "id-2")
+
+
+@pytest.mark.parametrize("more", [3, 10, 60])
+def test_no_range_mixes_a_topic_with_one_made_anew_while_its_answers_count(slow, more):
+    """The plan before is of one; the next one is of the other, whole and once."""
+    spout = spout_on(slow, kind=OpaqueKafkaBatchSpout)
+    plan = spout.initialize_transaction(1, None)
+    slow.fill("t", more, more)
+    ids = {
+        plan["t-0"]["id"]: "former",
+        slow.topics(Topics(("t",)))["t"].topic_id: "latter",
+    }
+    ranges = []
+
+    for txid in range(2, 60):
+        if spout.is_ready():
+            plan = spout.initialize_transaction(txid, plan)
+            part = plan["t-0"]
+            ranges.append((ids[part["id"]], part["start"], part["end"]))
+        slow.clock.advance(300)
+
+    planned = [found for found in ranges if found[1] < found[2]]
+    assert planned == [("latter", 0, more)]

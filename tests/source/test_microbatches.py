@@ -268,6 +268,36 @@ def test_a_partition_without_leader_contributes_nothing(cluster, clock):
     assert batches.ranges(at(4, 5), end) == [OffsetRange(P0, 4, 10)]
 
 
+def test_a_log_of_which_nobody_tells_whose_it_is_contributes_nothing(cluster, clock):
+    cluster.ids = {"t": "known"}
+    cluster.set(0, 0, 10)
+    batches = source(cluster, clock)
+    start = batches.latest(at(0), everything=True)
+    cluster.set(0, 0, 20)
+    cluster.ids = {}
+
+    assert batches.latest(start, everything=True) == start
+
+    cluster.ids = {"t": "known"}
+    assert batches.latest(start, everything=True).positions == {P0: 20}
+
+
+@pytest.mark.parametrize(
+    ("end", "goes_on"), [(7, (7, 7)), (10, (10, 10)), (12, (10, 12))]
+)
+def test_where_brokers_tell_no_ids_a_topic_made_anew_is_taken_for_the_same(
+    cluster, clock, end, goes_on
+):
+    cluster.set(0, 0, 10)
+    batches = source(cluster, clock, failOnDataLoss="false")
+    start = batches.latest(at(0), everything=True)
+
+    cluster.set(0, 0, end)
+    found = batches.plan(start.positions, everything=True)
+
+    assert found.ranges == (OffsetRange(P0, *goes_on),)
+
+
 def test_a_new_partition_without_leader_waits_for_it(cluster, clock):
     cluster.set(0, 0, 10)
     cluster.set(1, 0, 10)

@@ -290,6 +290,20 @@ def test_a_replay_waits_for_a_partition_without_leader(job):
     assert job.start().ranges(start, end) == [OffsetRange(P0, 0, 10)]
 
 
+def test_a_replay_waits_while_nobody_tells_whose_the_log_is(job):
+    job.cluster.ids = {"t": "known"}
+    run = job.start()
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    job.cluster.ids = {}
+    job.cluster.set(0, 0, 4)
+
+    (waiting,) = job.start().ranges(start, end)
+
+    assert waiting == OffsetRange(P0, 0, 10)
+    assert waiting.topic_id == "known", "whoever reads it asks until that is told"
+
+
 def test_a_topic_made_anew_between_runs_is_a_loss(job):
     job.cluster.ids = {"t": "first"}
     run = job.start()
