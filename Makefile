@@ -20,7 +20,8 @@ SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 setup: $(INSTALLED)
 	@$(IN)/python -m integration.cluster.java >/dev/null
 
-$(INSTALLED): pyproject.toml setup.py $(wildcard kafka_tx/native/src/*)
+# An environment with nothing in it yet: enough for what builds.
+$(IN)/python:
 	@if [ -z "$(PYTHON)" ]; then \
 	    echo "Python 3.11 or newer is missing; on Debian 12 and later, or Ubuntu 24.04:" \
 	        "apt-get install python3 python3-venv. PYTHON=/path/to/python chooses one."; \
@@ -31,11 +32,13 @@ $(INSTALLED): pyproject.toml setup.py $(wildcard kafka_tx/native/src/*)
 	        "apt-get install python3-venv"; \
 	    exit 1; \
 	}
-	@$(PYTHON) -m integration.cluster.java
+	@$(PYTHON) -m venv .venv
+
+$(INSTALLED): pyproject.toml setup.py $(wildcard kafka_tx/native/src/*) | $(IN)/python
+	@$(IN)/python -m integration.cluster.java
 	@command -v $${CC:-cc} >/dev/null || echo "No C compiler: kafka_tx will read Kafka" \
 	    "in Python, which is slower. On Debian and Ubuntu:" \
 	    "apt-get install gcc libc6-dev python3-dev"
-	@[ -x $(IN)/python ] || $(PYTHON) -m venv .venv
 	$(IN)/python -m pip install --quiet --editable '.[postgresql,test,dev]'
 	@# pytest compiles the tests once: else each worker of a first run would
 	-@$(IN)/python -m pytest tests integration --collect-only -q >/dev/null
@@ -122,7 +125,7 @@ dashboard: setup
 # every later one.
 WHEELS := dist
 WHEEL_OF := .
-wheel: setup
+wheel: | $(IN)/python
 	$(IN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELS) $(WHEEL_OF)
 
 # Wheel and sdist in dist/, as they are published: the wheel for every Linux with glibc
