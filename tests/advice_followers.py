@@ -75,10 +75,6 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "marker_log::MarkerLog._corrupted": (
         _REPLAYS + "test_a_marker_topic_that_is_not_ours_is_named_and_another_works",
     ),
-    "marker_log::MarkerLog._hidden": (
-        "integration/test_sink_markers.py"
-        "::test_what_is_really_hidden_names_what_hides_it_and_comes_once_that_has_ended",
-    ),
     "marker_topic::MarkerTopic.check_policy": (
         "integration/test_sink_markers.py"
         "::test_a_topic_that_forgets_is_refused_until_it_is_set_as_the_text_says",
