@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from integration.chaos.people import run as people
 from integration.chaos.run import run
 from integration.chaos.schedule import (
     ALL_JOBS,
@@ -29,7 +30,16 @@ def main() -> int:
         "--once", action="store_true", help="each fault on each target, and no more"
     )
     parser.add_argument("--logs", type=Path, help="keep what the jobs printed here")
+    parser.add_argument(
+        "--people", action="store_true", help="what people do instead of faults"
+    )
     given = parser.parse_args()
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    if given.people:
+        return 0 if people.run(given.seed, given.minutes, say).is_good else 1
     kinds = among(
         given.jobs, chosen(given.faults.split(",")) if given.faults else KINDS
     )
@@ -40,7 +50,7 @@ def main() -> int:
         jobs=tuple(given.jobs),
         within_s=given.within,
         logs=given.logs,
-        say=lambda line: print(line, flush=True),
+        say=say,
     )
     return 0 if report.is_good else 1
 

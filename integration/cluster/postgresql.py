@@ -120,6 +120,21 @@ class PostgresServer:
             connection.execute(statement.encode())
         return True
 
+    def follow(self, port: int) -> None:
+        """Begin as an asynchronous standby of the server there, and start."""
+        if self._user is not None:
+            shutil.chown(self._work.path, self._user, self._user)
+        self._run(
+            "pg_basebackup",
+            *("-D", str(self._work.path / "data"), "-h", HOST, "-p", str(port)),
+            *("-U", OWNER, "-R", "-X", "stream", "-c", "fast", "--no-sync"),
+        )
+        self.start()
+
+    def promote(self) -> None:
+        """End following: take writes."""
+        self.execute("SELECT pg_promote(true)")
+
     def _start(self) -> None:
         data = self._work.path / "data"
         if not data.exists():
@@ -148,12 +163,15 @@ class PostgresServer:
     def _make(self, data: str) -> None:
         if self._user is not None:
             shutil.chown(self._work.path, self._user, self._user)
+        self._run(
+            "initdb",
+            *("-D", data, "-U", OWNER, "-A", "trust", "-E", "UTF8"),
+            *("--locale=C", "--no-sync"),
+        )
+
+    def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(
-            [
-                self._programs / "initdb",
-                *("-D", data, "-U", OWNER, "-A", "trust", "-E", "UTF8"),
-                *("--locale=C", "--no-sync"),
-            ],
+            [self._programs / program, *arguments],
             cwd=self._work.path,
             user=self._user,
             group=self._user,

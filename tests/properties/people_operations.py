@@ -95,10 +95,18 @@ def rename_id(world: World, number: int) -> None:
 
 
 def run_without_id(world: World, _: int) -> None:
-    """Somebody tries without ``tx.id`` for a while, and gives it again."""
-    job = world.job
+    """Somebody tries without ``tx.id`` for a while, and gives it again.
+
+    What is written then counts no txids: nothing may be under way, and neither other
+    checkpoints nor copies can know of it.
+    """
+    job, checkpoint = world.job, world.checkpoint
     if job.door == "topology" or not job.has_ids or len(job.streams) > 1:
         return
+    if not checkpoint.offsets.keys() <= checkpoint.commits or not checkpoint.offsets:
+        return
+    world.left, world.checkpoint_copy = [], None
+    world.copies, world.backup = [], None
     world.stop()
     world.rivals.clear()
     without = tuple(replace(s, tx_id="") for s in job.streams)
@@ -108,6 +116,7 @@ def run_without_id(world: World, _: int) -> None:
             break
     world.stop()
     world.job = job
+    world.kept_commits = set(checkpoint.commits)
 
 
 def use_another_store(world: World, _: int) -> None:
@@ -228,17 +237,18 @@ def deploy_twice(world: World, number: int) -> None:
     """A second deployment of the same, with a checkpoint of its own or without."""
     if world.job.has_ids and len(world.rivals) < 2:
         fresh = Checkpoint(f"rival{number}{world.seen['steps']}")
-        world.rivals.append(world.started(world.job, fresh))
+        world.rivals.append((world.job, world.started(world.job, fresh)))
 
 
 def run_a_rival(world: World, number: int) -> None:
     if world.rivals:
-        rival = world.rivals[number % len(world.rivals)]
+        at = number % len(world.rivals)
+        _, rival = world.rivals[at]
         for _ in range(1 + number % 7):
             world.seen["steps"] += 1
             if not rival.step():
                 world.seen[f"rival: {type(rival.error).__name__}"] += 1
-                world.rivals.remove(rival)
+                del world.rivals[at]
                 return
 
 

@@ -1,0 +1,188 @@
+"""What people do to a job on real parts: each one by name, for the jobs it can hit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import kafka_tx
+from integration.chaos.people.jobs import QUICKLY, Setup
+from integration.chaos.people.person import Person
+from integration.cluster.spark_local import local_session
+
+BEHIND_S = 3.0
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Something that people do.
+
+    Attributes:
+        name: For the account.
+        do: Carries it out; the job may live before and after.
+        fits: Whether it can hit a job that is set up so.
+    """
+
+    name: str
+    do: Callable[[Person], None]
+    fits: Callable[[Setup], bool] = lambda setup: True
+
+
+def is_query(setup: Setup) -> bool:
+    return setup.door != "topology"
+
+
+def is_file(setup: Setup) -> bool:
+    return setup.store != "postgresql"
+
+
+def die(person: Person) -> None:
+    """The driver dies before or after it writes a batch, and is started again."""
+    person.starter.dies = person.chance.choice(["before", "after"])
+    time.sleep(2)
+    person.starter.dies = ""
+
+
+def stop(person: Person) -> None:
+    person.end()
+
+
+def rename_id(person: Person) -> None:
+    person.change("tx.id", replace(person.setup, id=f"{person.setup.id}-v2"))
+
+
+def run_without_id(person: Person) -> None:
+    """A run that knows no transactions, until it has read what is there."""
+    setup = person.setup
+    person.end()
+
+    def write(df: object, _batch: int) -> None:
+        rows = df.selectExpr("cast(value as string)").collect()  # type: ignore[attr-defined]
+        person.plain.update(int(row[0]) for row in rows)
+
+    reader = person.starter.spark.readStream.format("kafka_tx")
+    query = (
+        reader.options(**person.starter.source(setup))
+        .load()
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(person.parts.work / setup.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination(60)
+    except Exception as error:  # noqa: BLE001 - what it says is in the account
+        person.note(f"without tx.id it said {str(error)[:160]}")
+    finally:
+        query.stop()
+
+
+def use_another_store(person: Person) -> None:
+    """A job that is started from another folder, say."""
+    person.change(
+        "tx.store", replace(person.setup, store=f"other/{person.setup.store}")
+    )
+    (person.parts.work / "other").mkdir(exist_ok=True)
+
+
+def change_the_mode(person: Person) -> None:
+    other = {"transactional": "opaque", "opaque": "transactional"}
+    mode = other[person.setup.mode]
+    person.change("tx.mode", replace(person.setup, mode=mode))
+
+
+def change_the_parts(person: Person) -> None:
+    person.end()
+    person.setup = replace(person.setup, parts=person.chance.choice([1, 2, 3]))
+
+
+def leave_the_checkpoint(person: Person) -> None:
+    person.new_checkpoint()
+
+
+def remove_the_checkpoint(person: Person) -> None:
+    person.remove_checkpoint()
+
+
+def put_checkpoint_back(person: Person) -> None:
+    person.copy_checkpoint()
+    person.go_on()
+    person.put_checkpoint_back()
+
+
+def put_store_back(person: Person) -> None:
+    """From a copy that is some batches older."""
+    person.copy_store()
+    person.go_on()
+    person.put_store_back()
+
+
+def remove_the_store(person: Person) -> None:
+    person.remove_store()
+
+
+def fail_over(person: Person) -> None:
+    """To an asynchronous standby that is behind, under the living job."""
+    person.parts.database.fall_behind()
+    time.sleep(BEHIND_S)
+    person.parts.database.fail_over()
+
+
+def make_the_topic_anew(person: Person) -> None:
+    """With fewer, as many or more records, while the job stands."""
+    person.go_on()
+    person.end()
+    _anew(person)
+
+
+def make_the_topic_anew_under_it(person: Person) -> None:
+    """All that was sent is read, and the job looks."""
+    person.go_on()
+    _anew(person)
+
+
+def _anew(person: Person) -> None:
+    had = len(person.parts.numbers.acknowledged - person.parts.numbers.forgone)
+    records = max(0, had + person.chance.choice([-15, 0, 15]))
+    person.parts.numbers.make_anew(min(records, 200))
+
+
+def deploy_twice(person: Person) -> None:
+    """The same again beside it, with a checkpoint of its own."""
+    fresh = replace(person.setup, checkpoint=f"{person.setup.checkpoint}-rival")
+    person.rival = person.starter.start(fresh)
+    time.sleep(3)
+
+
+def switch_speculation(person: Person) -> None:
+    """A new session, with speculation; what refuses it is started without."""
+    person.end()
+    spark = person.starter.spark
+    is_on = spark.conf.get("spark.speculation", "false") == "true"
+    spark.stop()
+    setting = {"spark.speculation": "false" if is_on else "true"}
+    person.starter.spark = local_session(person.parts.work, {**QUICKLY, **setting})
+    kafka_tx.attach(person.starter.spark, metrics_port=None)
+
+
+OPERATIONS = (
+    Operation("dies in a batch", die, is_query),
+    Operation("is stopped", stop),
+    Operation("tx.id renamed", rename_id),
+    Operation("run without tx.id", run_without_id, is_query),
+    Operation("another store", use_another_store, is_file),
+    Operation("another mode", change_the_mode),
+    Operation("other parts", change_the_parts, lambda s: s.sink == "kafka"),
+    Operation("checkpoint left", leave_the_checkpoint, is_query),
+    Operation("checkpoint removed", remove_the_checkpoint, is_query),
+    Operation("checkpoint put back", put_checkpoint_back, is_query),
+    Operation("store put back", put_store_back, is_file),
+    Operation("store removed", remove_the_store, is_file),
+    Operation("database failed over", fail_over),
+    Operation("topic made anew", make_the_topic_anew),
+    Operation("topic made anew under it", make_the_topic_anew_under_it),
+    Operation("deployed twice", deploy_twice),
+    Operation("speculation switched", switch_speculation),
+)
+"""All of them."""

@@ -1,0 +1,291 @@
+"""A person with a job: starts it, looks at its sink, does what its errors say."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from integration.chaos.people.jobs import (
+    Run,
+    Setup,
+    Starter,
+    checkpoint_of,
+    counted,
+    named_anew,
+)
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.spark.queries.jvm import error_of
+from tests.properties.people_advice import WAYS
+
+GOES_ON_WITHIN_S = 120.0
+TRIES = 12
+_LOOK_EVERY_S = 0.5
+
+
+class StuckError(Exception):
+    """The job neither went on nor said why."""
+
+
+class RefusedError(Exception):
+    """The job says that it must not go on, and what it asks for is not to be had."""
+
+
+@dataclass
+class Account:
+    """What became of a job.
+
+    Attributes:
+        title: What it was.
+        done: What happened to it, in order.
+        lost: Acknowledged numbers that are in no sink.
+        doubled: Numbers that are there more than once.
+        refusal: The text with which it stands still.
+        stuck: Why it neither went on nor said why.
+    """
+
+    title: str
+    done: list[str] = field(default_factory=list)
+    sent: int = 0
+    in_sink: int = 0
+    lost: list[int] = field(default_factory=list)
+    doubled: list[int] = field(default_factory=list)
+    refusal: str = ""
+    stuck: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Nothing is lost or doubled; it went on, or said why not."""
+        return not (self.lost or self.doubled or self.stuck)
+
+    def __str__(self) -> str:
+        verdict = "good" if self.is_good else "NOT GOOD"
+        lines = [
+            f"{self.title}: sent {self.sent}, in the sink {self.in_sink},"
+            f" lost {len(self.lost)} {self.lost[:5]},"
+            f" doubled {len(self.doubled)} {self.doubled[:5]}: {verdict}"
+        ]
+        lines += [f"    {what}" for what in self.done]
+        lines += [f"    stands still: {self.refusal}"] if self.refusal else []
+        lines += [f"    STUCK: {self.stuck}"] if self.stuck else []
+        return "\n".join(lines)
+
+
+class Person:
+    """One job and all that its owner may do about it."""
+
+    def __init__(self, starter: Starter, setup: Setup, chance: random.Random) -> None:
+        self.starter = starter
+        self.parts = starter.parts
+        self.setup = setup
+        self.chance = chance
+        self.run: Run | None = None
+        self.rival: Run | None = None
+        self.undo: dict[str, Setup] = {}
+        self.copies: dict[str, Setup] = {}
+        """What was copied, and of which setup."""
+        self.plain: Counter[int] = Counter()
+        """What was written while the job had no ``tx.id``."""
+        self.account = Account(
+            f"{setup.door} {setup.mode} store {setup.store} sink {setup.sink}"
+            f"{' opaque' if setup.opaque else ''}"
+        )
+        self.parts.numbers.begin(setup.topic)
+        if setup.sink == "kafka":
+            self.parts.kafka.create_topic(setup.name, 2)
+
+    # --- runs ---
+
+    def go_on(self) -> None:
+        """Let it read all that is acknowledged now, whatever it says meanwhile.
+
+        Raises:
+            RefusedError: It stands still, and says why.
+            StuckError: It stands still, and does not.
+        """
+        wanted = set(self.parts.numbers.acknowledged)
+        deadline, tries = time.monotonic() + GOES_ON_WITHIN_S, 0
+        while time.monotonic() < deadline:
+            if self.run is None:
+                self.run = self.starter.start(self.setup)
+            if not self.run.is_alive():
+                tries += 1
+                if tries > TRIES:
+                    raise StuckError(f"it ended {tries} times")
+                self.follow(self.run)
+            elif not self.missing(wanted):
+                self.setup = replace(self.setup, once={})
+                return
+            time.sleep(_LOOK_EVERY_S)
+        raise StuckError(f"{len(self.missing(wanted))} are missing, and no error came")
+
+    def end(self) -> None:
+        """No run of it lives any more."""
+        for run in (self.run, self.rival):
+            if run is not None:
+                run.end()
+        self.run = self.rival = None
+
+    def missing(self, wanted: set[int]) -> set[int]:
+        """What is in no sink, of what can be there."""
+        return wanted - self.parts.numbers.forgone - self.counts().keys()
+
+    def counts(self) -> Counter[int]:
+        """How often each number is there."""
+        return counted(self.parts, self.setup) + self.plain
+
+    def settle(self) -> None:
+        """Write no more, let the job read what is left, and draw up the account."""
+        with self.parts.numbers.paused():
+            if not self.account.refusal and not self.account.stuck:
+                self.attempt(self.go_on)
+            self.end()
+            counts, numbers = self.counts(), self.parts.numbers
+            self.account.sent = len(numbers.acknowledged)
+            self.account.in_sink = len(counts)
+            self.account.doubled = sorted(n for n, times in counts.items() if times > 1)
+            if not self.account.refusal:
+                self.account.lost = sorted(self.missing(numbers.acknowledged))
+
+    def attempt(self, what: Callable[[], None]) -> bool:
+        """Do it; where the job stands still, the account says why."""
+        try:
+            what()
+        except RefusedError as error:
+            self.account.refusal = str(error)
+        except StuckError as error:
+            self.account.stuck = str(error)
+        return not self.account.refusal and not self.account.stuck
+
+    # --- what errors say ---
+
+    def follow(self, ended: Run) -> None:
+        """Read why it ended, and do what that says, to the letter."""
+        said, self.run = str(ended.error()), None
+        ended.end()
+        if "DeadError" in said:
+            return
+        error = error_of(said)
+        text = str(error)
+        self.note(f"said {text.strip()[:160]}")
+        if self._passes(type(error).__name__, text):
+            return
+        ways = [
+            way for way in WAYS if re.search(way.words, text) and self._may(way.name)
+        ]
+        if any(way.is_first for way in ways):
+            ways = [way for way in ways if way.is_first]
+        if not ways and type(error) is KafkaTxError:
+            raise StuckError(f"it ended without an error of ours: {text}")
+        if not ways:
+            raise RefusedError(text)
+        way = self.chance.choice(ways)
+        self.note(f"did as it says: {way.name}")
+        _DO[way.name](self)
+
+    def _passes(self, name: str, text: str) -> bool:
+        if name == "FencedError" and ("another owner" in text or self.rival):
+            if self.rival is not None:
+                self.rival.end()
+                self.rival = None
+            return True
+        is_loss = name in {"DataLossError", "OffsetOutOfRangeError"}
+        if is_loss and "failOnDataLoss" not in self.setup.once:
+            self.set_once("failOnDataLoss", "false")
+            return True
+        return name in {"UnknownTopicError", "BrokerUnavailableError", "FetchError"}
+
+    def _may(self, name: str) -> bool:
+        may = {
+            "set tx.id back": "tx.id" in self.undo,
+            "set tx.store back": "tx.store" in self.undo,
+            "set tx.mode back": "tx.mode" in self.undo,
+            "checkpoint": True,
+            "store": True,
+            "new checkpoint": self.setup.door != "topology",
+            "start again": self.setup.store == "postgresql"
+            and self.setup.sink != "kafka",
+            "empty the sink": self.setup.door == "topology",
+        }
+        return may.get(name, False)
+
+    # --- what people do ---
+
+    def note(self, what: str) -> None:
+        """Into the account."""
+        self.account.done.append(f"{time.strftime('%H:%M:%S')} {what}")
+
+    def set_once(self, option: str, value: str) -> None:
+        """For the next run only."""
+        self.setup = replace(self.setup, once={**self.setup.once, option: value})
+
+    def change(self, what: str, setup: Setup) -> None:
+        """End the run, and set the job up otherwise; that can be set back."""
+        self.end()
+        self.undo.setdefault(what, self.setup)
+        self.setup = setup
+
+    def set_back(self, what: str) -> None:
+        """As it was before ``what`` was changed."""
+        self.end()
+        former = self.undo[what]
+        self.undo.clear()
+        self.setup = replace(former, checkpoint=self.setup.checkpoint)
+
+    def new_checkpoint(self) -> None:
+        """Leave the former one where it is."""
+        self.end()
+        name = named_anew(self.setup.checkpoint)
+        self.setup = replace(self.setup, checkpoint=name)
+
+    def copy_checkpoint(self) -> None:
+        """While nothing runs."""
+        self.end()
+        place = checkpoint_of(self.parts, self.setup)
+        if self.parts.copy(place, self.parts.work / "copy of checkpoint"):
+            self.copies["checkpoint"] = self.setup
+
+    def put_checkpoint_back(self) -> None:
+        """As it was copied."""
+        self.end()
+        place = self.parts.work / "copy of checkpoint"
+        self.parts.copy(place, checkpoint_of(self.parts, self.setup))
+
+    def copy_store(self) -> None:
+        """A SQLite file, while nothing runs."""
+        self.end()
+        place = self.parts.work / self.setup.store
+        if self.parts.copy(place, self.parts.work / "copy of store"):
+            self.copies["store"] = self.setup
+
+    def put_store_back(self) -> None:
+        """As it was copied."""
+        self.end()
+        self.parts.copy(
+            self.parts.work / "copy of store", self.parts.work / self.setup.store
+        )
+
+    def remove_store(self) -> None:
+        """Under a living run, as somebody does who tidies up."""
+        (self.parts.work / self.setup.store).unlink(missing_ok=True)
+
+    def remove_checkpoint(self) -> None:
+        """While nothing runs."""
+        self.end()
+        shutil.rmtree(checkpoint_of(self.parts, self.setup), ignore_errors=True)
+
+
+_DO: Mapping[str, Callable[[Person], None]] = {
+    "set tx.id back": lambda person: person.set_back("tx.id"),
+    "set tx.store back": lambda person: person.set_back("tx.store"),
+    "set tx.mode back": lambda person: person.set_back("tx.mode"),
+    "checkpoint": lambda person: person.set_once("tx.onDisagreement", "checkpoint"),
+    "store": lambda person: person.set_once("tx.onDisagreement", "store"),
+    "new checkpoint": Person.new_checkpoint,
+    "start again": lambda person: None,
+    "empty the sink": lambda person: person.parts.empty(person.setup.name),
+}
