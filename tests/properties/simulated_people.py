@@ -197,7 +197,6 @@ KINDS = {
 
 OFF: dict[str, str] = {
     "rename id": "item 9: sinks do not know of numberings",
-    "make anew under way": "item 2: tasks compare no id of the topic",
     "leave checkpoint: two sources": "item 7: one source numbers the rows of all",
     "put checkpoint back: two sources": "item 7",
     "use a former checkpoint: two sources": "item 7",

@@ -12,7 +12,12 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from kafka_tx.errors import FailedException, KafkaTxError, OffsetOutOfRangeError
+from kafka_tx.errors import (
+    FailedException,
+    KafkaTxError,
+    OffsetOutOfRangeError,
+    OtherTopicError,
+)
 from kafka_tx.model import OffsetRange, Topics, TransactionAttempt
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.planning.limits import BatchLimits
@@ -60,6 +65,8 @@ class Reading:
         topic = self._brokers.topics_[partition.topic]
         if topic.is_hidden or not topic.has_leaders:
             raise FailedException(f"{partition} has no leader")
+        if wanted.topic_id not in (None, topic.topic_id):
+            raise OtherTopicError(f"{wanted} was planned of another topic")
         is_there = partition.partition < len(topic.logs)
         log = self._brokers.log(partition) if is_there else None
         if log is None or wanted.start < log.start or wanted.end > log.end:

@@ -233,6 +233,7 @@ class Run:
         if topic.is_hidden or not topic.has_leaders or not is_there:
             raise TaskFailedError(wanted)
         log = self._brokers.log(wanted.topic_partition)
-        if wanted.start < log.start or wanted.end > log.end:
+        is_another = wanted.topic_id not in (None, topic.topic_id)
+        if is_another or wanted.start < log.start or wanted.end > log.end:
             raise TaskFailedError(wanted)
         return log.read(wanted.start, wanted.end)

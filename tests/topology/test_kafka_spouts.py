@@ -294,6 +294,18 @@ def test_a_replay_never_reads_a_topic_that_was_re_created(cluster, is_restarted)
         spout.batch(TransactionAttempt(1, 3), metadata)
 
 
+def test_a_replay_that_reads_nothing_of_a_re_created_topic_goes_on(cluster):
+    """A person could do nothing about it, and nothing is at stake."""
+    cluster.fill("t", 0)
+    spout = spout_on(cluster)
+    metadata = spout.initialize_transaction(1, None)
+    spout.batch(TransactionAttempt(1, 1), metadata)
+
+    cluster.fill("t", 20)
+
+    spout.batch(TransactionAttempt(1, 2), metadata)
+
+
 def test_the_first_try_of_a_new_batch_asks_the_brokers_nothing_more(cluster):
     cluster.fill("t", 10)
     spout = spout_on(cluster)
