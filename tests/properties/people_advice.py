@@ -84,7 +84,9 @@ class Told:
 
     @property
     def txid(self) -> int:
-        return int(str(self.error.fields["txid"]))
+        """Which one the sink is to be looked at for."""
+        found = re.search(r"look whether the sink has txid (\d+)", self.text)
+        return int(found[1] if found else str(self.error.fields["txid"]))
 
     @property
     def table(self) -> Table:
@@ -185,7 +187,20 @@ def _set_offsets(told: Told) -> None:
     world.new_checkpoint()
 
 
+def _use_the_former_checkpoint(told: Told) -> None:
+    world = told.world
+    world.left, world.checkpoint = world.left[:-1], world.left[-1]
+    world.stop()
+
+
 WAYS = (
+    Way(
+        "the former checkpoint",
+        r"Start the query with the checkpointLocation and the sources",
+        _use_the_former_checkpoint,
+        may=lambda told: bool(told.world.left),
+        is_first=True,
+    ),
     _set_back("tx.id"),
     _set_back("tx.store"),
     _set_back("tx.mode"),

@@ -105,6 +105,7 @@ def run_without_id(world: World, _: int) -> None:
         return
     if not checkpoint.offsets.keys() <= checkpoint.commits or not checkpoint.offsets:
         return
+    world.once = {}
     world.left, world.checkpoint_copy = [], None
     world.copies, world.backup = [], None
     world.stop()

@@ -197,14 +197,7 @@ KINDS = {
 
 OFF: dict[str, str] = {
     "rename id": "item 9: sinks do not know of numberings",
-    "leave checkpoint: two sources": "item 7: one source numbers the rows of all",
-    "put checkpoint back: two sources": "item 7",
-    "use a former checkpoint: two sources": "item 7",
-    "deploy twice: two sources": "item 7",
-    "trim: two sources": "item 8: the advice counts in the txids of one source",
-    "hide: two sources": "item 8",
-    "make anew: two sources": "item 8",
-    "use another store: topology": "item 11: txids of another store look the same",
+    "use another store": "item 11: txids of another store look the same",
     "change the mode": "item 16: a transactional sink takes opaque attempts",
     "an opaque spout": "item 16: its text allows it over a transactional sink",
     "put store back": "item 20: attempts of topologies carry no plan",

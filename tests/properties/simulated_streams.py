@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import OffsetRange, TransactionAttempt
+from kafka_tx.model import OffsetRange, QueryShape, TransactionAttempt
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.protocols import Clock
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
+from kafka_tx.spark.queries import foreach
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 from tests.properties.simulated_log import Brokers
 from tests.properties.simulated_query import TaskFailedError
 
-Offsets = list[dict[str, Any] | None]
+Offsets = list[Any]
 
 
 @dataclass
@@ -72,7 +73,6 @@ class Planners:
         store: Callable[[str], MemoryStore],
     ) -> None:
         self.all = [self._planner(s, brokers, clock, store) for s in streams]
-        self._streams = streams
 
     def _planner(
         self,
@@ -86,7 +86,8 @@ class Planners:
             return MicroBatches(config, brokers, clock)
         ledger = Ledger(store(stream.tx_id))
         return TransactionalMicroBatches(
-            config, config.transactions, brokers, clock, ledger
+            *(config, config.transactions, brokers, clock, ledger),
+            ledger_of=lambda id_: Ledger(store(id_)),
         )
 
     def latest(self, index: int, start: dict[str, Any] | None) -> dict[str, Any]:
@@ -108,23 +109,59 @@ class Planners:
             if end is not None:
                 planner.finished(SourceOffset.from_json(end))
 
-    def numbered(self, name: str, batch: int, before: Offsets, ends: Offsets) -> Answer:
-        """As ``for_each_transaction`` asks: the first id numbers, all must be ours."""
-        questions = {
-            index: Question(
-                name,
-                batch,
-                SourceOffset.from_json(start) if start else None,
-                SourceOffset.from_json(end),
-            )
-            for index, (start, end) in enumerate(zip(before, ends, strict=True))
-            if self._streams[index].tx_id and end is not None
-        }
-        chosen = min(questions, key=lambda index: self._streams[index].tx_id)
-        for index, question in questions.items():
-            if index != chosen and question.has_records:
-                self.all[index].number(question)
-        return self.all[chosen].number(questions[chosen])
+
+class Driver:
+    """What ``for_each_transaction`` asks of a running query: each source's planner."""
+
+    is_running = True
+
+    def __init__(
+        self, streams: tuple[Stream, ...], planners: Planners, checkpoint: Checkpoint
+    ) -> None:
+        self._names = [s.tx_id or f"plain{n}" for n, s in enumerate(streams)]
+        self._numbered = sorted(s.tx_id for s in streams if s.tx_id)
+        self._planners = dict(zip(self._names, planners.all, strict=True))
+        self._checkpoint = checkpoint
+        self._batch = -1
+        self._tries: Any = None
+
+    def attempt(self, batch: int) -> TransactionAttempt:
+        """Of the batch that Spark has logged; by its number where nothing counts."""
+        if not self._numbered:
+            return TransactionAttempt(batch + 1, 0, source=self._checkpoint.name)
+        self._batch = batch
+        if self._tries is None:
+            query: Any = self
+            self._tries = foreach._Run(query, self._numbered[0]).tries
+        found: TransactionAttempt = self._tries.attempt(batch)
+        return found
+
+    @property
+    def tx_ids(self) -> list[str]:
+        return self._numbered
+
+    def shape(self) -> QueryShape:
+        others = set(self._names) - set(self._numbered)
+        return QueryShape(tuple(self._numbered), tuple(others))
+
+    def question(self, tx_id: str, batch_id: int) -> Question:
+        log, at = self._checkpoint.offsets, self._names.index(tx_id)
+        before = log[batch_id - 1][at] if batch_id - 1 in log else None
+        start = SourceOffset.from_json(before) if before else None
+        end = SourceOffset.from_json(log[batch_id][at])
+        return Question(self._checkpoint.name, batch_id, start, end)
+
+    def other_ends(self) -> dict[str, str]:
+        ends = dict(
+            zip(self._names, self._checkpoint.offsets[self._batch], strict=True)
+        )
+        others = set(self._names) - set(self._numbered)
+        return {n: SourceOffset.from_json(ends[n]).digest() for n in others}
+
+    def ask(self, tx_id: str, question: Question) -> Answer:
+        asked = Question.from_json(question.to_json())
+        assert asked is not None
+        return self._planners[tx_id].number(asked)
 
 
 class Run:
@@ -154,7 +191,7 @@ class Run:
         self._planners = planners
         self._brokers = brokers
         self._write = write
-        self._tries = 0
+        self._driver = Driver(streams, planners, checkpoint)
         self._life = self._live()
 
     def step(self) -> bool:
@@ -198,7 +235,7 @@ class Run:
             if end is not None and end != start
             for wanted in self._planners.ranges(index, start, end)
         ]
-        attempt = self._attempt(batch, before, ends)
+        attempt = self._driver.attempt(batch)
         records = [n for wanted in ranges for n in self._read(wanted)]
         yield
         self._write(attempt, records)
@@ -206,26 +243,6 @@ class Run:
         yield
         self.checkpoint.commits.add(batch)
         yield
-
-    def _attempt(
-        self, batch: int, before: Offsets, ends: Offsets
-    ) -> TransactionAttempt:
-        """By Spark's number, from 1, where no source has transactions."""
-        if not any(stream.tx_id for stream in self._streams):
-            return TransactionAttempt(batch + 1, 0, source=self.checkpoint.name)
-        answer = self._planners.numbered(self.checkpoint.name, batch, before, ends)
-        self._tries += 1
-        attempt = TransactionAttempt.of(
-            answer.txid, epoch=answer.epoch, number=self._tries
-        )
-        ids = [stream.tx_id for stream in self._streams if stream.tx_id]
-        return replace(
-            attempt,
-            source=min(ids),
-            plan=answer.plan,
-            numbering=answer.numbering,
-            mode=answer.mode,
-        )
 
     def _read(self, wanted: OffsetRange) -> list[int]:
         topic = self._brokers.topics_[wanted.topic_partition.topic]

@@ -37,6 +37,11 @@ def is_file(setup: Setup) -> bool:
     return setup.store != "postgresql"
 
 
+def is_cut(setup: Setup) -> bool:
+    """Whether its batches may be written in parts."""
+    return setup.sink == "kafka" and not setup.opaque
+
+
 def die(person: Person) -> None:
     """The driver dies before or after it writes a batch, and is started again."""
     person.starter.dies = person.chance.choice(["before", "after"])
@@ -173,7 +178,7 @@ OPERATIONS = (
     Operation("run without tx.id", run_without_id, is_query),
     Operation("another store", use_another_store, is_file),
     Operation("another mode", change_the_mode),
-    Operation("other parts", change_the_parts, lambda s: s.sink == "kafka"),
+    Operation("other parts", change_the_parts, is_cut),
     Operation("checkpoint left", leave_the_checkpoint, is_query),
     Operation("checkpoint removed", remove_the_checkpoint, is_query),
     Operation("checkpoint put back", put_checkpoint_back, is_query),
