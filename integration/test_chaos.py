@@ -6,6 +6,7 @@ integration.chaos`` one with any seed.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from itertools import islice
 
@@ -13,6 +14,9 @@ import pytest
 
 from integration.chaos.counting import Count
 from integration.chaos.faults import FAULTS
+from integration.chaos.people import person
+from integration.chaos.people import run as people
+from integration.chaos.people.person import Account
 from integration.chaos.report import Happened, Report
 from integration.chaos.run import run
 from integration.chaos.schedule import (
@@ -23,6 +27,7 @@ from integration.chaos.schedule import (
     each_once,
     schedule,
 )
+from tests.properties.people_advice import WAYS
 
 SHORT = ("leader-move:2", "half-open:postgresql")
 
@@ -131,6 +136,50 @@ def test_a_run_is_good_where_every_fault_hit_and_everything_went_on_in_time(
     assert report.is_good is is_good
     assert ("NOT GOOD" in str(report)) is not is_good
     assert word in happened.text(60)
+
+
+def test_the_same_seed_gives_the_same_jobs_and_the_same_is_done_to_them():
+    def first(seed):
+        chance = random.Random(seed)
+        jobs = list(islice(people.setups(chance), 20))
+        done = [[one.name for one in people.drawn(job, chance)] for job in jobs]
+        return [(job.door, job.mode, job.sink, job.opaque) for job in jobs], done
+
+    assert first(7) == first(7)
+    assert first(7) != first(8)
+
+
+def test_what_a_way_out_is_called_in_the_simulation_it_is_called_on_real_parts():
+    assert person.DO.keys() <= {way.name for way in WAYS}
+
+
+@pytest.mark.parametrize(
+    ("account", "is_good", "words"),
+    [
+        (Account("job", sent=3, in_sink=3), True, "good"),
+        (Account("job", refusal="store is empty"), True, "stands still: store is"),
+        (Account("job", lost=[1]), False, "lost 1 [1]"),
+        (Account("job", doubled=[1, 2]), False, "doubled 2 [1, 2]"),
+        (Account("job", stuck="no error came"), False, "STUCK: no error"),
+    ],
+)
+def test_a_job_is_good_where_it_went_on_or_said_why_not(account, is_good, words):
+    report = people.Report("seed 1", [account])
+
+    assert report.is_good is is_good
+    assert ("NOT GOOD" in str(report)) is not is_good
+    assert words in str(account)
+
+
+@pytest.mark.all
+@pytest.mark.timeout(900)
+def test_a_person_loses_and_doubles_nothing_in_a_short_run():
+    lines: list[str] = []
+
+    report = people.run(1, 1, lines.append)
+
+    assert report.is_good, "\n".join(lines)
+    assert lines[-1] == str(report)
 
 
 @pytest.mark.all

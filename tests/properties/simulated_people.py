@@ -197,6 +197,13 @@ KINDS = {
 
 OFF: dict[str, str] = {
     "rename id": "item 9: sinks do not know of numberings",
+    "put checkpoint back: two sources": "item 7: the store decides for one of them",
+    "use a former checkpoint: two sources": "item 7",
+    "leave checkpoint: two sources": "item 7",
+    "make anew under way: two sources": "item 8: the advice is that of one source",
+    "make anew: two sources": "item 8",
+    "trim: two sources": "item 8",
+    "hide: two sources": "item 8",
     "use another store": "item 11: txids of another store look the same",
     "change the mode": "item 16: a transactional sink takes opaque attempts",
     "an opaque spout": "item 16: its text allows it over a transactional sink",

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_tx
 from integration.chaos.people.parts import PARTITIONS, Parts
+from integration.cluster.spark_local import local_session
 from kafka_tx.model import TransactionAttempt
 
 QUICKLY = {
@@ -25,6 +26,14 @@ QUICKLY = {
 
 class DeadError(Exception):
     """The driver died here."""
+
+
+def session(parts: Parts, *, speculation: bool = False) -> SparkSession:
+    """One in this process, with kafka_tx."""
+    copies = {"spark.speculation": str(speculation).lower()}
+    spark = local_session(parts.work, {**QUICKLY, **copies})
+    kafka_tx.attach(spark, metrics_port=None)
+    return spark
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,15 @@ class Starter:
         return (
             _Topology(self, setup) if setup.door == "topology" else _Query(self, setup)
         )
+
+    def speculates(self) -> bool:
+        """Whether Spark starts copies of slow tasks."""
+        return bool(self.spark.conf.get("spark.speculation", "false") == "true")
+
+    def renew_session(self, *, speculation: bool = False) -> None:
+        """Another session; no job may run."""
+        self.spark.stop()
+        self.spark = session(self.parts, speculation=speculation)
 
     def store(self, setup: Setup) -> str:
         """Its address."""

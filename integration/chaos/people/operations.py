@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import kafka_tx
-from integration.chaos.people.jobs import QUICKLY, Setup
+from integration.chaos.people.jobs import Setup
 from integration.chaos.people.person import Person
-from integration.cluster.spark_local import local_session
 
 BEHIND_S = 3.0
 
@@ -163,12 +161,7 @@ def deploy_twice(person: Person) -> None:
 def switch_speculation(person: Person) -> None:
     """A new session, with speculation; what refuses it is started without."""
     person.end()
-    spark = person.starter.spark
-    is_on = spark.conf.get("spark.speculation", "false") == "true"
-    spark.stop()
-    setting = {"spark.speculation": "false" if is_on else "true"}
-    person.starter.spark = local_session(person.parts.work, {**QUICKLY, **setting})
-    kafka_tx.attach(person.starter.spark, metrics_port=None)
+    person.starter.renew_session(speculation=not person.starter.speculates())
 
 
 OPERATIONS = (

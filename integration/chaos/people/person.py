@@ -185,13 +185,17 @@ class Person:
             raise RefusedError(text)
         way = self.chance.choice(ways)
         self.note(f"did as it says: {way.name}")
-        _DO[way.name](self)
+        DO[way.name](self)
 
     def _passes(self, name: str, text: str) -> bool:
         if name == "FencedError" and ("another owner" in text or self.rival):
             if self.rival is not None:
                 self.rival.end()
                 self.rival = None
+            return True
+        if "spark.speculation" in text and self.starter.speculates():
+            self.starter.renew_session()
+            self.note("did as it says: no speculation")
             return True
         is_loss = name in {"DataLossError", "OffsetOutOfRangeError"}
         if is_loss and "failOnDataLoss" not in self.setup.once:
@@ -279,7 +283,7 @@ class Person:
         shutil.rmtree(checkpoint_of(self.parts, self.setup), ignore_errors=True)
 
 
-_DO: Mapping[str, Callable[[Person], None]] = {
+DO: Mapping[str, Callable[[Person], None]] = {
     "set tx.id back": lambda person: person.set_back("tx.id"),
     "set tx.store back": lambda person: person.set_back("tx.store"),
     "set tx.mode back": lambda person: person.set_back("tx.mode"),

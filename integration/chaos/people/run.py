@@ -8,12 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import kafka_tx
-from integration.chaos.people.jobs import QUICKLY, Setup, Starter, new_setup
+from integration.chaos.people.jobs import Setup, Starter, new_setup, session
 from integration.chaos.people.operations import OPERATIONS, Operation
 from integration.chaos.people.parts import parts
 from integration.chaos.people.person import Account, Person
-from integration.cluster.spark_local import local_session
 
 MOST = 4
 """Things that people do to one job."""
@@ -81,9 +79,7 @@ def run(seed: int, minutes: float, say: Callable[[str], None]) -> Report:
     chance = random.Random(seed)
     until = time.monotonic() + 60 * minutes
     with parts() as given:
-        spark = local_session(given.work, QUICKLY)
-        kafka_tx.attach(spark, metrics_port=None)
-        starter = Starter(given, spark)
+        starter = Starter(given, session(given))
         for setup in setups(chance):
             if time.monotonic() > until:
                 break
