@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, kafka_options, look
-from kafka_tx.cli.positions import committed_of, only_of_a_source
+from kafka_tx.cli.positions import committed_of, known_id, only_of_a_source
 from kafka_tx.cli.stores import (
     STORE,
     IdOption,
@@ -177,7 +177,7 @@ def repair(id_: IdOption, store: StoreOption = STORE, yes: YesOption = False) ->
         epoch = state.acquire()
         plan = _repair_of(examine(state), state)
         state.write(epoch, plan.put, plan.delete)
-        Ledger(state).load()
+        known_id(store, state, state.read())
     typer.echo("Done. Every record can be read.")
 
 
@@ -244,16 +244,17 @@ def _repair_of(found: Examination, state: Store) -> Repair:
 
 def _tell_repair(plan: Repair) -> None:
     position = plan.position
+    offsets = f" {json.dumps(nested(position.offsets))}" if position.offsets else ""
     typer.echo(
-        f"repair: committed becomes txid {position.txid}"
-        f" {json.dumps(nested(position.offsets))}, as the record '{plan.source}' says"
+        f"repair: committed becomes txid {position.txid}{offsets}, as the record"
+        f" '{plan.source}' says"
     )
     if plan.delete:
         typer.echo(f"repair: delete {', '.join(plan.delete)}")
     for txid in plan.given_up:
         typer.echo(
             f"attention: the ranges of open txid {txid} are lost; it will be planned"
-            " anew. A sink that holds this txid already would skip it: look there"
-            " first, or keep the checkpoint and set tx.onDisagreement=checkpoint, which"
-            " takes the ranges from Spark's log."
+            " anew. A sink that holds this txid already would refuse or skip it: look"
+            " there first; a query may keep its checkpoint and set"
+            " tx.onDisagreement=checkpoint, which takes the ranges from Spark's log."
         )

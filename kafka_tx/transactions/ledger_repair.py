@@ -16,6 +16,7 @@ from kafka_tx.errors import ConfigError, KafkaTxError, StateCorruptedError
 from kafka_tx.model import BatchMetadata
 from kafka_tx.protocols import Store
 from kafka_tx.transactions import records
+from kafka_tx.transactions.chain_repair import Chain
 from kafka_tx.transactions.ledger_records import (
     Committed,
     after,
@@ -74,16 +75,15 @@ class Examination:
 
 
 def examine(store: Store) -> Examination:
-    """Look at every record of the store's id. Writes nothing.
-
-    Records of others than the ledger (those of topologies) are checked too; they are
-    never part of a repair.
+    """Look at every record of an id, a source's or a topology's. Writes nothing.
 
     Raises:
         StateUnavailableError: The store does not answer.
         StateError: The store refuses.
     """
     look = _Look(store)
+    if look.door is Door.TRANSACTIONAL:
+        return _examine_chain(look, store)
     position, source = look.position()
     kept = _kept(look, position)
     gone = tuple(p for p in look.texts if p.startswith(METADATA) and p not in kept)
@@ -102,10 +102,31 @@ def examine(store: Store) -> Examination:
     )
 
 
+def _examine_chain(look: _Look, store: Store) -> Examination:
+    others = [path for path in look.others if is_numbered(path)]
+    problems = {p: r for p, r in look.problems.items() if p not in others}
+    chain = Chain(look.others, store.url, store.id)
+    current = chain.current()
+    gone = chain.gone(current) if current else ()
+    if look.numbering is None:
+        chain.problems[NUMBERING] = look.problems.get(NUMBERING, "it is missing")
+    problems |= chain.problems
+    if current is None or not chain.problems:
+        return Examination(problems, None)
+    put = {CURRENT: records.encode(CURRENT, current)}
+    if look.numbering is None:  # sinks refuse the new one until it is adopted
+        put |= Numbering(new_name(), Door.TRANSACTIONAL).record
+    given_up = tuple(sorted(n for n in look.named_txids(gone) if n >= current))
+    source = CURRENT if CURRENT not in chain.problems else metadata_path(current - 1)
+    position = Committed(current - 1, {})
+    return Examination(problems, Repair(position, source, put, gone, given_up))
+
+
 class _Look:
     """Every record, read as far as it can be.
 
     Attributes:
+        door: What the id is the id of.
         texts: Those of a source's ledger.
         others: All others.
     """
@@ -113,7 +134,8 @@ class _Look:
     def __init__(self, store: Store) -> None:
         self._where = {"store": store.url, "id": store.id}
         found = store.read()
-        is_source = door_of(found) is Door.SOURCE
+        self.door = door_of(found)
+        is_source = self.door is Door.SOURCE
         ours = list(filter(is_numbered, found)) if is_source else []
         self.texts = {path: found[path] for path in ours}
         self.others = {path: found[path] for path in found if path not in ours}

@@ -225,8 +225,9 @@ class TransactionWindow(Generic[M]):
 
     def _looks_at_ms(self) -> int | None:
         """When the store is looked at, if nothing is written before."""
-        is_quiet = not self._writes and not self._is_stopped
-        return self._looked_ms + LOOK_MS if is_quiet and self._looked_ms else None
+        if self._looked_ms is None or self._writes or self._is_stopped:
+            return None
+        return self._looked_ms + LOOK_MS
 
     def _endless(self, attempt: TransactionAttempt) -> TransactionError:
         return TransactionError(

@@ -97,6 +97,8 @@ class Owner:
         self.coordinator = world.coordinator(world.mode, META, world.pacing, opened)
         self.work: list[Work] = []
         self.is_stopping = False
+        self.is_lost = False  # the store went back under it
+        self.error: BaseException | None = None
         self.writes = self.commits = 0  # works of that kind under way
         self.permits = Permits()
         self._owned = False  # whether the store has just taken a write of ours
@@ -240,12 +242,9 @@ class Owner:
         except FailedException:
             outcome = Outcome.FAILED
         except StateError as error:
-            assert self is not self._world.owners[-1], "the live owner was refused"
-            self._world.seen["commits refused to an old owner"] += 1
-            refusal = error
-            self.commits -= 1
-            self.permits.ended(holder)
-            self._answer(lambda: self.coordinator.crashed(attempt, refusal))
+            is_former = self.is_lost or self is not self._world.owners[-1]
+            assert is_former, "the live owner was refused"
+            self._refused(attempt, error)
             return
         yield
         self.commits -= 1
@@ -259,12 +258,18 @@ class Owner:
         else:
             self._answer(lambda: self.coordinator.commit_failed(attempt, "committer"))
 
+    def _refused(self, attempt: TransactionAttempt, refusal: StateError) -> None:
+        self._world.seen["commits refused to an old owner"] += 1
+        self.commits -= 1
+        self.permits.ended(attempt.attempt_id)
+        self._answer(lambda: self.coordinator.crashed(attempt, refusal))
+
     def _commit_to_sink(
         self, attempt: TransactionAttempt, batch: Batch, outcome: Outcome
     ) -> None:
         if outcome is Outcome.FAILED:
             raise FailedException
-        self._world.sink.commit(attempt, batch)
+        self._world.commit(attempt, batch)
 
     # --- between works and coordinator ---
 
@@ -314,6 +319,7 @@ class Owner:
                 assert not self._flying, "stopped with batches in flight"
                 is_endless = "has not ended" in str(error)
                 assert self.commits or not is_endless, "waited for what has ended"
+                self.error = error
 
     def _cancel(self, attempts: tuple[TransactionAttempt, ...]) -> None:
         self._world.seen["cancelled attempts"] += len(attempts)
@@ -333,7 +339,8 @@ class Owner:
         lower = range(self._committed + 1, txid)
         assert all(t in self._flying for t in lower), f"{txid} started before {lower}"
         assert txid not in self._flying
-        self._world.check_started(attempt, batch)
+        if not self.is_lost:
+            self._world.check_started(attempt, batch)
         self._flying[txid] = attempt
         self._batches[attempt] = batch
         self._jobs.append(self._begin(self._process(attempt)))

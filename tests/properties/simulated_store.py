@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from kafka_tx.config import Mode
-from kafka_tx.errors import FencedError, StateConflictError, StateError
+from kafka_tx.errors import StateConflictError, StateError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.protocols import Expected
+from kafka_tx.protocols import Expected, Store
 from kafka_tx.transactions.chain import Opened, currtx_codec
+from kafka_tx.transactions.refusals import fenced
 from kafka_tx.transactions.rotating import RecordCodec
 from kafka_tx.transactions.txid_layout import CURRENT
 
@@ -26,6 +27,8 @@ def ranges(metadata: Mapping[str, Any]) -> Batch:
 
 class Checker(Protocol):
     def check_recorded(self, txid: int) -> None: ...
+
+    def has_changed(self) -> None: ...
 
 
 class SimulatedStore:
@@ -53,7 +56,7 @@ class SimulatedStore:
         expect: Expected = None,
     ) -> None:
         if epoch != self.epoch:
-            raise FencedError(f"epoch {epoch}, stored {self.epoch}")
+            raise fenced(cast(Store, self), held=epoch, stored=self.epoch)
         for path, value in (expect or {}).items():
             if self.values.get(path) != value:
                 raise StateConflictError(f"{path} is another")
@@ -65,6 +68,7 @@ class SimulatedStore:
         assert after in (before, before + 1), f"currtx went from {before} to {after}"
         if after > before:
             self._checker.check_recorded(before)
+        self._checker.has_changed()
 
     def currtx(self) -> int:
         opened = Opened(0, {}, "memory:", "sim")

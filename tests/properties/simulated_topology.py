@@ -7,14 +7,17 @@ each step.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kafka_tx.config import Mode
+from kafka_tx.errors import StateLostError
 from kafka_tx.model import TransactionAttempt, Unavailable
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.pacing import Pacing
+from kafka_tx.transactions.txid_layout import position
 from tests.properties.simulated_owner import Outcome, Owner
 from tests.properties.simulated_store import (
     META,
@@ -23,6 +26,18 @@ from tests.properties.simulated_store import (
     Sink,
     ranges,
 )
+
+
+@dataclass(frozen=True)
+class State:
+    """What a database held: the store's records and epoch, and the sink's rows."""
+
+    values: Mapping[str, str]
+    epoch: int
+    newest: TransactionAttempt
+    rows: Mapping[tuple[int, str], tuple[int, int, int]]
+    positions: Mapping[int, int]
+
 
 TAKE = 3
 PARTITIONS_AT_MOST = 5
@@ -60,6 +75,9 @@ class World:
         self.attempts: set[int] = set()
         self.contents: dict[int, Batch] = {}
         self.positions: dict[int, int] = {}
+        self._states: deque[State] = deque(maxlen=12)
+        """What one database with the store and the sink held, newest last."""
+        self.has_changed()
         self.owners = [owner(self)]
 
     # --- what happens outside ---
@@ -103,6 +121,84 @@ class World:
                 break
         while frozen.commits:
             frozen.go_on_with_a_commit()
+
+    def commit(self, attempt: TransactionAttempt, batch: Batch) -> None:
+        """A map in the store's database, which compares the two."""
+        if attempt.txid > self.store.currtx() or attempt.epoch > self.store.epoch:
+            raise StateLostError("the store beside the map is older than the attempt")
+        self.sink.commit(attempt, batch)
+        self.has_changed()
+
+    def has_changed(self) -> None:
+        sink = self.sink.newest, dict(self.sink.rows)
+        store = dict(self.store.values), self.store.epoch
+        self._states.append(State(*store, *sink, dict(self.positions)))
+
+    def go_back(self, steps: int, *, is_beside: bool) -> None:
+        """The store becomes what it was, under a living owner that has to notice.
+
+        The sink goes back with it if it is beside it. If it is elsewhere, the operator
+        does what the error says, and puts the store right before he starts again.
+        """
+        self.has_changed()
+        states = list(self._states)
+        right, back = states[-1], states[max(0, len(states) - 1 - steps)]
+        lost = self.owners
+        if any(owner.is_stopping for owner in lost) or self._is_as_left(back):
+            return
+        for owner in lost:
+            owner.is_lost = True
+            while back.epoch < right.epoch and owner.commits:  # ids come again
+                owner.go_on_with_a_commit()
+        self._restore(back, sink=is_beside)
+        self._states = deque([back], maxlen=12)
+        for owner in lost:
+            self._notices(owner)
+        if is_beside:
+            assert self.sink.newest.txid <= self.store.currtx(), "written over a gap"
+            self.contents = {
+                txid: batch
+                for txid, batch in self.contents.items()
+                if f"meta/{txid}" in back.values
+            }
+            self.attempts.clear()
+        else:
+            self._restore(right, sink=False)
+        where = "in it" if is_beside else "elsewhere"
+        self.seen[f"stores that went back, sink {where}"] += 1
+        self.crash()
+
+    def _is_as_left(self, back: State) -> bool:
+        """Whether no write went back, or one whose answer has not come.
+
+        What the sink alone wrote last may be gone, too: its map remembers that.
+        """
+        known = []
+        for writes in (owner.coordinator._writes for owner in self.owners):
+            stored = writes._stored
+            known.append(position(stored))
+            for pending in list(writes._pending)[:1]:
+                change = pending.change
+                kept = {p: t for p, t in stored.items() if p not in change.delete}
+                known.append(position(kept | dict(change.put)))
+        return position(back.values) in known
+
+    def _notices(self, owner: Owner) -> None:
+        for _ in range(2_000):
+            if owner.coordinator.is_stopped:
+                break
+            owner.coordinator.activate()
+            owner.advance()
+        assert owner.coordinator.is_stopped, "it did not notice"
+        told = owner.error
+        is_former = owner is not self.owners[-1]
+        assert is_former or isinstance(told, StateLostError), told
+
+    def _restore(self, state: State, *, sink: bool) -> None:
+        self.store.values, self.store.epoch = dict(state.values), state.epoch
+        self.positions = dict(state.positions)
+        if sink:
+            self.sink.newest, self.sink.rows = state.newest, dict(state.rows)
 
     def listed(self) -> list[int]:
         """What a metadata answer shows: an odd partition that is lost is not in it."""

@@ -6,6 +6,7 @@ import itertools
 import random
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.actions import Write
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.flights import BatchPhase
 from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
@@ -105,6 +107,15 @@ class SimulatedTopology(RuleBasedStateMachine):
         self.world.take_over()
         run(self.world, data)
 
+    @rule(
+        data=st.binary(min_size=20, max_size=100),
+        steps=st.integers(1, 11),
+        is_beside=st.booleans(),
+    )
+    def run_on_and_go_back(self, data, steps, is_beside):
+        run(self.world, data)
+        self.world.go_back(steps, is_beside=is_beside)
+
     @rule(data=st.binary(min_size=100, max_size=200))
     def freeze_in_a_commit_phase(self, data):
         run(self.world, data)
@@ -164,6 +175,8 @@ WHAT_MUST_HAPPEN = (
     "hanging jobs",
     "lost executors",
     "takeovers",
+    "stores that went back, sink in it",
+    "stores that went back, sink elsewhere",
     "stops",
 )
 
@@ -228,6 +241,26 @@ class CommitsUnasked(TransactionCoordinator[Any]):
         return self._commit_lowest()
 
 
+class ExpectsOnlyTheEpoch(TransactionCoordinator[Any]):
+    """As it was: whatever the store holds is written over."""
+
+    def tick(self, now_ms, *, is_ready):
+        return list(map(unexpecting, super().tick(now_ms, is_ready=is_ready)))
+
+    def committed(self, attempt):
+        return list(map(unexpecting, super().committed(attempt)))
+
+    def initialized(self, *args, **more):
+        return list(map(unexpecting, super().initialized(*args, **more)))
+
+    def stored(self, write_id):
+        return list(map(unexpecting, super().stored(write_id)))
+
+
+def unexpecting(action):
+    return replace(action, expect={}) if isinstance(action, Write) else action
+
+
 class BelievesTheEndOfAJob(Owner):
     def job_ended(self, attempt):
         if self.commits:
@@ -252,6 +285,11 @@ def test_the_simulation_notices_a_coordinator_that(broken):
         walk_until_found(broken)
 
 
+def test_the_simulation_notices_a_coordinator_that_expects_only_the_epoch():
+    with pytest.raises((AssertionError, KafkaTxError, KeyError)):
+        walk_until_found(ExpectsOnlyTheEpoch, goes_back=True)
+
+
 def test_the_simulation_notices_a_runner_that_believes_the_end_of_a_job():
     with pytest.raises(AssertionError):
         walk_until_found(TransactionCoordinator, BelievesTheEndOfAJob)
@@ -259,22 +297,34 @@ def test_the_simulation_notices_a_runner_that_believes_the_end_of_a_job():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_same_walks_find_nothing_wrong_with_ours(seed):
-    assert walk(seed, TransactionCoordinator).seen["commits"]
+    assert walk(seed, TransactionCoordinator, goes_back=seed % 2 > 0).seen["commits"]
 
 
 def walk_until_found(
-    coordinator: type[TransactionCoordinator[Any]], owner: type[Owner] = Owner
+    coordinator: type[TransactionCoordinator[Any]],
+    owner: type[Owner] = Owner,
+    *,
+    goes_back: bool = False,
 ) -> None:
     for seed in range(300):
-        walk(seed, coordinator, owner)
+        walk(seed, coordinator, owner, goes_back=goes_back)
 
 
 def walk(
     seed: int,
     coordinator: type[TransactionCoordinator[Any]],
     owner: type[Owner] = Owner,
+    *,
+    goes_back: bool = False,
 ) -> World:
-    """The life of one world, decided by the seed."""
+    """The life of one world, decided by the seed.
+
+    Args:
+        seed: Of all that happens.
+        coordinator: Ours, or a broken one.
+        owner: Likewise.
+        goes_back: Whether the database goes back now and then.
+    """
     chance = random.Random(seed)
     mode: Mode = chance.choice(["transactional", "opaque"])
     world = World(mode, chance.randrange(1, 5), coordinator, owner)
@@ -289,6 +339,8 @@ def walk(
             partial(world.toggle, which),
         )
         chance.choice(sometimes)()
+        if goes_back and chance.random() < 0.2:
+            world.go_back(1 + which, is_beside=chance.random() < 0.5)
         world.now_ms += chance.choice([0, 0, 0, 1_500])
     world.settle()
     return world

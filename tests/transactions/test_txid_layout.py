@@ -154,7 +154,7 @@ def test_repair_finds_nothing_wrong_with_a_topology_and_names_what_is(open_store
     store.write(store.epoch(), {"meta/5": '{"v": 1}'})
 
     found = examine(store)
-    assert set(found.problems) == {"meta/5"}
+    assert set(found.problems) == {"meta/5", "currtx"}
     assert found.repair is None
 
 
