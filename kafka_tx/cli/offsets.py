@@ -20,8 +20,15 @@ from kafka_tx.cli.stores import (
     opened,
 )
 from kafka_tx.errors import ConfigError, StateError
-from kafka_tx.model import AtOffset, LogBounds, TopicPartition, Unavailable
+from kafka_tx.model import (
+    AtOffset,
+    LogBounds,
+    LogPosition,
+    TopicPartition,
+    Unavailable,
+)
 from kafka_tx.planning.offset_json import MARK, nested, parse_positions
+from kafka_tx.planning.standing import Finding, stand
 from kafka_tx.protocols import Store
 from kafka_tx.transactions.by_hand import forgotten, moved
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
@@ -75,7 +82,8 @@ def set_(
 ) -> None:
     """Go on from other offsets. Partitions that are not named keep theirs.
 
-    Refused for topics that the brokers do not know and for offsets outside of the log.
+    Refused for topics that the brokers do not know, for offsets outside of the log, and
+    where the offsets name the id of a topic that was deleted since.
 
     Open txids are given up and never used again, so that a sink does not take the next
     batch for one it has seen. Start the job with a new checkpoint afterwards, or with
@@ -86,7 +94,7 @@ def set_(
         only_of_a_source(state, "cannot be set to other offsets")
         if bootstrap_servers is not None:
             options = kafka_options(bootstrap_servers, kafka, kafka_config)
-            _check(given, look(options, tuple(given)))
+            ids = _checked(given, ids, look(options, tuple(given)))
         elif yes and not unchecked:
             raise ConfigError(
                 "whether the logs reach to these offsets is not known: give"
@@ -195,26 +203,52 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _check(
-    given: dict[TopicPartition, int],
+def _checked(
+    given: Mapping[TopicPartition, int],
+    ids: Mapping[str, str],
     found: Mapping[TopicPartition, LogBounds | Unavailable],
-) -> None:
-    wrong = []
+) -> dict[str, str]:
+    """Ids of the topics whose offsets these are, as the brokers tell them.
+
+    Raises:
+        ConfigError: The offsets cannot be those of the topics that are there now.
+    """
+    wrong, now = [], dict(ids)
     for partition, offset in sorted(given.items()):
-        bounds = found.get(partition)
-        if not isinstance(bounds, LogBounds):
-            reason = bounds.reason if bounds else "the brokers do not know it"
+        bounds = found.get(partition, Unavailable("the brokers do not know it"))
+        if isinstance(bounds, Unavailable):
+            wrong.append(f"{partition}: {bounds.reason}")
+            continue
+        position = LogPosition(offset, ids.get(partition.topic))
+        reason = _why_not(position, bounds)
+        if reason:
             wrong.append(f"{partition}: {reason}")
-        elif not bounds.log_start <= offset <= bounds.end:
-            wrong.append(
-                f"{partition}: {offset} is outside of the log, which holds"
-                f" {bounds.log_start} to {bounds.end}"
-            )
+        elif bounds.topic_id is not None:
+            now[partition.topic] = bounds.topic_id
     if wrong:
         raise ConfigError(
             f"these offsets cannot be set. {'; '.join(wrong)}. Nothing was changed",
             option="--offsets",
         )
+    return now
+
+
+def _why_not(position: LogPosition, bounds: LogBounds) -> str:
+    match stand(position, bounds).finding:
+        case Finding.WITHIN:
+            return ""
+        case Finding.ANEW:
+            return (
+                f"{position.offset} is of the topic with the id {position.topic_id},"
+                f" which was deleted; the one there now has the id {bounds.topic_id}"
+            )
+        case Finding.UNANSWERED:
+            return f"no broker tells whether its topic has the id {position.topic_id}"
+        case _:
+            return (
+                f"{position.offset} is outside of the log, which holds"
+                f" {bounds.log_start} to {bounds.end}"
+            )
 
 
 def _tell_move(before: LedgerState, wanted: Committed) -> None:

@@ -6,8 +6,10 @@ import shlex
 
 import pytest
 
+from kafka_tx.cli import offsets
 from kafka_tx.errors import FencedError, StateCorruptedError
 from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.model import LogBounds
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.txid_layout import Door, Numbering
 from tests.cli.conftest import COMMITTED_TXID, OPEN_END, ORDERS
@@ -261,3 +263,49 @@ def test_set_refuses_what_the_logs_do_not_hold(run, store, url, wanted, reason):
     assert reason in result.stderr
     assert store.read() == before
     assert fits.exit_code == 0
+
+
+@pytest.fixture
+def set_told(run, store, url, monkeypatch):
+    """Set offset 7 of ``orders``, of the topic with an id; brokers tell another."""
+
+    def given(wanted_id, told_id):
+        bounds = {ORDERS: LogBounds(0, 9, told_id)}
+        monkeypatch.setattr(offsets, "look", lambda *_: bounds)
+        wanted: dict[str, object] = {"orders": {"0": 7}}
+        if wanted_id:
+            wanted["_kafka_tx"] = {"topic_ids": {"orders": wanted_id}}
+        return run(
+            *("offsets", "set", "--store", url, "--id", "orders", "--yes"),
+            *("--offsets", json.dumps(wanted), "--bootstrap-servers", "b:1"),
+        )
+
+    return given
+
+
+@pytest.mark.parametrize("wanted_id", ["now", None])
+def test_offsets_that_fit_the_log_get_the_id_of_its_topic(set_told, store, wanted_id):
+    assert set_told(wanted_id, "now").exit_code == 0
+
+    committed = Ledger(store).load().committed
+    assert committed is not None
+    assert (committed.offsets[ORDERS], committed.topic_ids["orders"]) == (7, "now")
+
+
+@pytest.mark.parametrize(
+    ("told_id", "reason"),
+    [
+        ("now", "7 is of the topic with the id former, which was deleted; the one"),
+        (None, "no broker tells whether its topic has the id former"),
+    ],
+)
+def test_offsets_of_a_topic_that_may_be_gone_are_refused(
+    set_told, store, told_id, reason
+):
+    before = store.read()
+
+    result = set_told("former", told_id)
+
+    assert result.exit_code == 1
+    assert f"orders-0: {reason}" in " ".join(result.stderr.split())
+    assert store.read() == before
