@@ -45,7 +45,7 @@ def guarded(servers):
         },
     )
     with running(cluster):
-        cluster.create_topic("out", 1)
+        cluster.create_topic("out", 1, config={"max.message.bytes": "50000"})
         yield cluster
 
 
@@ -75,6 +75,8 @@ def part(cluster, user, password="sesame", sink=None):
 
 
 RECORDS = [OutRecord("out", b"k", b"v")]
+MANY = RECORDS * 10_000
+"""More than the topic takes at once, which this user may not ask."""
 
 
 def refused(writing):
@@ -122,14 +124,14 @@ def test_the_rights_of_the_readme_are_enough(guarded, caplog, monkeypatch):
     grant(guarded, "all", *rights(sink).values())
 
     with caplog.at_level(logging.WARNING):
-        assert part(guarded, "all", sink=sink).write(RECORDS).now
+        assert part(guarded, "all", sink=sink).write(MANY).now
     assert "do not tell the cleanup.policy" in caplog.text
     assert "Grant DESCRIBE_CONFIGS" in caplog.text
     caplog.clear()
     describe = (ResourceType.TOPIC, MARKER_TOPIC, AclOperation.DESCRIBE_CONFIGS)
     grant(guarded, "all", describe)
     wait_until("the policy is told", lambda: policy_is_told(guarded, caplog))
-    assert not part(guarded, "all", sink=sink).write(RECORDS).now
+    assert not part(guarded, "all", sink=sink).write(MANY).now
 
 
 def policy_is_told(guarded, caplog):
