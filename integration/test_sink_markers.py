@@ -16,6 +16,7 @@ from kafka_tx.errors import BrokerUnavailableError, ConfigError
 from kafka_tx.kafka import marker_log
 from kafka_tx.kafka.marker_topic import MarkerTopic
 from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.sink_memory import Entry, Memory
 from kafka_tx.transactions.sink_parts import Digest, Marker
 from kafka_tx.transactions.sink_plan import Wish
@@ -53,7 +54,7 @@ class Sink:
         return self.part(txid, index, **more).write([record]).now
 
     def settle(self, txid, epoch=1):
-        wish = Wish(self.id, txid, 2, "source", epoch)
+        wish = Wish(self.id, TransactionAttempt.of(txid, epoch=epoch, number=1), 2)
         return sink_assembly.plan_keeper(self.config(txid=txid)).settle(wish)
 
     def recall(self, **more):

@@ -19,7 +19,12 @@ from integration.consuming import committed_records
 from integration.reading import reader
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
-from kafka_tx.errors import ConfigError, FencedError, StateCorruptedError
+from kafka_tx.errors import (
+    AnotherNumberingError,
+    ConfigError,
+    FencedError,
+    StateCorruptedError,
+)
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.model import TransactionAttempt
 
@@ -241,9 +246,9 @@ def test_an_empty_batch_is_written_too(spark, sink, values):
     assert {m.txid for m in memory.markers} == {4}
 
 
-def attempt_of(txid, epoch=1, number=9, source=""):
+def attempt_of(txid, epoch=1, number=9, **more):
     made = TransactionAttempt.of(txid, epoch=epoch, number=number)
-    return replace(made, source=source)
+    return replace(made, **more)
 
 
 def test_two_writes_of_one_batch_are_refused_by_name(spark, sink, values):
@@ -261,7 +266,7 @@ def test_a_sink_belongs_to_one_source(spark, sink, values, fresh_driver):
     fresh_driver()
 
     payments = attempt_of(2, source="payments")
-    with pytest.raises(ConfigError, match="of 'orders', not of 'payments'"):
+    with pytest.raises(AnotherNumberingError, match="'orders'.*'payments'"):
         kafka_tx.write_transaction(rows(spark, 2), payments, sink)
     assert values(sink["topic"]) == expected(1)
     its_own = {**sink, "tx.id": f"{sink['tx.id']}-payments"}
@@ -269,15 +274,43 @@ def test_a_sink_belongs_to_one_source(spark, sink, values, fresh_driver):
     assert values(sink["topic"]) == expected(1, 2)
 
 
+@pytest.mark.parametrize("parts", [1, pytest.param(2, marks=pytest.mark.all)])
+def test_a_store_that_begins_anew_is_refused_before_anything_is_written(
+    spark, sink, values, fresh_driver, parts
+):
+    """Its txids begin with 1 again, and come to those that the sink has not seen."""
+    for txid in (1, 2):
+        former = attempt_of(txid, numbering="former")
+        kafka_tx.write_transaction(rows(spark, txid), former, sink, parts=parts)
+    fresh_driver()
+
+    for txid in (1, 2, 3):
+        anew = attempt_of(txid, number=3, numbering="anew")
+        with pytest.raises(AnotherNumberingError, match="former --attempt 2:"):
+            kafka_tx.write_transaction(rows(spark, txid + 5), anew, sink, parts=parts)
+
+    assert values(sink["topic"]) == expected(1, 2)
+
+
+def test_an_opaque_batch_is_refused_where_it_is_not_said(spark, sink, values):
+    opaque = attempt_of(1, mode="opaque")
+
+    with pytest.raises(ConfigError, match=r"is opaque: .*opaque=True"):
+        kafka_tx.write_transaction(rows(spark, 1), opaque, sink)
+    kafka_tx.write_transaction(rows(spark, 2), opaque, sink, opaque=True)
+
+    assert values(sink["topic"]) == expected(2)
+
+
 def test_an_overtaken_owner_is_refused_with_any_txid(spark, sink, values, fresh_driver):
     write(spark, sink, 1, epoch=2)
     fresh_driver()
 
-    with pytest.raises(FencedError, match="newer owner"):
+    with pytest.raises(FencedError, match="A newer owner"):
         write(spark, sink, 2, epoch=1)
 
     overtaken = config(sink, txid=2, epoch=1)
-    with pytest.raises(FencedError, match="newer owner"):
+    with pytest.raises(FencedError, match="A newer owner"):
         sink_assembly.part_transaction(overtaken, 0).write([OutRecord("t", b"k", b"v")])
     assert values(sink["topic"]) == expected(1)
 

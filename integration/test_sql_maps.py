@@ -136,14 +136,15 @@ def test_sparks_types_are_appended_once(postgresql):
 def test_a_table_of_an_earlier_release_is_brought_up_to_date(
     postgresql, open_map, kind
 ):
-    """Its attempt ids were of a clock; several writers find it at a time."""
+    """It knew no numberings; several writers find it at a time."""
     rows = pa.table({"key": ["a"], "value": [1]})
     names = [f"counts_{n}" for n in range(4)]
     for name in names:
-        open_map(kind, name).update(TransactionAttempt(1, 1795 * 10**12), rows)
+        open_map(kind, name).update(TransactionAttempt.of(1, epoch=1, number=1), rows)
     engine = sa.create_engine(postgresql, poolclass=sa.NullPool)
     with engine.begin() as connection:
-        connection.execute(sa.text("ALTER TABLE kafka_tx_progress DROP COLUMN epoch"))
+        drop = "ALTER TABLE kafka_tx_progress DROP COLUMN numbering"
+        connection.execute(sa.text(drop))
 
     def write(name):
         state = open_map(kind, name)

@@ -176,7 +176,7 @@ class SinkConfig:
         epoch: Of the owner of the batch; 0: not known.
         looks: Whether a run looks at all markers before its first write.
         owner: Whose txids they are; empty: not known.
-        plan: As of ``TransactionAttempt``.
+        plan, numbering: As of ``TransactionAttempt``.
         memory: What the driver has read of the markers; empty: nothing.
         marker_topic: Where the markers of exactly-once sinks are kept.
         takes_timestamp: Whether a column ``timestamp`` is the records' time.
@@ -194,6 +194,7 @@ class SinkConfig:
     looks: bool = False
     owner: str = ""
     plan: str = ""
+    numbering: str = ""
     memory: str = ""
     marker_topic: str = MARKER_TOPIC
     takes_timestamp: bool = False

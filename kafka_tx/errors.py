@@ -23,6 +23,7 @@ KafkaTxError
 │   └── OtherTopicError                 the topic was made anew since it was planned
 └── TransactionError
     ├── OutOfOrderError                 txids must be contiguous
+    ├── AnotherNumberingError           a txid of another sequence than the sink's
     ├── ReplayImpossibleError           records of a stored batch are gone
     ├── ReplayDiffersError              a batch comes again with other rows
     ├── FailedException                 user code asks for a replay
@@ -265,6 +266,15 @@ class OutOfOrderError(TransactionError):
     """A txid was asked for out of its turn."""
 
     error_class = "KAFKA_TX_OUT_OF_ORDER"
+
+
+class AnotherNumberingError(TransactionError):
+    """A sink counts the txids of another numbering than the attempt's.
+
+    Fields: ``id`` (the sink in words), ``txid``, ``numbering``, ``stored_numbering``.
+    """
+
+    error_class = "KAFKA_TX_ANOTHER_NUMBERING"
 
 
 class ReplayImpossibleError(TransactionError):

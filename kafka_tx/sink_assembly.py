@@ -81,6 +81,7 @@ def sink_part(config: SinkConfig, index: int) -> Part:
         looks=config.looks,
         owner=config.owner,
         plan=config.plan,
+        numbering=config.numbering,
     )
 
 

@@ -103,7 +103,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "integration/test_spout_groups.py"
         "::test_offsets_that_expired_in_part_are_no_fresh_start",
     ),
-    "second_writes::only_write": (_SECOND_WRITES,),
+    "second_writes::second_write": (_SECOND_WRITES,),
     "transaction::write_transaction": (
         _SECOND_WRITES,
         _REPLAYS + "test_two_writes_of_one_batch_are_refused_by_name",
@@ -192,7 +192,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/spark/test_transactional_runner.py::"
         "test_a_database_that_went_back_stops_the_topology_and_a_restart_loses_nothing",
     ),
-    "refusals::check_plan": (_ONE_BEHIND, _FORGOTTEN),
+    "admission::_check_plan": (_ONE_BEHIND, _FORGOTTEN),
     "refusals::fenced": (
         _FAULTS + "test_a_second_query_with_the_same_id_takes_over",
         _NUMBERS + "test_a_source_that_is_joined_with_itself_is_refused_by_name",
@@ -209,7 +209,12 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "marker_rules::check_lives": (
         _REPLAYS + "test_a_query_that_another_took_over_from_is_refused",
     ),
-    "marker_rules::check_owner": (_REPLAYS + "test_a_sink_belongs_to_one_source",),
+    "admission::check_numbering": (
+        _CLI + "test_an_id_counts_on_where_a_sink_is_that_knew_a_lost_store",
+        _ANOTHER
+        + "test_another_store_is_refused_and_the_checkpoint_brings_its_numbering",
+        _REPLAYS + "test_a_sink_belongs_to_one_source",
+    ),
     "offsets::ZooKeeperOffsetStore._corrupted": (
         "tests/zookeeper/test_offsets.py"
         "::test_a_record_that_cannot_be_read_is_deleted_or_written_by_hand",
@@ -287,8 +292,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "sqlite_file::SqliteFile._begun": "its advice is in AFTER_A_FILE",
     "database_failures::translate": _OUTSIDE,
     "listing::_must_exist": _MEANT,
-    "values::_overtaken": "its advice is in PUT_BACK",
-    "values::is_counted": "its advice is in PUT_BACK",
+    "admission::check_newest": "its advice is in PUT_BACK",
     "task_failures::component_error": _TOLD,
     "kafka_reading::KafkaEmitter._gone": _AGAIN,
     "batch_starts::_reachable": _AGAIN,
@@ -303,8 +307,6 @@ NOTHING_AT_RISK: dict[str, str] = {
     "rotating::RotatingState.create_state": _CALLER,
     "rotating::RotatingState._txid": _CALLER,
     "rotating::RotatingState.state": _CALLER,
-    "marker_rules::_check_is_newest": _TOLD,
-    "sink_plan::planned": _TOLD,
     "transaction_window::TransactionWindow._endless": _OUTSIDE,
     "brokers::ZooKeeperTopics._translated": _OUTSIDE,
     "client::ZooKeeperClient._check_tls": _OUTSIDE,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -25,6 +27,7 @@ from kafka_tx.model import (
     LogBounds,
     LogPosition,
     TopicPartition,
+    TransactionAttempt,
     Unavailable,
 )
 from kafka_tx.planning.offset_json import MARK, nested, parse_positions
@@ -78,6 +81,12 @@ def set_(
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Write without asking any broker.")
     ] = False,
+    numbering: Annotated[
+        str, typer.Option(help="Of a sink that shall be gone on with; with --attempt.")
+    ] = "",
+    attempt: Annotated[
+        str, typer.Option(help="That the sink holds, txid:attempt, as its error says.")
+    ] = "",
     yes: YesOption = False,
 ) -> None:
     """Go on from other offsets. Partitions that are not named keep theirs.
@@ -85,11 +94,16 @@ def set_(
     Refused for topics that the brokers do not know, for offsets outside of the log, and
     where the offsets name the id of a topic that was deleted since.
 
+    With --numbering and --attempt the id counts on where a sink is that knew another
+    store: give the offsets where in the topic that ends what the sink holds. For
+    several sinks give the greatest txid; each of them must hold all up to there.
+
     Open txids are given up and never used again, so that a sink does not take the next
     batch for one it has seen. Start the job with a new checkpoint afterwards, or with
     tx.onDisagreement=store.
     """
     given, ids = _given(to), json.loads(to).get(MARK, {}).get("topic_ids", {})
+    sink = _sink_at(numbering, attempt)
     with opened(store, id_) as state:
         only_of_a_source(state, "cannot be set to other offsets")
         if bootstrap_servers is not None:
@@ -103,13 +117,18 @@ def set_(
             )
         ledger = Ledger(state)
         before = ledger.load()
-        wanted = moved(before, given, ids, _now_ms())
+        wanted = moved(before, given, ids, _now_ms(), sink.txid)
         _tell_move(before, wanted)
+        if sink.numbering not in ("", before.numbering):
+            typer.echo(f"numbering: {before.numbering or 'none'} -> {sink.numbering}")
         if not yes:
             typer.echo(_NOTHING_WRITTEN)
             return
         epoch = ledger.acquire()
-        ledger.adopt(epoch, moved(ledger.load(), given, ids, _now_ms()))
+        while epoch < sink.epoch:  # else the sink takes the next owner for an old one
+            epoch = ledger.acquire()
+        now = moved(ledger.load(), given, ids, _now_ms(), sink.txid)
+        ledger.adopt(epoch, now, sink.numbering)
     typer.echo("Done. Start the job with a new checkpoint or tx.onDisagreement=store.")
 
 
@@ -197,6 +216,19 @@ def _given(text: str) -> dict[TopicPartition, int]:
             "--offsets", text, f"offsets of 0 and more, as in {EXAMPLE}"
         )
     return numbers
+
+
+def _sink_at(numbering: str, attempt: str) -> TransactionAttempt:
+    """What a sink holds that shall be gone on with; txid 0: none."""
+    if not numbering and not attempt:
+        return TransactionAttempt(0, 0)
+    if not re.fullmatch("[0-9a-f]{12}", numbering):
+        legal = "12 hexadecimal digits, as the sink's error says, with --attempt"
+        raise ConfigError.illegal("--numbering", numbering, legal)
+    if not re.fullmatch("[0-9]+:[0-9]+", attempt):
+        legal = "txid:attempt, as the sink's error says, with --numbering"
+        raise ConfigError.illegal("--attempt", attempt, legal)
+    return replace(TransactionAttempt.parse(attempt), numbering=numbering)
 
 
 def _now_ms() -> int:

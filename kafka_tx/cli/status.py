@@ -94,6 +94,7 @@ def _as_json(found: _StoredId) -> dict[str, Any]:
     if found.known.door is Door.AT_LEAST_ONCE:
         return told
     return told | {
+        "numbering": state.numbering,
         "committed_txid": state.txid,
         "committed_ms": (committed.completed_ms or None) if committed else None,
         "unfinished": [
@@ -133,6 +134,8 @@ def _rows(found: _StoredId) -> list[tuple[str, str]]:
     if found.known is None:
         return [*rows, ("records", ", ".join(found.paths) or "none")]
     rows.insert(0, ("door", found.known.door.value))
+    if found.known.state.numbering:
+        rows.append(("numbering", found.known.state.numbering))
     committed = found.known.state.committed
     if committed is None:
         return [*rows, ("committed", "nothing yet")]

@@ -34,7 +34,8 @@ class PlanKeeper:
         An older program that is about to store its own is fenced.
 
         Raises:
-            ConfigError, FencedError: as ``planned``; or the marker topic forgets.
+            AnotherNumberingError, FencedError, OutOfOrderError: as ``planned``.
+            ConfigError: The marker topic forgets.
             StateCorruptedError: The sink was written, and its plan is gone.
             AuthenticationError, KafkaError: The brokers refuse, or do not answer.
         """
@@ -42,7 +43,8 @@ class PlanKeeper:
             memory = self._recall(wish)
             if memory.plan is None and not memory.markers:
                 self._check_new(wish)
-            plan = planned(memory.plan, wish)
+            last = max((m.txid for m in memory.markers if not m.life), default=0)
+            plan = planned(memory.plan, wish, last)
             if plan == memory.plan:
                 return plan, memory
             entry = Entry(wish.id, plan)

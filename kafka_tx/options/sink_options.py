@@ -15,7 +15,7 @@ from kafka_tx.options.source_table import OPTIONS
 
 GIVEN_BY_US = (
     *("tx.txid", "tx.parts", "tx.compares", "tx.epoch", "tx.owner", "tx.plan"),
-    "tx.memory",
+    *("tx.numbering", "tx.memory"),
 )
 """What ``write_transaction`` tells the tasks; not for users."""
 _SPARKS = ("path", "checkpointLocation", "queryName")
@@ -52,6 +52,7 @@ def parse_sink(options: Mapping[str, str], *, told: bool = False) -> SinkConfig:
         owner=given.get("tx.owner", ""),
         plan=given.get("tx.plan", ""),
         memory=given.get("tx.memory", ""),
+        numbering=given.get("tx.numbering", ""),
         marker_topic=_marker_topic(given),
         takes_timestamp=boolean(given, "timestampColumn", default=False),
     )

@@ -18,7 +18,6 @@ from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.topology.declare.bolts import (
-    TOPOLOGY_ID,
     BatchBolt,
     RichBolt,
     TaskContext,
@@ -30,6 +29,7 @@ from kafka_tx.topology.declare.kafka_message import (
     TopicSelector,
 )
 from kafka_tx.topology.rows.row import Row
+from kafka_tx.transactions.admission import check_mode
 
 if TYPE_CHECKING:
     from kafka_tx.errors import DeliveryError
@@ -56,10 +56,10 @@ class KafkaBolt(BatchBolt, RichBolt):
                                    and fails alone when it is not.
     =============================  ====================================================
 
-    Exactly once needs a transactional spout, bolts that emit the same rows for the same
-    txid, and a parallelism that does not change. A replay with other rows than were
-    written, as an opaque spout may plan it after a crash, is refused: what is in Kafka
-    cannot be taken back. Readers need ``isolation.level=read_committed``.
+    Exactly once needs a transactional spout (an opaque one is refused), bolts that emit
+    the same rows for the same txid, and a parallelism that does not change. A replay
+    with other rows than were written is refused: what is in Kafka cannot be taken back.
+    Readers need ``isolation.level=read_committed``.
 
     When a broker is lost the batch is replayed. A record that can never be written (too
     large, unknown topic, no permission) stops a transactional topology; the error names
@@ -128,6 +128,8 @@ class KafkaBolt(BatchBolt, RichBolt):
 
     def prepare(self, context: TaskContext, collector: Any) -> None:  # noqa: ANN401
         """Called for every batch or chunk, in each task."""
+        if self.committer:
+            check_mode(context.attempt, f"the sink '{self._config.id}'")
         self._context = context
         self._collector: Any = collector if hasattr(collector, "ack") else None
         self._sender: Sender | None = None
@@ -215,7 +217,9 @@ class KafkaBolt(BatchBolt, RichBolt):
             epoch=attempt.epoch,
             run=str(attempt.epoch),
             looks=True,
-            owner=context.settings.get(TOPOLOGY_ID, ""),
+            owner=attempt.source,
+            plan=attempt.plan,
+            numbering=attempt.numbering,
         )
         part = sink_assembly.part_transaction(config, context.task)
         part.write(_Held(self._held, self._records))

@@ -11,14 +11,9 @@ from kafka_tx.errors import ConfigError, ReplayDiffersError
 from kafka_tx.model import ATTEMPTS_PER_EPOCH, TransactionAttempt
 from kafka_tx.sql.columns import exact_text
 from kafka_tx.sql.upsert import upsert
-from kafka_tx.sql.values import is_counted
-from kafka_tx.transactions.refusals import check_plan
+from kafka_tx.transactions.admission import is_written
 
 NEVER = TransactionAttempt(0, 0)
-
-CLOCK_IDS = 10**15
-"""Releases that stored no epoch took attempt ids in ``for_each_transaction`` from a
-clock: microseconds since 1970, from 2001 on above this. No owner made them."""
 
 
 def progress_table(metadata: sa.MetaData) -> sa.Table:
@@ -32,19 +27,9 @@ def progress_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("attempt_id", sa.BigInteger, nullable=False),
         sa.Column("epoch", sa.BigInteger, nullable=True),
         sa.Column("plan", exact_text(16), nullable=True),
+        sa.Column("numbering", exact_text(32), nullable=True),
+        sa.Column("source", exact_text(200), nullable=True),
     )
-
-
-def newest(txid: int, attempt_id: int, epoch: int | None) -> TransactionAttempt:
-    """What a row of ``progress_table`` is to be compared with.
-
-    ``epoch`` is the newest owner's that wrote or replayed, so never below the attempt's
-    own: otherwise a release that knows no such column wrote last, and an id of a clock
-    must not look like an owner that nobody can overtake.
-    """
-    if epoch is None or epoch < attempt_id // ATTEMPTS_PER_EPOCH:
-        return TransactionAttempt(txid, attempt_id if attempt_id < CLOCK_IDS else 0)
-    return TransactionAttempt(txid, max(attempt_id, epoch * ATTEMPTS_PER_EPOCH))
 
 
 @dataclass(frozen=True)
@@ -71,8 +56,7 @@ class Progress:
         Raises:
             ConfigError: The name belongs to another kind of state.
         """
-        columns = self.table.c
-        row = self._row(connection, columns.txid, columns.attempt_id, lock=lock)
+        row = self._row(connection, lock=lock)
         return TransactionAttempt(row.txid, row.attempt_id) if row else NEVER
 
     def enter(self, connection: sa.Connection, attempt: TransactionAttempt) -> bool:
@@ -87,47 +71,44 @@ class Progress:
                 same txid.
             OutOfOrderError: A later txid has written.
             ReplayDiffersError: The txid was written from other records.
-            ConfigError: The name belongs to another kind of state, or the txid is
-                below 1.
+            AnotherNumberingError: The name counts the txids of another numbering.
+            ConfigError: The name belongs to another kind of state, the attempt is
+                opaque and the state is not, or the txid is below 1.
         """
         if attempt.txid < 1:
             raise ConfigError.illegal("txid", attempt.txid, "1 and above")
-        columns = self.table.c
-        wanted = columns.txid, columns.attempt_id, columns.epoch, columns.plan
-        row = self._row(connection, *wanted, lock=True)
-        stored = newest(row.txid, row.attempt_id, row.epoch) if row else NEVER
+        row = self._row(connection, lock=True)
+        stored = _newest(row) if row else NEVER
         what = f"{self.kind} '{self.name}'"
-        is_replay = is_counted(attempt, stored, what=what, is_opaque=self.is_opaque)
+        is_replay = is_written(attempt, stored, what=what, is_opaque=self.is_opaque)
         written = {
+            "txid": attempt.txid,
             "attempt_id": attempt.attempt_id,
             "epoch": attempt.epoch,
             "plan": attempt.plan,
+            "numbering": attempt.numbering or stored.numbering,
+            "source": attempt.source or stored.source,
         }
         if row is None:
-            first = {"name": self.name, "kind": self.kind, "txid": attempt.txid}
+            first = {"name": self.name, "kind": self.kind}
             connection.execute(sa.insert(self.table).values(**first, **written))
             return is_replay
         if is_replay and not self.is_opaque:
-            check_plan(what, attempt.txid, attempt.plan, row.plan or "")
             if attempt.epoch == stored.epoch:
                 return is_replay
-            if stored.attempt_id:  # else a clock's, which does not go with an epoch
-                written["attempt_id"] = row.attempt_id
+            written["attempt_id"] = row.attempt_id
+            written["plan"] = attempt.plan or stored.plan
         connection.execute(
             sa.update(self.table)
-            .where(columns.name == self.name)
-            .values(txid=attempt.txid, **written)
+            .where(self.table.c.name == self.name)
+            .values(**written)
         )
         return is_replay
 
     def _row(
-        self,
-        connection: sa.Connection,
-        *wanted: sa.ColumnElement[Any],
-        lock: bool,
+        self, connection: sa.Connection, *, lock: bool = False
     ) -> sa.Row[Any] | None:
-        columns = self.table.c
-        query = sa.select(columns.kind, *wanted).where(columns.name == self.name)
+        query = sa.select(self.table).where(self.table.c.name == self.name)
         row = connection.execute(query.with_for_update() if lock else query).first()
         if row is not None and row.kind != self.kind:
             raise ConfigError.illegal(
@@ -139,8 +120,22 @@ class Progress:
         return row
 
 
+def _newest(row: sa.Row[Any]) -> TransactionAttempt:
+    """What a row is compared with: a replay leaves the attempt, and is newer itself."""
+    return TransactionAttempt(
+        row.txid,
+        max(row.attempt_id, (row.epoch or 0) * ATTEMPTS_PER_EPOCH),
+        source=row.source or "",
+        plan=row.plan or "",
+        numbering=row.numbering or "",
+    )
+
+
 def writings_table(metadata: sa.MetaData) -> sa.Table:
-    """``kafka_tx_writings``: what the last attempt wrote, in short, for each map."""
+    """``kafka_tx_writings``: what the last attempt wrote, in short, for each map.
+
+    For each table: which call has written it.
+    """
     return sa.Table(
         "kafka_tx_writings",
         metadata,
@@ -155,11 +150,17 @@ class Writings:
 
     Attributes:
         table: As ``writings_table`` made it.
-        name: Of the map.
+        name: Of the map or table.
     """
 
     table: sa.Table
     name: str
+
+    def stored(self, connection: sa.Connection) -> str | None:
+        """What was written down last."""
+        query = sa.select(self.table.c.digest).where(self.table.c.name == self.name)
+        found: str | None = connection.execute(query).scalar()
+        return found
 
     def remember(self, connection: sa.Connection, digest: str) -> None:
         """Write down what this attempt has written."""
@@ -173,9 +174,7 @@ class Writings:
         Raises:
             ReplayDiffersError: It is not.
         """
-        query = sa.select(self.table.c.digest).where(self.table.c.name == self.name)
-        stored = connection.execute(query).scalar()
-        if stored in (None, digest):
+        if self.stored(connection) in (None, digest):
             return
         raise ReplayDiffersError(
             f"map '{self.name}' holds attempt {attempt} already, with other rows: it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,13 @@ from kafka_tx.sql.columns import LONG_TEXT
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.map_table import check_table_name
 from kafka_tx.sql.merge import copy_rows
-from kafka_tx.sql.progress import Progress, progress_table
+from kafka_tx.sql.progress import (
+    Progress,
+    Writings,
+    progress_table,
+    writings_table,
+)
+from kafka_tx.transactions.second_writes import second_write
 
 TXID = "txid"
 """The column that an opaque table has beside the rows' own."""
@@ -63,11 +70,14 @@ def append_rows(
     Raises:
         OutOfOrderError: A later txid is stored.
         FencedError: A newer owner has written; opaque: or a later attempt.
-        ConfigError: The name is not legal or of another kind, or a column's type has
-            no counterpart.
+        AnotherNumberingError: The table counts the txids of another numbering.
+        ReplayDiffersError: The txid is there from other records.
+        ConfigError: The name is not legal or of another kind, a column's type has no
+            counterpart, the attempt is opaque and the table is not, or an earlier call
+            has appended the attempt, whatever it called the database.
         StateGivenUpError: The database did not answer or was locked for as long as it
             is tried again (``retry_for_ms`` of the URL); unknown whether the rows
-            arrived; the same attempt may try again.
+            arrived; another attempt at the batch may try again.
         StateError: The database refuses: rights, path, a missing column.
     """
     check_table_name(table, "table")
@@ -79,6 +89,7 @@ def append_rows(
         "opaque table" if opaque else "transactional table",
         is_opaque=opaque,
     )
+    calls, call = Writings(writings_table(metadata), table), secrets.token_hex(16)
     rows = _plain(rows, database.dialect)
     if opaque:
         rows = _with_txid(rows, attempt.txid)
@@ -86,9 +97,13 @@ def append_rows(
 
     def whole() -> bool:
         with database.writing(metadata) as connection:
+            is_again = progress.stored(connection, lock=True) == attempt
             is_replay = progress.enter(connection, attempt)
+            if is_again and calls.stored(connection) != call:
+                raise _appended(table, attempt)
             if is_replay and not opaque:
                 return False
+            calls.remember(connection, call)
             if is_replay:
                 connection.execute(sa.delete(to).where(to.c[TXID] == attempt.txid))
             _insert(connection, to, rows)
@@ -98,6 +113,11 @@ def append_rows(
         return database.patience(whole)
     finally:
         database.close()
+
+
+def _appended(table: str, attempt: TransactionAttempt) -> ConfigError:
+    what, advice = f"table '{table}'", "append the second to a table of its own"
+    return second_write(attempt, what=what, option="table", advice=advice)
 
 
 def _insert(connection: sa.Connection, to: sa.Table, rows: pa.Table) -> None:

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from kafka_tx.errors import FencedError, OutOfOrderError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.refusals import PUT_BACK
+from kafka_tx.transactions.admission import is_written
 
 V = TypeVar("V")
 
@@ -44,7 +43,7 @@ class TransactionalValue(Generic[V]):
             OutOfOrderError: A later txid is counted already.
         """
         stored = TransactionAttempt.of(self.txid, epoch=self.epoch, number=0)
-        if is_counted(attempt, stored, what="this value", is_opaque=False):
+        if is_written(attempt, stored, what="this value", is_opaque=False):
             return replace(self, epoch=attempt.epoch)
         return TransactionalValue(change(self.value), attempt.txid, attempt.epoch)
 
@@ -79,50 +78,6 @@ class OpaqueValue(Generic[V]):
             OutOfOrderError: A later txid is counted already.
         """
         stored = TransactionAttempt(self.txid, self.attempt_id)
-        is_replay = is_counted(attempt, stored, what="this value", is_opaque=True)
+        is_replay = is_written(attempt, stored, what="this value", is_opaque=True)
         base = self.previous if is_replay else self.value
         return OpaqueValue(change(base), base, attempt.txid, attempt.attempt_id)
-
-
-def is_counted(
-    attempt: TransactionAttempt,
-    stored: TransactionAttempt,
-    *,
-    what: str,
-    is_opaque: bool,
-) -> bool:
-    """Whether an earlier attempt of the txid has written, if this one may write now.
-
-    The owner is judged first: what one that was overtaken believes about txids, also
-    about later ones, does not count.
-
-    Raises:
-        FencedError: A newer owner has written; opaque: or a later attempt of the txid.
-        OutOfOrderError: A later txid has written.
-    """
-    is_late = is_opaque and (attempt.attempt_id < stored.attempt_id)
-    if attempt.epoch < stored.epoch or (attempt.txid == stored.txid and is_late):
-        raise _overtaken(attempt, stored, what)
-    if attempt.txid < stored.txid:
-        raise OutOfOrderError(
-            f"transaction {attempt.txid} comes after {stored.txid}, which {what}"
-            " already holds. Nothing was changed. Transactions are committed in order:"
-            " either another job writes here too (give each its own name), or the store"
-            f" of the tx.id is older than this state{PUT_BACK}",
-            txid=attempt.txid,
-            stored_txid=stored.txid,
-        )
-    return attempt.txid == stored.txid
-
-
-def _overtaken(
-    attempt: TransactionAttempt, stored: TransactionAttempt, what: str
-) -> FencedError:
-    return FencedError(
-        f"attempt {attempt} is older than attempt {stored}, whose result {what} holds"
-        f" (epochs {attempt.epoch} and {stored.epoch}). Nothing was changed. A newer"
-        " owner of the same tx.id has written here: this one must stop. If there is no"
-        f" other, the store of the tx.id is older than this state{PUT_BACK}",
-        attempt=str(attempt),
-        stored=str(stored),
-    )

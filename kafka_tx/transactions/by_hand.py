@@ -14,17 +14,18 @@ def moved(
     given: Mapping[TopicPartition, int],
     topic_ids: Mapping[str, str],
     now_ms: int,
+    txid: int = 0,
 ) -> Committed:
     """The position with these offsets instead; partitions not given keep theirs.
 
-    Open txids are given up and never used again. The offsets count for topics of these
-    ids, or for whatever exists when they are used.
+    Open txids, and those up to ``txid``, are given up and never used again. The offsets
+    count for topics of these ids, or for whatever exists when they are used.
     """
     former = state.committed or Committed(0, {})
     topics = {partition.topic for partition in given}
     kept = {t: id_ for t, id_ in former.topic_ids.items() if t not in topics}
     return Committed(
-        txid=max([state.txid, *state.planned]),
+        txid=max([txid, state.txid, *state.planned]),
         offsets={**_same(former, topic_ids), **given},
         topic_ids={**kept, **topic_ids},
         completed_ms=now_ms,

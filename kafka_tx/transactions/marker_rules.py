@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kafka_tx.errors import (
-    ConfigError,
     FencedError,
     OutOfOrderError,
     ReplayDiffersError,
 )
-from kafka_tx.transactions.refusals import check_plan
+from kafka_tx.transactions.admission import (
+    check_newest,
+    check_numbering,
+    is_written,
+)
 from kafka_tx.transactions.sink_parts import Digest, Marker, Part
 
 
@@ -23,21 +26,17 @@ def is_done(part: Part, own: Marker | None) -> bool:
     """Whether the part was written already; False: it is to be written.
 
     Raises:
-        ConfigError: For another source or topology.
+        AnotherNumberingError: For another source or topology, or another store.
         FencedError: By an owner that took over from this one.
         OutOfOrderError: A later txid was, or the same one in another number of parts.
         ReplayDiffersError: The same one was, from other records.
     """
     if own is None:
         return False
-    check_owner(part.id, own.owner, part.owner)
-    _check_is_newest(part, own)
-    same = own.txid == part.txid
+    what = _named(part, own)
+    same = is_written(part.attempt, own.attempt, what=what, is_opaque=False)
     if same and _is_moved(part, own):
         raise _out_of_order(part, own)
-    if same:
-        what = f"part {part.index} of sink '{part.id}'"
-        check_plan(what, part.txid, part.plan, own.plan)
     return same
 
 
@@ -48,42 +47,19 @@ def check_others(part: Part, markers: Iterable[Marker]) -> None:
     its last ones since.
 
     Raises:
-        ConfigError: For another source or topology.
+        AnotherNumberingError: For another source or topology, or another store.
         FencedError: By an owner that took over from this one.
         OutOfOrderError: Of a later txid.
     """
     for marker in markers:
-        check_owner(part.id, marker.owner, part.owner)
+        what = _named(part, marker)
+        check_numbering(part.attempt, marker.attempt, what)
         if marker.life == part.life:
-            _check_is_newest(part, marker)
+            check_newest(part.attempt, marker.attempt, what)
 
 
-def _check_is_newest(part: Part, found: Marker) -> None:
-    if 0 < part.epoch < found.epoch:
-        raise FencedError(
-            f"part {found.index} of sink '{part.id}' was written by a newer owner"
-            f" (epoch {found.epoch}, txid {found.txid}); this one (epoch {part.epoch},"
-            f" txid {part.txid}) was overtaken and must stop.",
-            id=part.id,
-        )
-    if found.txid > part.txid:
-        raise _out_of_order(part, found)
-
-
-def check_owner(sink: str, stored: str, given: str) -> None:
-    """Refuse a sink's id that counts the txids of somebody else.
-
-    Raises:
-        ConfigError: Both are known and differ.
-    """
-    if stored and given and stored != given:
-        raise ConfigError(
-            f"the sink '{sink}' counts the transactions of '{stored}', not of"
-            f" '{given}': what one wrote would be missing from the other. Nothing was"
-            " written. Give each query or topology a tx.id of its own for its sink.",
-            option="tx.id",
-            value=sink,
-        )
+def _named(part: Part, found: Marker) -> str:
+    return f"part {found.index} of sink '{part.id}'"
 
 
 def needs_a_look(part: Part, own: Marker | None) -> bool:
@@ -138,7 +114,7 @@ def check_rows(part: Part, done: Marker, now: Digest) -> None:
         ReplayDiffersError: They differ, and are compared.
     """
     written = done.digest
-    if part.compares and written.rows is not None and now != written:
+    if part.compares and now != written:
         raise _differs(
             part,
             part.index,

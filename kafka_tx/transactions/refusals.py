@@ -6,7 +6,6 @@ from typing import NoReturn
 
 from kafka_tx.errors import (
     FencedError,
-    ReplayDiffersError,
     StateConflictError,
     StateError,
     StateLostError,
@@ -82,25 +81,6 @@ def conflict(store: Store, path: str) -> StateConflictError:
         store=store.url,
         id=store.id,
         path=path,
-    )
-
-
-def check_plan(what: str, txid: int, given: str, stored: str) -> None:
-    """Refuse a txid that holds other records than those that were written for it.
-
-    Raises:
-        ReplayDiffersError: Both plans are known and differ.
-    """
-    if not stored or not given or stored == given:
-        return
-    raise ReplayDiffersError(
-        f"{what} holds txid {txid} already, from a batch that ended elsewhere."
-        " Nothing was changed. The store of the tx.id is older than this state"
-        f"{PUT_BACK}. If there are no such copies, look where in the topic that ends"
-        " what is stored here, name that position with `kafka-tx offsets set`, and"
-        " start with a new checkpointLocation: the txid is not used again",
-        id=what,
-        txid=txid,
     )
 
 

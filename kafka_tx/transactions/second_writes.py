@@ -36,14 +36,20 @@ def only_write(
         ConfigError: The attempt is written already.
     """
     if _written.get(sink) == attempt:
-        raise ConfigError(
-            f"{what} was written already in transaction {attempt}, and takes one write"
-            f" of each. The first write of txid {attempt.txid} is committed; this"
-            " second one, which would be taken for its replay, changed nothing. Leave"
-            f" the first write as it is, and {advice}; then start again. Do not join"
-            f" the two: the replay of txid {attempt.txid} would leave out what is"
-            " joined to the first",
-            option=option,
-        )
+        raise second_write(attempt, what=what, option=option, advice=advice)
     yield
     _written[sink] = attempt
+
+
+def second_write(
+    attempt: TransactionAttempt, *, what: str, option: str, advice: str
+) -> ConfigError:
+    """The error for another write of an attempt; arguments as of ``only_write``."""
+    return ConfigError(
+        f"{what} was written already in transaction {attempt}, and takes one write of"
+        f" each. The first write of txid {attempt.txid} is committed; this second one,"
+        " which would be taken for its replay, changed nothing. Leave the first write"
+        f" as it is, and {advice}; then start again. Do not join the two: the replay of"
+        f" txid {attempt.txid} would leave out what is joined to the first",
+        option=option,
+    )

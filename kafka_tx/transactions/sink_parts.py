@@ -5,17 +5,23 @@ Each part of a batch is one Kafka transaction that also commits a marker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 from zlib import crc32
 
-_OLD_WORDS, _WORDS = 3, 6
+from kafka_tx.model import TransactionAttempt
+
+_WORDS = 8
 _NONE = "-"
 
 
-class Keyed(Protocol):
-    """A record, as far as a digest looks at it."""
+class Written(Protocol):
+    """A record, as far as a digest looks at it: all that readers can see of it."""
+
+    @property
+    def topic(self) -> str:
+        """Where it goes."""
 
     @property
     def key(self) -> bytes | None:
@@ -25,8 +31,20 @@ class Keyed(Protocol):
     def value(self) -> bytes | None:
         """Its value."""
 
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]] | None:
+        """Its headers, in order."""
 
-_Record = TypeVar("_Record", bound=Keyed)
+    @property
+    def partition(self) -> int | None:
+        """The partition that it asks for."""
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """The time that it asks for."""
+
+
+_Record = TypeVar("_Record", bound=Written)
 
 
 @dataclass(slots=True)
@@ -34,11 +52,11 @@ class Digest:
     """What was written, in any order: two tries with the same rows have the same.
 
     Attributes:
-        rows: How many; None where an older version has written.
+        rows: How many.
         sum: Of their check sums.
     """
 
-    rows: int | None = 0
+    rows: int = 0
     sum: int = 0
 
     def of(self, records: Iterable[_Record]) -> Iterator[_Record]:
@@ -46,12 +64,25 @@ class Digest:
         rows, total = 0, 0
         for record in records:
             rows += 1
-            total += crc32(record.value or b"", crc32(record.key or b""))
+            total += _check_sum(record)
             yield record
         self.rows, self.sum = rows, total
 
     def __str__(self) -> str:
         return f"{self.rows} {self.sum:x}"
+
+
+def _check_sum(record: Written) -> int:
+    """Lengths keep key and value apart, and nothing from what is empty."""
+    key, value = record.key, record.value
+    lengths = (
+        None if key is None else len(key),
+        None if value is None else len(value),
+    )
+    asked = record.topic, record.partition, record.timestamp_ms
+    headers = list(record.headers or ())
+    total = crc32(f"{lengths} {asked} {headers}".encode("utf-8", "surrogatepass"))
+    return crc32(value or b"", crc32(key or b"", total))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,47 +91,47 @@ class Marker:
 
     Attributes:
         parts: How many there were in the batch; 0: not known.
-        run: Of the program that wrote it; empty where an older version has written.
+        run: Of the program that wrote it; empty where nobody is known.
         epoch: Of the owner of the batch; 0: not known.
         life: As of ``Part``.
-        owner: As of ``Part``.
-        plan: As of ``Part``.
+        owner, plan, numbering: As of ``Part``.
     """
 
     index: int
     txid: int
     parts: int = 0
-    digest: Digest = field(default_factory=lambda: Digest(None))
+    digest: Digest = field(default_factory=Digest)
     run: str = ""
     epoch: int = 0
     life: str = ""
     owner: str = ""
     plan: str = ""
+    numbering: str = ""
+
+    @property
+    def attempt(self) -> TransactionAttempt:
+        """Whose it is, as far as sinks compare attempts."""
+        return _attempt_of(self)
 
     @property
     def metadata(self) -> str:
         """The marker as metadata of an offset, which is the txid."""
         who = f"{self.run or _NONE} {self.epoch} {self.owner or _NONE}"
-        return f"{self.parts} {self.digest} {who} {self.plan or _NONE}"
+        what = f"{self.plan or _NONE} {self.numbering or _NONE}"
+        return f"{self.parts} {self.digest} {who} {what}"
 
     @classmethod
     def of_metadata(
         cls, index: int, txid: int, metadata: str | None, life: str = ""
     ) -> Marker:
-        """Read what ``metadata`` wrote, also that of older versions."""
-        words = (metadata or "0").split()
-        digest = Digest(None)
-        if len(words) >= _OLD_WORDS:
-            digest = Digest(int(words[1]), int(words[2], 16))
-        run, epoch, owner = "", 0, ""
-        if len(words) >= _WORDS:
-            run, epoch, owner = _named(words[3]), int(words[4]), _named(words[5])
-        plan = _named(words[_WORDS]) if len(words) > _WORDS else ""
-        return cls(index, txid, int(words[0]), digest, run, epoch, life, owner, plan)
-
-
-def _named(word: str) -> str:
-    return "" if word == _NONE else word
+        """Read what ``metadata`` wrote; with other words only the txid is known."""
+        words = ["" if word == _NONE else word for word in (metadata or "").split()]
+        if len(words) != _WORDS:
+            return cls(index, txid, life=life)
+        parts, rows, total, run, epoch, owner, plan, numbering = words
+        digest = Digest(int(rows), int(total, 16))
+        named = {"owner": owner, "plan": plan, "numbering": numbering}
+        return cls(index, txid, int(parts), digest, run, int(epoch), life, **named)
 
 
 def name_of(sink: str, which: int | str) -> str:
@@ -129,7 +160,7 @@ class Part:
             a run; False where the number of parts was fixed before any was written.
         owner: Whose txids they are: the id of the source or of the topology; empty: not
             known.
-        plan: As of ``TransactionAttempt``.
+        plan, numbering: As of ``TransactionAttempt``.
     """
 
     id: str
@@ -143,6 +174,12 @@ class Part:
     looks: bool = False
     owner: str = ""
     plan: str = ""
+    numbering: str = ""
+
+    @property
+    def attempt(self) -> TransactionAttempt:
+        """Whose it is, as far as sinks compare attempts."""
+        return _attempt_of(self)
 
     @property
     def name(self) -> str:
@@ -166,4 +203,10 @@ class Part:
             self.life,
             self.owner,
             self.plan,
+            self.numbering,
         )
+
+
+def _attempt_of(one: Marker | Part) -> TransactionAttempt:
+    attempt = TransactionAttempt.of(one.txid, epoch=one.epoch, number=0)
+    return replace(attempt, source=one.owner, plan=one.plan, numbering=one.numbering)

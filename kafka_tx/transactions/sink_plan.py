@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from kafka_tx.errors import FencedError
-from kafka_tx.transactions.marker_rules import check_owner
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.admission import check_newest, check_numbering
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class SinkPlan:
         before: Parts of the batches before.
         source: ``tx.id`` of the source whose batches the sink counts; empty: not known.
         epoch: Of the owner that stored it; 0: not known.
+        numbering: That the sink counts; empty: not known.
     """
 
     parts: int
@@ -30,6 +31,7 @@ class SinkPlan:
     before: int
     source: str = ""
     epoch: int = 0
+    numbering: str = ""
 
     def parts_of(self, txid: int) -> int:
         """How many parts a batch has."""
@@ -37,8 +39,8 @@ class SinkPlan:
 
     def follows(self, given: Wish) -> bool:
         """Whether a batch may be written by it as it is."""
-        same_owner = (self.source, self.epoch) == (given.source, given.epoch)
-        return same_owner and self.parts == given.parts
+        counted = given.attempt.numbering, given.attempt.epoch
+        return (self.numbering, self.epoch, self.parts) == (*counted, given.parts)
 
     def as_fields(self) -> dict[str, Any]:
         """For the record that keeps it."""
@@ -52,32 +54,41 @@ class SinkPlan:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a call wants to write: a batch, in so many parts, of a source's owner."""
+    """What a call wants to write: a batch, in so many parts, into the sink ``id``."""
 
     id: str
-    txid: int
+    attempt: TransactionAttempt
     parts: int
-    source: str = ""
-    epoch: int = 0
+
+    @property
+    def txid(self) -> int:
+        """Of the batch."""
+        return self.attempt.txid
 
 
-def planned(stored: SinkPlan | None, wish: Wish) -> SinkPlan:
+def planned(stored: SinkPlan | None, wish: Wish, txid: int = 0) -> SinkPlan:
     """The plan to write a batch by; store it first where it is another one.
 
+    Args:
+        stored: That is kept.
+        wish: What a call wants.
+        txid: The last one that the sink holds.
+
     Raises:
-        ConfigError: The sink belongs to another source.
+        AnotherNumberingError: The sink belongs to another source, or another store.
         FencedError: A newer owner stored its plan.
+        OutOfOrderError: The sink holds a later txid.
     """
+    given, parts = wish.attempt, wish.parts
     if stored is None:
-        return SinkPlan(wish.parts, wish.txid, wish.parts, wish.source, wish.epoch)
-    check_owner(wish.id, stored.source, wish.source)
-    if 0 < wish.epoch < stored.epoch:
-        raise FencedError(
-            f"the sink '{wish.id}' has a newer owner (epoch {stored.epoch}); this one"
-            f" (epoch {wish.epoch}, txid {wish.txid}) was overtaken and must stop.",
-            id=wish.id,
-        )
-    source, epoch = wish.source or stored.source, max(wish.epoch, stored.epoch)
-    now = stored.parts_of(wish.txid)
-    since = wish.txid + 1 if now != wish.parts else min(stored.since, wish.txid)
-    return SinkPlan(wish.parts, since, now, source, epoch)
+        named = given.source, given.epoch, given.numbering
+        return SinkPlan(parts, given.txid, parts, *named)
+    what = f"the sink '{wish.id}'"
+    known = TransactionAttempt.of(txid, epoch=stored.epoch, number=0)
+    known = replace(known, source=stored.source, numbering=stored.numbering)
+    check_numbering(given, known, what)
+    check_newest(given, known, what)
+    source, numbering = given.source or known.source, given.numbering or known.numbering
+    now = stored.parts_of(given.txid)
+    since = given.txid + 1 if now != parts else min(stored.since, given.txid)
+    return SinkPlan(parts, since, now, source, given.epoch, numbering)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ORDERS = TopicPartition("orders", 0)
 COMMITTED_TXID, COMMITTED_OFFSET, OPEN_END = 41, 250, 300
+NUMBERING = "feedfeedfeed"
 
 
 @pytest.fixture
@@ -39,7 +40,8 @@ def store(url) -> Iterator[SqlStore]:
     state = SqlStore(url, "orders")
     ledger = Ledger(state)
     epoch = ledger.acquire()
-    ledger.adopt(epoch, Committed(txid=COMMITTED_TXID - 1, offsets={ORDERS: 200}))
+    before = Committed(txid=COMMITTED_TXID - 1, offsets={ORDERS: 200})
+    ledger.adopt(epoch, before, NUMBERING)
     for txid, start, end in (
         (COMMITTED_TXID, 200, COMMITTED_OFFSET),
         (COMMITTED_TXID + 1, COMMITTED_OFFSET, OPEN_END),

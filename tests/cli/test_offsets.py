@@ -3,16 +3,19 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from kafka_tx.cli import offsets
-from kafka_tx.errors import FencedError, StateCorruptedError
+from kafka_tx.errors import AnotherNumberingError, FencedError, StateCorruptedError
 from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.model import LogBounds
+from kafka_tx.model import LogBounds, TransactionAttempt
+from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.txid_layout import Door, Numbering
-from tests.cli.conftest import COMMITTED_TXID, OPEN_END, ORDERS
+from tests.cli.conftest import COMMITTED_TXID, NUMBERING, OPEN_END, ORDERS
 
 
 def test_show_prints_next_offsets(run, store, url):
@@ -62,6 +65,58 @@ def test_set_moves_the_position_and_never_reuses_an_open_txid(run, store, url):
         "orders-0": 7,
         "other-3": 9,
     }
+
+
+def test_an_id_counts_on_where_a_sink_is_that_knew_a_lost_store(run, store, url):
+    """As the sink's error says, to the letter; the rest of it is found in the topic."""
+    state = TransactionalMap(url, "counts")
+    rows = pa.table({"key": ["a"], "value": [1]})
+
+    def attempt(txid, epoch, numbering):
+        made = TransactionAttempt.of(txid, epoch=epoch, number=1)
+        return replace(made, numbering=numbering)
+
+    state.update(attempt(50, 7, "aaaabbbbcccc"), rows)
+    with pytest.raises(AnotherNumberingError) as told:
+        state.update(attempt(42, 1, NUMBERING), rows)
+    printed = re.search("`kafka-tx (offsets set[^`]*)`", str(told.value))
+    assert printed is not None
+
+    result = run(
+        *(*shlex.split(printed[1]), "--store", url, "--id", "orders"),
+        *("--offsets", '{"orders": {"0": 290}}', "--unchecked", "--yes"),
+    )
+
+    assert f"numbering: {NUMBERING} -> aaaabbbbcccc" in result.stdout
+    found = Ledger(store).load()
+    assert (found.txid, found.numbering) == (50, "aaaabbbbcccc")
+    assert found.committed is not None
+    assert found.committed.offsets == {ORDERS: 290}
+    epoch = Ledger(store).acquire()
+    assert state.update(attempt(found.txid + 1, epoch, found.numbering), rows)
+    state.close()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--numbering", "feedfeedfeed"),
+        ("--attempt", "3:1"),
+        ("--numbering", "orders", "--attempt", "3:1"),
+        ("--numbering", "feedfeedfeed", "--attempt", "3"),
+    ],
+)
+def test_a_sink_is_named_whole_or_not_at_all(run, store, url, given):
+    before = store.read()
+
+    result = run(
+        *("offsets", "set", "--store", url, "--id", "orders", "--yes", "--unchecked"),
+        *("--offsets", '{"orders": {"0": 7}}', *given),
+    )
+
+    assert result.exit_code == 1
+    assert "as the sink's error says" in result.stderr
+    assert store.read() == before
 
 
 def test_a_job_that_still_runs_is_fenced(run, store, url):

@@ -14,6 +14,7 @@ from kafka_tx.transactions import records
 from kafka_tx.transactions.rotating import RecordCodec
 from kafka_tx.transactions.stops import Stop, keep_stop
 from kafka_tx.transactions.txid_layout import Door, Numbering
+from tests.cli.conftest import NUMBERING
 
 
 def test_status_shows_owner_committed_offsets_and_open_ranges(run, store, url):
@@ -39,6 +40,7 @@ def test_status_as_json_has_every_id(run, store, url):
             "id": "orders",
             "epoch": 1,
             "door": "source",
+            "numbering": NUMBERING,
             "committed_txid": 41,
             "committed_ms": 1_700_000_000_000,
             "offsets": {"orders": {"0": 250}},
@@ -61,7 +63,7 @@ def topology(url):
     state = SqlStore(url, "words")
     metadata = RecordCodec[Any]("metadata", state.url, state.id)
     texts = {"currtx": records.encode("currtx", 8)}
-    texts |= Numbering("feedfeedfeed", Door.TRANSACTIONAL).record
+    texts |= Numbering(NUMBERING, Door.TRANSACTIONAL).record
     for txid, start, end in ((7, 10, 20), (8, 20, 25)):
         part = {"orders-0": {"start": start, "end": end, "id": "T"}}
         texts[f"meta/{txid}"] = metadata.encode(part)
@@ -76,6 +78,7 @@ def test_status_knows_transactional_topologies(run, topology, url):
         "id": "words",
         "epoch": 1,
         "door": "transactional topology",
+        "numbering": NUMBERING,
         "committed_txid": 7,
         "committed_ms": None,
         "offsets": {"orders": {"0": 20}},
@@ -87,7 +90,7 @@ def test_status_knows_transactional_topologies(run, topology, url):
 def test_a_topology_without_a_commit_has_none(run, url):
     state = SqlStore(url, "words")
     metadata = RecordCodec[Any]("metadata", state.url, state.id)
-    texts = Numbering("feedfeedfeed", Door.TRANSACTIONAL).record
+    texts = Numbering(NUMBERING, Door.TRANSACTIONAL).record
     texts["meta/1"] = metadata.encode({"any": "thing"})
     state.write(state.acquire(), texts)
     state.close()
@@ -229,7 +232,7 @@ def test_the_store_of_no_ids_is_not_repeated_with_its_password(run, monkeypatch)
 
 def test_a_batch_of_a_topology_whose_path_makes_no_sense_is_unreadable(run, url):
     state = SqlStore(url, "words")
-    texts = Numbering("feedfeedfeed", Door.TRANSACTIONAL).record
+    texts = Numbering(NUMBERING, Door.TRANSACTIONAL).record
     state.write(state.acquire(), {**texts, "meta/x": "{}"})
     state.close()
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.sql.values import is_counted
+from kafka_tx.transactions.admission import is_written
 from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
-from kafka_tx.transactions.refusals import check_plan
 
 _names = map(str, itertools.count(1))
 
@@ -28,10 +27,9 @@ class Table:
     ) -> Table:
         """Raises what maps and tables raise."""
         stored = self.newest
-        is_replay = is_counted(attempt, stored, what="the sink", is_opaque=is_opaque)
+        is_replay = is_written(attempt, stored, what="the sink", is_opaque=is_opaque)
         rows = self.rows
         if is_replay and not is_opaque:
-            check_plan("the sink", attempt.txid, attempt.plan, stored.plan)
             return Table(attempt, rows)
         if is_replay:
             rows = tuple(row for row in rows if row[0] != attempt.txid)

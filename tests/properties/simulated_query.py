@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_tx.config import Mode, SourceConfig
-from kafka_tx.errors import ConfigError, FencedError, KafkaTxError, OutOfOrderError
+from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.model import OffsetRange, TransactionAttempt
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.connect.planner import ServedStreamReader
 from kafka_tx.spark.versions.reading import ReadMaxRows, StartlessReader
+from kafka_tx.transactions.admission import is_written
 from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.refusals import check_plan
 from tests.properties.simulated_log import Brokers
 
 _late = itertools.count(1)
@@ -64,13 +64,8 @@ class Sink:
         self, attempt: TransactionAttempt, records: list[int], writer: str
     ) -> None:
         """Raises what maps and tables raise."""
-        if attempt.epoch < self.newest.epoch:
-            raise FencedError(f"{attempt} after {self.newest}")
-        if attempt.txid < self.newest.txid:
-            raise OutOfOrderError(f"{attempt} after {self.newest}")
-        if attempt.txid == self.newest.txid:
-            check_plan("the sink", attempt.txid, attempt.plan, self.newest.plan)
-        if attempt.txid > self.newest.txid:
+        given, is_opaque = attempt, self._is_opaque
+        if not is_written(given, self.newest, what="the sink", is_opaque=is_opaque):
             self.before, self.last = self.records(), records
         elif self._is_opaque:
             self.last = records
@@ -248,7 +243,12 @@ class Query:
         attempt = TransactionAttempt.of(
             answer.txid, epoch=answer.epoch, number=self._attempts
         )
-        attempt = replace(attempt, plan=answer.plan)
+        attempt = replace(
+            attempt,
+            plan=answer.plan,
+            numbering=answer.numbering,
+            mode=answer.mode,
+        )
         self._sink.write(attempt, records, self.checkpoint.name)
         self.batch_under_way = False
         yield

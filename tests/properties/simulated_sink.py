@@ -24,7 +24,7 @@ from kafka_tx.kafka import marker_log, part_transaction, plan_keeper
 from kafka_tx.kafka.marker_topic import COMMITTED, Kept
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import BatchRefusedError
-from kafka_tx.model import LogBounds
+from kafka_tx.model import LogBounds, TransactionAttempt
 from kafka_tx.spark.sinks import stream_writer
 from kafka_tx.spark.sinks.writer import PartMessage
 from kafka_tx.transactions.sink_memory import Entry, Memory
@@ -347,9 +347,10 @@ class Writer:
     """One run of a query or topology, with an epoch of its own."""
 
     def __init__(
-        self, door: str, epoch: int, parts: int, owner: str = "source"
+        self, door: str, epoch: int, parts: int, numbering: str = "one"
     ) -> None:
-        self.door, self.epoch, self.parts, self.owner = door, epoch, parts, owner
+        self.door, self.epoch, self.parts = door, epoch, parts
+        self.numbering = numbering
         self._plan: SinkPlan | None = None
         self.memory: str | None = None
 
@@ -362,7 +363,9 @@ class Writer:
         }[self.door](txid)
 
     def _transaction(self, txid: int) -> None:
-        wish, self.memory = Wish(SINK, txid, self.parts, self.owner, self.epoch), ""
+        attempt = TransactionAttempt.of(txid, epoch=self.epoch, number=1)
+        attempt = replace(attempt, numbering=self.numbering)
+        wish, self.memory = Wish(SINK, attempt, self.parts), ""
         if self._plan is None or not self._plan.follows(wish):
             keeper = plan_keeper.PlanKeeper({}, log(), {})
             self._plan, known = keeper.settle(wish)
@@ -374,13 +377,13 @@ class Writer:
             self.epoch,
             epoch=self.epoch,
             compares=parts > 1,
-            owner=self.owner,
             memory=self.memory,
+            numbering=self.numbering,
         )
         self._tasks(given, cut(txid, parts))
 
     def _bolt(self, txid: int) -> None:
-        more = {"epoch": self.epoch, "looks": True, "owner": self.owner}
+        more = {"epoch": self.epoch, "looks": True, "numbering": self.numbering}
         given = config(txid, self.parts, self.epoch, **more)
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)

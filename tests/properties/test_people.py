@@ -158,7 +158,7 @@ def any_plan_of_these_ends(*given):
 @pytest.mark.parametrize(
     ("where", "name", "broken"),
     [
-        (simulated_databases, "is_counted", lambda *_, **__: False),
+        (simulated_databases, "is_written", lambda *_, **__: False),
         (agreement, "fits", any_plan_of_these_ends),
         (TransactionalMicroBatches, "_ids", lambda self: {}),
         (TransactionalMicroBatches, "_remembered", lambda self, partition: None),

@@ -104,16 +104,17 @@ def append_once(
     Raises:
         OutOfOrderError: A later txid is stored.
         FencedError: A newer owner has written; opaque: or a later attempt.
-        ConfigError: The name is not legal or of another kind, or a column's type has
-            no counterpart; or the batch was appended to the table already.
+        AnotherNumberingError: The table counts the txids of another numbering.
+        ReplayDiffersError: The txid is there from other records.
+        ConfigError: The name is not legal or of another kind, a column's type has no
+            counterpart, the attempt is opaque and ``opaque`` is not given, or the batch
+            was appended to the table already.
         StateGivenUpError: The database did not answer for too long; the batch may be
             replayed.
         StateError: The database refuses.
     """
     _check_attempt(attempt)
-    what, advice = f"table '{table}'", "append the second to a table of its own"
-    with only_write((url, table), attempt, what=what, option="table", advice=advice):
-        return append_rows(url, table, attempt, df.toArrow(), opaque=opaque)
+    return append_rows(url, table, attempt, df.toArrow(), opaque=opaque)
 
 
 def delta_options(tx_id: str, attempt: TransactionAttempt) -> dict[str, str]:

@@ -13,6 +13,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.spark.speculation import refuse_speculation
+from kafka_tx.transactions.admission import check_mode
 from kafka_tx.transactions.second_writes import only_write
 from kafka_tx.transactions.sink_plan import SinkPlan, Wish
 
@@ -62,8 +63,10 @@ def write_transaction(
 
     Raises:
         ConfigError: ``tx.id`` or ``topic`` is missing; with several parts, ``key`` too;
-            several parts of an opaque batch; a second write of the batch; the sink
-            belongs to another source; ``spark.speculation`` is on.
+            several parts of an opaque batch; an opaque attempt without ``opaque``; a
+            second write of the batch; ``spark.speculation`` is on.
+        AnotherNumberingError: The sink belongs to another source, or the store of this
+            one has begun anew.
         FencedError: A newer owner of the source has written.
         ReplayDiffersError: The txid was written from other records, or rows.
     """
@@ -80,6 +83,8 @@ def write_transaction(
     sink = _sink(config)
     advice = "give the second one another tx.id of the sink"
     what = f"the sink '{config.id}'"
+    if not opaque:
+        check_mode(attempt, what)
     with only_write(sink, attempt, what=what, option="tx.id", advice=advice):
         usable, memory = _settled(config, sink, attempt, parts)
         more = {
@@ -89,6 +94,7 @@ def write_transaction(
             "tx.epoch": attempt.epoch,
             "tx.owner": attempt.source,
             "tx.plan": "" if opaque else attempt.plan,
+            "tx.numbering": attempt.numbering,
             "tx.memory": memory,
         }
         spread = _spread(df, attempt, usable, parts)
@@ -133,7 +139,7 @@ def _settled(
 
     Beside it what its tasks may know of the markers: only where they were just read.
     """
-    wish = Wish(sink[-1], attempt.txid, parts, attempt.source, attempt.epoch)
+    wish = Wish(sink[-1], attempt, parts)
     plan, memory = _plans.get(sink), ""
     if plan is None or not plan.follows(wish):
         keeper = sink_assembly.plan_keeper(replace(config, txid=attempt.txid))
