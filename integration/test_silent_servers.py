@@ -22,7 +22,8 @@ from kafka_tx.errors import StateGivenUpError, StateUnavailableError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
-from kafka_tx.sql.store import _TABLES, OWNER, SqlStore
+from kafka_tx.sql.state_tables import OWNER, STORE
+from kafka_tx.sql.store import SqlStore
 from kafka_tx.sql.tables import append_rows
 
 GIVES_UP_WITHIN_S = 30
@@ -236,14 +237,14 @@ def test_a_dead_clients_lock_is_not_waited_for_long(url, proxy, server):
     database = Database(url)
 
     def cut_off() -> None:
-        with database.writing(_TABLES) as connection:
+        with database.writing(STORE) as connection:
             connection.execute(OWNER.update().values(epoch=99))
             proxy.half_open()
 
     with pytest.raises(StateUnavailableError):
         cut_off()
     proxy.heal()
-    with database.reading(_TABLES):
+    with database.reading(STORE):
         pass  # a new connection ends the old one's session
 
     wait_until("the lock is gone", lambda: store.epoch() == epoch)

@@ -114,6 +114,13 @@ class Store(Protocol):
         """
         ...
 
+    def sinks(self, numbering: str) -> dict[str, int]:
+        """Sinks beside the store that count this numbering, with their last txid.
+
+        Beside: in the same database, so that they go back with the store.
+        """
+        ...
+
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
         ...

@@ -183,6 +183,10 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "owners::lost_offsets": (
         "tests/conformance/offset_store_suite.py::test_a_store_that_went_back_is_left_alone",
     ),
+    "progress::Progress._check_left": (
+        "tests/sql/test_beside.py"
+        "::test_a_sink_that_alone_went_back_is_known_by_who_wrote_it",
+    ),
     "refusals::AFTER_A_FILE": (
         "tests/sql/test_sqlite_file.py"
         "::test_a_file_that_was_put_back_with_all_its_writes_goes_on",
@@ -302,6 +306,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "ledger::Ledger._plan": _CALLER,
     "refusals::conflict": _AGAIN,
     "owners::LOST_BY": "its advice is in AFTER_A_LOSS and lost_offsets",
+    "state_tables::check_store_beside": "its advice is in AFTER_A_LOSS",
     "refusals::lost": "its advice is in AFTER_A_LOSS",
     "refusals::unpicklable": _CALLER,
     "rotating::RotatingState.create_state": _CALLER,

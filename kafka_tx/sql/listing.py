@@ -11,7 +11,7 @@ from kafka_tx.errors import StateError
 from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.offsets import OFFSETS, OWNERS, topic_id_in
-from kafka_tx.sql.store import STATE
+from kafka_tx.sql.state_tables import STATE
 from kafka_tx.transactions import records
 
 

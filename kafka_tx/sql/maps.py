@@ -49,7 +49,11 @@ class NonTransactionalMap:
         self._to = map_table(name, self.kind, key, value)
         self._database = Database(url, option="url")
         self._progress = Progress(
-            self._to.progress, name, self.kind, is_opaque=self._to.is_opaque
+            self._to.progress,
+            name,
+            self.kind,
+            is_opaque=self._to.is_opaque,
+            address=self._database.url,
         )
         self._writings = Writings(self._to.writings, name)
 
@@ -138,6 +142,7 @@ class NonTransactionalMap:
         with entering as (connection, before, batch):
             yield batch
             self._left(connection, batch, attempt, is_same=before == attempt)
+        self._progress.left(attempt)
 
     def get(self, keys: Iterable[Any]) -> dict[Any, Any]:
         """The values of those keys that are there, as last committed.

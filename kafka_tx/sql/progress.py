@@ -7,13 +7,18 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from kafka_tx.errors import ConfigError, ReplayDiffersError
+from kafka_tx.errors import ConfigError, ReplayDiffersError, StateLostError
 from kafka_tx.model import ATTEMPTS_PER_EPOCH, TransactionAttempt
+from kafka_tx.offsets.owners import LOST_BY
 from kafka_tx.sql.columns import exact_text
+from kafka_tx.sql.state_tables import check_store_beside
 from kafka_tx.sql.upsert import upsert
 from kafka_tx.transactions.admission import is_written
 
 NEVER = TransactionAttempt(0, 0)
+
+_left: dict[tuple[str, str], TransactionAttempt] = {}
+"""The attempt that this process wrote last, by database and name."""
 
 
 def progress_table(metadata: sa.MetaData) -> sa.Table:
@@ -41,12 +46,14 @@ class Progress:
         name: Of the map or table.
         kind: What it is; a name keeps its kind.
         is_opaque: Whether a replay may hold other records.
+        address: Of the database, without secrets.
     """
 
     table: sa.Table
     name: str
     kind: str
     is_opaque: bool
+    address: str
 
     def stored(
         self, connection: sa.Connection, *, lock: bool = False
@@ -72,6 +79,8 @@ class Progress:
             OutOfOrderError: A later txid has written.
             ReplayDiffersError: The txid was written from other records.
             AnotherNumberingError: The name counts the txids of another numbering.
+            StateLostError: The database went back since this process wrote, or since
+                the attempt began.
             ConfigError: The name belongs to another kind of state, the attempt is
                 opaque and the state is not, or the txid is below 1.
         """
@@ -80,7 +89,9 @@ class Progress:
         row = self._row(connection, lock=True)
         stored = _newest(row) if row else NEVER
         what = f"{self.kind} '{self.name}'"
+        self._check_left(attempt, stored, what)
         is_replay = is_written(attempt, stored, what=what, is_opaque=self.is_opaque)
+        check_store_beside(connection, attempt, what)
         written = {
             "txid": attempt.txid,
             "attempt_id": attempt.attempt_id,
@@ -104,6 +115,31 @@ class Progress:
             .values(**written)
         )
         return is_replay
+
+    def left(self, attempt: TransactionAttempt) -> None:
+        """What was entered is committed: this process knows the state by it."""
+        _left[self.address, self.name] = attempt
+
+    def _check_left(
+        self, attempt: TransactionAttempt, stored: TransactionAttempt, what: str
+    ) -> None:
+        """Refuse to write on top of a state that is older than the one we left."""
+        left = _left.get((self.address, self.name), NEVER)
+        is_ours = bool(attempt.numbering) and attempt.numbering == left.numbering
+        if not is_ours or stored.txid >= left.txid:
+            return
+        raise StateLostError(
+            f"{what} was left at txid {left.txid} by this process and is at txid"
+            f" {stored.txid} now: its database {LOST_BY}. Nothing was written, and what"
+            " came between is missing there. Put the database right before you start"
+            " again, or from copies of one time all that the job writes and the store"
+            " of its id. A query that writes nothing else can read again what is"
+            f" missing: look where txid {stored.txid} ended, let the id go on there"
+            " with `kafka-tx offsets set`, and start with a new checkpointLocation. If"
+            " it was emptied on purpose, start again in a new process",
+            store=self.address,
+            id=self.name,
+        )
 
     def _row(
         self, connection: sa.Connection, *, lock: bool = False

@@ -15,28 +15,13 @@ import sqlalchemy as sa
 from kafka_tx.config import check_id
 from kafka_tx.errors import StateConflictError
 from kafka_tx.protocols import Expected, Paths, Texts
-from kafka_tx.sql.columns import LONG_TEXT, exact_text
 from kafka_tx.sql.database import Database
+from kafka_tx.sql.progress import progress_table
+from kafka_tx.sql.state_tables import OWNER, STATE, STORE
 from kafka_tx.sql.upsert import upsert
-from kafka_tx.transactions.records import MAX_PATH_LENGTH, check_path, check_value
+from kafka_tx.transactions.records import check_path, check_value
 from kafka_tx.transactions.refusals import conflict, fenced
 from kafka_tx.transactions.state_of_id import StateOfId
-
-_TABLES = sa.MetaData()
-
-STATE = sa.Table(
-    "kafka_tx_state",
-    _TABLES,
-    sa.Column("id", exact_text(200), primary_key=True),
-    sa.Column("path", exact_text(MAX_PATH_LENGTH), primary_key=True),
-    sa.Column("value", LONG_TEXT, nullable=False),
-)
-OWNER = sa.Table(
-    "kafka_tx_owner",
-    _TABLES,
-    sa.Column("id", exact_text(200), primary_key=True),
-    sa.Column("epoch", sa.BigInteger, nullable=False),
-)
 
 _PATHS_PER_STATEMENT = 500
 
@@ -72,7 +57,7 @@ class SqlStore(StateOfId):
 
         Raises: as ``acquire``.
         """
-        with self._database.reading(_TABLES) as connection:
+        with self._database.reading(STORE) as connection:
             query = sa.select(OWNER.c.epoch).where(OWNER.c.id == self.id)
             return connection.scalar(query) or 0
 
@@ -84,7 +69,7 @@ class SqlStore(StateOfId):
         query = sa.select(STATE.c.path, STATE.c.value).where(STATE.c.id == self.id)
         if prefix:  # roughly; some databases take upper case for lower case here
             query = query.where(STATE.c.path.startswith(prefix, autoescape=True))
-        with self._database.reading(_TABLES) as connection:
+        with self._database.reading(STORE) as connection:
             rows = connection.execute(query).all()
         return {path: v for path, v in sorted(rows) if path.startswith(prefix)}
 
@@ -93,7 +78,7 @@ class SqlStore(StateOfId):
 
         Raises: as ``acquire``, and ConfigError for an illegal path.
         """
-        with self._database.reading(_TABLES) as connection:
+        with self._database.reading(STORE) as connection:
             return self._values(connection, [check_path(path)]).get(path)
 
     def write(
@@ -115,7 +100,7 @@ class SqlStore(StateOfId):
             {"id": self.id, "path": check_path(p), "value": check_value(p, value)}
             for p, value in put.items()
         ]
-        with self._database.writing(_TABLES) as connection:
+        with self._database.writing(STORE) as connection:
             stored = self._locked_epoch(connection) or 0
             if stored != epoch or not stored:
                 raise fenced(self, held=epoch, stored=stored)
@@ -128,12 +113,27 @@ class SqlStore(StateOfId):
                 )
             upsert(connection, STATE, rows)
 
+    def sinks(self, numbering: str) -> dict[str, int]:
+        """Maps and tables of the same database that count this numbering, with txid.
+
+        Raises: as ``acquire``.
+        """
+        progress = progress_table(sa.MetaData())
+        with self._database.reading(STORE) as connection:
+            seen = sa.inspect(connection)
+            if not seen.has_table(progress.name):
+                return {}
+            query = sa.select(progress.c.name, progress.c.txid).where(
+                progress.c.numbering == numbering
+            )
+            return {row.name: row.txid for row in connection.execute(query)}
+
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
         self._database.close()
 
     def _raise_epoch(self) -> int:
-        with self._database.writing(_TABLES) as connection:
+        with self._database.writing(STORE) as connection:
             stored = self._locked_epoch(connection)
             if stored is None:
                 return self._first_epoch(connection)

@@ -88,6 +88,7 @@ def append_rows(
         table,
         "opaque table" if opaque else "transactional table",
         is_opaque=opaque,
+        address=database.url,
     )
     calls, call = Writings(writings_table(metadata), table), secrets.token_hex(16)
     rows = _plain(rows, database.dialect)
@@ -110,9 +111,11 @@ def append_rows(
             return True
 
     try:
-        return database.patience(whole)
+        is_new = database.patience(whole)
     finally:
         database.close()
+    progress.left(attempt)
+    return is_new
 
 
 def _appended(table: str, attempt: TransactionAttempt) -> ConfigError:

@@ -86,6 +86,10 @@ class MemoryStore(StateOfId):
             kept = {p: v for p, v in now.values.items() if p not in gone}
             self._cell.now = MemorySnapshot(epoch, {**kept, **new})
 
+    def sinks(self, numbering: str) -> dict[str, int]:  # noqa: ARG002
+        """None: no sink is kept in it."""
+        return {}
+
     def close(self) -> None:
         """Nothing to release; the state stays."""
 

@@ -63,6 +63,10 @@ class StoreAround(StateOfId):
         gone = list(delete)
         self._call(lambda store: store.write(epoch, put, gone, expect=expect))
 
+    def sinks(self, numbering: str) -> dict[str, int]:
+        """As ``Store.sinks``."""
+        return self._call(lambda store: store.sinks(numbering))
+
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
         self.inside.close()

@@ -151,6 +151,10 @@ class ZooKeeperStore(StateOfId):
                     return
             raise self._restless()
 
+    def sinks(self, numbering: str) -> dict[str, int]:  # noqa: ARG002
+        """None: no sink is kept in it."""
+        return {}
+
     def close(self) -> None:
         """End the session, unless it is shared. Calling it twice is harmless."""
         if self._owns_client:

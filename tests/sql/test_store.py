@@ -15,7 +15,8 @@ from kafka_tx.errors import (
     StateError,
     StateUnavailableError,
 )
-from kafka_tx.sql.store import STATE, SqlStore
+from kafka_tx.sql.state_tables import STATE
+from kafka_tx.sql.store import SqlStore
 from tests.conformance.crash_suite import CrashSuite
 
 NOBODY = 65534

@@ -1,0 +1,82 @@
+"""The tables of the store, and what a sink in the same database asks them.
+
+Where store and sink are one database, both go back together. A batch that was under way
+would then be written on top of an older state, and what lies between would be missing
+for good. So a sink looks whether the store beside it has come as far as the attempt.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from kafka_tx.errors import StateLostError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.sql.address import address
+from kafka_tx.sql.columns import LONG_TEXT, exact_text
+from kafka_tx.transactions import records
+from kafka_tx.transactions.records import MAX_PATH_LENGTH
+from kafka_tx.transactions.refusals import AFTER_A_LOSS
+from kafka_tx.transactions.txid_layout import CURRENT, NUMBERING, numbering_of
+
+STORE = sa.MetaData()
+
+STATE = sa.Table(
+    "kafka_tx_state",
+    STORE,
+    sa.Column("id", exact_text(200), primary_key=True),
+    sa.Column("path", exact_text(MAX_PATH_LENGTH), primary_key=True),
+    sa.Column("value", LONG_TEXT, nullable=False),
+)
+OWNER = sa.Table(
+    "kafka_tx_owner",
+    STORE,
+    sa.Column("id", exact_text(200), primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+)
+
+_IS_HERE = "kafka_tx_store_is_here"
+
+
+def check_store_beside(
+    connection: sa.Connection, attempt: TransactionAttempt, what: str
+) -> None:
+    """Refuse an attempt that is newer than its own store, if that is in this database.
+
+    A txid is written while it is the first in line, under its owner's epoch.
+
+    Raises:
+        StateLostError: The store has not come as far: the database went back.
+        StateCorruptedError: A record of the store cannot be read.
+    """
+    if not attempt.numbering or not _has_store(connection):
+        return
+    query = sa.select(STATE.c.path, STATE.c.value).where(
+        STATE.c.id == attempt.source, STATE.c.path.in_((NUMBERING, CURRENT))
+    )
+    texts: dict[str, str] = {r.path: r.value for r in connection.execute(query)}
+    where = {"store": address(connection.engine.url), "id": attempt.source}
+    numbering = numbering_of(texts, **where)
+    if numbering is None or numbering.name != attempt.numbering:
+        return
+    current = 1
+    if CURRENT in texts:
+        current = records.decode(texts[CURRENT], CURRENT, path=CURRENT, **where)
+    owner = sa.select(OWNER.c.epoch).where(OWNER.c.id == attempt.source)
+    epoch = connection.scalar(owner) or 0
+    if attempt.txid > current or attempt.epoch > epoch:
+        raise StateLostError(
+            f"attempt {attempt} is newer than the store of '{attempt.source}', which is"
+            f" in the same database as {what}: it is at txid {current} of epoch"
+            f" {epoch}. The database went back to an earlier state, and {what} with it."
+            f" Nothing was written. {AFTER_A_LOSS}",
+            **where,
+        )
+
+
+def _has_store(connection: sa.Connection) -> bool:
+    known = connection.info.get(_IS_HERE)
+    if known is None:
+        inspected = sa.inspect(connection)
+        known = all(inspected.has_table(name) for name in (STATE.name, OWNER.name))
+        connection.info[_IS_HERE] = known
+    return bool(known)

@@ -1,0 +1,141 @@
+"""Sinks that find out that their database went back, from what is beside them."""
+
+import pyarrow as pa
+import pytest
+
+from kafka_tx.errors import StateLostError
+from kafka_tx.model import (
+    BatchMetadata,
+    OffsetRange,
+    TopicPartition,
+    TransactionAttempt,
+)
+from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
+from kafka_tx.sql.progress import _left
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.sql.tables import append_rows
+from kafka_tx.transactions.ledger import Ledger
+from tests.conformance.rewinding import Rewound
+
+P0 = TopicPartition("orders", 0)
+ROWS = pa.table({"key": ["all"], "value": [1]})
+
+
+class Job:
+    """A source and its sink, which does what each batch asks."""
+
+    def __init__(self, store, sink, kind):
+        self.store, self.kind = SqlStore(store, "job"), kind
+        self.ledger, self.sink = Ledger(self.store), sink
+        self.epoch, self.txid = self.ledger.acquire(), self.ledger.load().txid
+
+    def plan(self):
+        begin = self.txid * 10
+        self.txid += 1
+        ranges = (OffsetRange(P0, begin, begin + 10),)
+        self.ledger.plan(self.epoch, BatchMetadata(self.txid, ranges))
+
+    def write(self):
+        attempt = TransactionAttempt(
+            self.txid,
+            self.epoch * 10**12 + self.txid,
+            source="job",
+            numbering=self.ledger.load().numbering,
+            mode="opaque" if "opaque" in self.kind else "transactional",
+        )
+        self.put(attempt)
+
+    def put(self, attempt):
+        if self.kind == "table":
+            append_rows(self.sink, "totals", attempt, ROWS)
+        elif self.kind == "opaque table":
+            append_rows(self.sink, "totals", attempt, ROWS, opaque=True)
+        else:
+            kind = OpaqueMap if "opaque" in self.kind else TransactionalMap
+            kind(self.sink, "totals").update(attempt, ROWS)
+
+    def batch(self):
+        self.plan()
+        self.write()
+        self.ledger.commit(self.epoch, self.txid, 0)
+
+
+KINDS = pytest.mark.parametrize("kind", ["map", "opaque map", "table", "opaque table"])
+
+
+@pytest.fixture
+def url(tmp_path):
+    return lambda name: f"sqlite:///{tmp_path}/{name}.db"
+
+
+def forget():
+    """As another process, which did not write before."""
+    _left.clear()
+
+
+@KINDS
+def test_nothing_is_written_over_a_gap_where_store_and_sink_went_back_together(
+    url, kind
+):
+    job, rewound = Job(url("both"), url("both"), kind), Rewound(url("both"))
+    job.batch()
+    job.batch()
+    rewound.copy()
+    job.batch()
+    job.plan()
+    attempt = TransactionAttempt(
+        4,
+        job.epoch * 10**12 + 4,
+        source="job",
+        numbering=job.ledger.load().numbering,
+        mode="opaque" if "opaque" in kind else "transactional",
+    )
+
+    rewound.put_back()
+    forget()
+    with pytest.raises(StateLostError, match="in the same database"):
+        job.put(attempt)
+
+    assert job.store.sinks(attempt.numbering) == {"totals": 2}
+    again = Job(url("both"), url("both"), kind)
+    again.batch()
+    assert again.store.sinks(attempt.numbering) == {"totals": 3}
+
+
+@KINDS
+def test_an_owner_that_the_database_forgot_writes_no_more(url, kind):
+    rewound = Rewound(url("both"))
+    Job(url("both"), url("both"), kind).batch()
+    rewound.copy()
+    late = Job(url("both"), url("both"), kind)
+    late.plan()
+    numbering = late.ledger.load().numbering
+
+    rewound.put_back()
+    forget()
+
+    attempt = TransactionAttempt(
+        2,
+        late.epoch * 10**12 + 1,
+        source="job",
+        numbering=numbering,
+        mode="opaque" if "opaque" in kind else "transactional",
+    )
+    with pytest.raises(StateLostError, match="in the same database"):
+        late.put(attempt)
+
+
+@KINDS
+def test_a_sink_that_alone_went_back_is_known_by_who_wrote_it(url, kind):
+    job, rewound = Job(url("store"), url("sink"), kind), Rewound(url("sink"))
+    job.batch()
+    rewound.copy()
+    job.batch()
+
+    rewound.put_back()
+
+    job.plan()
+    with pytest.raises(StateLostError, match="left at txid 2 by this process and is"):
+        job.write()
+    forget()
+    job.write()  # a new process cannot know
