@@ -40,6 +40,30 @@ def check_id(value: str, option: str = "tx.id") -> str:
     return value
 
 
+_LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def check_topic(option: str, name: str, value: object = None) -> str:
+    """Return ``name`` if Kafka takes it as the name of a topic.
+
+    Args:
+        option: Where it was given.
+        name: Of one topic.
+        value: All that was given there, for the text; None: the name.
+
+    Raises:
+        ConfigError: It is empty, too long, ``.`` or ``..``, or has another character.
+    """
+    if not _LEGAL_TOPIC.fullmatch(name) or name in {".", ".."}:
+        raise ConfigError.illegal(
+            option,
+            name if value is None else value,
+            "names of topics, which have 1 to 249 of the characters A-Z a-z 0-9 . _ -",
+            f"{name!r} is none.",
+        )
+    return name
+
+
 LEGAL_ATTEMPT = (
     "the TransactionAttempt that a function of for_each_transaction is given"
 )

@@ -26,6 +26,9 @@ _said: set[str] = set()
 _SECRET_PARTS = ("password", "secret", "key.pem", "passphrase", "jaas", "keystore.key")
 _SECRET_NAMES = ("sasl.oauthbearer.config", "sasl.oauthbearer.extensions")
 
+_PROTOCOLS = {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
+"""What the clients take before ``://`` of an address."""
+
 _ALWAYS = {
     "enable.metrics.push": "false",
     "allow.auto.create.topics": "false",
@@ -112,6 +115,7 @@ def client_settings(
             f" {'producer' if purpose == 'producer' else 'consumer'}",
             option="kafka.bootstrap.servers",
         )
+    _check_addresses(given)
     usable = _names_of(purpose)
     chosen: dict[str, str] = {**tls_settings(given), **jaas_settings(given)}
     native: dict[str, str] = {}
@@ -157,6 +161,16 @@ def _refuse_foreign_mechanism(given: Mapping[str, str]) -> None:
             "Amazon's brokers take tokens, too: set it to OAUTHBEARER and"
             f" 'kafka.{PROVIDER}' to a function that signs them (see the README).",
         )
+
+
+def _check_addresses(given: Mapping[str, str]) -> None:
+    for name in ("bootstrap.servers", "metadata.broker.list"):
+        for address in given.get(name, "").split(","):
+            scheme, separator, _ = address.strip().partition("://")
+            if separator and scheme.upper() not in _PROTOCOLS:
+                raise ConfigError.illegal(
+                    f"kafka.{name}", given[name], "host:port, separated by commas"
+                )
 
 
 def _translate(

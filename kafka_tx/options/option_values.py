@@ -81,11 +81,7 @@ def long(name: str, text: str) -> int:
     try:
         return int(text.strip())
     except ValueError:
-        raise ConfigError(
-            f"option '{name}': Expected a single long value, got {text}",
-            option=name,
-            value=text,
-        ) from None
+        raise ConfigError.illegal(name, text, "a whole number") from None
 
 
 def duration_ms(name: str, text: str) -> int:

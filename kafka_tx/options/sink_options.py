@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka_tx.config import LEGAL_OPTIONS, MARKER_TOPIC, SinkConfig, check_kind
+from kafka_tx.config import (
+    LEGAL_OPTIONS,
+    MARKER_TOPIC,
+    SinkConfig,
+    check_kind,
+    check_topic,
+)
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.options.option_names import check_names
@@ -37,12 +43,13 @@ def parse_sink(options: Mapping[str, str], *, told: bool = False) -> SinkConfig:
     require_brokers(given, "producer")
     kafka = kafka_options(given)
     client_settings(kafka, purpose="producer")
+    topic = given.get("topic", "").strip()
     for name in given:
         if name.startswith("tx.") and "tx.id" not in given:
             raise ConfigError(f"option '{name}' needs option 'tx.id'", option="tx.id")
     return SinkConfig(
         kafka=kafka,
-        topic=given.get("topic", "").strip() or None,
+        topic=check_topic("topic", topic) if topic else None,
         id=given["tx.id"].strip() if "tx.id" in given else None,
         txid=positive(given, "tx.txid"),
         parts=positive(given, "tx.parts") or 1,
@@ -64,7 +71,7 @@ def _marker_topic(given: Mapping[str, str]) -> str:
         raise ConfigError.illegal(
             "tx.markerTopic", name, "the name of a topic of its own"
         )
-    return name
+    return check_topic("tx.markerTopic", name)
 
 
 def _known() -> list[str]:

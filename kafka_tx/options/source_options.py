@@ -22,6 +22,7 @@ from kafka_tx.config import (
     SourceConfig,
     StartRule,
     TransactionsConfig,
+    check_topic,
 )
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
@@ -128,8 +129,8 @@ def _refuse_ends(given: Mapping[str, str]) -> None:
     for name in _ENDS:
         if name in given:
             raise ConfigError(
-                "ending offset not valid in streaming queries; remove option"
-                f" '{_KNOWN[name]}'",
+                f"ending {'offset' if name == 'endingoffsets' else 'timestamp'} not"
+                f" valid in streaming queries; remove option '{_KNOWN[name]}'",
                 option=_KNOWN[name],
             )
 
@@ -165,7 +166,10 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
         )
     name, value = chosen[0], given[chosen[0]]
     if name == "assign":
-        return Assigned(parse_assign(value))
+        assigned = parse_assign(value)
+        for partition in assigned:
+            check_topic("assign", partition.topic, value)
+        return Assigned(assigned)
     if name == "subscribe":
         topics = tuple(dict.fromkeys(t.strip() for t in value.split(",") if t.strip()))
         if not topics:
@@ -175,6 +179,8 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
                 option="subscribe",
                 value=value,
             )
+        for topic in topics:
+            check_topic("subscribe", topic, value)
         return Topics(topics)
     return TopicPattern(_pattern(value))
 

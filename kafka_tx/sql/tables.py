@@ -72,9 +72,10 @@ def append_rows(
         FencedError: A newer owner has written; opaque: or a later attempt.
         AnotherNumberingError: The table counts the txids of another numbering.
         ReplayDiffersError: The txid is there from other records.
-        ConfigError: The name is not legal or of another kind, a column's type has no
-            counterpart, the attempt is opaque and the table is not, or an earlier call
-            has appended the attempt, whatever it called the database.
+        ConfigError: The name is not legal or of another kind, a column has no name, one
+            of another or a type without a counterpart, the attempt is opaque and the
+            table is not, or an earlier call has appended the attempt, whatever it
+            called the database.
         StateGivenUpError: The database did not answer or was locked for as long as it
             is tried again (``retry_for_ms`` of the URL); unknown whether the rows
             arrived; another attempt at the batch may try again.
@@ -91,6 +92,7 @@ def append_rows(
         address=database.url,
     )
     calls, call = Writings(writings_table(metadata), table), secrets.token_hex(16)
+    _check_columns(rows.column_names)
     rows = _plain(rows, database.dialect)
     if opaque:
         rows = _with_txid(rows, attempt.txid)
@@ -142,6 +144,14 @@ def _described(
     ]
     index = [sa.Index(f"{table}_{TXID}", TXID)] if opaque else []
     return sa.Table(quoted_name(table, quote=True), metadata, *columns, *index)
+
+
+def _check_columns(names: list[str]) -> None:
+    for name in names:
+        if not name.strip() or names.count(name) > 1:
+            raise ConfigError.illegal(
+                "df", name, "columns with a name each, and none twice", f"All: {names}."
+            )
 
 
 def _kind_of(field: pa.Field) -> sa.types.TypeEngine[Any]:

@@ -450,3 +450,14 @@ def test_a_word_where_a_number_belongs_is_left_to_the_client():
 )
 def test_newer_names_of_java_are_known(name):
     assert name not in client_settings({**BROKERS, name: "1"}, purpose="consumer")
+
+
+@pytest.mark.parametrize("purpose", ["consumer", "admin", "producer"])
+def test_addresses_are_no_urls(purpose):
+    given = {"bootstrap.servers": "a:9092,http://h:9092"}
+
+    with pytest.raises(ConfigError, match="host:port, separated by commas"):
+        client_settings(given, purpose=purpose)
+
+    usual = {"bootstrap.servers": "SASL_SSL://a:9092, b"}
+    assert client_settings(usual, purpose=purpose)["bootstrap.servers"]

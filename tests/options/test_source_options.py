@@ -47,6 +47,38 @@ def test_topics_are_split_trimmed_and_kept_once():
     assert parse(subscribe=" a, b ,,a").subscription == Topics(("a", "b"))
 
 
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        *(("subscribe", text) for text in ("a;b", '["a"]', "a,b c", "..", "x" * 250)),
+        ("assign", '{"a/b": [0]}'),
+    ],
+)
+def test_what_is_no_name_of_a_topic_is_refused_before_brokers_are_asked(option, text):
+    with pytest.raises(ConfigError, match="A-Z a-z 0-9") as caught:
+        parse(**{option: text})
+
+    assert caught.value.fields == {"option": option, "value": text}
+
+
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [
+        ("endingOffsets", "offset"),
+        ("endingOffsetsByTimestamp", "timestamp"),
+        ("endingTimestamp", "timestamp"),
+    ],
+)
+def test_an_end_is_refused_in_streams_by_its_kind(option, word):
+    with pytest.raises(ConfigError, match=f"ending {word} not valid.*'{option}'"):
+        parse(subscribe="t", **{option: "1"})
+
+
+def test_a_number_that_is_none_is_named_with_its_option():
+    with pytest.raises(ConfigError, match="'maxOffsetsPerTrigger' is '2s'; legal: a"):
+        parse(subscribe="t", maxOffsetsPerTrigger="2s")
+
+
 def test_assign_names_partitions():
     given = parse(assign='{"b":[1],"a":[2,0]}').subscription
 

@@ -164,3 +164,11 @@ def test_a_column_txid_is_ours_in_an_opaque_table(file):
 def test_a_txid_begins_at_one(append, txid):
     with pytest.raises(ConfigError, match="1 and above"):
         append(TransactionAttempt(txid, 1), "a")
+
+
+@pytest.mark.parametrize("names", [[""], ["a", " "], ["a", "a"]])
+def test_columns_have_a_name_each(tmp_path, names):
+    rows = pa.table([pa.array([1])] * len(names), names=names)
+
+    with pytest.raises(ConfigError, match="columns with a name each, and none twice"):
+        append_rows(f"sqlite:///{tmp_path}/t.db", "t", TransactionAttempt(1, 1), rows)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
-from kafka_tx.config import check_id
+from kafka_tx.config import check_id, check_topic
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import (
     AtTime,
@@ -95,6 +95,10 @@ class SpoutConfig:
     def _check_choices(self) -> None:
         if not self.topic:
             raise ConfigError.illegal("topic", self.topic, "a topic's name")
+        if not self.is_pattern:
+            check_topic("topic", self.topic)
+        if self.dead_letter_topic is not None:
+            check_topic("dead_letter_topic", self.dead_letter_topic)
         if self.is_pattern and isinstance(self.hosts, StaticHosts):
             legal = "false with StaticHosts, which name partitions of one topic"
             raise ConfigError.illegal("is_pattern", self.is_pattern, legal)
