@@ -18,6 +18,7 @@ from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.topology.declare.bolts import (
+    SINK_MEMORY,
     BatchBolt,
     RichBolt,
     TaskContext,
@@ -126,6 +127,29 @@ class KafkaBolt(BatchBolt, RichBolt):
         by_field = isinstance(self._topic, str | FieldTopic)
         return by_field and isinstance(self._mapper, FieldMapper)
 
+    def remembered(self) -> dict[str, str]:
+        """A setting with what is known of the sink's markers; none without ``tx.id``.
+
+        Called on the driver before the first batch of a start, once its owner has the
+        topology: tasks then read only what came after that. Where the brokers do not
+        answer there is none, and each task reads for itself.
+
+        Raises:
+            ConfigError: The marker topic is not compacted.
+            AuthenticationError, KafkaError: The brokers refuse.
+            StateCorruptedError: The marker topic holds other records.
+        """
+        if self._config.id is None:
+            return {}
+        try:
+            known = sink_assembly.remembered(self._config)
+        except KafkaTxError as error:
+            if not error.retryable:
+                raise
+            logger.warning("tasks read the markers themselves: %s", error)
+            return {}
+        return {f"{SINK_MEMORY}{self._config.id}": known}
+
     def prepare(self, context: TaskContext, collector: Any) -> None:  # noqa: ANN401
         """Called for every batch or chunk, in each task."""
         if self.committer:
@@ -220,6 +244,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             owner=attempt.source,
             plan=attempt.plan,
             numbering=attempt.numbering,
+            memory=context.settings.get(f"{SINK_MEMORY}{self._config.id}", ""),
         )
         part = sink_assembly.part_transaction(config, context.task)
         part.write(_Held(self._held, self._records))

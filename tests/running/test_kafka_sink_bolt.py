@@ -6,6 +6,7 @@ import itertools
 import logging
 import pickle
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,18 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.builder import TopologyBuilder, TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import TaskContext
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
+from kafka_tx.topology.run import attempt_run as attempts
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
 from kafka_tx.topology.tracked.chunks import run_chunk
 from kafka_tx.transactions.root_blocks import BlockLedger
-from tests.local_engine import GivenRecords, LocalEngine, run_commit, run_processing
+from kafka_tx.transactions.sink_memory import Memory
+from tests.local_engine import (
+    GivenBlocks,
+    GivenRecords,
+    LocalEngine,
+    run_commit,
+    run_processing,
+)
 
 ENGINES = pytest.mark.parametrize(
     "engine", [LocalEngine(), LocalEngine(travels=True)], ids=["in place", "travelling"]
@@ -86,14 +95,17 @@ def read(cluster):
     return committed
 
 
-def in_batches(bolt, rows, *, tasks=1, txid=1, attempt_id=1, engine=None):
+def in_batches(
+    bolt, rows, *, tasks=1, txid=1, attempt_id=1, engine=None, settings=None
+):
     """Both phases of one batch of a transactional topology."""
     spout = MemoryTransactionalSpout({0: []}, FIELDS, 10)
     builder = TransactionalTopologyBuilder("t", "spout", spout)
     builder.set_bolt("out", bolt, tasks).fields_grouping("spout", ["key"])
     attempt = TransactionAttempt(txid, attempt_id)
     engine = engine or LocalEngine()
-    processed = run_processing(builder.build(), attempt, [rows], engine)
+    plan = replace(builder.build().plan, settings=settings or {})
+    processed = attempts.run_processing(plan, attempt, GivenBlocks((rows,)), engine)
     if processed.failure is None:
         run_commit(processed, engine)
     return processed
@@ -196,6 +208,27 @@ def test_with_an_id_each_task_writes_its_part_of_the_txid(
     assert sorted(parts.written) == names
     values = [r.value.decode() for records in parts.written.values() for r in records]
     assert sorted(values) == sorted(f"v{n}" for n in range(20) for _ in "12")
+
+
+def test_tasks_are_told_what_the_driver_knew_of_the_markers(
+    options, topic, monkeypatch
+):
+    bolt = KafkaBolt(options | {"tx.id": topic})
+    assert KafkaBolt(options).remembered() == {}
+    assert in_batches(bolt, ROWS).failure is None
+    known = bolt.remembered()
+    told = []
+    real = sink_assembly.part_transaction
+
+    def spied(config, index):
+        told.append(Memory.of_text(config.memory).own("", index))
+        return real(config, index)
+
+    monkeypatch.setattr(sink_assembly, "part_transaction", spied)
+    processed = in_batches(bolt, ROWS, txid=2, attempt_id=2, settings=known)
+
+    assert processed.failure is None
+    assert [marker and marker.txid for marker in told] == [1]
 
 
 def test_nothing_is_written_before_the_commit_phase(options, topic, read):

@@ -15,6 +15,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.topology_options import TopologySettings, parse_settings
 from kafka_tx.protocols import Store
 from kafka_tx.running.ends import show_last_stop
+from kafka_tx.running.kafka_sink_bolt import KafkaBolt
 from kafka_tx.running.lag_watch import SpoutLagWatch
 from kafka_tx.running.transactional.batch_progress import (
     Journal,
@@ -59,6 +60,7 @@ def start_topology(
     store = assembly.patient_store(settings.store, topology.id)
     try:
         parts = open_parts(topology, settings, store, registry, listeners)
+        plan = replace(plan, settings={**plan.settings, **_sinks_memories(plan)})
         registry.record_start(topology.id)
         show_last_stop(registry, store)
         endpoint = serve_metrics(registry, settings)
@@ -69,6 +71,16 @@ def start_topology(
     runner.start()
     end_with_session(runner, spark.sparkContext)
     return TopologyHandle(runner, parts, endpoint)
+
+
+def _sinks_memories(plan: PhysicalPlan) -> dict[str, str]:
+    """What is known of the markers of Kafka sinks, as settings for their tasks."""
+    found: dict[str, str] = {}
+    for component in plan.graph.components:
+        bolt = component.template.given if component.template else None
+        if isinstance(bolt, KafkaBolt):
+            found |= bolt.remembered()
+    return found
 
 
 def _attempts(

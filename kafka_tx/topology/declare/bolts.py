@@ -32,6 +32,8 @@ from kafka_tx.topology.rows.row import Row
 
 TOPOLOGY_ID = "topology.id"
 """Where the settings of a running topology have its id."""
+SINK_MEMORY = "topology.sink.memory."
+"""Where they have, by the sink's id, what the driver has read of its markers."""
 
 
 @dataclass(frozen=True, slots=True)

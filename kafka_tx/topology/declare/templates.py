@@ -29,15 +29,16 @@ class Template:
     Source: Storm, BatchBoltExecutor.
     """
 
-    __slots__ = ("_given", "payload")
+    __slots__ = ("given", "payload")
 
     def __init__(self, given: object, payload: bytes) -> None:
-        self._given = given
+        self.given = given
+        """What the user gave, in the process that built the topology; else None."""
         self.payload = payload
 
     def new(self) -> Bolt:
         """A fresh instance."""
-        given = self._given if self._given is not None else _unpickled(self.payload)
+        given = self.given if self.given is not None else _unpickled(self.payload)
         if isinstance(given, Bolt):
             return copy.deepcopy(given)
         return _bolt(given() if callable(given) else given)
