@@ -95,11 +95,12 @@ MUTANTS := 320
 mutants: setup
 	$(IN)/python -m tests.mutants --mutants $(MUTANTS)
 
-# Two runs of four minutes that break everything around all doors, and count.
+# Two runs of four minutes that break everything around all doors, two that do what people
+# do and what errors say, and count.
 chaos: servers
-	for seed in 1 2; do \
-	    $(IN)/python -m integration.chaos --seed $$seed --minutes 4 || exit 1; \
-	done
+	for people in "" --people; do for seed in 1 2; do \
+	    $(IN)/python -m integration.chaos $$people --seed $$seed --minutes 4 || exit 1; \
+	done; done
 
 integration: engine
 	KAFKA_TX_CLUSTER=containers $(IN)/python -m pytest integration

@@ -190,7 +190,9 @@ def put_checkpoint_back(world: World, _: int) -> None:
 
 
 def back_up(world: World, _: int) -> None:
-    """All that belongs together, while nothing runs."""
+    """All that belongs together: of a job that is well, while nothing runs."""
+    if world.run is None or not world.run.is_idle:
+        return
     world.stop()
     world.rivals.clear()
     copies = tuple(database.copied() for database in world.databases)

@@ -207,9 +207,10 @@ OFF: dict[str, str] = {
     "use another store": "item 11: txids of another store look the same",
     "change the mode": "item 16: a transactional sink takes opaque attempts",
     "an opaque spout": "item 16: its text allows it over a transactional sink",
-    "put store back": "item 20: attempts of topologies carry no plan",
-    "fail over": "items 18, 19: a store that went back is not noticed",
-    "remove the database": "item 21",
+    "put store back: two sources": "items 7, 19",
+    "fail over: one source": "item 19: the advice is wrong where the sink went back too",
+    "fail over: two sources": "item 19",
+    "remove the database: two sources": "items 7, 21",
 }
 """Kinds, operations, "operation: kind" and ways out that are not played, and which
 finding that is not mended they would show."""
