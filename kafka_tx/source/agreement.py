@@ -90,6 +90,12 @@ _ADVICE = {
 }
 
 
+_ALONE = (
+    " Make sure first that no other run of this tx.id lives: what it does meanwhile"
+    " would be decided, too."
+)
+
+
 def numbering_of(offset: SourceOffset) -> str:
     """Which sequence of txids a checkpoint counts in; empty: in none."""
     return offset.mark.numbering if offset.mark else ""
@@ -208,7 +214,9 @@ def contradiction(
     is_new = "start with a new checkpointLocation" in _ADVICE[case].replace(
         "Do not start with", ""
     )
-    lost = lost_with_checkpoint(query) if is_new else ""
+    decides = "tx.onDisagreement" in _ADVICE[case]
+    lost = _ALONE if decides else ""
+    lost += lost_with_checkpoint(query) if is_new else ""
     return CheckpointDisagreesError(
         f"the checkpoint of '{tx_id}' is at {logged} {nested(offset.positions)} and its"
         f" store is {stored}. {_ADVICE[case]}{lost} `kafka-tx status` shows the store.",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kafka_tx.errors import (
+    AnotherNumberingError,
     DataLossError,
     FencedError,
     KafkaTxError,
@@ -20,6 +21,7 @@ from kafka_tx.transactions.ledger import Ledger
 from tests.properties.simulated_databases import Table
 from tests.properties.simulated_people import OFF, World
 from tests.properties.simulated_query import TaskFailedError
+from tests.properties.simulated_streams import Checkpoint
 
 
 def follow(world: World) -> None:
@@ -128,9 +130,19 @@ def _set_back(option: str) -> Way:
 
 def _decide(side: str) -> Way:
     def do(told: Told) -> None:
+        if "no other run" in told.text:
+            told.world.rivals.clear()
         told.world.once["tx.onDisagreement"] = side
 
-    return Way(side, rf"tx\.onDisagreement={side}", do)
+    return Way(
+        side,
+        rf"tx\.onDisagreement={side}",
+        do,
+        may=lambda told: (
+            told.world.job.door == "query"
+            and not isinstance(told.error, AnotherNumberingError)
+        ),
+    )
 
 
 def _sink_is_beside(told: Told) -> bool:
@@ -151,6 +163,7 @@ def _become_opaque(told: Told) -> None:
 def _put_all_back(told: Told) -> None:
     world, backup = told.world, told.world.backup
     assert backup is not None
+    world.backup = None  # it was of no use if that does not do
     world.rivals.clear()
     world.undo.clear()
     world.left.clear()
@@ -170,6 +183,61 @@ def _put_sink_back(told: Told) -> None:
 def _empty_sink(told: Told) -> None:
     where, name = told.world.job.sink
     told.world.databases[where].tables.pop(name, None)
+
+
+def _checkpoint_of_the_sink(told: Told) -> Checkpoint | None:
+    """One that counts in the sink's numbering; the present one may be another's."""
+    if told.world.job.door == "topology":
+        return None
+    named = told.table.newest.numbering
+    every = [told.world.checkpoint, *reversed(told.world.left)]
+    return next((found for found in every if found.numbering() == named), None)
+
+
+def _start_with_that_checkpoint(told: Told) -> None:
+    world, found = told.world, _checkpoint_of_the_sink(told)
+    assert found is not None
+    if found is not world.checkpoint:
+        world.left.remove(found)
+        world.left.append(world.checkpoint)
+        world.checkpoint = found
+    world.stop()
+    world.once["tx.onDisagreement"] = "checkpoint"
+
+
+def _go_on_where_the_sink_is(told: Told) -> None:
+    """Looks where in the topics that ends what is there, and names that."""
+    world, held = told.world, told.table.newest
+    world.rivals.clear()
+    (stream,) = world.job.streams
+    there = set(world.records())
+    positions = {
+        p: max(
+            (at + 1 for at, n in world.brokers.log(p).numbered() if n in there),
+            default=0,
+        )
+        for p in world.brokers.partitions()
+    }
+    ids = {name: topic.topic_id for name, topic in world.brokers.topics_.items()}
+    ledger = Ledger(world.databases[world.job.store].store(stream.tx_id))
+    epoch = ledger.acquire()
+    while epoch < held.epoch:
+        epoch = ledger.acquire()
+    ledger.adopt(
+        epoch, moved(ledger.load(), positions, ids, 0, held.txid), held.numbering
+    )
+    world.new_checkpoint()
+
+
+def _give_the_sink_a_new_name(told: Told) -> None:
+    """All is read again, into another one; the former one is given up."""
+    world = told.world
+    where, _ = world.job.sink
+    name = f"sink after {world.seen['steps']}"
+    world.job = replace(world.job, sink=(where, name))
+    world.sinks = {world.job.sink}
+    world.undo.clear()
+    world.copies, world.backup = [], None
 
 
 def _set_offsets(told: Told) -> None:
@@ -213,6 +281,25 @@ WAYS = (
         may=lambda told: "offsets set" not in told.text,
     ),
     Way("offsets set", r"--offsets '", _set_offsets),
+    Way(
+        "the sink's checkpoint",
+        r"start with that and\s+tx\.onDisagreement=checkpoint",
+        _start_with_that_checkpoint,
+        may=lambda told: _checkpoint_of_the_sink(told) is not None,
+        is_first=True,
+    ),
+    Way(
+        "go on where the sink is",
+        r"offsets set --numbering",
+        _go_on_where_the_sink_is,
+        may=lambda told: told.world.job.kind == "one source",
+    ),
+    Way(
+        "new sink",
+        r"give its sinks new names",
+        _give_the_sink_a_new_name,
+        may=lambda told: told.world.job.door == "topology",
+    ),
     Way(
         "start again",
         r"Maps and tables in the same database went back with it",

@@ -98,10 +98,10 @@ def run_without_id(world: World, _: int) -> None:
     """Somebody tries without ``tx.id`` for a while, and gives it again.
 
     What is written then counts no txids: nothing may be under way, and neither other
-    checkpoints nor copies can know of it.
+    checkpoints and deployments nor copies can know of it.
     """
     job, checkpoint = world.job, world.checkpoint
-    if job.door == "topology" or not job.has_ids or len(job.streams) > 1:
+    if job.kind != "one source" or world.seen["deploy twice"]:
         return
     if not checkpoint.offsets.keys() <= checkpoint.commits or not checkpoint.offsets:
         return
@@ -171,6 +171,7 @@ def leave_checkpoint(world: World, _: int) -> None:
 def use_a_former_checkpoint(world: World, number: int) -> None:
     if world.left and world.job.has_ids:
         world.stop()
+        world.once.pop("tx.onDisagreement", None)
         former = world.left.pop(number % len(world.left))
         world.left.append(world.checkpoint)
         world.checkpoint = former
@@ -183,6 +184,7 @@ def copy_checkpoint(world: World, _: int) -> None:
 def put_checkpoint_back(world: World, _: int) -> None:
     if world.checkpoint_copy is not None and world.job.has_ids:
         world.stop()
+        world.once.pop("tx.onDisagreement", None)
         world.checkpoint = world.checkpoint_copy.copied()
 
 
@@ -229,9 +231,9 @@ def _back(world: World, number: int) -> None:
 
 def remove_the_database(world: World, _: int) -> None:
     """Somebody tidies up, under a living job; what was written there is gone."""
-    where, table = world.job.sink
-    if where == world.job.store:
-        world.destroyed |= set(world.databases[where].records(table))
+    for where, table in world.sinks:
+        if where == world.job.store:
+            world.destroyed |= set(world.databases[where].records(table))
     world.databases[world.job.store].empty()
 
 

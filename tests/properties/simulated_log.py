@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,10 @@ class Log:
     @property
     def end(self) -> int:
         return self.start + len(self.records)
+
+    def numbered(self) -> Iterator[tuple[int, int]]:
+        """Each record with its offset."""
+        return enumerate(self.records, self.start)
 
     def read(self, start: int, end: int) -> list[int]:
         assert self.start <= start <= end <= self.end, (self, start, end)

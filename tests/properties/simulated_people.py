@@ -157,6 +157,7 @@ class World:
 
     def new_checkpoint(self) -> None:
         self.stop()
+        self.once.pop("tx.onDisagreement", None)
         self.left = [*self.left[-3:], self.checkpoint]
         self.checkpoint = Checkpoint(next(_names))
         self.kept_commits = set()
@@ -208,7 +209,7 @@ OFF: dict[str, str] = {
     "change the mode": "item 16: a transactional sink takes opaque attempts",
     "an opaque spout": "item 16: its text allows it over a transactional sink",
     "put store back: two sources": "items 7, 19",
-    "fail over: one source": "item 19: the advice is wrong where the sink went back too",
+    "fail over: one source": "item 19: the advice is that of another sink",
     "fail over: two sources": "item 19",
     "remove the database: two sources": "items 7, 21",
 }

@@ -41,6 +41,12 @@ class Checkpoint:
     def copied(self) -> Checkpoint:
         return copy.deepcopy(self)
 
+    def numbering(self) -> str:
+        """In which the first source counts at its end; empty: in none."""
+        ends = self.offsets.get(max(self.offsets, default=-1), [None])
+        end = SourceOffset.from_json(ends[0]) if ends[0] else None
+        return end.mark.numbering if end and end.mark else ""
+
 
 @dataclass(frozen=True)
 class Stream:

@@ -191,6 +191,16 @@ class Parts:
         finally:
             engine.dispose()
 
+    def newest(self, name: str) -> int:
+        """The txid that a map or table holds; 0 without any."""
+        engine = create_engine(self.database.url)
+        try:
+            with engine.connect() as connection:
+                query = text("SELECT txid FROM kafka_tx_progress WHERE name = :name")
+                return int(connection.scalar(query, {"name": name}) or 0)
+        finally:
+            engine.dispose()
+
     def empty(self, name: str) -> None:
         """A map or table, and what is known of it."""
         engine = create_engine(self.database.url)

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from typer.testing import CliRunner
+
 from integration.chaos.people.jobs import (
     Run,
     Setup,
@@ -18,6 +20,7 @@ from integration.chaos.people.jobs import (
     counted,
     named_anew,
 )
+from kafka_tx.cli.main import app
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.spark.queries.jvm import error_of
 from tests.properties.people_advice import WAYS
@@ -175,7 +178,9 @@ class Person:
         if self._passes(type(error).__name__, text):
             return
         ways = [
-            way for way in WAYS if re.search(way.words, text) and self._may(way.name)
+            way
+            for way in WAYS
+            if re.search(way.words, text) and self._may(way.name, text)
         ]
         if any(way.is_first for way in ways):
             ways = [way for way in ways if way.is_first]
@@ -185,7 +190,10 @@ class Person:
             raise RefusedError(text)
         way = self.chance.choice(ways)
         self.note(f"did as it says: {way.name}")
-        DO[way.name](self)
+        if "no other run" in text and self.rival is not None:
+            self.rival.end()
+            self.rival = None
+        DO[way.name](self, text)
 
     def _passes(self, name: str, text: str) -> bool:
         if name == "FencedError" and ("another owner" in text or self.rival):
@@ -203,19 +211,40 @@ class Person:
             return True
         return name in {"UnknownTopicError", "BrokerUnavailableError", "FetchError"}
 
-    def _may(self, name: str) -> bool:
+    def _may(self, name: str, text: str) -> bool:
+        is_query = self.setup.door != "topology"
         may = {
             "set tx.id back": "tx.id" in self.undo,
             "set tx.store back": "tx.store" in self.undo,
             "set tx.mode back": "tx.mode" in self.undo,
-            "checkpoint": True,
-            "store": True,
-            "new checkpoint": self.setup.door != "topology",
+            "checkpoint": is_query and "start with that" not in text,
+            "store": is_query,
+            "new checkpoint": is_query and "offsets set" not in text,
+            "offsets set": is_query and self.setup.sink != "kafka",
+            "new sink": not is_query,
             "start again": self.setup.store == "postgresql"
             and self.setup.sink != "kafka",
-            "empty the sink": self.setup.door == "topology",
+            "empty the sink": not is_query,
         }
         return may.get(name, False)
+
+    def set_offsets(self, text: str) -> None:
+        """As the command that is printed: which one depends on what the sink has."""
+        found = re.search(r"look whether the sink has txid (\d+)", text)
+        has_it, has_it_not = re.findall(r"--offsets '(.*?)'", text)[:2]
+        held = self.parts.newest(self.setup.name)
+        given = has_it if found and held >= int(found[1]) else has_it_not
+        words = ["offsets", "set", "--id", self.setup.id, "--offsets", given, "--yes"]
+        words += ["--store", self.starter.store(self.setup)]
+        words += ["--bootstrap-servers", self.parts.kafka.bootstrap_servers]
+        told = CliRunner().invoke(app, words)
+        self.note(f"kafka-tx offsets set: {told.exit_code} {told.output.strip()[:120]}")
+        self.new_checkpoint()
+
+    def use_a_new_sink(self) -> None:
+        """All is read again, into another one."""
+        self.setup = replace(self.setup, name=f"{self.setup.name}_n")
+        self.undo.clear()
 
     # --- what people do ---
 
@@ -283,13 +312,16 @@ class Person:
         shutil.rmtree(checkpoint_of(self.parts, self.setup), ignore_errors=True)
 
 
-DO: Mapping[str, Callable[[Person], None]] = {
-    "set tx.id back": lambda person: person.set_back("tx.id"),
-    "set tx.store back": lambda person: person.set_back("tx.store"),
-    "set tx.mode back": lambda person: person.set_back("tx.mode"),
-    "checkpoint": lambda person: person.set_once("tx.onDisagreement", "checkpoint"),
-    "store": lambda person: person.set_once("tx.onDisagreement", "store"),
-    "new checkpoint": Person.new_checkpoint,
-    "start again": lambda person: None,
-    "empty the sink": lambda person: person.parts.empty(person.setup.name),
+DO: Mapping[str, Callable[[Person, str], None]] = {
+    "set tx.id back": lambda person, _: person.set_back("tx.id"),
+    "set tx.store back": lambda person, _: person.set_back("tx.store"),
+    "set tx.mode back": lambda person, _: person.set_back("tx.mode"),
+    "checkpoint": lambda person, _: person.set_once("tx.onDisagreement", "checkpoint"),
+    "store": lambda person, _: person.set_once("tx.onDisagreement", "store"),
+    "new checkpoint": lambda person, _: person.new_checkpoint(),
+    "offsets set": Person.set_offsets,
+    "start again": lambda person, _: None,
+    "empty the sink": lambda person, _: person.parts.empty(person.setup.name),
+    "new sink": lambda person, _: person.use_a_new_sink(),
 }
+"""How a person does on real parts what a way out asks for, given the text."""
