@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 import hypothesis
 import pytest
 
@@ -13,6 +16,10 @@ hypothesis.settings.register_profile(
     max_examples=size(40, 300),
 )
 hypothesis.settings.load_profile("patient")
+
+_STATES = tempfile.TemporaryDirectory(prefix="kafka-tx-states-")
+os.environ["XDG_STATE_HOME"] = _STATES.name
+"""Stores that no test names are of this run, and of no user."""
 
 LONGEST = (
     *("test_crashes", "test_connect", "test_standalone", "test_topology_faults"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 import kafka_tx
@@ -23,13 +24,17 @@ def is_committed(url):
 
 
 def test_a_query_that_moves_to_another_store_is_committed_there(
-    spark, kafka, topic, produce, tmp_path
+    spark, kafka, topic, produce, tmp_path, monkeypatch
 ):
+    """One is named from the folder of the session; the program has left that since."""
     name = topic()
+    folder = spark._jvm.java.lang.System.getProperty("user.dir")
     attached = kafka_tx.attach(spark, metrics_port=None)
     urls = [f"sqlite:///{tmp_path}/{which}.db" for which in ("first", "second")]
+    given = [urls[0], f"sqlite:///{os.path.relpath(tmp_path, folder)}/second.db"]
+    monkeypatch.chdir(tmp_path)
     try:
-        for url in urls:
+        for url, option in zip(urls, given, strict=True):
             produce(name, ["v"] * 3)
             query = (
                 spark.readStream.format("kafka_tx")
@@ -37,7 +42,7 @@ def test_a_query_that_moves_to_another_store_is_committed_there(
                 .option("subscribe", name)
                 .option("startingOffsets", "earliest")
                 .option("tx.id", "moving")
-                .option("tx.store", url)
+                .option("tx.store", option)
                 .load()
                 .writeStream.format("noop")
                 .trigger(availableNow=True)

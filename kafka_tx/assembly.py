@@ -22,6 +22,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.protocols import ClusterView, OffsetStore, RangeReader, Store
+from kafka_tx.store_place import make_default_folder
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import GroupMirror
@@ -38,7 +39,7 @@ def open_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
     """The store that a URL names, for one id.
 
     ``memory:`` (this process only), ``zookeeper://h1:2181,h2:2181/root``, or any
-    SQLAlchemy URL such as ``sqlite:///kafka_tx.db``.
+    SQLAlchemy URL such as ``sqlite:////var/lib/jobs/state.db``.
 
     Raises:
         ConfigError: The URL or the id cannot be used.
@@ -62,6 +63,7 @@ def open_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
         return ZooKeeperStore(url, id)
     from kafka_tx.sql.store import SqlStore
 
+    make_default_folder(url)
     return SqlStore(url, id)
 
 
@@ -196,6 +198,7 @@ def offset_store(
         return PatientOffsetStore(nodes, nodes.patience)
     from kafka_tx.sql.offsets import SqlOffsetStore
 
+    make_default_folder(url)
     rows = SqlOffsetStore(url, id)
     return PatientOffsetStore(rows, rows.patience)
 

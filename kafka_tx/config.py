@@ -18,8 +18,6 @@ from kafka_tx.model import (
 )
 from kafka_tx.model import Mode as Mode
 
-DEFAULT_STORE = "sqlite:///kafka_tx.db"
-
 LEGAL_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -113,7 +111,7 @@ class TransactionsConfig:
 
     Attributes:
         id: Names the query's state; stable over restarts, one live query each.
-        store: URL of the store.
+        store: URL of the store, absolute; empty: nothing is stored.
         mode: What a replay holds, see the README's guarantees.
         commit_group_id: Kafka group that committed offsets are mirrored to.
         on_disagreement: Which side decides when checkpoint and store contradict each
@@ -121,7 +119,7 @@ class TransactionsConfig:
     """
 
     id: str
-    store: str = DEFAULT_STORE
+    store: str = ""
     mode: Mode = "transactional"
     commit_group_id: str | None = None
     on_disagreement: Literal["error", "checkpoint", "store"] = "error"

@@ -233,6 +233,7 @@ _TOLD = "says what happened, and what stops; there is nothing to choose"
 _CALLER = "for who calls the parts of the package wrongly: nothing was changed"
 
 NOTHING_AT_RISK: dict[str, str] = {
+    "store_place::no_default": "nothing is begun, and it names what to set",
     "batches::ConnectRun.__init__": _CALLER,
     "batches::ConnectRun.ask": _AGAIN,
     "planner::_told": _TOLD,

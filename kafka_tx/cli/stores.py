@@ -10,21 +10,23 @@ from typing import Annotated
 import typer
 
 from kafka_tx import assembly
-from kafka_tx.config import DEFAULT_STORE, check_id
+from kafka_tx.config import check_id
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.protocols import Store
+from kafka_tx.store_place import DEFAULT, store_url
 
 
 def text_or_file(value: str) -> str:
-    """The value itself, or what stands in the file that ``@path`` names.
+    """The URL itself, or what stands in the file that ``@path`` names; absolute.
 
     Raises:
-        ConfigError: The file cannot be read.
+        ConfigError: The file cannot be read, or nothing was given and there is no
+            default.
     """
     if not value.startswith("@"):
-        return value
+        return store_url(value)
     try:
-        return Path(value[1:]).read_text(encoding="utf-8").strip()
+        return store_url(Path(value[1:]).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"'{value}' cannot be read: {error}") from None
 
@@ -34,8 +36,10 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         envvar="KAFKA_TX_STORE",
-        help="URL of the store: the job's option tx.store. @FILE reads it from a file,"
-        " so that no password stands in the list of processes.",
+        help=f"URL of the store: the job's option tx.store; by default {DEFAULT}."
+        " @FILE reads it from a file, so that no password stands in the list of"
+        " processes.",
+        show_default=False,
     ),
 ]
 IdOption = Annotated[str, typer.Option("--id", help="The job's option tx.id.")]
@@ -43,7 +47,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 YesOption = Annotated[
     bool, typer.Option("--yes", help="Write. Without it the change is only shown.")
 ]
-STORE = DEFAULT_STORE
+STORE = ""
+"""Not given: the default of jobs."""
 
 
 def known_ids(url: str) -> list[str]:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from kafka_tx.options.sink_table import SINK_OPTIONS
 from kafka_tx.options.source_table import OPTIONS, Option
 from kafka_tx.options.topology_options import SETTINGS, Setting, TopologySettings
+from kafka_tx.store_place import DEFAULT
 from kafka_tx.topology.declare.spout_config import SpoutConfig
 
 RECORD_SETTINGS = (
@@ -46,6 +47,8 @@ def settings_markdown() -> str:
 
 
 def _default(setting: Setting) -> str:
+    if setting.name == "tx.store":
+        return DEFAULT
     settings = TopologySettings()
     for holder in (settings, settings.pacing):
         if hasattr(holder, setting.field):

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import TypeVar, get_args
 
 from kafka_tx.config import (
-    DEFAULT_STORE,
     EndRule,
     FromCommitted,
     LimitsConfig,
@@ -47,6 +46,7 @@ from kafka_tx.planning.offset_json import (
     parse_positions,
     parse_timestamps,
 )
+from kafka_tx.store_place import store_url
 
 logger = logging.getLogger(__name__)
 
@@ -285,7 +285,7 @@ def _transactions(given: Mapping[str, str]) -> TransactionsConfig | None:
         raise ConfigError.illegal("subscribe", MARK, "any other topic name with tx.id")
     return TransactionsConfig(
         id=given["tx.id"].strip(),
-        store=given.get("tx.store", DEFAULT_STORE).strip(),
+        store=store_url(given.get("tx.store")),
         mode=choice(given, "tx.mode", get_args(Mode), "transactional"),
         commit_group_id=given.get("tx.commitgroupid") or None,
         on_disagreement=choice(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_tx.config import DEFAULT_STORE
+from kafka_tx.store_place import DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ OPTIONS = (
     Option("fetchOffset.numRetries", "3", "Tries of an offset request."),
     Option("fetchOffset.retryIntervalMs", "1000", "Pause between them."),
     Option("tx.id", "", "Name of the durable transactions; turns them on."),
-    Option("tx.store", DEFAULT_STORE, "URL of the store that keeps them."),
+    Option("tx.store", DEFAULT, "URL of the store that keeps them."),
     Option("tx.mode", "transactional", "`transactional` or `opaque`."),
     Option("tx.commitGroupId", "", "Kafka group that committed offsets go to."),
     Option(

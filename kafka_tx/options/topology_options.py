@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_tx.config import DEFAULT_STORE
 from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.endpoint import LOOPBACK
 from kafka_tx.options.option_names import nearest
+from kafka_tx.store_place import default_store, store_url
 from kafka_tx.transactions.pacing import Pacing
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class TopologySettings:
         own: Settings whose names begin with none of ours: for the user's bolts.
     """
 
-    store: str = DEFAULT_STORE
+    store: str = field(default_factory=default_store)
     pacing: Pacing = field(default_factory=Pacing)
     commit_group_id: str | None = None
     metrics_port: int | None = None
@@ -71,7 +71,7 @@ def parse_settings(
     if values.pop("times_out", True) is False:
         values["timeout_ms"] = None
     pacing = {name: values.pop(name) for name in _PACING if name in values}
-    store = values.pop("store", None) or _zookeeper_url(values) or DEFAULT_STORE
+    store = store_url(values.pop("store", None) or _zookeeper_url(values))
     for name in _ZOOKEEPER:
         values.pop(name, None)
     return TopologySettings(store=store, pacing=Pacing(**pacing), own=given, **values)

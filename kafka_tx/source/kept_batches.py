@@ -95,8 +95,9 @@ class KeptBatches:
         self.epoch = epoch
         self._send_to_group()
         logger.info(
-            "%s opened with epoch %d, committed txid %d, unfinished %s",
+            "%s opened in %s with epoch %d, committed txid %d, unfinished %s",
             self._tx.id,
+            self._ledger.url,
             epoch,
             self.txid,
             sorted(txid for txid in self.planned if txid > self.txid),

@@ -111,6 +111,11 @@ class Ledger:
         self._tried: str | None = None
         """What this object tried to commit last, while the outcome is unknown."""
 
+    @property
+    def url(self) -> str:
+        """The address of the store, without secrets."""
+        return self._store.url
+
     def acquire(self) -> int:
         """Become the owner and return the new epoch; former owners are fenced.
 

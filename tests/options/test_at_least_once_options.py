@@ -2,12 +2,12 @@
 
 import pytest
 
-from kafka_tx.config import DEFAULT_STORE
 from kafka_tx.errors import ConfigError
 from kafka_tx.options.at_least_once_options import (
     RunnerLimits,
     parse_at_least_once_settings,
 )
+from kafka_tx.store_place import default_store
 
 
 def test_nothing_set_means_the_defaults():
@@ -15,7 +15,7 @@ def test_nothing_set_means_the_defaults():
 
     assert settings.limits == RunnerLimits()
     assert settings.limits.timeout_ms == 30_000
-    assert settings.topology.store == DEFAULT_STORE
+    assert settings.topology.store == default_store()
     assert settings.deployment == ""
 
 

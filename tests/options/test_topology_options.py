@@ -2,9 +2,9 @@ import logging
 
 import pytest
 
-from kafka_tx.config import DEFAULT_STORE
 from kafka_tx.errors import ConfigError
 from kafka_tx.options.topology_options import SETTINGS, parse_settings
+from kafka_tx.store_place import default_store
 from kafka_tx.transactions.pacing import Pacing
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 
@@ -12,7 +12,7 @@ from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 def test_nothing_given_is_one_batch_at_a_time_in_sqlite():
     settings = parse_settings(None)
 
-    assert settings.store == DEFAULT_STORE
+    assert settings.store == default_store()
     assert settings.pacing == Pacing(max_pending=1, timeout_ms=30_000)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kafka_tx import assembly
-from kafka_tx.config import DEFAULT_STORE, SourceConfig, check_kind
+from kafka_tx.config import SourceConfig, check_kind
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
@@ -25,6 +25,7 @@ from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.running.at_least_once.poller_parts import ManagingCoordinator, PollerParts
 from kafka_tx.running.at_least_once.spout_managers import SpoutManagers
 from kafka_tx.running.task_reader import TaskReader
+from kafka_tx.store_place import default_store
 from kafka_tx.topology.declare.spout_config import SpoutConfig
 from kafka_tx.topology.declare.spout_hosts import StaticHosts, ZkHosts
 from kafka_tx.topology.rows.fields import Fields
@@ -49,7 +50,7 @@ class Deployment:
     name: str
     registry: MetricsRegistry
     clock: Clock
-    store: str = DEFAULT_STORE
+    store: str = field(default_factory=default_store)
     spouts: int = 1
 
 

@@ -20,6 +20,7 @@ from kafka_tx.running.ends import open_notes, show_last_stop
 from kafka_tx.spark.at_least_once.at_least_once_runner import AtLeastOnceRunner
 from kafka_tx.spark.at_least_once.chunk_engine import ChunkSparkEngine
 from kafka_tx.spark.at_least_once.chunk_jobs import AtLeastOnceRunnerParts
+from kafka_tx.spark.default_store import refuse_default_store
 from kafka_tx.spark.topologies.running import (
     RunningTopology,
     end_with_session,
@@ -150,6 +151,7 @@ def start_at_least_once_topology(
     settings = parse_at_least_once_settings(config)
     plan = replace(topology.plan, settings=dict(config or {}))
     check_session(spark, plan, settings.limits.chunks)
+    refuse_default_store(spark, config)
     registry = registry or MetricsRegistry(spark_version=spark.version)
     clock = SystemClock()
     deployment = Deployment(

@@ -16,6 +16,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.model import JointBatch, TransactionAttempt
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.connect.batches import ConnectRun
+from kafka_tx.spark.default_store import refuse_default_store
 from kafka_tx.spark.queries import jvm
 from kafka_tx.transactions.patience import Patience
 
@@ -101,6 +102,8 @@ class _ForEach:
         query_id = spark.sparkContext.getLocalProperty(QUERY_ID)
         run = self._runs.get(query_id)
         if run is None or not run.query.is_running:
+            for options in jvm.source_options(spark, query_id).values():
+                refuse_default_store(spark, options)
             run = _Run(jvm.RunningQuery(spark, query_id), self._tx_id)
             self._runs[query_id] = run
         return run.tries

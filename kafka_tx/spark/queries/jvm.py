@@ -23,6 +23,7 @@ from kafka_tx.model import QueryShape, short_digest
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.versions.asking import answer_of
+from kafka_tx.store_place import store_url
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,8 @@ def source_options(spark: SparkSession, query_id: str) -> dict[str, dict[str, st
     """The options of each ``kafka_tx`` source of a running query, by its ``tx.id``.
 
     From the plan that the query was made of: it is there before the query's first step,
-    also when that step fails.
+    also when that step fails. A relative path of a store is one of the planning
+    process, which works in the JVM's folder.
     """
     found: dict[str, dict[str, str]] = {}
     try:
@@ -81,6 +83,9 @@ def source_options(spark: SparkSession, query_id: str) -> dict[str, dict[str, st
             options = dict(leaf.extraOptions().asCaseSensitiveMap())
             given = {name.lower(): value for name, value in options.items()}
             if "tx.id" in given:
+                if "tx.store" in given:
+                    folder = spark._jvm.java.lang.System.getProperty("user.dir")
+                    given["tx.store"] = store_url(given["tx.store"], folder)
                 found[given["tx.id"].strip()] = given
     except _FAILURES as error:
         logger.debug("options of query %s cannot be read: %s", query_id, error)

@@ -25,6 +25,7 @@ from kafka_tx.running.transactional.batch_progress import (
 )
 from kafka_tx.running.transactional.drop_in_spouts import KafkaSpoutFromOptions
 from kafka_tx.running.transactional.runner_parts import RunnerParts
+from kafka_tx.spark.default_store import refuse_default_store
 from kafka_tx.spark.topologies.attempt import AttemptListener, AttemptRunner
 from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.spark.topologies.running import end_with_session, serve_metrics
@@ -56,6 +57,7 @@ def start_topology(
     settings = parse_settings(config)
     plan = replace(topology.plan, settings={**(config or {}), TOPOLOGY_ID: topology.id})
     check_session(spark, plan, settings.pacing.max_pending)
+    refuse_default_store(spark, config)
     registry = registry or MetricsRegistry(spark_version=spark.version)
     store = assembly.patient_store(settings.store, topology.id)
     try:
