@@ -220,11 +220,13 @@ def test_what_a_zombie_wrote_after_the_drivers_look_is_known_to_the_task(
 
 def test_what_the_driver_knew_of_a_topic_that_was_made_anew_is_dropped(sink, kafka):
     assert sink.write(1)
-    assert sink.write(2)
     memory = sink.recall()
     kafka.delete_topic(sink.markers)
-
     assert sink.recall(since=memory).markers == []
+    for txid in (2, 3):  # more than there were
+        assert sink.write(txid, 1)
+
+    assert [(m.index, m.txid) for m in sink.recall(since=memory).markers] == [(1, 3)]
 
 
 # --- a topic that others made ---------------------------------------------------------

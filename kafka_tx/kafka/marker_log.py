@@ -114,8 +114,9 @@ class MarkerLog:
         if since is None:
             self._log.check_policy()
         memory = Memory()
-        if since is not None and since.end <= log.end:  # else it was made anew
+        if since is not None and _is_of(log, since):
             memory = Memory.of_text(since.text)
+        memory.topic_id = log.topic_id
         begin = max(memory.end, log.log_start)
         for _, entry in self._entries(sink, begin, min(stable, log.end), COMMITTED):
             memory.take(entry)
@@ -221,6 +222,11 @@ class MarkerLog:
             path=repr(key[:100]),
             reason=str(error),
         )
+
+
+def _is_of(log: LogBounds, since: Memory) -> bool:
+    """Whether the log goes on from there: it was neither made anew nor cut."""
+    return since.topic_id == log.topic_id and since.end <= log.end
 
 
 def _is_siblings(entry: Entry, own: str, run: str | None) -> bool:

@@ -96,12 +96,14 @@ class Memory:
 
     Attributes:
         end: Of what was read of the marker topic: all before is settled and known.
+        topic_id: Of that topic; None: not known.
     """
 
     def __init__(self) -> None:
         self._markers: dict[tuple[str, int], Marker] = {}
         self.plan: SinkPlan | None = None
         self.end = 0
+        self.topic_id: str | None = None
 
     @property
     def markers(self) -> list[Marker]:
@@ -126,13 +128,14 @@ class Memory:
         """All of it, for tasks."""
         parts = [[m.life, m.index, m.txid, m.metadata] for m in self.markers]
         plan = None if self.plan is None else self.plan.as_fields()
-        return _text({"end": self.end, "plan": plan, "parts": parts})
+        log = {"end": self.end, "topic_id": self.topic_id}
+        return _text({**log, "plan": plan, "parts": parts})
 
     @classmethod
     def of_text(cls, text: str) -> Self:
         """Read what ``text`` gave; also a copy of one's own."""
         memory, fields = cls(), json.loads(text)
-        memory.end = fields["end"]
+        memory.end, memory.topic_id = fields["end"], fields["topic_id"]
         plan = fields["plan"]
         memory.plan = None if plan is None else SinkPlan.of_fields(plan)
         memory._markers = dict(_parts(fields["parts"]))
