@@ -223,12 +223,16 @@ class KafkaClusterView:
         bounds: dict[TopicPartition, LogBounds | Unavailable] = {}
         asked, topics = partitions, dict[str, TopicDescription]()
         for _ in range(2):
-            bounds |= self._bounds(asked) if asked else {}
+            starts, ends = self._listed(
+                [dict.fromkeys(asked, Earliest()), dict.fromkeys(asked, Latest())]
+            )
             topics = describe()
             now = {name: topic.topic_id for name, topic in topics.items()}
-            bounds |= {p: of_topic(bounds[p], p, before, now) for p in asked}
-            asked = [p for p in asked if before.get(p.topic) != now.get(p.topic)]
-            if not any(now.get(partition.topic) for partition in asked):
+            for p in asked:
+                bounds[p] = _bounds(p, (starts[p], ends[p]), before, now)
+            anew = {topic for topic, id_ in now.items() if id_ != before.get(topic)}
+            asked = [p for p in asked if p.topic in anew and now[p.topic] is not None]
+            if not asked:
                 break
             before = now
             self._seen.update(
@@ -243,17 +247,6 @@ class KafkaClusterView:
             deadline = Deadline(self._timeout_ms)
             self._seen.update(self._look(Topics(tuple(unseen)), deadline))
         return {name: self._seen[name].topic_id for name in names if name in self._seen}
-
-    def _bounds(
-        self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, LogBounds | Unavailable]:
-        starts, ends = self._listed(
-            [dict.fromkeys(partitions, Earliest()), dict.fromkeys(partitions, Latest())]
-        )
-        return {
-            partition: _bounds(partition, starts[partition], ends[partition])
-            for partition in partitions
-        }
 
     @collector_paused()
     def offsets(
@@ -374,13 +367,22 @@ class KafkaClusterView:
 
 
 def _bounds(
-    partition: TopicPartition, start: int | ClientError, end: int | ClientError
+    partition: TopicPartition,
+    told: tuple[int | ClientError, int | ClientError],
+    before: Mapping[str, str | None],
+    after: Mapping[str, str | None],
 ) -> LogBounds | Unavailable:
-    if isinstance(start, ClientError):
-        return _unavailable(partition, start)
-    if isinstance(end, ClientError):
-        return _unavailable(partition, end)
-    return LogBounds(start, max(start, end))
+    """Start and end as the leader told them, if they are of one topic."""
+    start, end = told
+    topic = partition.topic
+    for answer in told:
+        if isinstance(answer, ClientError):
+            return Unavailable(f"{partition}: {answer.str()}", after.get(topic))
+    assert isinstance(start, int)
+    assert isinstance(end, int)
+    if topic in after and before.get(topic) == after[topic]:
+        return LogBounds(start, max(start, end), after[topic])
+    return _not_of_one_topic(partition, before.get(topic), after)
 
 
 def of_topic(
@@ -397,17 +399,21 @@ def of_topic(
         before: Ids of topics at some time before; None: not told.
         after: Ids after the leader's answer; topics that are gone are left out.
     """
-    topic = partition.topic
     if isinstance(found, Unavailable):
-        return replace(found, topic_id=after.get(topic))
+        return replace(found, topic_id=after.get(partition.topic))
+    return _bounds(partition, (found.log_start, found.end), before, after)
+
+
+def _not_of_one_topic(
+    partition: TopicPartition, was: str | None, after: Mapping[str, str | None]
+) -> Unavailable:
+    topic = partition.topic
     if topic not in after:
         return Unavailable(f"{partition}: its topic is not there any more")
-    if before.get(topic) == after[topic]:
-        return replace(found, topic_id=after[topic])
     if after[topic] is None:
         return Unavailable(
             f"{partition}: no broker tells whether its topic is still the one with the"
-            f" id {before[topic]}"
+            f" id {was}"
         )
     return Unavailable(
         f"{partition}: its topic was made anew while it was looked at", after[topic]

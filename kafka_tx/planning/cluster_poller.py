@@ -53,12 +53,21 @@ class ClusterState:
     ) -> Standing:
         """What it means for a position; ``ids`` are those of the position's topics."""
         topic = self.found.topics.get(partition.topic)
-        silent = Unavailable("no answer", topic.topic_id if topic else None)
+        bounds: LogBounds | Unavailable | None = self.bounds.get(partition)
+        if bounds is None and topic is not None:
+            bounds = Unavailable("no answer", topic.topic_id)
         return stand(
             LogPosition(position, ids.get(partition.topic)),
-            self.bounds.get(partition, silent),
-            exists=self.found.exists(partition),
+            bounds,
+            exists=bounds is not None and self.found.exists(partition),
         )
+
+    def end(self, partition: TopicPartition, ids: Mapping[str, str]) -> int | None:
+        """Where a log ends; None where nobody tells, or not whose log it is."""
+        bounds = self.bounds.get(partition)
+        if bounds is None or (bounds.topic_id is None and partition.topic in ids):
+            return None
+        return bounds.end
 
     def standings(
         self, positions: Positions, ids: Mapping[str, str]

@@ -330,8 +330,8 @@ class MicroBatches:
         """The end of every partition: what it holds now, or no further than frozen."""
         ends = {}
         for partition, start in starts.items():
-            bounds = look.stand(partition, start, ids).bounds
-            end = start if bounds is None else bounds.end
+            known = look.end(partition, ids)
+            end = start if known is None else known
             if self._target is not None:
                 end = min(end, self._target.get(partition, start))
             ends[partition] = max(end, start)

@@ -335,10 +335,10 @@ class ToldInTurn(KafkaClusterView):
             return {}
         return {"t": TopicDescription("t", {0: Broker("b", 9092, 1)}, told)}
 
-    def _bounds(self, partitions: object) -> dict[TopicPartition, Any]:
+    def _listed(self, questions: object) -> list[Any]:
         end = self._answers.pop(0)
         assert isinstance(end, int), "a log is asked where topics should be"
-        return {T0: LogBounds(0, end)}
+        return [{T0: 0}, {T0: end}]
 
     def ends(self) -> None:
         """All answers were asked for."""
