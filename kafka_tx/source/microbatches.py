@@ -42,13 +42,10 @@ class MicroBatchPlan:
     ends: Positions
     topic_ids: Mapping[str, str]
     """Of the topics that the ends are of; one that nobody tells now is what it was."""
-    is_anew: bool
-    """Whether a topic is another one than was read before."""
 
     def moves(self, start: Positions) -> bool:
         """Whether it reads or skips anything: otherwise there is no batch."""
-        is_further = dict(start) != dict(self.ends) or any(len(r) for r in self.ranges)
-        return is_further or self.is_anew
+        return dict(start) != dict(self.ends) or any(len(r) for r in self.ranges)
 
     def begins(self, start: Positions) -> dict[TopicPartition, int]:
         """Where it begins to read, where that is not the former position."""
@@ -225,7 +222,7 @@ class MicroBatches:
         ranges = tuple(OffsetRange(p, starts[p], ends[p]) for p in sorted(ends))
         self.skipped.update(self.losses.take())
         told = {**_ids_of(ends, ids), **look.found.topic_ids()}
-        return MicroBatchPlan(ranges, ends, told, bool(look.found.recreated(ids)))
+        return MicroBatchPlan(ranges, ends, told)
 
     def ranges_from_log(self, start: Positions, end: SourceOffset) -> list[OffsetRange]:
         """What is left between two ends that Spark logged in an earlier run.

@@ -94,6 +94,8 @@ class Brokers:
         self.topics_: dict[str, Topic] = {}
         self.gone: set[int] = set()
         self.produced: list[int] = []
+        self.left_out = 0  # ranges of topics that were others by then
+        self.before_reading: list[Callable[[], None]] = []
         self.questions = Questions()
         for name in ("a", "b"):
             self.make(name)
@@ -127,6 +129,11 @@ class Brokers:
         log.records = log.records[:kept]
 
     # --- who asks ---
+
+    def be_read(self) -> None:
+        """Tasks are about to read what was planned."""
+        while self.before_reading:
+            self.before_reading.pop()()
 
     def partitions(self) -> list[TopicPartition]:
         return [

@@ -162,6 +162,9 @@ class PollerWorld:
         topic = self.brokers.topics_[wanted.topic_partition.topic]
         log = self.brokers.log(wanted.topic_partition)
         is_up = topic.has_leaders and not topic.is_hidden and not self.brokers.is_down
+        if wanted.topic_id not in {None, topic.topic_id}:
+            self.seen["reads of another topic"] += 1
+            return None
         if not is_up or not log.start <= wanted.start <= wanted.end <= log.end:
             return None
         return log.read(wanted.start, wanted.end)

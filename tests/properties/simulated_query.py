@@ -9,18 +9,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_tx.config import Mode, SourceConfig
-from kafka_tx.errors import ConfigError, KafkaTxError
+from kafka_tx.errors import ConfigError, KafkaTxError, OtherTopicError
 from kafka_tx.model import OffsetRange, TransactionAttempt
 from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.connect.planner import ServedStreamReader
+from kafka_tx.spark.source.ranges import lost, must_fail
 from kafka_tx.spark.versions.reading import ReadMaxRows, StartlessReader
 from kafka_tx.transactions.admission import is_written
 from kafka_tx.transactions.ledger import Ledger
 from tests.properties.simulated_log import Brokers
 
 _late = itertools.count(1)
+_runs = itertools.count(1)
 
 
 class TaskFailedError(Exception):
@@ -75,7 +78,7 @@ class Sink:
 class Reader:
     """The planner by the names that Spark 4.2 calls."""
 
-    def __init__(self, planner: TransactionalMicroBatches) -> None:
+    def __init__(self, planner: MicroBatches) -> None:
         self._planner = planner
 
     def initialOffset(self) -> dict[str, Any]:
@@ -113,7 +116,7 @@ class Reader:
 class BesideReader(ServedStreamReader):
     """The planner as Spark Connect's ``foreachBatch`` asks it, without the socket."""
 
-    def __init__(self, planner: TransactionalMicroBatches, config: SourceConfig):
+    def __init__(self, planner: MicroBatches, config: SourceConfig):
         super().__init__({})
         self._batches = planner
         self.__dict__["_config"] = config
@@ -141,7 +144,7 @@ class Query:
         self,
         config: SourceConfig,
         brokers: Brokers,
-        ledger: Ledger,
+        ledger: Ledger | None,
         checkpoint: Checkpoint,
         sink: Sink,
         clock: Any,
@@ -149,7 +152,6 @@ class Query:
         startless: bool = False,
         connect: bool = False,
     ) -> None:
-        assert config.transactions is not None
         self.config = config
         self.checkpoint = checkpoint
         self.error: KafkaTxError | TaskFailedError | None = None
@@ -159,9 +161,7 @@ class Query:
         self._brokers = brokers
         self._sink = sink
         self._attempts = 0
-        self.planner = TransactionalMicroBatches(
-            config, config.transactions, brokers, clock, ledger
-        )
+        self.planner = _planner(config, brokers, clock, ledger)
         self._beside = BesideReader(self.planner, config) if connect else None
         self._reader = self._beside or Reader(self.planner)
         self._startless = StartlessReader(self._reader) if startless else None
@@ -211,6 +211,8 @@ class Query:
         return self._reader.latestOffset(start or self._reader.initialOffset(), limit)
 
     def _answer(self, question: Question) -> Answer:
+        if self.config.transactions is None:  # the sink goes by Spark's own number
+            return Answer(question.batch_id + 1, next(_runs))
         if self._beside is not None:
             return self._beside.answer(question.batch_id)
         asked = question.to_json()
@@ -235,6 +237,7 @@ class Query:
             else []
         )
         answer = self._answer(asked)
+        self._brokers.be_read()
         records = [n for wanted in ranges for n in self._read(wanted)]
         if not moves_in(before, logged[batch]):
             records.append(self.checkpoint.late[batch])
@@ -257,6 +260,8 @@ class Query:
 
     def _read(self, wanted: OffsetRange) -> list[int]:
         topic = self._brokers.topics_[wanted.topic_partition.topic]
+        if wanted.topic_id not in {None, topic.topic_id}:
+            return self._read_of_another(wanted)
         is_there = wanted.topic_partition.partition < len(topic.logs)
         if topic.is_hidden or not topic.has_leaders or not is_there:
             raise TaskFailedError(wanted)
@@ -264,6 +269,24 @@ class Query:
         if wanted.start < log.start or wanted.end > log.end:
             raise TaskFailedError(wanted)
         return log.read(wanted.start, wanted.end)
+
+    def _read_of_another(self, wanted: OffsetRange) -> list[int]:
+        """As ``ranges.read_range`` goes by the rule of losses."""
+        error = OtherTopicError("made anew", topic="", log_start=None, log_end=None)
+        if must_fail(self.config):
+            raise lost(self.config, wanted, error)
+        self._brokers.left_out += 1
+        return []
+
+
+def _planner(
+    config: SourceConfig, brokers: Brokers, clock: Any, ledger: Ledger | None
+) -> MicroBatches:
+    if ledger is None or config.transactions is None:
+        return MicroBatches(config, brokers, clock)
+    return TransactionalMicroBatches(
+        config, config.transactions, brokers, clock, ledger
+    )
 
 
 def moves_in(start: dict[str, Any] | None, end: dict[str, Any]) -> bool:

@@ -138,6 +138,7 @@ WHAT_MUST_HAPPEN = (
     "answers that waited",
     "failed reads",
     "late answers",
+    "reads of another topic",
     "restarts",
 )
 

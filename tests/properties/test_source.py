@@ -13,12 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError
+from kafka_tx.model import OffsetRange
 from kafka_tx.planning.standing import Finding, Standing
 from kafka_tx.source import agreement
 from kafka_tx.source import questions as asking
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from tests.properties.rounds import SIMULATED_STEPS, play_round
-from tests.properties.simulated_source import World, run
+from tests.properties.simulated_source import World, empty_batch, run
 
 PLAYED = 0.05
 """How many of them Hypothesis decides: it looks for odd ones, and shortens what fails.
@@ -82,9 +83,11 @@ WHAT_MUST_HAPPEN = (
     "ReplayImpossibleError",
     "disagreed: behind",
     "ends lost",
+    "another topic was read",
     "finished in a classic session",
     "frozen: FencedError",
     "listener: FencedError",
+    "ranges of other topics left out",
     "steps of the frozen",
     "stores put back",
     "topics made anew",
@@ -128,23 +131,52 @@ def known_by_the_query(question: asking.Question) -> str:
     return question.query_batch
 
 
+def some_walks():
+    any(map(walk, range(300)))
+
+
+def a_classic_session_goes_on_with_what_connect_began():
+    """A checkpoint's first batch, without records; the sink has it already."""
+    world = World("transactional", fails=False, connect=True)
+    world.start()
+    empty_batch(world)
+    while not world.sink.records():
+        world.step()
+    world.kill()
+    world.must_be_classic = True
+    world.settle()
+
+
+def test_a_classic_session_goes_on_with_what_connect_began():
+    a_classic_session_goes_on_with_what_connect_began()
+
+
 @pytest.mark.parametrize(
-    ("where", "name", "broken", "first"),
+    ("where", "name", "broken", "what_happens"),
     [
-        (asking.Question, "spark_batch", property(known_by_the_query), 421),
-        (asking, "moves", positions_decide, 0),
-        (agreement, "fits", any_plan_of_these_ends, 0),
-        (Standing, "next_offset", property(begins_again), 0),
-        (TransactionalMicroBatches, "_remembered", lambda self, partition: None, 0),
-        (TransactionalMicroBatches, "_ids", lambda self: {}, 0),
+        (
+            *(asking.Question, "spark_batch", property(known_by_the_query)),
+            a_classic_session_goes_on_with_what_connect_began,
+        ),
+        (asking, "moves", positions_decide, some_walks),
+        (agreement, "fits", any_plan_of_these_ends, some_walks),
+        (Standing, "next_offset", property(begins_again), some_walks),
+        (
+            TransactionalMicroBatches,
+            "_remembered",
+            lambda self, partition: None,
+            some_walks,
+        ),
+        (TransactionalMicroBatches, "_ids", lambda self: {}, some_walks),
+        (OffsetRange, "of_topic", lambda self, topic_id: self, some_walks),
     ],
 )
-def test_the_simulation_notices(monkeypatch, where, name, broken, first):
-    """Within some hundred known walks, from the first one."""
+def test_the_simulation_notices(monkeypatch, where, name, broken, what_happens):
+    """Within some hundred known walks, or where it is known to show."""
     monkeypatch.setattr(where, name, broken)
     if where is asking:
         module = "kafka_tx.source.transactional"
         monkeypatch.setattr(f"{module}.{name}", broken)
 
     with pytest.raises((AssertionError, KafkaTxError)):
-        any(map(walk, range(first, first + 300)))
+        what_happens()

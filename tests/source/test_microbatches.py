@@ -530,16 +530,17 @@ def test_a_topic_whose_id_is_not_told_for_a_while_is_what_it_was(cluster, clock)
         source(cluster, clock).latest(untold, everything=True)
 
 
-def test_an_empty_topic_made_anew_is_known_from_then_on(cluster, clock):
+def test_an_empty_topic_made_anew_is_read_once_it_holds_something(cluster, clock):
     start = read_before(cluster, clock, offsets=0, failOnDataLoss="false")
     cluster.ids = {"t": "second"}
     batches = source(cluster, clock, failOnDataLoss="false")
+    assert batches.latest(start, everything=True) is start
+    cluster.set(0, 0, 3)
 
     end = logged(batches.latest(start, everything=True))
 
-    assert batches.ranges(start, end) == []
+    assert batches.ranges(start, end) == [OffsetRange(P0, 0, 3)]
     assert dict(end.topic_ids) == {"t": "second"}
-    assert batches.latest(end, everything=True) is end
 
 
 def test_the_checkpoint_of_another_source_tells_no_topic(cluster, clock):

@@ -74,8 +74,8 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
         except OffsetOutOfRangeError as error:
             left = _left(wanted, error)
             is_given_in_part = wanted != asked and isinstance(error, OtherTopicError)
-            if _must_fail(config) or left == wanted:
-                raise _lost(config, wanted, error) from error
+            if must_fail(config) or left == wanted:
+                raise lost(config, wanted, error) from error
             if is_given_in_part:  # rows of the other topic are out
                 raise
             believed_s = believed_s or time.monotonic() + _BELIEVED_AFTER_S
@@ -88,7 +88,8 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
     send_receipt(Receipt(asked, read_bytes, skipped, newest))
 
 
-def _must_fail(config: SourceConfig) -> bool:
+def must_fail(config: SourceConfig) -> bool:
+    """Whether a batch is not read in part: what is gone stops the query."""
     transactions = config.transactions
     is_fixed = transactions is not None and transactions.mode == "transactional"
     return config.fails_on_data_loss or is_fixed
@@ -152,9 +153,10 @@ def _greatest(column: pa.Array) -> int | None:
     return max(values, default=None)
 
 
-def _lost(
+def lost(
     config: SourceConfig, wanted: OffsetRange, error: OffsetOutOfRangeError
 ) -> KafkaTxError:
+    """What stops it."""
     transactions = config.transactions
     if transactions is not None and transactions.mode == "transactional":
         return replay_impossible(
