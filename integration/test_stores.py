@@ -14,6 +14,7 @@ from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
 from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
+from kafka_tx.zookeeper import store as zookeeper_store
 from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
 from kafka_tx.zookeeper.store import ZooKeeperStore
 from tests.conformance.crash_suite import CrashSuite
@@ -44,6 +45,14 @@ class TestZooKeeperStore(StoreSuite):
     def open_store(self, zookeeper):
         url = f"zookeeper://{zookeeper.hosts}/conformance/{next(names)}"
         yield from opened(lambda id_="orders": ZooKeeperStore(url, id_))
+
+
+class TestZooKeeperStoreOfManyWrites(TestZooKeeperStore):
+    """Its node would soon count below zero: it is made anew again and again."""
+
+    @pytest.fixture(autouse=True)
+    def _soon(self, monkeypatch):
+        monkeypatch.setattr(zookeeper_store, "_BEGUN_ANEW_AT", 2)
 
 
 class TestZooKeeperStoreInSeveralProcesses(CrashSuite):

@@ -1,8 +1,8 @@
 """Programs that tests need and Debian has: found, or installed where that is allowed.
 
-``python -m integration.cluster.debian`` gets PostgreSQL and Prometheus. Prometheus is
-only unpacked into the cache, so nothing is installed and no service starts; PostgreSQL
-is installed, which takes root, with its service kept from starting.
+``python -m integration.cluster.debian`` gets PostgreSQL, its pooler and Prometheus.
+Prometheus is only unpacked into the cache, so nothing is installed and no service
+starts; the others are installed, which takes root, with no service started.
 """
 
 from __future__ import annotations
@@ -40,6 +40,18 @@ def postgresql_directory() -> Path:
     if newest is None:
         raise ProgramMissingError(_advice("PostgreSQL's 'initdb'", "postgresql"))
     return newest.parent
+
+
+def pgbouncer_program() -> Path:
+    """Where PostgreSQL's pooler is.
+
+    Raises:
+        ProgramMissingError: It is not on this machine.
+    """
+    found = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+    if found is None:
+        raise ProgramMissingError(_advice("'pgbouncer'", "pgbouncer"))
+    return Path(found)
 
 
 def prometheus_program(name: str = "prometheus") -> Path:
@@ -134,11 +146,15 @@ def _advice(what: str, *packages: str) -> str:
 def main() -> None:
     """Get what the tests need, or stop and say what to install."""
     try:
-        try:
-            postgresql_directory()
-        except ProgramMissingError:
-            install("postgresql")
-            postgresql_directory()
+        for find, package in (
+            (postgresql_directory, "postgresql"),
+            (pgbouncer_program, "pgbouncer"),
+        ):
+            try:
+                find()
+            except ProgramMissingError:
+                install(package)
+                find()
         prometheus_program()
     except ProgramMissingError as missing:
         raise SystemExit(str(missing)) from None

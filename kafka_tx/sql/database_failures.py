@@ -15,6 +15,7 @@ _SQLITE_LATER = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL")
 _SQLITE_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _SQLITE_FILE = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")
 _READ_ONLY = "25006"
+_STOOD_STILL = "25P03"
 _SQLSTATE_LATER = ("08", "40", "53", "55P03", "57", _READ_ONLY)
 _SQLSTATE_REFUSED = ("28", "3D", "42501")
 _MYSQL_REFUSED = (1044, 1045, 1049, 1142)
@@ -42,6 +43,13 @@ def translate(error: exc.SQLAlchemyError, url: URL) -> StateError:
         return StateUnavailableError(
             f"the database {store} takes no writes now: {reason}. If it is a standby,"
             " name the primary",
+            store=store,
+        )
+    if _sqlstate(orig) == _STOOD_STILL:
+        return StateUnavailableError(
+            f"the database {store} ended a transaction in which nothing happened for"
+            f" too long: {reason}. Nothing of it was written. This process was frozen"
+            " meanwhile; it tries again",
             store=store,
         )
     if _is_for_later(error, orig):

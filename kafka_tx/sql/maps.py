@@ -18,6 +18,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.map_batch import MapBatch, forget_removed, revert, values_of
 from kafka_tx.sql.map_table import map_table
+from kafka_tx.sql.postgresql import kept_awake
 from kafka_tx.sql.progress import Progress, Writings
 from kafka_tx.sql.reducers import Reducer
 from kafka_tx.sql.values import OpaqueValue, TransactionalValue
@@ -136,11 +137,15 @@ class NonTransactionalMap:
     def batch(self, attempt: TransactionAttempt) -> Iterator[MapBatch]:
         """Several writes of one batch, in one database transaction with its txid.
 
+        The block may take its time; a process that is frozen in it loses the
+        transaction after a minute (PostgreSQL).
+
         Raises: as ``update``.
         """
         entering = self._database.patient(lambda: self._entering(attempt))
         with entering as (connection, before, batch):
-            yield batch
+            with kept_awake(connection):
+                yield batch
             self._left(connection, batch, attempt, is_same=before == attempt)
         self._progress.left(attempt)
 

@@ -5,12 +5,18 @@ is frozen. What TCP can notice, it notices within 25 s: keepalives, tcp_user_tim
 peer whose machine still answers for it is noticed by its silence: then the server is
 asked, over a new connection, whether it still works for the silent one. So a statement
 may take as long as it takes, and a wait for nobody ends.
+
+A pooler (PgBouncer in transaction mode, say) may stand between: the process that served
+the last transaction serves somebody else by now. So none is ended there, settings last
+for a transaction, and no statement is prepared on the server.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,35 +55,92 @@ _END = (
     " FROM pg_stat_activity WHERE pid = %s AND backend_start::text = %s"
 )
 
+_AWAKE_S = 20.0
+
 _T = TypeVar("_T")
 _Wait = Generator[Any, Any, _T]
 _Session = tuple[int, str]
 """A server process: its number and when it began."""
 
+_POOLED_SILENCES = 10
+"""After so many silences in a row a pooler's connection is given up: nobody can tell
+which server process works for it."""
+
 
 def listen(engine: sa.Engine, silence_ms: int) -> None:
     """Make the engine's connections bounded in their waits."""
     event.listen(engine, "connect", _set_session)
+    event.listen(engine, "begin", _set_transaction)
     if engine.dialect.driver == "psycopg" and silence_ms:
         lookout = _Lookout(silence_ms / 1000)
         event.listen(engine, "do_connect", lookout.connect)
 
 
 def _set_session(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API
-    """Set what the URL's ``options`` do not set."""
+    """Bound the waits of a connection, for its life or for each transaction.
+
+    Behind a pooler the next transaction may have another server process, and what was
+    set would stay with this one, for others.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        (served_by,) = cursor.fetchone()
+        is_pooled = served_by != connection.info.backend_pid
+        if not is_pooled:
+            cursor.execute(_settings(connection, "false"))
+    connection.commit()
+    if is_pooled:
+        connection.prepare_threshold = None
+        connection.begins_with = _settings(connection, "true")
+
+
+def _set_transaction(connection: sa.Connection) -> None:
+    text = getattr(connection.connection.dbapi_connection, "begins_with", "")
+    if text:
+        connection.exec_driver_sql(text)
+
+
+def _settings(connection: Any, only_here: str) -> str:  # noqa: ANN401 - DB-API
+    """A statement that sets what the URL's ``options`` do not set."""
     given = connection.info.options or ""
     ours = {name: value for name, value in _SESSION.items() if name not in given}
-    calls = ", ".join(f"set_config('{n}', '{v}', false)" for n, v in ours.items())
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {calls or 1}")
-    connection.commit()
+    calls = ", ".join(f"set_config('{n}', '{v}', {only_here})" for n, v in ours.items())
+    return f"SELECT {calls or 1}"
+
+
+@contextmanager
+def kept_awake(connection: sa.Connection) -> Iterator[None]:
+    """Let user code take its time within a transaction; a no-op elsewhere.
+
+    The server ends a transaction in which nothing happens for a minute, since its
+    process may be frozen. So something happens, as long as this one is not.
+    """
+    driver: Any = connection.connection.dbapi_connection
+    if connection.dialect.name != "postgresql" or driver is None:
+        yield
+        return
+    has_ended = threading.Event()
+
+    def touch() -> None:
+        while not has_ended.wait(_AWAKE_S):
+            with suppress(Exception), driver.cursor() as cursor:
+                cursor.execute("SELECT 1")
+
+    thread = threading.Thread(target=touch, name="kafka_tx-awake", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        thread.join()
 
 
 class _Lookout:
     """Makes psycopg's connections, and looks after those that fall silent.
 
     A session that was given up is ended, at once or with the next new connection: it
-    may hold locks that everybody waits for.
+    may hold locks that everybody waits for. Behind a pooler none is: the process that
+    served us may serve somebody else by now.
     """
 
     def __init__(self, silence_s: float) -> None:
@@ -107,7 +170,10 @@ class _Lookout:
         except BaseException:
             connection.close()
             raise
-        connection.is_over = lambda: self._is_over(session, new)
+        if session[0] == connection.info.backend_pid:
+            connection.is_over = lambda _silences: self._is_over(session, new)
+        else:
+            connection.is_over = lambda silences: silences >= _POOLED_SILENCES
         return connection
 
     def _is_over(self, session: _Session, new: Callable[[], Any]) -> bool:
@@ -133,15 +199,16 @@ def _bounded_connection() -> Any:  # noqa: ANN401 - a class made once psycopg is
 
     class BoundedConnection(psycopg.Connection[Any]):
         silence_s = 0.0
-        is_over: Callable[[], bool] = staticmethod(lambda: True)
+        begins_with = ""
+        is_over: Callable[[int], bool] = staticmethod(lambda _silences: True)
 
         def wait(self, gen: Any, *args: Any, **more: Any) -> Any:  # noqa: ANN401
             if self.silence_s:
                 gen = _watched(gen, self.silence_s, self._fell_silent)
             return super().wait(gen, *args, **more)
 
-        def _fell_silent(self) -> None:
-            if self.is_over():
+        def _fell_silent(self, silences: int) -> None:
+            if self.is_over(silences):
                 self.pgconn.finish()
                 raise psycopg.OperationalError(
                     f"no word from the server for {self.silence_s:.0f} s, and it does"
@@ -152,21 +219,23 @@ def _bounded_connection() -> Any:  # noqa: ANN401 - a class made once psycopg is
 
 
 def _watched(
-    waiting: _Wait[_T], silence_s: float, fell_silent: Callable[[], None]
+    waiting: _Wait[_T], silence_s: float, fell_silent: Callable[[int], None]
 ) -> _Wait[_T]:
     """Drive one of psycopg's waits; call ``fell_silent`` where nothing comes for long.
 
-    The driver resumes it ten times a second without anything ready.
+    It is told how often in a row. The driver resumes a wait ten times a second without
+    anything ready.
     """
     try:
         wanted = next(waiting)
-        heard_at = time.monotonic()
+        heard_at, silences = time.monotonic(), 0
         while True:
             ready = yield wanted
             if ready:
-                heard_at = time.monotonic()
+                heard_at, silences = time.monotonic(), 0
             elif time.monotonic() - heard_at > silence_s:
-                fell_silent()
+                silences += 1
+                fell_silent(silences)
                 heard_at = time.monotonic()
             wanted = waiting.send(ready)
     except StopIteration as end:

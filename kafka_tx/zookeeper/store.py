@@ -37,6 +37,10 @@ from kafka_tx.zookeeper.owner import OWNER, Owner
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 from kafka_tx.zookeeper.tree import Tree
 
+_BEGUN_ANEW_AT = 2_000_000_000
+"""The version at which ``~owner`` is made anew: ZooKeeper counts to 2**31 - 1 and goes
+on below zero, where -1 would mean "whatever version"."""
+
 _TRIES = 100
 """Each further try means that another writer got one step done meanwhile."""
 
@@ -89,7 +93,7 @@ class ZooKeeperStore(StateOfId):
                 wanted = Owner(now.epoch + 1, write, (), now.version)
                 way = self._way() if now.version < 0 else []
                 if self._step(now, wanted, way):
-                    self._journals.sweep(self._check(now.version + 1))
+                    self._journals.sweep(self._check(_after(now)))
                     return wanted.epoch
             raise self._restless()
 
@@ -167,19 +171,19 @@ class ZooKeeperStore(StateOfId):
     ) -> bool:
         wanted = replace(now, write=write)
         operations = self._tree.operations(put, gone, write, self._layout_at(now))
-        if len(in_requests([self._set(now, wanted), *operations])) == 1:
+        if len(in_requests([*self._set(now, wanted), *operations])) == 1:
             return self._step(now, wanted, operations)
         wanted = replace(wanted, journal=self._journals.stage(write, put, gone))
         if not self._step(now, wanted, []):
             return False
-        self._carry_out(replace(wanted, version=now.version + 1))
+        self._carry_out(replace(wanted, version=_after(now)))
         return True
 
     def _step(self, now: Owner, wanted: Owner, operations: Sequence[Op]) -> bool:
         """Change the nodes if ``~owner`` is still ``now``; False if it is not."""
         layout, self._layout = self._layout, Layout(-1)
         try:
-            self._client.change([*operations, self._set(now, wanted)])
+            self._client.change([*operations, *self._set(now, wanted)])
         except MovedError:
             self._client.catch_up(self._base)
             return False
@@ -191,7 +195,7 @@ class ZooKeeperStore(StateOfId):
             if found.version == now.version:
                 return False
             raise self._client.silent(error) from None
-        layout.follow(operations, now.version + 1)
+        layout.follow(operations, _after(now))
         self._layout = layout
         return True
 
@@ -200,11 +204,14 @@ class ZooKeeperStore(StateOfId):
             self._layout = Layout(now.version)
         return self._layout
 
-    def _set(self, now: Owner, wanted: Owner) -> Op:
+    def _set(self, now: Owner, wanted: Owner) -> list[Op]:
         node = f"{self._base}/{OWNER}"
         if now.version < 0:
-            return Create(node, wanted.record())
-        return Set(node, wanted.record(), now.version)
+            return [Create(node, wanted.record())]
+        if now.version >= _BEGUN_ANEW_AT:
+            anew = Create(node, wanted.record())
+            return [self._check(now.version), Delete(node), anew]
+        return [Set(node, wanted.record(), now.version)]
 
     def _now(self) -> Owner:
         node = self._client.node(f"{self._base}/{OWNER}")
@@ -267,13 +274,13 @@ class ZooKeeperStore(StateOfId):
                 operations = self._tree.operations(put, gone, owner.write, layout)
                 for some in in_requests(operations):
                     self._client.change([check, *some])
-                self._client.change([*clean, self._set(owner, done)])
+                self._client.change([*clean, *self._set(owner, done)])
             except (MovedError, OutcomeUnknownError):
                 self._client.catch_up(self._base)
                 if self._now().version != owner.version:
                     return
             else:
-                layout.follow(operations, owner.version + 1)
+                layout.follow(operations, _after(owner))
                 self._layout = layout
                 return
         raise self._restless()
@@ -288,3 +295,8 @@ class ZooKeeperStore(StateOfId):
             store=self.url,
             id=self.id,
         )
+
+
+def _after(owner: Owner) -> int:
+    """The version of ``~owner`` after the next write."""
+    return 0 if owner.version >= _BEGUN_ANEW_AT else owner.version + 1

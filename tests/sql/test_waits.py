@@ -54,7 +54,7 @@ def waiting(answers):
 
 
 def test_a_watched_wait_is_the_wait(monkeypatch):
-    watched = _watched(waiting(2), 1e9, pytest.fail)
+    watched = _watched(waiting(2), 1e9, lambda _: pytest.fail("it was not silent"))
 
     assert next(watched) == "read"
     for ready in (0, 1, 0):
@@ -65,12 +65,12 @@ def test_a_watched_wait_is_the_wait(monkeypatch):
 
 
 def test_silence_is_noticed_and_may_go_on():
-    asked = []
-    watched = _watched(waiting(1), -1.0, lambda: asked.append(1))
+    asked: list[int] = []
+    watched = _watched(waiting(1), -1.0, asked.append)
 
     next(watched)
     watched.send(0)
     watched.send(0)
     with pytest.raises(StopIteration):
         watched.send(1)
-    assert asked == [1, 1]
+    assert asked == [1, 2]

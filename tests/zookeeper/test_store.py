@@ -5,6 +5,7 @@ from kafka_tx.errors import (
     StateCorruptedError,
     StateUnavailableError,
 )
+from kafka_tx.zookeeper import store as zookeeper_store
 from kafka_tx.zookeeper.operations import Create, Delete, Set
 from kafka_tx.zookeeper.store import ZooKeeperStore
 from tests.conformance.store_suite import StoreSuite
@@ -33,6 +34,12 @@ class TestOnAFakeZooKeeper(StoreSuite):
     @pytest.fixture
     def open_store(self, open_with):
         return lambda id_="orders": open_with(id_=id_)
+
+
+class TestAfterVeryManyWrites(TestOnAFakeZooKeeper):
+    @pytest.fixture(autouse=True)
+    def _soon(self, monkeypatch):
+        monkeypatch.setattr(zookeeper_store, "_BEGUN_ANEW_AT", 2)
 
 
 def test_nodes_are_where_storm_has_them(open_with, server):
