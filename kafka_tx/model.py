@@ -321,13 +321,16 @@ class JointBatch:
     def is_same(self, other: JointBatch | None) -> bool:
         """Whether both hold the same records, as far as their sources tell.
 
-        A source has the same part if it has the same txid, or the same end under
-        another one, which it gets where a checkpoint overrules a store.
+        A source has the same part if it has the same txid; or the same end under
+        another one, which it gets where a checkpoint overrules a store. Sinks know the
+        txid of the source that numbers: that one must be the same.
         """
         if other is None or self.numbers != other.numbers:
             return False
         return self.parts.keys() == other.parts.keys() and all(
-            (txid == other.parts[name][0] and txid > 0) or end == other.parts[name][1]
+            txid == other.parts[name][0]
+            if name == self.numbers
+            else (txid == other.parts[name][0] > 0 or end == other.parts[name][1])
             for name, (txid, end) in self.parts.items()
         )
 

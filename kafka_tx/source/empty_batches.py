@@ -19,11 +19,13 @@ def stored_empty(kept: KeptBatches, question: Question) -> BatchMetadata | None:
     """The transaction of the batch, where an earlier try has stored it."""
     names = {question.spark_batch, question.query_batch}
     known = (b for b in kept.planned.values() if b.spark_batch in names)
-    stored = next(known, None)
     held = kept.planned.get(kept.held)
-    if stored is None and held is not None:  # it comes again, in another checkpoint
-        stored = replace(held, spark_batch=question.spark_batch)
-        kept.note(stored)
+    stored = next(known, held)
+    if stored is not None and stored is held:  # it comes again: this run has it now
+        if stored.spark_batch not in names:
+            stored = replace(held, spark_batch=question.spark_batch)
+            kept.note(stored)
+        kept.held = 0
     return stored
 
 
@@ -60,22 +62,13 @@ def is_spent(kept: KeptBatches, batch: BatchMetadata, start: SourceOffset) -> bo
     finished; or its checkpoint is gone with all of its state, and what the batch
     brought is written or lost: its txid is spent either way. Not so where sinks may
     have its txid with records that were planned before: each checkpoint but its own
-    plans it anew, so that they take them back.
+    plans it anew, so that they take them back. Nor where other sources of the query
+    have records of it: they may come again.
     """
-    if not batch.spark_batch:
+    if not batch.spark_batch or batch.txid == kept.held:
         return False
-    is_waiting = is_open_elsewhere(kept, batch)
-    is_done = batch.logged_as != _INSTEAD or batch.txid in kept.own
-    return is_its(kept, batch, start) or (is_done and not is_waiting)
-
-
-def is_open_elsewhere(kept: KeptBatches, batch: BatchMetadata) -> bool:
-    """Whether other sources of the query have records of it that may come again."""
-    joint = batch.joint
-    return joint is not None and (batch.txid == kept.held or bool(joint.without_id))
-
-
-def is_its(kept: KeptBatches, batch: BatchMetadata, start: SourceOffset) -> bool:
-    """Whether the checkpoint that is at ``start`` may be the one that has the batch."""
     where = batch.spark_batch.rpartition("/")[0]
-    return where == agreement.logged_as(start) and kept.agrees(start)
+    is_its = where == agreement.logged_as(start) and kept.agrees(start)
+    if batch.joint is not None and batch.joint.without_id:
+        return is_its
+    return batch.logged_as != _INSTEAD or batch.txid in kept.own or is_its

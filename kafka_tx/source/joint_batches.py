@@ -46,24 +46,25 @@ class JointBatches:
         self._is_settled = False
 
     def settle(self) -> None:
-        """Learn, once, what became of the unfinished batch elsewhere.
+        """Learn what became elsewhere of the batch that was unfinished when it began.
 
-        The batch is finished if any of its sources has committed its part, since all of
-        them wait for Spark's commit log. Otherwise a part without records is held while
-        another source has some to give again.
+        The batch is finished if any of its sources has just committed its part, since
+        all of them wait for Spark's commit log. None commits the next one before all
+        have committed this one: whoever is further has done so without them. Otherwise
+        a part without records is held while another source has some to give again.
 
         Raises:
             StateUnavailableError, StateError: Of the ledgers of the others.
         """
         kept = self._kept
         batch = kept.next()
-        if self._is_settled or batch is None or batch.joint is None:
+        if batch is None or batch.joint is None or (self._is_settled and not kept.held):
             self._is_settled = True
             return
         found = [
-            self._part(name, txid)
-            for name, (txid, _) in batch.joint.parts.items()
-            if txid and name != self._tx.id
+            self._part(name, batch.joint)
+            for name in batch.joint.parts
+            if name != self._tx.id
         ]
         if any(is_finished for is_finished, _ in found):
             kept.commit(batch.txid)
@@ -118,19 +119,21 @@ class JointBatches:
     def _single(self, batch: BatchMetadata) -> JointBatch:
         return JointBatch(self._tx.id, {self._tx.id: (batch.txid, "")})
 
-    def _part(self, tx_id: str, txid: int) -> tuple[bool, bool]:
+    def _part(self, name: str, joint: JointBatch) -> tuple[bool, bool]:
         """Whether another source has committed its part, and has records of it.
 
         What a person has set is no commit: its metadata is gone.
         """
-        if self._ledger_of is None:
+        txid, _ = joint.parts[name]
+        if self._ledger_of is None or not txid:
             return False, False
-        ledger = self._ledger_of(tx_id)
+        ledger = self._ledger_of(name)
         try:
             state = ledger.load()
         finally:
             ledger.close()
         batch = state.planned.get(txid)
-        is_finished = state.txid > txid or (state.txid == txid and batch is not None)
-        has_records = batch is not None and any(len(r) for r in batch.ranges)
-        return is_finished, has_records and not is_finished
+        if batch is None or not joint.is_same(batch.joint):
+            return False, False
+        is_finished = state.txid >= txid
+        return is_finished, not is_finished and any(len(r) for r in batch.ranges)

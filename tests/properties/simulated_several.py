@@ -244,7 +244,7 @@ class World:
             case DeadError() | FencedError():
                 pass
             case OutOfOrderError():
-                self.new_checkpoint()
+                self.lose_checkpoint()  # it is a copy, older than its batches
             case _:
                 raise error
 
@@ -381,6 +381,8 @@ ACTIONS: tuple[tuple[Callable[..., None], tuple[int, ...]], ...] = (
     (World.commit_one, (2,)),
     (World.commit_one, (2,)),
     (World.change_sources, ()),
+    (World.copy_checkpoint, ()),
+    (World.restore_checkpoint, ()),
 )
 
 

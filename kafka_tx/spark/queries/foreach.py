@@ -146,7 +146,8 @@ class _Run:
         """The number, once each source has stored what the batch is beside its part.
 
         First come those that refuse, so that no other one has stored anything by then;
-        last the one that numbers: what it has stored nothing of was given to nobody.
+        then the one that numbers: once its part is bound to those of the others, it
+        cannot be finished without them, though the driver dies before they know.
         """
         ids = self._shape.numbered
         questions = {id_: self.query.question(id_, batch_id) for id_ in ids}
@@ -159,7 +160,7 @@ class _Run:
         joint = JointBatch(self._tx_id, self._parts(questions, answers))
         known = {id_: answer.joint or joint for id_, answer in answers.items()}
         for id_ in sorted(
-            ids, key=lambda i: (known[i].is_same(joint), i == self._tx_id)
+            ids, key=lambda i: (known[i].is_same(joint), i != self._tx_id)
         ):
             asked = replace(questions[id_], shape=self._shape, joint=joint)
             answers[id_] = self.query.ask(id_, asked)
