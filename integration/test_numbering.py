@@ -47,13 +47,17 @@ def without_tx_id(spark, kafka, topic):
 
 def committed(store, tx_id):
     """The committed txid, and the one that Spark's offsets carry."""
-    opened = Ledger(SqlStore(store, tx_id))
-    try:
-        found = opened.load().committed
-    finally:
-        opened.close()
+    found = loaded(store, tx_id).committed
     assert found is not None
     return found.txid, found.carried
+
+
+def loaded(store, tx_id):
+    opened = Ledger(SqlStore(store, tx_id))
+    try:
+        return opened.load()
+    finally:
+        opened.close()
 
 
 def run(df, function, checkpoint, tx_id=None):
@@ -177,6 +181,7 @@ def test_windows_come_with_a_transaction_of_their_own(
     run(df, sinks, checkpoint)
     assert sinks.content() == [{key(0): 2}] * 4
     assert sinks.txids == [1, 2, 2, 2, 2]
+    assert loaded(store, "numbering").query.states == ("StateStoreSave",)
 
     produce(name, [at(26), at(41)])
     run(df, sinks, checkpoint)

@@ -314,6 +314,11 @@ class JointBatch:
     parts: Mapping[str, tuple[int, str]]
 
     @property
+    def number(self) -> int:
+        """The txid that sinks know it by."""
+        return self.parts[self.numbers][0]
+
+    @property
     def without_id(self) -> list[str]:
         """Sources that nothing is stored of."""
         return [name for name, (txid, _) in self.parts.items() if not txid]

@@ -30,6 +30,7 @@ from kafka_tx.model import (
     TransactionAttempt,
     Unavailable,
 )
+from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import MARK, nested, parse_positions
 from kafka_tx.planning.standing import Finding, stand
 from kafka_tx.protocols import Store
@@ -129,7 +130,10 @@ def set_(
             epoch = ledger.acquire()
         now = moved(ledger.load(), given, ids, _now_ms(), sink.txid)
         ledger.adopt(epoch, now, sink.numbering)
-    typer.echo("Done. Start the job with a new checkpoint or tx.onDisagreement=store.")
+    typer.echo(
+        "Done. Start the job with a new checkpoint or tx.onDisagreement=store."
+        f"{lost_with_checkpoint(before.query)}"
+    )
 
 
 @offsets.command()
@@ -159,7 +163,10 @@ def forget(
             return
         epoch = ledger.acquire()
         ledger.adopt(epoch, forgotten(ledger.load(), topic, _now_ms()))
-    typer.echo("Done. Start the job with a new checkpoint.")
+    typer.echo(
+        "Done. Start the job with a new checkpoint."
+        f"{lost_with_checkpoint(before.query)}"
+    )
 
 
 @offsets.command()
@@ -178,7 +185,7 @@ def reset(id_: IdOption, store: StoreOption = STORE, yes: YesOption = False) -> 
         state.write(state.acquire(), {}, state.read())
     typer.echo(
         "Done. The next txid is 1: empty sinks that store txids, and start the job with"
-        " a new checkpoint."
+        f" a new checkpoint.{lost_with_checkpoint(None)}"
     )
 
 

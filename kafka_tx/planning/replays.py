@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import ReplayImpossibleError
-from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.model import BatchMetadata, OffsetRange, QueryShape, TopicPartition
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning.cluster_poller import ClusterState
 from kafka_tx.planning.impossible_replays import replay_impossible
 from kafka_tx.planning.losses import Losses
+from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import MARK, nested
 from kafka_tx.planning.standing import Finding
 
@@ -24,11 +25,14 @@ def readable_batch(
     losses: Losses,
     *,
     is_committed: bool,
+    query: QueryShape | None,
 ) -> BatchMetadata:
     """The same batch if all of it is still in the log; opaque: what is left of it.
 
     A partition that does not answer now keeps its range: its task waits for it. Only
     what is known to be gone counts as gone.
+
+    ``query``: what else the query keeps, for the text of the error.
 
     Raises:
         ReplayImpossibleError: Transactional or committed, and part of a range is
@@ -40,10 +44,11 @@ def readable_batch(
         if left != wanted and (is_committed or transactions.mode == "transactional"):
             advice = (
                 "It is committed, so the sink has its records: start with a new"
-                " checkpointLocation"
+                " checkpointLocation."
                 if is_committed
                 else _advice(transactions, batch, look)
             )
+            advice += lost_with_checkpoint(query)
             raise _impossible(transactions, batch, wanted, look, advice)
         partition = wanted.topic_partition
         losses.skipped(partition, wanted.start, left.start, LossReason.TRIMMED)
@@ -84,7 +89,7 @@ def _impossible(
         wanted,
         txid=batch.txid,
         available=(bounds.log_start, bounds.end) if bounds else None,
-        advice=f"{advice}.",
+        advice=advice,
     )
 
 
@@ -97,12 +102,16 @@ def _advice(
         f"kafka-tx offsets set --id {transactions.id} --store <tx.store>"
         " --bootstrap-servers <kafka.bootstrap.servers> --yes"
     )
+    seen, also = f"txid {batch.txid}", ""
+    if batch.joint is not None:
+        seen = f"txid {batch.joint.number} of '{batch.joint.numbers}'"
+        also = " Do the same for the ids of the query's other sources."
     return (
         "Make sure that no other run of this query lives, and look whether the sink"
-        f" has txid {batch.txid}. If it has, its records are there: `{command}"
+        f" has {seen}. If it has, its records are there: `{command}"
         f" --offsets '{ends}'`. If it has not, go on with what is left: `{command}"
-        f" --offsets '{begins}'`. Either way start with a new checkpointLocation then;"
-        " the txid is not used again"
+        f" --offsets '{begins}'`.{also} Either way start with a new checkpointLocation"
+        " then; the txid is not used again."
     )
 
 

@@ -226,49 +226,51 @@ def contradiction(
 
 
 def parted(
-    transactions: TransactionsConfig,
-    batch: BatchMetadata,
+    tx_id: str,
+    batches: Mapping[str, BatchMetadata],
     joint: JointBatch,
     query: QueryShape | None,
 ) -> CheckpointDisagreesError:
     """The error for a transaction that comes without what it was one batch with.
 
     Args:
-        transactions: Of the query.
-        batch: The transaction as stored.
-        joint: What it was when it was handed out.
+        tx_id: Of the source that finds it.
+        batches: Parts that are stored and not finished, by ``tx.id``.
+        joint: The batch as it was handed out.
         query: What else the query kept then.
     """
-    tx_id = transactions.id
     others = [f"'{name}'" for name in joint.parts if name != tx_id]
     beside = (
         f"one batch with {' and '.join(others)}" if others else "a batch of its own"
     )
-    numbered = [n for n, (txid, _) in joint.parts.items() if txid and n != tx_id]
-    each = f" Do the same for {' and '.join(numbered)}." if numbered else ""
-    txid = joint.parts[joint.numbers][0]
-    command = (
-        f"kafka-tx offsets set --id {tx_id} --store <tx.store>"
-        " --bootstrap-servers <kafka.bootstrap.servers> --yes"
-    )
+    numbered = [name for name, (txid, _) in joint.parts.items() if txid]
+    unknown = [name for name in numbered if name not in batches]
+    each = f" Do the same for {' and '.join(unknown)}." if unknown else ""
+    ends = [_set_to(id_, batch, batch.ends()) for id_, batch in batches.items()]
+    starts = [_set_to(id_, batch, batch.starts()) for id_, batch in batches.items()]
     return CheckpointDisagreesError(
-        f"transaction {batch.txid} of '{tx_id}' is not finished and is {beside}; with"
-        " this checkpoint, or these sources, other records would come with it, and a"
-        " sink that has it would leave them out. Nothing was written. Start the query"
-        " with the checkpointLocation and the sources that it had: that finishes the"
-        " transaction, and only then start with a new checkpointLocation. If that"
-        f" checkpoint is gone, look whether the sink has txid {txid} of"
-        f" '{joint.numbers}'. If it has, its records are there: `{command} --offsets"
-        f" '{_given(batch, batch.ends())}'`. If it has not: `{command} --offsets"
-        f" '{_given(batch, batch.starts())}'`.{each} Then start with a new"
-        " checkpointLocation; the txid is not used again."
+        f"transaction {batches[tx_id].txid} of '{tx_id}' is not finished and is"
+        f" {beside}; with this checkpoint, or these sources, other records would come"
+        " with it, and a sink that has it would leave them out. Nothing was written."
+        " Start the query with the checkpointLocation and the sources that it had: that"
+        " finishes the transaction, and only then start with a new checkpointLocation."
+        " If that checkpoint is gone, look whether the sink has txid"
+        f" {joint.number} of '{joint.numbers}'. If it has, its records are there:"
+        f" {' and '.join(ends)}. If it has not: {' and '.join(starts)}.{each} Then"
+        " start with a new checkpointLocation; the txid is not used again."
         f"{lost_with_checkpoint(query)}",
         id=tx_id,
         case=Case.PARTED.value,
     )
 
 
-def _given(batch: BatchMetadata, positions: Mapping[TopicPartition, int]) -> str:
-    """Positions as ``kafka-tx offsets set`` takes them, with the ids of topics."""
+def _set_to(
+    tx_id: str, batch: BatchMetadata, positions: Mapping[TopicPartition, int]
+) -> str:
+    """The command that lets an id go on there, with the ids of topics."""
     mark = {MARK: {"topic_ids": dict(sorted(batch.topic_ids.items()))}}
-    return json.dumps({**nested(positions), **mark})
+    return (
+        f"`kafka-tx offsets set --id {tx_id} --store <tx.store>"
+        " --bootstrap-servers <kafka.bootstrap.servers> --yes"
+        f" --offsets '{json.dumps({**nested(positions), **mark})}'`"
+    )

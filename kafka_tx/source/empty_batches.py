@@ -49,7 +49,6 @@ def new_empty(
         before.topic_ids,
         question.spark_batch,
         logged_as=_INSTEAD if unread is not None else "",
-        joint=unread.joint if unread is not None else None,
     )
     kept.store(batch)
     return batch

@@ -14,12 +14,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kafka_tx.config import TransactionsConfig
+from kafka_tx.errors import CheckpointDisagreesError
 from kafka_tx.model import BatchMetadata, JointBatch
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source import agreement
 from kafka_tx.source.kept_batches import KeptBatches
 from kafka_tx.source.questions import Question
-from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger import Ledger, LedgerState
 
 LedgerOf = Callable[[str], Ledger]
 """Opens the ledger of another id in the same store."""
@@ -63,8 +64,8 @@ class JointBatches:
             return
         found = [
             self._part(name, batch.joint)
-            for name in batch.joint.parts
-            if name != self._tx.id
+            for name, (txid, _) in batch.joint.parts.items()
+            if txid and name != self._tx.id
         ]
         if any(is_finished for is_finished, _ in found):
             kept.commit(batch.txid)
@@ -82,7 +83,7 @@ class JointBatches:
         if batch is None or batch.joint is None or not batch.joint.without_id:
             return
         if self._kept.is_initial(start) or batch.spark_batch:
-            raise agreement.parted(self._tx, batch, batch.joint, self._kept.query)
+            raise self._parted(batch, batch.joint)
 
     def known(self, batch: BatchMetadata, question: Question) -> JointBatch | None:
         """The batch as all sources had it when a sink may have seen it, if one may.
@@ -108,7 +109,7 @@ class JointBatches:
         assert question.shape is not None
         known = self.known(batch, question)
         if known is not None and not known.is_same(given or self._single(batch)):
-            raise agreement.parted(self._tx, batch, known, kept.query)
+            raise self._parted(batch, known)
         if kept.query != question.shape:
             kept.describe(question.shape)
         if batch.joint is None and given is not None and batch.txid > kept.txid:
@@ -119,21 +120,44 @@ class JointBatches:
     def _single(self, batch: BatchMetadata) -> JointBatch:
         return JointBatch(self._tx.id, {self._tx.id: (batch.txid, "")})
 
+    def check_records(self) -> None:
+        """Refuse to number a batch without records where the txid is one with others.
+
+        Raises:
+            CheckpointDisagreesError: It is.
+        """
+        batch = self._kept.next()
+        if batch is not None and batch.joint is not None:
+            raise self._parted(batch, batch.joint)
+
     def _part(self, name: str, joint: JointBatch) -> tuple[bool, bool]:
         """Whether another source has committed its part, and has records of it.
 
         What a person has set is no commit: its metadata is gone.
         """
+        state = self._state_of(name)
         txid, _ = joint.parts[name]
-        if self._ledger_of is None or not txid:
-            return False, False
-        ledger = self._ledger_of(name)
-        try:
-            state = ledger.load()
-        finally:
-            ledger.close()
-        batch = state.planned.get(txid)
-        if batch is None or not joint.is_same(batch.joint):
+        batch = state.planned.get(txid) if state is not None else None
+        if state is None or batch is None or not joint.is_same(batch.joint):
             return False, False
         is_finished = state.txid >= txid
         return is_finished, not is_finished and any(len(r) for r in batch.ranges)
+
+    def _parted(
+        self, batch: BatchMetadata, joint: JointBatch
+    ) -> CheckpointDisagreesError:
+        parts = {self._tx.id: batch}
+        for name, (txid, _) in joint.parts.items():
+            state = self._state_of(name) if txid and name != self._tx.id else None
+            if state is not None and txid in state.unfinished:
+                parts[name] = state.unfinished[txid]
+        return agreement.parted(self._tx.id, parts, joint, self._kept.query)
+
+    def _state_of(self, tx_id: str) -> LedgerState | None:
+        if self._ledger_of is None:
+            return None
+        ledger = self._ledger_of(tx_id)
+        try:
+            return ledger.load()
+        finally:
+            ledger.close()

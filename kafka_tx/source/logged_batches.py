@@ -17,6 +17,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.cluster_poller import ClusterState, Positions
 from kafka_tx.planning.losses import Losses
+from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import SourceOffset, nested
 from kafka_tx.planning.standing import Finding
 
@@ -49,7 +50,7 @@ def first_begins(
         " as JSON (Spark's own source keeps them in sources/0/0 of the checkpoint). If"
         " nobody knows them, start with a new checkpointLocation and"
         " startingOffsets=earliest: nothing of this one is finished, and with latest"
-        " the records that came since would be left out.",
+        f" the records that came since would be left out.{lost_with_checkpoint(None)}",
     )
 
 

@@ -29,7 +29,8 @@ class TransactionalMicroBatches(MicroBatches):
        Spark's commit log, so n-1 is committed here if the listener (user's process) has
        not done it already.
     2. If n is stored, an earlier run planned it. Transactional: its ranges are n's
-       ranges for ever. Opaque: they are planned anew from the committed offsets.
+       ranges for ever. Opaque: they are planned anew from the committed offsets, unless
+       other sources of the query have parts of that batch.
     3. Otherwise n is planned, and stored before Spark hears of it.
     4. ``ranges`` gives the stored ranges; tasks read exactly these.
     5. The batch is in Spark's commit log: the listener, or step 1 of n+1, commits n:
@@ -91,15 +92,14 @@ class TransactionalMicroBatches(MicroBatches):
         if stored is not None and stored.txid == kept.held:
             return start  # its other sources give their parts of it again
         if stored is not None and (
-            self._tx.mode == "transactional" or stored.txid in kept.own
+            self._tx.mode == "transactional" or stored.joint or stored.txid in kept.own
         ):
             return kept.offset(kept.named(stored), start)
         plan = self.plan(positions, everything=everything)
         if plan is None or not (plan.moves(positions) or not kept.agrees(start)):
             kept.rest()
             return start
-        joint = stored.joint if stored else None
-        batch = BatchMetadata(kept.txid + 1, plan.ranges, plan.topic_ids, joint=joint)
+        batch = BatchMetadata(kept.txid + 1, plan.ranges, plan.topic_ids)
         return kept.offset(kept.named(batch), start)
 
     def ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
@@ -186,6 +186,7 @@ class TransactionalMicroBatches(MicroBatches):
             return stored
         ended = question.start or question.end  # it ends where it began
         self._settling.settle(ended)
+        self._joint.check_records()
         return new_empty(self._tx, self._kept, question)
 
     def _batch_between(
@@ -201,7 +202,12 @@ class TransactionalMicroBatches(MicroBatches):
             return batch
         look = self._looks.steady(lambda look: look.standings_of(batch))
         left = readable_batch(
-            self._tx, batch, look, self.losses, is_committed=batch.txid <= kept.txid
+            self._tx,
+            batch,
+            look,
+            self.losses,
+            is_committed=batch.txid <= kept.txid,
+            query=kept.query,
         )
         self.skipped.update(self.losses.take())
         if left != batch and left.txid > kept.txid:

@@ -14,6 +14,7 @@ from kafka_tx.errors import (
     ReplayDiffersError,
 )
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.transactions.refusals import PUT_BACK
 
 
@@ -96,8 +97,9 @@ def check_numbering(
             " tx.onDisagreement=checkpoint for one run. If both are lost, look where in"
             " the topic that ends what is stored here, let the id go on there with"
             f" `kafka-tx offsets set --numbering {stored.numbering} --attempt"
-            f" {stored}`, and start with a new checkpointLocation. The id of a topology"
-            " cannot be set: give its sinks new names",
+            f" {stored}`, and start with a new checkpointLocation."
+            f"{lost_with_checkpoint(None)} The id of a topology cannot be set: give its"
+            " sinks new names",
             id=what,
             txid=given.txid,
             numbering=given.numbering,
@@ -153,7 +155,8 @@ def _check_plan(
         " Nothing was changed. The store of the tx.id is older than this state"
         f"{PUT_BACK}. If there are no such copies, look where in the topic that ends"
         " what is stored here, name that position with `kafka-tx offsets set`, and"
-        " start with a new checkpointLocation: the txid is not used again",
+        " start with a new checkpointLocation: the txid is not used again."
+        f"{lost_with_checkpoint(None)}",
         id=what,
         txid=given.txid,
     )

@@ -111,6 +111,7 @@ class Query:
         newest = max(log, default=-1)
         if newest >= 0 and newest not in commits:
             yield from self._run(newest)
+        is_first = True  # a source may wait once for what another one says
         while True:
             newest = max(log, default=-1)
             ends: Log = {}
@@ -119,10 +120,10 @@ class Query:
                 ends[name] = self.planners[name].latest(start, everything=False)
                 yield
             if log and ends == log[newest]:
-                self.is_idle = True
+                self.is_idle, is_first = not is_first, False
                 yield
                 continue
-            self.is_idle = False
+            self.is_idle = is_first = False
             log[newest + 1] = ends
             yield
             yield from self._run(newest + 1)
@@ -240,7 +241,7 @@ class World:
                     self._join(str(error))
                 else:
                     assert "start with a new checkpointLocation" in str(error)
-                    self.new_checkpoint()
+                    self.lose_checkpoint()  # it is another one than the newest
             case DeadError() | FencedError():
                 pass
             case OutOfOrderError():
@@ -251,7 +252,8 @@ class World:
     def _join(self, text: str) -> None:
         """Start it with what it had; where that is gone, look what the sink has."""
         assert "Start the query with the checkpointLocation and the sources" in text
-        if self.former:
+        had = {"a"} if "a batch of its own" in text else set(self.sources)
+        if self.former and set(self.former[-1].offsets[0]) == had:
             self.checkpoint = self.former.pop()
             self.is_alone = set(self.checkpoint.offsets[0]) == {"a"}
             self.seen["went back"] += 1
@@ -259,13 +261,14 @@ class World:
         self.seen["set by hand"] += 1
         found = re.search(r"has txid (\d+) of", text)
         assert found is not None
-        has_it, has_it_not = re.findall(r"--id (\w+) .*?--offsets '(.*?)'", text)
-        id_, given = has_it if self.sink.newest.txid >= int(found[1]) else has_it_not
-        offsets = json.loads(given)
-        ids = offsets.pop(MARK)["topic_ids"]
-        positions = SourceOffset.from_json(offsets).positions
-        ledger = self.ledger(id_)
-        ledger.adopt(ledger.acquire(), moved(ledger.load(), positions, ids, 0))
+        commands = re.findall(r"--id (\w+) .*?--offsets '(.*?)'", text)
+        half, has_it = len(commands) // 2, self.sink.newest.txid >= int(found[1])
+        for id_, given in commands[:half] if has_it else commands[half:]:
+            offsets = json.loads(given)
+            ids = offsets.pop(MARK)["topic_ids"]
+            positions = SourceOffset.from_json(offsets).positions
+            ledger = self.ledger(id_)
+            ledger.adopt(ledger.acquire(), moved(ledger.load(), positions, ids, 0))
         self.new_checkpoint()
         self.former.clear()
 

@@ -9,6 +9,9 @@ from collections import Counter
 import pytest
 
 from kafka_tx.config import Mode
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.model import JointBatch
+from kafka_tx.source.joint_batches import JointBatches
 from tests.properties.rounds import SIMULATED_STEPS, is_enough
 from tests.properties.simulated_several import World, run
 
@@ -33,6 +36,22 @@ def test_records_of_both_sources_count_once_or_an_error_says_what_to_do():
             break
 
     print(dict(seen.most_common()))
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "broken"),
+    [
+        (JointBatch, "is_same", lambda self, other: True),
+        (JointBatches, "settle", lambda self: None),
+        (JointBatches, "check_start", lambda self, start: None),
+    ],
+)
+def test_the_simulation_notices(monkeypatch, where, name, broken):
+    """Within some hundred known walks."""
+    monkeypatch.setattr(where, name, broken)
+
+    with pytest.raises((AssertionError, KafkaTxError)):
+        any(map(walk, range(300)))
 
 
 def walk(seed: int) -> None:

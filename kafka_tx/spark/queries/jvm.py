@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from kafka_tx import errors
 from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.model import QueryShape, short_digest
+from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.versions.asking import answer_of
@@ -108,7 +109,9 @@ class RunningQuery:
             self._query = _query(spark, query_id)
             streaming = spark._jvm.org.apache.spark.sql.connector.read.streaming
             self._limit = streaming.ReadLimit.allAvailable()  # questions ignore it
-            self._streams = _streams(self._query)
+            plan = self._query.explainInternal(False)
+            self._states = tuple(sorted(set(_STATES.findall(plan))))
+            self._streams = _streams(self._query, self._states)
             self._others = _others(self._query, self._streams)
         except _FAILURES as error:
             raise _unasked(query_id, error) from error
@@ -119,19 +122,9 @@ class RunningQuery:
         return sorted(self._streams)
 
     def shape(self) -> QueryShape:
-        """What the query keeps beside the offsets of one source.
-
-        Raises:
-            KafkaTxError: The query cannot be asked.
-        """
-        try:
-            plan = self._query.explainInternal(False)
-        except _FAILURES as error:
-            raise _unasked(self._query_id, error) from error
-        states = sorted(set(_STATES.findall(plan)))
-        return QueryShape(
-            tuple(self.tx_ids), tuple(sorted(self._others)), tuple(states)
-        )
+        """What the query keeps beside the offsets of one source."""
+        others = tuple(sorted(self._others))
+        return QueryShape(tuple(self.tx_ids), others, self._states)
 
     def other_ends(self) -> dict[str, str]:
         """What stands for the end of each source without ``tx.id`` in this batch.
@@ -251,7 +244,7 @@ def _relations(query: Any) -> list[tuple[dict[str, str], Any]]:  # noqa: ANN401
     return found
 
 
-def _streams(query: Any) -> dict[str, Any]:  # noqa: ANN401 - JVM objects
+def _streams(query: Any, states: tuple[str, ...]) -> dict[str, Any]:  # noqa: ANN401
     """The JVM stream of each ``tx.id``; a union with itself has one stream twice."""
     found: dict[str, Any] = {}
     for options, stream in _relations(query):
@@ -263,7 +256,8 @@ def _streams(query: Any) -> dict[str, Any]:  # noqa: ANN401 - JVM objects
                 f"this query opens tx.id '{tx_id}' twice: Spark reads a DataFrame that"
                 " is joined with itself by two sources, and each would fence the"
                 " other. Nothing was written. Load each side of the join by itself,"
-                " with a tx.id of its own, and start with a new checkpointLocation.",
+                " with a tx.id of its own, and start with a new checkpointLocation."
+                f"{lost_with_checkpoint(QueryShape(states=states))}",
                 option="tx.id",
                 value=tx_id,
             )
