@@ -130,6 +130,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "_for_the_unfinished_batch",
         _SEVERAL_SIMULATED,
     ),
+    "agreement::_set_to": (_SEVERAL_SIMULATED,),
     "agreement::_ADVICE[BEHIND]": (_CHECKPOINT_PUT_BACK, _SIMULATED),
     "agreement::_ADVICE[APART]": (
         _TRANSACTIONS + "test_offsets_set_by_hand_are_where_both_ways_out_go_on",
@@ -284,7 +285,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "start_positions::check_given": _MEANT,
     "start_positions::positions_of": _MEANT,
     "start_positions::ranges_between": _MEANT,
-    "ranges::_lost": "the replay that follows says what to do",
+    "ranges::lost": "the replay that follows says what to do",
     "impossible_replays::replay_impossible": "its advice is that of its callers",
     "engine::SparkEngine._to_table": _AGAIN,
     "job_failures::job_failure": _OUTSIDE,
