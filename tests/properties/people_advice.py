@@ -121,7 +121,7 @@ class Way:
 def _set_back(option: str) -> Way:
     return Way(
         f"set {option} back",
-        rf"[Ss]et {re.escape(option)} (back|right|to)",
+        rf"[Ss]et {re.escape(option)} (back|right|to)|read with {re.escape(option)}=",
         lambda told: told.world.undo[option](),
         may=lambda told: option in told.world.undo,
         is_first=True,

@@ -85,8 +85,9 @@ def trim(world: World, number: int) -> None:
 
 
 def rename_id(world: World, number: int) -> None:
+    """Of a job that has written: else nothing anywhere knows the former one."""
     former, (first, *others) = world.job, world.job.streams
-    if not first.tx_id:
+    if not first.tx_id or not world.held().txid:
         return
     world.stop()
     renamed = replace(first, tx_id=f"{first.tx_id}{number % 3}")
@@ -125,6 +126,8 @@ def run_without_id(world: World, _: int) -> None:
 def use_another_store(world: World, _: int) -> None:
     """``tx.store`` names another place: a folder, a database, a default."""
     former = world.job
+    if not world.held().txid:
+        return
     world.stop()
     world.job = replace(former, store=1 - former.store)
     _can_set_back(world, "tx.store", former)
