@@ -23,6 +23,9 @@ from tests.properties.simulated_people import OFF, World
 from tests.properties.simulated_query import TaskFailedError
 from tests.properties.simulated_streams import Checkpoint
 
+IN_A_CIRCLE = 30
+"""Texts that were followed one after the other, after which a person gives up."""
+
 
 def follow(world: World) -> None:
     """The job has ended: read why, and do what it says.
@@ -44,6 +47,11 @@ def follow(world: World) -> None:
     if not ways:
         world.refusal = told.text
         world.seen[f"refused: {_name(error)}"] += 1
+        return
+    world.followed += 1
+    if world.followed > IN_A_CIRCLE:
+        world.refusal = f"in a circle: {told.text}"
+        world.seen[f"in a circle: {_name(error)}"] += 1
         return
     way = world.chance.choice(ways)
     world.seen[f"did: {way.name}"] += 1
@@ -186,12 +194,13 @@ def _empty_sink(told: Told) -> None:
 
 
 def _checkpoint_of_the_sink(told: Told) -> Checkpoint | None:
-    """One that counts in the sink's numbering; the present one may be another's."""
+    """The newest that counts in the sink's numbering; the present one may not."""
     if told.world.job.door == "topology":
         return None
     named = told.table.newest.numbering
-    every = [told.world.checkpoint, *reversed(told.world.left)]
-    return next((found for found in every if found.numbering() == named), None)
+    every = [told.world.checkpoint, *told.world.left]
+    ours = [found for found in every if found.numbering() == named]
+    return max(ours, key=Checkpoint.txid, default=None)
 
 
 def _start_with_that_checkpoint(told: Told) -> None:
@@ -203,6 +212,25 @@ def _start_with_that_checkpoint(told: Told) -> None:
         world.checkpoint = found
     world.stop()
     world.once["tx.onDisagreement"] = "checkpoint"
+
+
+def _store_of(told: Told) -> int | None:
+    """Which database has a store that counts as the checkpoint does."""
+    world = told.world
+    named, id_ = world.checkpoint.numbering(), world.job.streams[0].tx_id
+    for number, database in enumerate(world.databases):
+        ledger = Ledger(database.store(id_))
+        if named and ledger.load().numbering == named:
+            return number
+    return None
+
+
+def _use_the_store_of_the_checkpoint(told: Told) -> None:
+    world, found = told.world, _store_of(told)
+    assert found is not None
+    world.stop()
+    world.job = replace(world.job, store=found)
+    world.undo.clear()
 
 
 def _go_on_where_the_sink_is(told: Told) -> None:
@@ -279,6 +307,13 @@ WAYS = (
         r"(?<!not )start with a\s+new checkpointLocation",
         lambda told: told.world.new_checkpoint(),
         may=lambda told: "offsets set" not in told.text,
+    ),
+    Way(
+        "the checkpoint's store",
+        r"Set tx\.store to the one that this checkpoint was used with",
+        _use_the_store_of_the_checkpoint,
+        may=lambda told: _store_of(told) is not None,
+        is_first=True,
     ),
     Way("offsets set", r"--offsets '", _set_offsets),
     Way(

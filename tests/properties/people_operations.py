@@ -107,8 +107,7 @@ def run_without_id(world: World, _: int) -> None:
     if not checkpoint.offsets.keys() <= checkpoint.commits or not checkpoint.offsets:
         return
     world.once = {}
-    world.left, world.checkpoint_copy = [], None
-    world.copies, world.backup = [], None
+    world.forget_what_was_kept()
     world.stop()
     world.rivals.clear()
     without = tuple(replace(s, tx_id="") for s in job.streams)
@@ -134,7 +133,9 @@ def use_another_store(world: World, _: int) -> None:
 
 
 def change_the_mode(world: World, _: int) -> None:
+    """Of all deployments."""
     world.stop()
+    world.rivals.clear()
     former = world.job
     modes = {"transactional": "opaque", "opaque": "transactional"}
     streams = tuple(replace(s, mode=modes[s.mode]) for s in former.streams)
@@ -148,7 +149,7 @@ def use_another_sink(world: World, number: int) -> None:
         return
     world.stop()
     world.rivals.clear()
-    world.copies, world.backup, world.checkpoint_copy = [], None, None
+    world.forget_what_was_kept()
     world.kept_commits = set(world.checkpoint.commits)
     world.job = replace(world.job, sink=(world.job.sink[0], f"sink{number}"))
     world.sinks.add(world.job.sink)
@@ -234,6 +235,8 @@ def _back(world: World, number: int) -> None:
 
 def remove_the_database(world: World, _: int) -> None:
     """Somebody tidies up, under a living job; what was written there is gone."""
+    if world.plain and world.job.has_ids:
+        return  # what was written without ``tx.id`` is elsewhere, and nothing tells
     for where, table in world.sinks:
         if where == world.job.store:
             world.destroyed |= set(world.databases[where].records(table))

@@ -76,19 +76,16 @@ class World:
         self.databases = (Database(), Database())
         self.job = _job(chance)
         self.checkpoint = Checkpoint(next(_names))
-        self.left: list[Checkpoint] = []
         self.run: Run | TopologyRun | None = None
         self.rivals: list[tuple[Job, Run | TopologyRun]] = []
+        self.followed = 0
+        """Texts that were followed since the job was well."""
         self.undo: dict[str, Callable[[], None]] = {}
         """How a person sets back what a text may ask to be set back."""
         self.once: dict[str, str] = {}
         """Options for the next run only."""
-        self.backup: Backup | None = None
-        self.checkpoint_copy: Checkpoint | None = None
-        self.copies: list[tuple[Copy, ...]] = []
         self.went_back: tuple[Copy, ...] | None = None
         """The copies of the time to which a store went back last."""
-        self.sinks = {self.job.sink}
         self.kept_commits: set[int] = set()
         """Batches whose end nobody loses: their sink is another one now."""
         self.plain: dict[tuple[str, int], list[int]] = {}
@@ -99,6 +96,15 @@ class World:
         """What the job says that stands still for good."""
         self.seen: Counter[str] = Counter()
         self.chance = chance
+        self.sinks = {self.job.sink}
+        self.forget_what_was_kept()
+
+    def forget_what_was_kept(self) -> None:
+        """No copies of anything, no other checkpoints."""
+        self.left: list[Checkpoint] = []
+        self.backup: Backup | None = None
+        self.checkpoint_copy: Checkpoint | None = None
+        self.copies: list[tuple[Copy, ...]] = []
 
     # --- runs ---
 
@@ -141,7 +147,7 @@ class World:
         if not self.run.step():
             return True
         if self.run.is_idle:
-            self.once = {}
+            self.once, self.followed = {}, 0
         return False
 
     def stop(self) -> None:
@@ -202,6 +208,7 @@ KINDS = {
 """What runs, and how often it is drawn."""
 
 OFF: dict[str, str] = {
+    "use another store: two sources": "item 7: the checkpoint cannot tell all numbers",
     "put checkpoint back: two sources": "item 7: the store decides for one of them",
     "use a former checkpoint: two sources": "item 7",
     "leave checkpoint: two sources": "item 7",

@@ -16,7 +16,7 @@ from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import OffsetRange, QueryShape, TransactionAttempt
 from kafka_tx.options.source_options import parse_source
-from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.protocols import Clock
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question
@@ -43,9 +43,17 @@ class Checkpoint:
 
     def numbering(self) -> str:
         """In which the first source counts at its end; empty: in none."""
+        mark = self._mark()
+        return mark.numbering if mark else ""
+
+    def txid(self) -> int:
+        """Where the first source is at its end."""
+        mark = self._mark()
+        return mark.txid if mark else 0
+
+    def _mark(self) -> TransactionMark | None:
         ends = self.offsets.get(max(self.offsets, default=-1), [None])
-        end = SourceOffset.from_json(ends[0]) if ends[0] else None
-        return end.mark.numbering if end and end.mark else ""
+        return SourceOffset.from_json(ends[0]).mark if ends[0] else None
 
 
 @dataclass(frozen=True)
