@@ -62,9 +62,10 @@ class Disagreements:
             return unread if unread and not unread.spark_batch else None
         if decides == "checkpoint":
             logged = end.mark.txid if end.mark else 0
-            txid = max(kept.txid + 1, logged, *(n + 1 for n in kept.planned))
+            numbering = agreement.numbering_of(end)
+            txid = max(logged, kept.newest(numbering) + 1)
             begins, ids = begun(start, end)
-            kept.adopt(txid - 1, begins, ids, agreement.numbering_of(end))
+            kept.adopt(txid - 1, begins, ids, numbering)
             return self._take(txid, begins, end)
         raise kept.contradiction(end)
 

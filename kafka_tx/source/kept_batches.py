@@ -68,6 +68,15 @@ class KeptBatches:
         """The committed one; 0 without any."""
         return self.committed.txid if self.committed else 0
 
+    def newest(self, numbering: str) -> int:
+        """The greatest txid that the store knows of a numbering, its own one if empty.
+
+        Of another one it knows none: a batch that sinks have seen keeps its txid.
+        """
+        if numbering not in ("", self.numbering):
+            return 0
+        return max([self.txid, *self.planned])
+
     def next(self) -> BatchMetadata | None:
         """The batch that is first in line, if it is planned."""
         return self.planned.get(self.txid + 1)

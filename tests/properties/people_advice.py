@@ -34,7 +34,7 @@ def follow(world: World) -> None:
     to this person, the job stands still for good.
     """
     assert world.run is not None
-    error, world.run = world.run.error, None
+    error, world.run, world.is_hurt = world.run.error, None, False
     assert isinstance(error, KafkaTxError | TaskFailedError), error
     world.seen[_name(error)] += 1
     if _passes(world, error):

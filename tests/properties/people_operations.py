@@ -145,7 +145,7 @@ def change_the_mode(world: World, _: int) -> None:
 
 def use_another_sink(world: World, number: int) -> None:
     """Where nothing is under way, nor comes again: else a batch is in both."""
-    if world.run is None or not world.run.is_idle:
+    if not world.is_well():
         return
     world.stop()
     world.rivals.clear()
@@ -197,7 +197,7 @@ def put_checkpoint_back(world: World, _: int) -> None:
 
 def back_up(world: World, _: int) -> None:
     """All that belongs together: of a job that is well, while nothing runs."""
-    if world.run is None or not world.run.is_idle:
+    if not world.is_well():
         return
     world.stop()
     world.rivals.clear()
@@ -230,6 +230,7 @@ def _back(world: World, number: int) -> None:
     store = world.job.store
     world.went_back = world.copies[which]
     world.databases[store].put_back(world.went_back[store])
+    world.is_hurt = True
     del world.copies[which + 1 :]
 
 
@@ -241,6 +242,7 @@ def remove_the_database(world: World, _: int) -> None:
         if where == world.job.store:
             world.destroyed |= set(world.databases[where].records(table))
     world.databases[world.job.store].empty()
+    world.is_hurt = True
 
 
 # --- drivers ---

@@ -80,6 +80,8 @@ class World:
         self.rivals: list[tuple[Job, Run | TopologyRun]] = []
         self.followed = 0
         """Texts that were followed since the job was well."""
+        self.is_hurt = False
+        """A database has changed behind its back, and it has not said so yet."""
         self.undo: dict[str, Callable[[], None]] = {}
         """How a person sets back what a text may ask to be set back."""
         self.once: dict[str, str] = {}
@@ -94,8 +96,7 @@ class World:
         """What was in a sink that somebody removed."""
         self.refusal = ""
         """What the job says that stands still for good."""
-        self.seen: Counter[str] = Counter()
-        self.chance = chance
+        self.seen, self.chance = Counter[str](), chance
         self.sinks = {self.job.sink}
         self.forget_what_was_kept()
 
@@ -153,6 +154,10 @@ class World:
     def stop(self) -> None:
         self.run = None
 
+    def is_well(self) -> bool:
+        """It has read what there is, and nothing is wrong that it will tell."""
+        return self.run is not None and self.run.is_idle and not self.is_hurt
+
     def let_a_rival_go_on(self) -> None:
         """Of several deployments this one is the job from now on."""
         self.job, rival = self.rivals.pop()
@@ -208,6 +213,7 @@ KINDS = {
 """What runs, and how often it is drawn."""
 
 OFF: dict[str, str] = {
+    "deploy twice: two sources": "item 7: a new checkpoint leaves records out",
     "use another store: two sources": "item 7: the checkpoint cannot tell all numbers",
     "put checkpoint back: two sources": "item 7: the store decides for one of them",
     "use a former checkpoint: two sources": "item 7",

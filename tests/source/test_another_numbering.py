@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_tx.errors import CheckpointDisagreesError
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source import kept_batches
@@ -45,6 +45,9 @@ class Query:
         self.cluster.set(0, 0, end)
 
     def run(self, tx_id: str = "orders", **options: str) -> None:
+        self._go_on(self.planner(tx_id, **options))
+
+    def planner(self, tx_id: str = "orders", **options: str) -> MicroBatches:
         given = {
             "kafka.bootstrap.servers": "b:9092",
             "subscribe": "t",
@@ -54,13 +57,11 @@ class Query:
         }
         config = parse_source(given, streaming=True)
         if config.transactions is None:
-            self._go_on(MicroBatches(config, self.cluster, self.clock))
-            return
+            return MicroBatches(config, self.cluster, self.clock)
         ledger = Ledger(MemoryStore(self.store, tx_id))
-        planner = TransactionalMicroBatches(
+        return TransactionalMicroBatches(
             config, config.transactions, self.cluster, self.clock, ledger
         )
-        self._go_on(planner)
 
     def _go_on(self, planner: Any) -> None:
         if self.checkpoint is not None:  # Spark keeps text
@@ -190,6 +191,30 @@ def test_another_store_is_refused_and_the_checkpoint_brings_its_numbering(
     assert job.read == list(range(20))
     assert {name for name, _ in job.attempts} == {"first"}
     assert [n for _, n in job.attempts] == [1, 2, 3]
+
+
+@MODES
+def test_a_batch_keeps_its_txid_whatever_another_numbering_has_come_to(
+    query, cluster, clock, mode
+):
+    """Sinks may have it: under another txid they would take it again."""
+    job = query(mode)
+    start = job.checkpoint
+    job.produce(20)
+    end = job.planner().latest(start, everything=True)
+    assert (end.mark.numbering, end.mark.txid) == ("first", 2)
+
+    other = Query(cluster, clock, mode)
+    for records in (21, 22, 23, 24):
+        other.produce(records)
+        other.run()
+    assert [txid for _, txid in other.attempts] == [1, 2, 3, 4]
+    job.store = other.store
+    planner = job.planner(tx__onDisagreement="checkpoint")
+
+    assert planner.ranges(start, end) == [OffsetRange(P0, 10, 20)]
+    answer = planner.number(Question("query", 1, start, end))
+    assert (answer.numbering, answer.txid) == ("first", 2)
 
 
 def test_a_store_that_is_the_right_one_again_goes_on(query):
