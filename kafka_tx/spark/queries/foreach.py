@@ -41,6 +41,10 @@ def for_each_transaction(
     also runs batches without new records of the source: to emit late state, or because
     another source has some. Each of them is a transaction with a txid of its own.
 
+    Where a query has several sources, each one with a ``tx.id`` numbers every batch and
+    keeps what goes with it: a new checkpoint brings the same batch again. Beside a
+    source without ``tx.id`` a new checkpoint is refused while a batch is unfinished.
+
     Args:
         function: Handles one batch; may be called again with the same txid, at once
             (for two minutes at most) where it raised a StateUnavailableError.
@@ -52,7 +56,9 @@ def for_each_transaction(
     Raises:
         ConfigError: ``function`` is none; or a session of Spark Connect and no
             ``tx_id``. From the query: no source of it has ``tx.id``, or several and
-            ``tx_id`` was not given.
+            ``tx_id`` was not given; or they have different ``tx.mode``.
+        CheckpointDisagreesError: From the query: with this checkpoint, or these
+            sources, an unfinished transaction would come with other records.
         FencedError: From the query: another one has taken over a ``tx.id`` of it.
     """
     if not callable(function):
