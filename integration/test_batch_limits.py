@@ -270,8 +270,15 @@ def numbers(values):
 ONCE = Counter(range(COUNT))
 
 
-@pytest.mark.parametrize("more", [{}, REFUSED], ids=["followed", "refused"])
-@pytest.mark.parametrize("way", ["plain", "once"])
+@pytest.mark.parametrize(
+    ("way", "more"),
+    [
+        pytest.param("plain", {}, id="plain-followed"),
+        pytest.param("plain", REFUSED, id="plain-refused"),
+        pytest.param("once", {}, id="once-followed", marks=pytest.mark.all),
+        pytest.param("once", REFUSED, id="once-refused"),
+    ],
+)
 def test_a_dataframe_is_written_whatever_its_topic_takes(
     spark, kafka, narrow, values, way, more
 ):
@@ -313,7 +320,7 @@ def test_a_stream_is_written_once_whatever_its_topic_takes(
     assert numbers(values(name)) == ONCE
 
 
-@pytest.mark.parametrize("way", ["plain", "once"])
+@pytest.mark.parametrize("way", [pytest.param("plain", marks=pytest.mark.all), "once"])
 def test_a_transactional_topology_writes_whatever_its_topic_takes(
     spark, kafka, topic, produce, narrow, values, tmp_path, way
 ):

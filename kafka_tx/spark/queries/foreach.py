@@ -69,9 +69,11 @@ def for_each_transaction(
             " for_each_transaction(function, tx_id='...')",
             option="tx_id",
         )
-    if not is_remote():
-        with suppress(PySparkRuntimeError):  # there is no session yet
-            jvm.let_queries_start_together(SparkSession.active())
+    with suppress(PySparkRuntimeError):  # there is no session yet
+        spark = SparkSession.active()
+        jvm.hide_secrets(spark)
+        if not is_remote():
+            jvm.let_queries_start_together(spark)
     return _ForEach(function, tx_id)
 
 

@@ -39,6 +39,17 @@ _PLANNER_ENVIRONMENT = {
 """What Spark sets for every process it starts for a source, whatever stands there."""
 _adding = Lock()
 
+_HIDDEN = "spark.sql.redaction.options.regex"
+_HIDDEN_BY_SPARK = "(?i)url"
+SECRETS = (
+    r"(?i:tx\.store|jaas|passphrase|key\.pem|keystore\.key"
+    r"|oauthbearer\.(config|extensions))"
+)
+"""Names of options that may hold secrets, and that Spark does not hide by itself.
+
+It hides what is called a password, secret or token, or has such a word in it.
+"""
+
 _STATES = re.compile(r"(\w+)[^\n]* state info \[")
 """Operators that keep state, in the text of a physical plan."""
 
@@ -67,6 +78,20 @@ def let_queries_start_together(spark: SparkSession) -> None:
                 shared.putIfAbsent(name, value)
     except _FAILURES as error:
         logger.debug("queries should not be started at the same time: %s", error)
+
+
+def hide_secrets(spark: SparkSession) -> None:
+    """Let plans of this session show no option that may hold a secret (driver).
+
+    Plans stand in what ``explain`` prints, in the UI, in event logs and in logs. The
+    queries that the session starts from now on have the setting, too.
+    """
+    try:
+        now = spark.conf.get(_HIDDEN, None) or _HIDDEN_BY_SPARK
+        if SECRETS not in now:
+            spark.conf.set(_HIDDEN, f"{now}|{SECRETS}")
+    except _FAILURES as error:
+        logger.debug("plans may show secrets: %s", error)
 
 
 def source_options(spark: SparkSession, query_id: str) -> dict[str, dict[str, str]]:

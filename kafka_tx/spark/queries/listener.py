@@ -116,6 +116,7 @@ def attach(
     context = _classic(spark)
     warn_without_package(context)
     jvm.let_queries_start_together(spark)
+    jvm.hide_secrets(spark)
     registry = MetricsRegistry(spark_version=spark.version)
     with ExitStack() as undo:
         endpoint = None
