@@ -23,6 +23,7 @@ _SIMULATED = (
     "::test_every_record_counts_once_or_a_documented_error_says_what_to_do"
 )
 _ANEW = "integration/test_source_anew.py::"
+_NUMBERINGS = "tests/source/test_another_numbering.py::"
 _SINK = "integration/test_sink.py::"
 _MARKERS = "integration/test_sink_markers.py::"
 _REPLAYS = "integration/test_sink_replays.py::"
@@ -166,6 +167,36 @@ DRIVER: Proofs = {
         "",
         _ANEW + "test_a_store_that_is_one_txid_behind_its_sinks_is_found_out_by_them",
         "tests/sql/test_plans.py::test_an_opaque_one_replaces_what_it_was",
+        "",
+    ),
+    "another store, or one that begins anew; checkpoint kept": (
+        "",
+        *[
+            _NUMBERINGS
+            + "test_another_store_is_refused_and_the_checkpoint_brings_its_numbering"
+        ]
+        * 2,
+        "",
+    ),
+    "another store, or one that begins anew; new checkpoint": (
+        "",
+        "integration/test_another_store.py"
+        "::test_nothing_is_skipped_or_doubled_under_another_store_or_id",
+        "tests/sql/test_numberings.py"
+        "::test_the_txid_of_another_numbering_is_refused_by_name",
+        "",
+    ),
+    "`tx.id` renamed, or left away for some runs and given again": (
+        "",
+        _NUMBERINGS + "test_a_renamed_tx_id_is_refused_and_set_back",
+        _NUMBERINGS
+        + "test_a_tx_id_taken_away_and_given_again_goes_on_at_the_checkpoint",
+        "",
+    ),
+    "`opaque` source, sink for transactional batches": (
+        "",
+        "",
+        _REPLAYS + "test_an_opaque_batch_is_refused_where_it_is_not_said",
         "",
     ),
 }

@@ -1,6 +1,7 @@
 """Maps in a database against plain dicts: replays, overtaken owners, crashes."""
 
 import tempfile
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,12 @@ from hypothesis.stateful import (
     rule,
 )
 
-from kafka_tx.errors import FencedError, OutOfOrderError
+from kafka_tx.errors import (
+    AnotherNumberingError,
+    ConfigError,
+    FencedError,
+    OutOfOrderError,
+)
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from tests.properties.rounds import SIMULATED_STEPS, play_round
@@ -110,9 +116,14 @@ class Maps(RuleBasedStateMachine):
     def is_opaque(self):
         return self.kind is OpaqueMap
 
+    @property
+    def mode(self):
+        return "opaque" if self.is_opaque else "transactional"
+
     def next_attempt(self, txid):
         self.attempts += 1
-        return TransactionAttempt.of(txid, epoch=self.owners, number=self.attempts)
+        made = TransactionAttempt.of(txid, epoch=self.owners, number=self.attempts)
+        return replace(made, numbering="one", mode=self.mode)
 
     def die_in(self, attempt, writes):
         with self.map.batch(attempt) as batch:
@@ -144,7 +155,8 @@ class Maps(RuleBasedStateMachine):
         """It counts where no newer one has written yet; the planner fences it soon."""
         owner, txid = max(1, self.owners - back), max(1, self.newest.txid + step)
         self.attempts += 1
-        attempt = TransactionAttempt.of(txid, epoch=owner, number=self.attempts)
+        made = TransactionAttempt.of(txid, epoch=owner, number=self.attempts)
+        attempt = replace(made, numbering="one", mode=self.mode)
         if owner < self.newest_owner:
             with pytest.raises(FencedError):
                 self.apply(attempt, writes)
@@ -181,6 +193,21 @@ class Maps(RuleBasedStateMachine):
     def an_older_transaction(self, writes):
         with pytest.raises(OutOfOrderError):
             self.apply(self.next_attempt(self.newest.txid - 1), writes)
+
+    @precondition(lambda self: self.newest.txid)
+    @rule(writes=WRITES, txid=st.integers(1, 40), epoch=st.integers(1, 9))
+    def a_store_that_begins_anew(self, writes, txid, epoch):
+        """Or another one, or another job: its txids and owners begin with 1."""
+        attempt = TransactionAttempt.of(txid, epoch=epoch, number=1)
+        with pytest.raises(AnotherNumberingError):
+            self.apply(replace(attempt, numbering="two", mode=self.mode), writes)
+
+    @precondition(lambda self: not self.is_opaque)
+    @rule(writes=WRITES, step=st.integers(0, 2))
+    def an_opaque_attempt(self, writes, step):
+        attempt = self.next_attempt(max(1, self.newest.txid + step))
+        with pytest.raises(ConfigError, match="opaque"):
+            self.apply(replace(attempt, mode="opaque"), writes)
 
     @rule(writes=WRITES, is_replay=st.booleans())
     def a_crash_in_the_middle(self, writes, is_replay):

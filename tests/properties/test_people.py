@@ -14,6 +14,7 @@ import pytest
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.source import agreement
 from kafka_tx.source.transactional import TransactionalMicroBatches
+from kafka_tx.transactions import admission
 from tests.properties import simulated_databases
 from tests.properties.people_advice import WAYS, follow
 from tests.properties.people_operations import OPERATIONS
@@ -159,6 +160,7 @@ def any_plan_of_these_ends(*given):
     ("where", "name", "broken"),
     [
         (simulated_databases, "is_written", lambda *_, **__: False),
+        (admission, "_check_plan", lambda *_: None),
         (agreement, "fits", any_plan_of_these_ends),
         (TransactionalMicroBatches, "_ids", lambda self: {}),
         (TransactionalMicroBatches, "_remembered", lambda self, partition: None),

@@ -1,0 +1,99 @@
+"""A query over a store that begins anew, and under another ``tx.id``: real sinks."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import kafka_tx
+from integration.bounded import read_out
+from integration.cluster.records import Record
+from integration.consuming import committed_records
+from kafka_tx.sql.maps import TransactionalMap
+
+
+class Job:
+    """Counts a topic into a map and copies it, with the options of each run."""
+
+    def __init__(self, spark, servers, topics, work):
+        self.spark, self.servers, self.work = spark, servers, work
+        self.topic, self.out = topics
+        self.counts = TransactionalMap(f"sqlite:///{work}/sink.db", "counts")
+
+    def run(self, store="right", **options):
+        named = {key.replace("__", "."): value for key, value in options.items()}
+        given = {
+            "kafka.bootstrap.servers": self.servers,
+            "subscribe": self.topic,
+            "startingOffsets": "earliest",
+            "tx.id": "numbered",
+            "tx.store": f"sqlite:///{self.work}/{store}.db",
+        }
+        read_out(
+            self.spark.readStream.format("kafka_tx")
+            .options(**given | named)
+            .load()
+            .writeStream.foreachBatch(kafka_tx.for_each_transaction(self._save))
+            .option("checkpointLocation", f"{self.work}/checkpoint")
+        )
+
+    def refused(self, **options):
+        with pytest.raises(StreamingQueryException) as told:
+            self.run(**options)
+        return str(told.value)
+
+    def forget_checkpoint(self):
+        shutil.rmtree(self.work / "checkpoint")
+
+    def seen(self):
+        """What is in the topic; in the map; and whether each is there once."""
+        written = committed_records(self.servers, self.out)
+        table = self.counts.to_arrow()
+        once = set(table["value"].to_pylist()) <= {1}
+        return sorted(r.text for r in written), table["key"].to_pylist(), once
+
+    def _save(self, df, attempt):
+        keys = df.selectExpr("string(value) AS key")
+        kafka_tx.update_map(keys, attempt, self.counts, reducer="count")
+        sink = {
+            "kafka.bootstrap.servers": self.servers,
+            "topic": self.out,
+            "tx.id": f"{self.out}-sink",
+            "tx.markerTopic": f"{self.out}-markers",
+        }
+        kafka_tx.write_transaction(df.select("key", "value"), attempt, sink)
+
+
+@pytest.fixture
+def job(spark, kafka, topic, tmp_path):
+    topics = topic(name="numbered"), topic(1)
+    job = Job(spark, kafka.bootstrap_servers, topics, tmp_path)
+    yield job
+    job.counts.close()
+
+
+def test_nothing_is_skipped_or_doubled_under_another_store_or_id(job, produce):
+    """As from another folder, where the store was a file of the current one."""
+    produce(job.topic, [Record("a"), Record("b")])
+    job.run()
+    produce(job.topic, [Record("c")])
+
+    told = job.refused(store="another")
+    assert "KAFKA_TX_CHECKPOINT_DISAGREES" in told  # its checkpoint knows better
+    job.forget_checkpoint()
+    told = job.refused(store="another")
+    assert "KAFKA_TX_ANOTHER_NUMBERING" in told
+    assert job.seen() == (["a", "b"], ["a", "b"], True)
+    job.forget_checkpoint()
+    job.run()
+    assert job.seen() == (["a", "b", "c"], ["a", "b", "c"], True)
+
+    produce(job.topic, [Record("d")])
+    told = job.refused(tx__id="renamed", startingOffsets="latest")
+    assert "Set tx.id back" in told
+    job.run(tx__id="renamed", tx__onDisagreement="checkpoint")
+    produce(job.topic, [Record("e")])
+    job.run(tx__id="renamed")
+    assert job.seen() == (list("abcde"), list("abcde"), True)
