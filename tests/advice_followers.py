@@ -14,6 +14,7 @@ _NO_RECORDS = (
     "integration/test_connect.py"
     "::test_a_batch_without_records_stops_there_and_a_classic_session_finishes_it"
 )
+_BESIDE = "tests/source/test_sinks_beside.py::"
 _BATCHES = "tests/source/test_microbatches.py::"
 _CLI = "tests/cli/test_offsets.py::"
 _FAULTS = "integration/test_source_faults.py::"
@@ -131,6 +132,15 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _SEVERAL_SIMULATED,
     ),
     "agreement::_set_to": (_SEVERAL_SIMULATED,),
+    "agreement::_ADVICE[TOGETHER]": (
+        _BESIDE + "test_what_went_back_as_a_whole_goes_on_where_the_store_is",
+    ),
+    "agreement::_ADVICE[ALONE]": (
+        _BESIDE + "test_records_that_alone_went_back_go_on_where_the_checkpoint_is",
+    ),
+    "agreement::_ADVICE[SCATTERED]": (
+        _BESIDE + "test_sinks_that_are_at_neither_are_not_written",
+    ),
     "agreement::_ADVICE[BEHIND]": (_CHECKPOINT_PUT_BACK, _SIMULATED),
     "agreement::_ADVICE[APART]": (
         _TRANSACTIONS + "test_offsets_set_by_hand_are_where_both_ways_out_go_on",

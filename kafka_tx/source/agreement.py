@@ -40,6 +40,15 @@ class Case(Enum):
     AHEAD = "ahead"
     """The checkpoint has transactions that the store does not know."""
 
+    TOGETHER = "together"
+    """AHEAD, and the sinks in the store's database do not know them either."""
+
+    ALONE = "alone"
+    """AHEAD, and the sinks in the store's database have them."""
+
+    SCATTERED = "scattered"
+    """AHEAD, and the sinks in the store's database are at neither."""
+
     BEHIND = "behind"
     """The store has committed transactions that the checkpoint does not know."""
 
@@ -52,6 +61,14 @@ class Case(Enum):
 
 _ONLY_CHECKPOINT = frozenset({Case.RENAMED, Case.EMPTY, Case.UNNUMBERED})
 """Where to go on from the store would lose or repeat what the checkpoint has done."""
+_RIGHT = {
+    Case.FOREIGN: "error",
+    Case.SCATTERED: "error",
+    Case.TOGETHER: "store",
+    Case.ALONE: "checkpoint",
+    **dict.fromkeys(_ONLY_CHECKPOINT, "checkpoint"),
+}
+"""The one way that loses nothing; the other one is not gone, whoever asks for it."""
 
 _ADVICE = {
     Case.RENAMED: "Set tx.id back to the one that the checkpoint counts. To rename it,"
@@ -77,10 +94,30 @@ _ADVICE = {
     " checkpoint is, numbers where the store is. Do not start with a new"
     " checkpointLocation: it would read again what was read without tx.id.",
     Case.AHEAD: "The store is older than the checkpoint: it was put back from a copy,"
-    " or tx.store names another one. Set tx.store right, or set"
-    " tx.onDisagreement=checkpoint for one run: offsets and numbers go on where the"
-    " checkpoint is. Do not start with a new checkpointLocation: it would use txids"
-    " again that sinks have seen with other records.",
+    " its database lost its last writes, or tx.store names another one. Set tx.store"
+    " right. If that cannot be, look which txid the sinks hold. Txid {done} or later:"
+    " set tx.onDisagreement=checkpoint for one run: offsets and numbers go on where the"
+    " checkpoint is. Txid {stored} or {following}, since they went back with it: set"
+    " tx.onDisagreement=store for one run: the query goes on where the store is. Any"
+    " other: put store and sinks back from copies that were made together. Do not start"
+    " with a new checkpointLocation: it would use txids again that sinks may have seen"
+    " with other records.",
+    Case.TOGETHER: "The store is older than the checkpoint, and so are the sinks in its"
+    " database: it lost its last writes, or was put back from a copy as a whole. Set"
+    " tx.onDisagreement=store for one run: the query goes on where they are, and reads"
+    " again what they lost. Sinks elsewhere have later txids: put them back to the same"
+    " time first, or the database to where it was. Do not start with a new"
+    " checkpointLocation.",
+    Case.ALONE: "The store is older than the checkpoint, but the sinks in its database"
+    " are not: its records alone were put back. Set tx.onDisagreement=checkpoint for"
+    " one run: offsets and numbers go on where the checkpoint and the sinks are. Do not"
+    " start with a new checkpointLocation: it would use txids again that sinks have"
+    " seen with other records.",
+    Case.SCATTERED: "The store is older than the checkpoint, and the sinks in its"
+    " database are at neither of them: they were put back from copies of several times."
+    " Put the database back from one copy, as a whole, and then start again. Do not"
+    " start with a new checkpointLocation: it would use txids again that sinks have"
+    " seen with other records.",
     Case.BEHIND: "The checkpoint is older than the store: it was put back from a copy,"
     " or another checkpoint was used since. To go on where the store is, start with a"
     " new checkpointLocation or set tx.onDisagreement=store for one run.",
@@ -177,6 +214,23 @@ def case_of(
     return Case.BEHIND if mark.txid < state.carried else Case.APART
 
 
+def ahead(sinks: Mapping[str, int], stored: int, done: int) -> Case:
+    """Which of the two is right, by the sinks that are in the store's database.
+
+    Args:
+        sinks: The txid that each of them wrote last.
+        stored: The txid that the store has committed. With it sinks have that one, or
+            the next one, whose commit came too late.
+        done: The last txid that the checkpoint is done with: sinks had it.
+    """
+    newest = max(sinks.values(), default=None)
+    if newest is None:
+        return Case.AHEAD
+    if newest >= done:
+        return Case.ALONE
+    return Case.TOGETHER if newest <= stored + 1 else Case.SCATTERED
+
+
 def _unnumbered(offset: SourceOffset, state: Committed | None) -> Case:
     stored = state.offsets if state else {}
     moved = {at - stored.get(p, -1) for p, at in offset.positions.items()}
@@ -190,9 +244,7 @@ def who_decides(
 ) -> Literal["error", "checkpoint", "store"]:
     """What ``tx.onDisagreement`` says, as far as that may be followed."""
     wish = transactions.on_disagreement
-    if case is Case.FOREIGN or (wish == "store" and case in _ONLY_CHECKPOINT):
-        return "error"
-    return wish
+    return wish if _RIGHT.get(case, wish) == wish else "error"
 
 
 def contradiction(
@@ -200,9 +252,23 @@ def contradiction(
     numbering: str,
     offset: SourceOffset,
     state: Committed | None,
+    case: Case,
     query: QueryShape | None,
+    sinks: Mapping[str, int],
+    done: int,
 ) -> CheckpointDisagreesError:
-    """The error that stops the query; ``query``: what else it keeps, as stored."""
+    """The error that stops the query.
+
+    Args:
+        transactions: Of the query.
+        numbering: Of the store.
+        offset: Where the checkpoint is.
+        state: What the store has committed.
+        case: How they contradict each other.
+        query: What else the query keeps, as stored.
+        sinks: The last txids of those in the store's database.
+        done: As of ``ahead``.
+    """
     tx_id = transactions.id
     stored = "empty"
     if state is not None:
@@ -210,8 +276,11 @@ def contradiction(
     mark, logged = offset.mark, "no txid"
     if mark is not None:
         logged = f"txid {mark.txid} of '{mark.id}' ({mark.numbering})"
-    case = case_of(transactions, numbering, offset, state)
-    is_new = "start with a new checkpointLocation" in _ADVICE[case].replace(
+    if sinks:
+        stored += f", with sinks beside it at txids {dict(sorted(sinks.items()))}"
+    txid = state.txid if state else 0
+    advice = _ADVICE[case].format(done=done, stored=txid, following=txid + 1)
+    is_new = "start with a new checkpointLocation" in advice.replace(
         "Do not start with", ""
     )
     decides = "tx.onDisagreement" in _ADVICE[case]
@@ -219,7 +288,7 @@ def contradiction(
     lost += lost_with_checkpoint(query) if is_new else ""
     return CheckpointDisagreesError(
         f"the checkpoint of '{tx_id}' is at {logged} {nested(offset.positions)} and its"
-        f" store is {stored}. {_ADVICE[case]}{lost} `kafka-tx status` shows the store.",
+        f" store is {stored}. {advice}{lost} `kafka-tx status` shows the store.",
         id=tx_id,
         case=case.value,
     )

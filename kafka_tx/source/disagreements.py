@@ -55,8 +55,7 @@ class Disagreements:
             assert kept.committed is not None
             known = {**kept.committed.offsets, **kept.settled(start)}
             return self._take(kept.txid + 1, known, end)
-        case = agreement.case_of(self._tx, kept.numbering, end, kept.committed)
-        decides = agreement.who_decides(self._tx, case)
+        decides = agreement.who_decides(self._tx, kept.case_of(end, start))
         if decides == "store" and kept.committed is not None:
             unread = kept.next()
             return unread if unread and not unread.spark_batch else None
@@ -67,7 +66,7 @@ class Disagreements:
             begins, ids = begun(start, end)
             kept.adopt(txid - 1, begins, ids, numbering)
             return self._take(txid, begins, end)
-        raise kept.contradiction(end)
+        raise kept.contradiction(end, start)
 
     def _is_next(self, start: SourceOffset, end: SourceOffset) -> bool:
         """Whether it begins where the store is, and only its ranges are not there.

@@ -14,6 +14,7 @@ from kafka_tx.planning.cluster_poller import Positions
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark, nested
 from kafka_tx.protocols import Clock
 from kafka_tx.source import agreement
+from kafka_tx.source.agreement import Case
 from kafka_tx.transactions.ledger import Committed, Ledger
 from kafka_tx.transactions.txid_layout import new_name
 
@@ -37,6 +38,7 @@ class KeptBatches:
         planned: What each txid holds, from the committed one on.
         own: Txids that this owner has planned, or has seen to be readable.
         numbering: Which sequence the txids are of; empty: nothing is stored yet.
+        sinks: Last txids of sinks in the store's database, when last asked for.
         query: What else the query keeps that was handed the last batch; None: none was.
         held: A txid without records, while other sources of the query have records of
             that batch to give again; 0: none.
@@ -60,6 +62,7 @@ class KeptBatches:
         self.planned: dict[int, BatchMetadata] = {}
         self.own: set[int] = set()
         self.numbering = ""
+        self.sinks: Mapping[str, int] = {}
         self.query: QueryShape | None = None
         self.held = 0
 
@@ -259,10 +262,33 @@ class KeptBatches:
             self.planned.get(state.carried),
         )
 
-    def contradiction(self, offset: SourceOffset) -> CheckpointDisagreesError:
+    def case_of(self, offset: SourceOffset, start: SourceOffset | None = None) -> Case:
+        """How a checkpoint contradicts the store, and what sinks beside it say.
+
+        Args:
+            offset: Where the checkpoint is.
+            start: Where its last finished batch ended, if that is not the same.
+        """
+        case = agreement.case_of(self._tx, self.numbering, offset, self.committed)
+        if case is not Case.AHEAD:
+            return case
+        self.sinks = self._ledger.sinks(self.numbering)
+        return agreement.ahead(self.sinks, self.txid, _done(start or offset))
+
+    def contradiction(
+        self, offset: SourceOffset, start: SourceOffset | None = None
+    ) -> CheckpointDisagreesError:
         """The error for a checkpoint that does not go with the store."""
+        case = self.case_of(offset, start)
         return agreement.contradiction(
-            self._tx, self.numbering, offset, self.committed, self.query
+            self._tx,
+            self.numbering,
+            offset,
+            self.committed,
+            case,
+            self.query,
+            self.sinks,
+            _done(start or offset),
         )
 
     def is_initial(self, start: SourceOffset) -> bool:
@@ -306,3 +332,8 @@ class KeptBatches:
         return TransactionMark(
             self._tx.id, txid, self.epoch, start, known, unseen, self.numbering
         )
+
+
+def _done(offset: SourceOffset) -> int:
+    """The last txid that is finished where a checkpoint is."""
+    return offset.mark.txid if offset.mark else 0

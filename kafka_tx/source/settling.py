@@ -8,7 +8,6 @@ from kafka_tx.model import Subscription, TopicPartition
 from kafka_tx.planning.cluster_poller import Positions
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source import agreement
-from kafka_tx.source.agreement import Case
 from kafka_tx.source.empty_batches import is_spent
 from kafka_tx.source.joint_batches import JointBatches
 from kafka_tx.source.kept_batches import KeptBatches
@@ -66,9 +65,8 @@ class CheckpointSettling:
     def _disagree(self, start: SourceOffset) -> Positions:
         kept = self._kept
         state = kept.committed
-        case = agreement.case_of(self._tx, kept.numbering, start, state)
-        decides = agreement.who_decides(self._tx, case)
-        if decides == "store" and state is not None and case is not Case.AHEAD:
+        decides = agreement.who_decides(self._tx, kept.case_of(start))
+        if decides == "store" and state is not None:
             return self.subscribed(state.offsets)
         if decides == "checkpoint":
             logged = start.mark.txid if start.mark else 0

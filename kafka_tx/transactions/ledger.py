@@ -257,6 +257,10 @@ class Ledger:
         self._look()
         self._must_be(self._left_epoch, epoch)
 
+    def sinks(self, numbering: str) -> dict[str, int]:
+        """As ``Store.sinks``."""
+        return self._store.sinks(numbering)
+
     def close(self) -> None:
         """Release the store's connections. Calling it twice is harmless."""
         self._store.close()

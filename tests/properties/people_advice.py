@@ -142,15 +142,21 @@ def _decide(side: str) -> Way:
             told.world.rivals.clear()
         told.world.once["tx.onDisagreement"] = side
 
-    return Way(
-        side,
-        rf"tx\.onDisagreement={side}",
-        do,
-        may=lambda told: (
-            told.world.job.door == "query"
-            and not isinstance(told.error, AnotherNumberingError)
-        ),
-    )
+    def may(told: Told) -> bool:
+        """Where the text asks for the sink's txid, it decides."""
+        if told.world.job.door != "query" or isinstance(
+            told.error, AnotherNumberingError
+        ):
+            return False
+        done = re.search(r"Txid (\d+) or later", told.text)
+        stored = re.search(r"Txid \d+ or (\d+), since", told.text)
+        if not done or not stored:
+            return True
+        has_all = told.table.newest.txid >= int(done[1])
+        went_back = told.table.newest.txid <= int(stored[1])
+        return has_all if side == "checkpoint" else went_back and not has_all
+
+    return Way(side, rf"tx\.onDisagreement={side}", do, may)
 
 
 def _sink_is_beside(told: Told) -> bool:

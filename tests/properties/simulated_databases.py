@@ -6,9 +6,13 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kafka_tx.errors import StateLostError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions import records
 from kafka_tx.transactions.admission import is_written
 from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
+from kafka_tx.transactions.refusals import AFTER_A_LOSS
+from kafka_tx.transactions.txid_layout import CURRENT, numbering_of
 
 _names = map(str, itertools.count(1))
 
@@ -45,6 +49,18 @@ class Copy:
     at: int
 
 
+class StoreAmongTables(MemoryStore):
+    """A store that knows the tables of its database."""
+
+    def __init__(self, database: Database, id_: str) -> None:
+        super().__init__(database.name, id_)
+        self._database = database
+
+    def sinks(self, numbering: str) -> dict[str, int]:
+        newest = {name: t.newest for name, t in self._database.tables.items()}
+        return {n: a.txid for n, a in newest.items() if a.numbering == numbering}
+
+
 class Database:
     """Stores by id and tables by name."""
 
@@ -56,18 +72,34 @@ class Database:
 
     def store(self, id_: str) -> MemoryStore:
         self.ids.add(id_)
-        return MemoryStore(self.name, id_)
+        return StoreAmongTables(self, id_)
 
     def write(
         self,
         table: str,
         attempt: TransactionAttempt,
-        records: list[int],
+        rows: list[int],
         *,
         is_opaque: bool,
     ) -> None:
+        self._check_store(attempt)
         held = self.tables.get(table, Table())
-        self.tables[table] = held.written(attempt, records, is_opaque=is_opaque)
+        self.tables[table] = held.written(attempt, rows, is_opaque=is_opaque)
+
+    def _check_store(self, attempt: TransactionAttempt) -> None:
+        """As maps and tables do whose store is in the same database."""
+        if attempt.source not in self.ids:
+            return
+        store = self.store(attempt.source)
+        texts = store.read()
+        numbering = numbering_of(texts, store.url, store.id)
+        if numbering is None or numbering.name != attempt.numbering:
+            return
+        text = texts.get(CURRENT)
+        where = {"path": CURRENT, "store": store.url, "id": store.id}
+        current = records.decode(text, CURRENT, **where) if text else 1
+        if attempt.txid > current or attempt.epoch > store.epoch():
+            raise StateLostError(f"the database went back. {AFTER_A_LOSS}")
 
     def records(self, table: str) -> list[int]:
         return [record for _, record in self.tables.get(table, Table()).rows]

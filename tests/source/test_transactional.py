@@ -526,7 +526,8 @@ def test_the_first_batch_is_replayed_whole_also_when_it_is_committed(job, mode):
     assert again.ranges(again.initial(), end) == [OffsetRange(P0, 0, 10)]
 
 
-def test_an_older_store_may_not_decide(job):
+@pytest.mark.parametrize("side", ["store", "checkpoint"])
+def test_an_older_store_decides_only_where_sinks_went_back_with_it(job, side):
     kept = MemoryStore(job.name, "job")
     run = job.start()
     end = run.latest(run.initial(), everything=True)
@@ -536,11 +537,14 @@ def test_an_older_store_may_not_decide(job):
         end = run.latest(end, everything=True)
     kept.restore(copy)
 
-    with pytest.raises(CheckpointDisagreesError, match="Do not start with a new"):
-        job.start(tx__onDisagreement="store").latest(end, everything=True)
+    with pytest.raises(CheckpointDisagreesError, match="Do not start with a new") as e:
+        job.start().latest(end, everything=True)
+    assert "Txid 3 or later: set tx.onDisagreement=checkpoint" in str(e.value)
+    assert "Txid 0 or 1, since they went back with it" in str(e.value)
     job.cluster.set(0, 0, 40)
-    after = job.start(tx__onDisagreement="checkpoint").latest(end, everything=True)
-    assert (after.mark.txid, after.positions) == (4, {P0: 40})
+    after = job.start(tx__onDisagreement=side).latest(end, everything=True)
+    txid, position = (4, 40) if side == "checkpoint" else (1, 10)
+    assert (after.mark.txid, after.positions) == (txid, {P0: position})
 
 
 def test_a_first_batch_says_where_it_began_for_a_store_that_is_put_back(job):
