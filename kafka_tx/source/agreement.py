@@ -107,7 +107,7 @@ _ADVICE = {
     " tx.onDisagreement=store for one run: the query goes on where they are, and reads"
     " again what they lost. Sinks elsewhere have later txids: put them back to the same"
     " time first, or the database to where it was. Do not start with a new"
-    " checkpointLocation.",
+    " checkpointLocation: this one would be taken for a newer one later on.",
     Case.ALONE: "The store is older than the checkpoint, but the sinks in its database"
     " are not: its records alone were put back. Set tx.onDisagreement=checkpoint for"
     " one run: offsets and numbers go on where the checkpoint and the sinks are. Do not"

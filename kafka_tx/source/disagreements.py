@@ -55,7 +55,7 @@ class Disagreements:
             assert kept.committed is not None
             known = {**kept.committed.offsets, **kept.settled(start)}
             return self._take(kept.txid + 1, known, end)
-        decides = agreement.who_decides(self._tx, kept.case_of(end, start))
+        decides = agreement.who_decides(self._tx, kept.case_of(end, is_finished=False))
         if decides == "store" and kept.committed is not None:
             unread = kept.next()
             return unread if unread and not unread.spark_batch else None
@@ -66,7 +66,7 @@ class Disagreements:
             begins, ids = begun(start, end)
             kept.adopt(txid - 1, begins, ids, numbering)
             return self._take(txid, begins, end)
-        raise kept.contradiction(end, start)
+        raise kept.contradiction(end, is_finished=False)
 
     def _is_next(self, start: SourceOffset, end: SourceOffset) -> bool:
         """Whether it begins where the store is, and only its ranges are not there.

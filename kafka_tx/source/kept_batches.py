@@ -262,24 +262,26 @@ class KeptBatches:
             self.planned.get(state.carried),
         )
 
-    def case_of(self, offset: SourceOffset, start: SourceOffset | None = None) -> Case:
+    def case_of(self, offset: SourceOffset, *, is_finished: bool = True) -> Case:
         """How a checkpoint contradicts the store, and what sinks beside it say.
 
         Args:
             offset: Where the checkpoint is.
-            start: Where its last finished batch ended, if that is not the same.
+            is_finished: Whether Spark is done with the batch that ends there.
         """
         case = agreement.case_of(self._tx, self.numbering, offset, self.committed)
         if case is not Case.AHEAD:
             return case
         self.sinks = self._ledger.sinks(self.numbering)
-        return agreement.ahead(self.sinks, self.txid, _done(start or offset))
+        return agreement.ahead(
+            self.sinks, self.txid, _done(offset, is_finished=is_finished)
+        )
 
     def contradiction(
-        self, offset: SourceOffset, start: SourceOffset | None = None
+        self, offset: SourceOffset, *, is_finished: bool = True
     ) -> CheckpointDisagreesError:
         """The error for a checkpoint that does not go with the store."""
-        case = self.case_of(offset, start)
+        case = self.case_of(offset, is_finished=is_finished)
         return agreement.contradiction(
             self._tx,
             self.numbering,
@@ -288,7 +290,7 @@ class KeptBatches:
             case,
             self.query,
             self.sinks,
-            _done(start or offset),
+            _done(offset, is_finished=is_finished),
         )
 
     def is_initial(self, start: SourceOffset) -> bool:
@@ -334,6 +336,7 @@ class KeptBatches:
         )
 
 
-def _done(offset: SourceOffset) -> int:
-    """The last txid that is finished where a checkpoint is."""
-    return offset.mark.txid if offset.mark else 0
+def _done(offset: SourceOffset, *, is_finished: bool) -> int:
+    """The last txid that sinks had of what a checkpoint has logged."""
+    logged = offset.mark.txid if offset.mark else 0
+    return logged if is_finished else logged - 1

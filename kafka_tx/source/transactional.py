@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_tx.config import SourceConfig, TransactionsConfig
+from kafka_tx.errors import ReplayImpossibleError
 from kafka_tx.model import BatchMetadata, JointBatch, OffsetRange, TopicPartition
 from kafka_tx.planning.cluster_poller import Positions
 from kafka_tx.planning.offset_json import SourceOffset
@@ -201,14 +202,18 @@ class TransactionalMicroBatches(MicroBatches):
         if batch is None or batch.txid in kept.own:
             return batch
         look = self._looks.steady(lambda look: look.standings_of(batch))
-        left = readable_batch(
-            self._tx,
-            batch,
-            look,
-            self.losses,
-            is_committed=batch.txid <= kept.txid,
-            query=kept.query,
-        )
+        try:
+            left = readable_batch(
+                self._tx,
+                batch,
+                look,
+                self.losses,
+                is_committed=batch.txid <= kept.txid,
+                query=kept.query,
+            )
+        except ReplayImpossibleError:
+            kept.check()  # what the error advises is only right for this store
+            raise
         self.skipped.update(self.losses.take())
         if left != batch and left.txid > kept.txid:
             if kept.fits(batch, end):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,14 +59,23 @@ class Sink:
         """Whose the newest attempt is: the name of a checkpoint."""
         self.before: list[int] = []
         self.last: list[int] = []
+        self.check: Callable[[TransactionAttempt], None] = lambda attempt: None
 
     def records(self) -> list[int]:
         return self.before + self.last
+
+    def copy(self) -> Any:
+        return self.newest, self.writer, list(self.before), list(self.last)
+
+    def put_back(self, copy: Any) -> None:
+        self.newest, self.writer, before, last = copy
+        self.before, self.last = list(before), list(last)
 
     def write(
         self, attempt: TransactionAttempt, records: list[int], writer: str
     ) -> None:
         """Raises what maps and tables raise."""
+        self.check(attempt)
         given, is_opaque = attempt, self._is_opaque
         if not is_written(given, self.newest, what="the sink", is_opaque=is_opaque):
             self.before, self.last = self.records(), records

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -21,9 +22,10 @@ from kafka_tx.errors import (
     KafkaTxError,
     OutOfOrderError,
     ReplayImpossibleError,
+    StateLostError,
     UnknownTopicError,
 )
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import TopicPartition, TransactionAttempt
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.testing import ManualClock
@@ -46,6 +48,18 @@ class Clock(ManualClock):
         self.advance(duration_ms)
 
 
+class StoreBeside(MemoryStore):
+    """A store that knows the sink, where that is in the same database."""
+
+    def __init__(self, name: str, world: World) -> None:
+        super().__init__(name, "sim")
+        self._world = world
+
+    def sinks(self, numbering: str) -> dict[str, int]:
+        newest = self._world.sink.newest
+        return {"sink": newest.txid} if self._world.is_beside and newest.txid else {}
+
+
 class World:
     """One ``tx.id``: its topics, its store, its sink, checkpoints and runs."""
 
@@ -64,8 +78,9 @@ class World:
         self.must_be_classic = False
         self.clock = Clock()
         self.brokers = Brokers()
-        self.store = MemoryStore(f"sim{next(_names)}", "sim")
+        self.store = StoreBeside(f"sim{next(_names)}", self)
         self.sink = Sink(mode)
+        self.sink.check = self.check_store
         self.checkpoint = Checkpoint(next(_names))
         self.others: list[Checkpoint] = []
         self.query: Query | None = None
@@ -73,6 +88,7 @@ class World:
         self.once: dict[str, str] = {}
         self.checkpoint_copy: Checkpoint | None = None
         self.store_copy: Any = None
+        self.is_beside = False
         self.must_keep_checkpoint = False
         self.exempt: set[int] = set()
         self.cut_from: dict[TopicPartition, int] = {}
@@ -136,19 +152,30 @@ class World:
                 self.must_be_classic = True
                 self.seen["finished in a classic session"] += 1
             case KafkaTxError() if not error.retryable and not isinstance(
-                error, FencedError | UnknownTopicError
+                error, FencedError | StateLostError | UnknownTopicError
             ):
                 raise error
 
     def _decide(self, text: str) -> None:
-        may_be_new = "start with a new checkpointLocation" in text
+        may_be_new = " start with a new checkpointLocation" in text.replace(
+            "Do not start with", ""
+        )
         may_be_store = "tx.onDisagreement=store" in text
-        if "tx.onDisagreement=checkpoint" in text:
+        asked = re.search(r"Txid (\d+) or later: set tx.onDisagreement=check", text)
+        if asked and self.sink.newest.txid < int(asked[1]):
+            self.seen["stores that their sinks went back with"] += 1
+            if self.once.get("tx.onDisagreement") == "store":
+                self.new_checkpoint()  # a batch without records cannot be finished
+                self.others.pop()
+            self.once["tx.onDisagreement"] = "store"
+        elif "tx.onDisagreement=checkpoint" in text:
             assert "Do not start with a new checkpointLocation" in text
             self.once["tx.onDisagreement"] = "checkpoint"
-        elif may_be_store and self.seen["steps"] % 2:
+        elif may_be_store and (not may_be_new or self.seen["steps"] % 2):
             if self.once.get("tx.onDisagreement") == "store":
                 self.new_checkpoint()
+                if not may_be_new:
+                    self.others.pop()
             self.once["tx.onDisagreement"] = "store"
         else:
             assert may_be_new, text
@@ -229,7 +256,57 @@ class World:
             self.checkpoint.forget_late()
 
     def copy_store(self) -> None:
-        self.store_copy = self.store.snapshot()
+        self.store_copy = self.store.snapshot(), self.sink.copy()
+
+    def restore_database(self, which: int) -> None:
+        """Store and sink go back together, perhaps under a query that lives on."""
+        if self.store_copy is None or self.must_keep_checkpoint:
+            return
+        store, sink = self.store_copy
+        if not self._is_newest() or self._is_last_write(sink) or not sink[0].txid:
+            return
+        self.once.clear()
+        self.frozen.clear()
+        self.others.clear()
+        self.checkpoint_copy = None
+        self.seen["databases that went back"] += 1
+        self.is_beside = which > 0  # else two databases, from copies of one time
+        self.store.restore(store)
+        self.sink.put_back(sink)
+        if which != 1:
+            self.query = None
+        self.checkpoint.forget_late()
+        self.must_keep_checkpoint = True
+        for _ in range(120):
+            self.step()
+            if self._is_idle():
+                break
+        self.is_beside = False
+
+    def check_store(self, attempt: TransactionAttempt) -> None:
+        """As a map does whose store is in the same database."""
+        state = Ledger(self.store).load()
+        is_newer = attempt.txid > state.txid + 1 or attempt.epoch > state.epoch
+        if self.is_beside and is_newer:
+            raise StateLostError("the store beside the sink is older")
+
+    def _is_last_write(self, sink: Any) -> bool:
+        """Whether only the sink's newest batch went back: the store cannot know that.
+
+        It was planned then, and the checkpoint says that it is finished.
+        """
+        newest = max(
+            (_mark(end) for end in self.checkpoint.offsets.values()), default=0
+        )
+        return newest <= int(sink[0].txid) + 1
+
+    def _is_newest(self) -> bool:
+        """Whether the checkpoint is the one that the sink was written from."""
+        carried = max(
+            (_mark(end) for end in self.checkpoint.offsets.values()), default=0
+        )
+        is_behind = carried < self.sink.newest.txid
+        return not is_behind and self.sink.writer in ("", self.checkpoint.name)
 
     def restore_store(self) -> None:
         """Only where the newest checkpoint is there: without it nobody can tell.
@@ -253,7 +330,7 @@ class World:
         self.others.clear()
         self.checkpoint_copy = None
         self.seen["stores put back"] += 1
-        self.store.restore(self.store_copy)
+        self.store.restore(self.store_copy[0])
         self.checkpoint.forget_late()
         self.must_keep_checkpoint = True  # "do not start with a new checkpointLocation"
         for _ in range(60):

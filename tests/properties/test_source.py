@@ -94,14 +94,36 @@ WHAT_MUST_HAPPEN = (
 )
 
 
-def walk(seed: int) -> None:
-    """The life of one world, decided by the seed."""
+def test_a_query_whose_database_went_back_loses_nothing():
+    """Sinks in the store's database, and in another one that was put back with it."""
+    seen.clear()
+
+    for seed in range(SIMULATED_STEPS // 1_500):
+        walk(seed, goes_back=True)
+
+    print(f"\n{dict(seen.most_common())}")
+    for what in (
+        "databases that went back",
+        "StateLostError",
+        "disagreed: together",
+        "stores that their sinks went back with",
+    ):
+        assert seen[what], f"the simulation is blind: {what}"
+
+
+def walk(seed: int, *, goes_back: bool = False) -> None:
+    """The life of one world, decided by the seed; its database may go back."""
     chance = random.Random(seed)
     mode: Mode = chance.choice(["transactional", "opaque"])
     fails, startless, connect = (chance.random() < 0.5 for _ in range(3))
     world = World(mode, fails=fails, startless=startless, connect=connect)
     try:
         run(world, chance.randbytes(chance.randint(50, 400)))
+        for _ in range(3 if goes_back else 0):
+            world.copy_store()
+            run(world, chance.randbytes(40))
+            world.restore_database(chance.randrange(3))
+            run(world, chance.randbytes(40))
         world.settle()
     except BaseException as error:
         error.add_note(f"walk({seed})")
