@@ -34,7 +34,8 @@ def test_an_older_checkpoint_is_given_up_for_a_new_one_only_with_what_that_loses
     stored = Committed(5, {ORDERS: 20})
     config = TransactionsConfig(id="job", store="sqlite:////tmp/any.db")
 
-    told = str(agreement.contradiction(config, "n", start, stored, query))
+    case = agreement.case_of(config, "n", start, stored)
+    told = str(agreement.contradiction(config, "n", start, stored, case, query, {}, 7))
 
     assert "start with a new checkpointLocation" in told
     assert lost in told
@@ -45,9 +46,9 @@ def test_no_text_says_what_is_lost_where_a_new_checkpoint_is_forbidden():
     start = SourceOffset({ORDERS: 30}, mark)
     config = TransactionsConfig(id="job", store="sqlite:////tmp/any.db")
 
-    told = agreement.contradiction(
-        config, "n", start, Committed(5, {ORDERS: 20}), STATE
-    )
+    stored = Committed(5, {ORDERS: 20})
+    case = agreement.case_of(config, "n", start, stored)
+    told = agreement.contradiction(config, "n", start, stored, case, STATE, {}, 7)
 
     assert "Do not start with a new checkpointLocation" in str(told)
     assert "StateStoreSave" not in str(told)
