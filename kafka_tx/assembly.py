@@ -141,7 +141,7 @@ def patient_ledger(transactions: TransactionsConfig) -> Ledger:
     return Ledger(patient_store(transactions.store, transactions.id))
 
 
-def stored_offsets(config: SourceConfig) -> dict[TopicPartition, int]:
+def stored_offsets(config: SourceConfig) -> dict[TopicPartition, LogPosition]:
     """What the store of ``tx.id`` has committed; nothing without one. Only reads."""
     if config.transactions is None:
         return {}
@@ -150,7 +150,13 @@ def stored_offsets(config: SourceConfig) -> dict[TopicPartition, int]:
         committed = found.load().committed
     finally:
         found.close()
-    return dict(committed.offsets) if committed else {}
+    if committed is None:
+        return {}
+    ids = committed.topic_ids
+    return {
+        partition: LogPosition(at, ids.get(partition.topic))
+        for partition, at in committed.offsets.items()
+    }
 
 
 def offset_store(

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kafka_tx.config import LimitsConfig, PerPartition, SourceConfig
-from kafka_tx.errors import OffsetsError, OtherTopicError, UnknownTopicError
+from kafka_tx import assembly
+from kafka_tx.config import FromCommitted, LimitsConfig, PerPartition, SourceConfig
+from kafka_tx.errors import (
+    DataLossError,
+    OffsetsError,
+    OtherTopicError,
+    UnknownTopicError,
+)
 from kafka_tx.model import (
     Assigned,
     AtOffset,
     AtTime,
     Earliest,
     Latest,
+    LogPosition,
     OffsetRange,
     TopicPartition,
     TopicPattern,
@@ -206,3 +214,31 @@ def test_partitions_that_came_are_of_the_topic_that_is_there(log):
 
     with pytest.raises(OtherTopicError):
         list(log.read(wanted))
+
+
+@pytest.fixture
+def committed(monkeypatch, log):
+    """Of a topic that has been made anew since."""
+    (former,) = (topic.topic_id for topic in log.topics(Topics(("t",))).values())
+    stored = {P0: LogPosition(6, former), P1: LogPosition(0, former)}
+    monkeypatch.setattr(assembly, "stored_offsets", lambda config: stored)
+    log.create("t", 2)
+    log.append(P0, *[b"new"] * 9)
+    return config(start=FromCommitted(), fails_on_data_loss=False)
+
+
+def test_what_is_committed_of_another_topic_is_no_start(log, committed):
+    with pytest.raises(DataLossError, match="deleted and created again"):
+        plan(replace(committed, fails_on_data_loss=True), log)
+
+    assert offsets(log, committed) == [(0, 0, 9)]
+
+
+def test_what_is_committed_of_the_topic_that_is_there_is_the_start(
+    monkeypatch, log, committed
+):
+    (now,) = (topic.topic_id for topic in log.topics(Topics(("t",))).values())
+    stored = {P0: LogPosition(6, now), P1: LogPosition(0, None)}
+    monkeypatch.setattr(assembly, "stored_offsets", lambda config: stored)
+
+    assert offsets(log, committed) == [(0, 6, 9)]

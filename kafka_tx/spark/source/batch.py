@@ -17,7 +17,7 @@ from kafka_tx.model import (
     OffsetRange,
     TopicPartition,
 )
-from kafka_tx.offsets.discovery import Discovery
+from kafka_tx.offsets.discovery import Discovery, Found, is_another
 from kafka_tx.planning.losses import Losses
 from kafka_tx.planning.open_ranges import (
     OpenRange,
@@ -98,7 +98,8 @@ def plan(config: SourceConfig, view: ClusterView) -> list[OpenPartition]:
 
     Raises:
         OffsetsError: Starts and ends contradict each other or the topic.
-        DataLossError: A start lies below the log start and ``failOnDataLoss`` is true.
+        DataLossError: A start lies below the log start, or is of a topic that was made
+            anew, and ``failOnDataLoss`` is true.
         UnknownTopicError: A topic or partition named by the user does not exist.
         KafkaError: The cluster cannot be asked.
     """
@@ -106,7 +107,7 @@ def plan(config: SourceConfig, view: ClusterView) -> list[OpenPartition]:
         check_given(config.start, config.end)
     found = Discovery(view.topics, config.subscription).look()
     partitions = assigned_partitions(config, found)
-    starts = _starts(config, view, partitions)
+    starts = _starts(config, view, found, partitions)
     ends = positions_of(partitions, config.end, starting=False)
     pieces = _pieces(config, view, starts, ends)
     tasks = open_ranges(starts, ends, pieces, found.topic_ids())
@@ -119,21 +120,30 @@ def plan(config: SourceConfig, view: ClusterView) -> list[OpenPartition]:
 
 
 def _starts(
-    config: SourceConfig, view: ClusterView, partitions: list[TopicPartition]
+    config: SourceConfig,
+    view: ClusterView,
+    found: Found,
+    partitions: list[TopicPartition],
 ) -> Positions:
     """Where the partitions start; what is committed is looked up once, here."""
     if not isinstance(config.start, FromCommitted):
         return positions_of(partitions, config.start, starting=True)
-    known = _committed(config, partitions)
+    known = _committed(config, found, partitions)
     starts = committed_or(config, view, partitions, config.start, known)
     return {partition: AtOffset(offset) for partition, offset in starts.items()}
 
 
 def _committed(
-    config: SourceConfig, partitions: list[TopicPartition]
+    config: SourceConfig, found: Found, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """What is committed, in the store or else in the group."""
-    known = assembly.stored_offsets(config)
+    """What is committed, in the store or else in the group; 0 of another topic."""
+    losses, ids = Losses(fails=config.fails_on_data_loss), found.topic_ids()
+    known = {}
+    for partition, stored in assembly.stored_offsets(config).items():
+        is_anew = is_another(stored.topic_id, ids.get(partition.topic))
+        if is_anew and partition in partitions:
+            losses.recreated(partition, stored.offset, 0)
+        known[partition] = 0 if is_anew else stored.offset
     from_group = assembly.group_offsets(config)
     return known if from_group is None else from_group(partitions) | known
 
