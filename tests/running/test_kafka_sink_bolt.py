@@ -421,3 +421,14 @@ def test_an_unfinished_bolt_pickles_without_its_producer(options):
     copied.execute_arrow(batch)
     copied.finish_batch()
     assert copied.__dict__["_sender"] is None
+
+
+def test_an_exactly_once_sink_refuses_an_opaque_attempt_before_its_first_row():
+    options = {"kafka.bootstrap.servers": "b:9092", "topic": "out", "tx.id": "sink"}
+    opaque = TransactionAttempt(1, 1, mode="opaque")
+    context = TaskContext("out", 0, 1, opaque, {})
+
+    with pytest.raises(ConfigError, match="the sink 'sink' counts a txid once"):
+        KafkaBolt(options).prepare(context, object())
+    del options["tx.id"]
+    KafkaBolt(options).prepare(context, object())

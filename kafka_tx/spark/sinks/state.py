@@ -10,6 +10,7 @@ from kafka_tx.config import LEGAL_ATTEMPT, check_id, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.tables import append_rows
+from kafka_tx.transactions.admission import check_mode
 from kafka_tx.transactions.second_writes import only_write
 
 if TYPE_CHECKING:
@@ -127,9 +128,10 @@ def delta_options(tx_id: str, attempt: TransactionAttempt) -> dict[str, str]:
     txid that it is at, which holds the same records.
 
     Raises:
-        ConfigError: ``tx_id`` is no legal ``tx.id``.
+        ConfigError: ``tx_id`` is no legal ``tx.id``, or the attempt is opaque.
     """
     _check_attempt(attempt)
+    check_mode(attempt, "a table that Delta skips replays of")
     return {
         "txnAppId": f"kafka_tx.{check_id(tx_id)}",
         "txnVersion": str(attempt.txid),
