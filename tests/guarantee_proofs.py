@@ -163,6 +163,18 @@ DRIVER: Proofs = {
         * 2,
         "",
     ),
+    "database of store and sink goes back under a living query (failover to a standby"
+    " that is behind, crash with `synchronous_commit=off`)": (
+        "",
+        *(
+            "integration/test_failover.py"
+            "::test_a_failover_to_a_standby_that_is_behind_stops_the_job_and_loses"
+            "_nothing",
+            "tests/source/test_sinks_beside.py"
+            "::test_what_went_back_as_a_whole_goes_on_where_the_store_is",
+        ),
+        "",
+    ),
     "copy of the store put back, new checkpoint": (
         "",
         _ANEW + "test_a_store_that_is_one_txid_behind_its_sinks_is_found_out_by_them",
@@ -214,6 +226,15 @@ TOPOLOGY: Proofs = {
     ),
     "driver frozen or cut off before a commit phase, overtaken, wakes": (
         *(_COMMITS + "test_a_former_owner_runs_no_commit_phase",) * 3,
+    ),
+    "the store goes back, is emptied or replaced under it": (
+        *(
+            "tests/spark/test_transactional_runner.py"
+            "::test_a_database_that_went_back_stops_the_topology_and_a_restart_loses"
+            "_nothing",
+        )
+        * 2,
+        "",
     ),
     "frozen inside `finish_batch`, overtaken, wakes": (
         "tests/sql/test_owners_of_progress.py"

@@ -29,6 +29,7 @@ from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import Earliest, Topics
 from kafka_tx.running.worker_python import look_at
+from kafka_tx.sql.durability import forgets
 
 Verdict = Literal["good", "advice", "bad"]
 
@@ -191,9 +192,12 @@ def _store(url: str) -> tuple[Verdict, str]:
         epoch = store.acquire()
         store.write(epoch, {"probe": "written by kafka-tx doctor"})
         store.write(epoch, {}, ["probe"])
-        return "good", f"{store.url} can be written"
     finally:
         store.close()
+    weakness = forgets(url) if "://" in url and not store.url.startswith("zoo") else ""
+    if weakness:
+        return "advice", f"{store.url} can be written, but {weakness}"
+    return "good", f"{store.url} can be written"
 
 
 def _print(found: list[CheckResult]) -> None:

@@ -18,7 +18,10 @@ from kafka_tx.transactions.admission import is_written
 NEVER = TransactionAttempt(0, 0)
 
 _left: dict[tuple[str, str], TransactionAttempt] = {}
-"""The attempt that this process wrote last, by database and name."""
+"""The attempt that this process wrote last, by database and name: for its owner only.
+
+Where the store is in the same database, that is asked instead.
+"""
 
 
 def progress_table(metadata: sa.MetaData) -> sa.Table:
@@ -89,9 +92,9 @@ class Progress:
         row = self._row(connection, lock=True)
         stored = _newest(row) if row else NEVER
         what = f"{self.kind} '{self.name}'"
-        self._check_left(attempt, stored, what)
+        if not check_store_beside(connection, attempt, what):
+            self._check_left(attempt, stored, what)
         is_replay = is_written(attempt, stored, what=what, is_opaque=self.is_opaque)
-        check_store_beside(connection, attempt, what)
         written = {
             "txid": attempt.txid,
             "attempt_id": attempt.attempt_id,
@@ -123,10 +126,10 @@ class Progress:
     def _check_left(
         self, attempt: TransactionAttempt, stored: TransactionAttempt, what: str
     ) -> None:
-        """Refuse to write on top of a state that is older than the one we left."""
+        """Refuse to write on top of a state that is older than this owner left it."""
         left = _left.get((self.address, self.name), NEVER)
-        is_ours = bool(attempt.numbering) and attempt.numbering == left.numbering
-        if not is_ours or stored.txid >= left.txid:
+        is_owner = (attempt.numbering, attempt.epoch) == (left.numbering, left.epoch)
+        if not attempt.numbering or not is_owner or stored.txid >= left.txid:
             return
         raise StateLostError(
             f"{what} was left at txid {left.txid} by this process and is at txid"
@@ -135,8 +138,7 @@ class Progress:
             " again, or from copies of one time all that the job writes and the store"
             " of its id. A query that writes nothing else can read again what is"
             f" missing: look where txid {stored.txid} ended, let the id go on there"
-            " with `kafka-tx offsets set`, and start with a new checkpointLocation. If"
-            " it was emptied on purpose, start again in a new process",
+            " with `kafka-tx offsets set`, and start with a new checkpointLocation",
             store=self.address,
             id=self.name,
         )

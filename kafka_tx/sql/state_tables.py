@@ -39,17 +39,20 @@ _IS_HERE = "kafka_tx_store_is_here"
 
 def check_store_beside(
     connection: sa.Connection, attempt: TransactionAttempt, what: str
-) -> None:
+) -> bool:
     """Refuse an attempt that is newer than its own store, if that is in this database.
 
     A txid is written while it is the first in line, under its owner's epoch.
+
+    Returns:
+        Whether the store is in this database.
 
     Raises:
         StateLostError: The store has not come as far: the database went back.
         StateCorruptedError: A record of the store cannot be read.
     """
     if not attempt.numbering or not _has_store(connection):
-        return
+        return False
     query = sa.select(STATE.c.path, STATE.c.value).where(
         STATE.c.id == attempt.source, STATE.c.path.in_((NUMBERING, CURRENT))
     )
@@ -57,7 +60,7 @@ def check_store_beside(
     where = {"store": address(connection.engine.url), "id": attempt.source}
     numbering = numbering_of(texts, **where)
     if numbering is None or numbering.name != attempt.numbering:
-        return
+        return False
     current = 1
     if CURRENT in texts:
         current = records.decode(texts[CURRENT], CURRENT, path=CURRENT, **where)
@@ -71,6 +74,7 @@ def check_store_beside(
             f" Nothing was written. {AFTER_A_LOSS}",
             **where,
         )
+    return True
 
 
 def _has_store(connection: sa.Connection) -> bool:
