@@ -56,7 +56,7 @@ class Job:
         def save(df, attempt):
             self.txids.append(attempt.txid)
             rows = df.selectExpr("string(value) AS key")
-            for one in self.maps:
+            for one in self.maps_for(options.get("tx__mode")):
                 kafka_tx.update_map(rows, attempt, one, reducer="count")
             if dies:
                 raise DeadError
@@ -64,6 +64,10 @@ class Job:
         store = f"sqlite:///{self.work}/store.db"
         options = {"tx__id": "migrated", "tx__store": store, **options}
         self.run("kafka_tx", kafka_tx.for_each_transaction(save), **options)
+
+    def maps_for(self, mode):
+        """A map that never takes anything back is for batches that never differ."""
+        return self.maps[1:] if mode == "opaque" else self.maps
 
     def close(self):
         for one in self.maps:
@@ -106,7 +110,8 @@ def test_a_checkpoint_goes_on_with_transactions(job, produce, before, finished, 
 
     assert job.txids == [1, 1, 2, 3]
     expected = {"logged": 3, "new": 2, "newer": 1}
-    assert [one.get(["old0", *expected]) for one in job.maps] == [expected] * 2
+    for one in job.maps_for(mode):
+        assert one.get(["old0", *expected]) == expected
 
 
 def test_a_checkpoint_goes_to_and_fro_between_sparks_source_and_ours(job, produce):

@@ -189,7 +189,11 @@ def test_the_first_batch_comes_again_after_its_commit_entry_is_lost(
         "tx.markerTopic": f"{target}-markers",
     }
     job.also = lambda df, attempt: kafka_tx.write_transaction(
-        df.selectExpr("value AS key", "value"), attempt, sink, parts=2
+        df.selectExpr("value AS key", "value"),
+        attempt,
+        sink,
+        parts=2 if job.is_transactional else 1,
+        opaque=not job.is_transactional,
     )
     produce(name, texts("a", 10))
     job.run()
