@@ -161,11 +161,7 @@ def test_a_record_that_cannot_be_written_becomes_a_dead_letter_that_says_why(
     )
     builder = kafka_tx.TopologyBuilder("copy")
     builder.set_spout("spout", spout, 2)
-    options = {
-        "kafka.bootstrap.servers": servers,
-        "topic": target,
-        "kafka.batch.num.messages": "1",  # a broker refuses batches, not records
-    }
+    options = {"kafka.bootstrap.servers": servers, "topic": target}
     out = builder.set_bolt("out", kafka_tx.KafkaBolt(options), 2)
     out.shuffle_grouping("spout")
     handle = builder.build().start(spark, {"tx.chunkRecords": 50})
