@@ -45,10 +45,8 @@ class Passing(BasicBolt):
 def server(tmp_path_factory) -> Iterator[ConnectServer]:
     """Its temporary directory has a long name, as on macOS and in YARN's containers."""
     long = tmp_path_factory.mktemp("container_e01_1763884800000_0042_01_000001" * 2)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", str(long))
-        with running(ConnectServer()) as started:
-            yield started
+    with running(ConnectServer(TMPDIR=str(long))) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,15 @@ idle, and fails the next task with a NoSuchElementException."""
 
 
 class ConnectServer:
-    """Two cores in local mode; its Python has the package, as on the path here."""
+    """Two cores in local mode; its Python has the package, as on the path here.
 
-    def __init__(self) -> None:
+    Args:
+        environment: Variables of the server's process.
+    """
+
+    def __init__(self, **environment: str) -> None:
         java()
+        self._environment = environment
         self._home = home()
         self._work = WorkDirectory("connect")
         self._port = free_port()
@@ -64,6 +69,7 @@ class ConnectServer:
                 **left_out(),
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": str(REPOSITORY),
+                **self._environment,
             },
         )
         wait_until(
