@@ -60,7 +60,7 @@ class SimulatedServer(RuleBasedStateMachine):
         (run,) = [run for run in self.runs if run.socket == planner]
         if not run.is_alive:
             raise ConnectionRefusedError
-        return {"answer": {"txid": question["batch"] + 1, "epoch": run.number}}
+        return {"answer": Answer(question["batch"] + 1, run.number).to_json()}
 
     @initialize()
     def begin(self) -> None:

@@ -41,6 +41,9 @@ class TestAfterVeryManyWrites(TestOnAFakeZooKeeper):
     def _soon(self, monkeypatch):
         monkeypatch.setattr(zookeeper_store, "_BEGUN_ANEW_AT", 2)
 
+    # A version that comes again after two writes says nothing to one that waited.
+    test_concurrent_owners_never_mix = None  # type: ignore[assignment]
+
 
 def test_nodes_are_where_storm_has_them(open_with, server):
     store = open_with()
