@@ -102,8 +102,8 @@ class Driver:
         with self._lock:
             assert self._child is not None
             signal_all(self._child, signal.SIGSTOP)
-            newest = _newest(self.work.path / "checkpoint" / "commits")
-            if newest < 1 or newest < _newest(
+            newest = newest_entry(self.work.path / "checkpoint" / "commits")
+            if newest < 1 or newest < newest_entry(
                 self.work.path / "checkpoint" / "offsets"
             ):
                 signal_all(self._child, signal.SIGCONT)
@@ -146,7 +146,7 @@ class Driver:
         child.kill()
 
 
-def _newest(log: Path) -> int:
+def newest_entry(log: Path) -> int:
     """Of the batches of one of Spark's logs; -1 without any."""
     names = (path.name for path in log.glob("*"))
     return max((int(name) for name in names if name.isdigit()), default=-1)

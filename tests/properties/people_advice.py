@@ -275,17 +275,17 @@ def _give_the_sink_a_new_name(told: Told) -> None:
 
 
 def _set_offsets(told: Told) -> None:
-    """As the command that is printed: which one depends on what the sink has."""
+    """As the commands that are printed: which depend on what the sink has."""
     world, text = told.world, told.text
     world.rivals.clear()
-    has_it, has_it_not = text.split("--offsets '")[1:]
+    has_it, has_it_not = re.split(r"If it has not", text)
     chosen = has_it if told.table.newest.txid >= told.txid else has_it_not
-    offsets = json.loads(chosen.partition("'")[0])
-    ids = offsets.pop(MARK)["topic_ids"]
-    positions = SourceOffset.from_json(offsets).positions
-    stream = next(s for s in world.job.streams if f"--id {s.tx_id} " in text)
-    ledger = Ledger(world.databases[world.job.store].store(stream.tx_id))
-    ledger.adopt(ledger.acquire(), moved(ledger.load(), positions, ids, 0))
+    for id_, given in re.findall(r"--id (\w+) .*?--offsets '(.*?)'", chosen):
+        offsets = json.loads(given)
+        ids = offsets.pop(MARK)["topic_ids"]
+        positions = SourceOffset.from_json(offsets).positions
+        ledger = Ledger(world.databases[world.job.store].store(id_))
+        ledger.adopt(ledger.acquire(), moved(ledger.load(), positions, ids, 0))
     world.new_checkpoint()
 
 

@@ -213,20 +213,7 @@ KINDS = {
 """What runs, and how often it is drawn."""
 
 OFF: dict[str, str] = {
-    "deploy twice: two sources": "item 7: a new checkpoint leaves records out",
-    "use another store: two sources": "item 7: the checkpoint cannot tell all numbers",
-    "put checkpoint back: two sources": "item 7: the store decides for one of them",
-    "use a former checkpoint: two sources": "item 7",
-    "leave checkpoint: two sources": "item 7",
-    "make anew under way: two sources": "item 8: the advice is that of one source",
-    "make anew: two sources": "item 8",
-    "trim: two sources": "item 8",
-    "hide: two sources": "item 8",
     "an opaque spout": "item 16: its text allows it over a transactional sink",
-    "put store back: two sources": "items 7, 19",
-    "fail over: one source": "item 19: the advice is that of another sink",
-    "fail over: two sources": "item 19",
-    "remove the database: two sources": "items 7, 21",
 }
 """Kinds, operations, "operation: kind" and ways out that are not played, and which
 finding that is not mended they would show."""

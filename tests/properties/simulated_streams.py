@@ -222,17 +222,19 @@ class Run:
         newest = max(log, default=-1)
         if newest >= 0 and newest not in commits:
             yield from self._run(newest)
+        looked = False
         while True:
             newest = max(log, default=-1)
             before = log.get(newest) or [None] * len(self._streams)
             self.is_under_way = True
             ends = [self._planners.latest(n, at) for n, at in enumerate(before)]
             yield
-            if ends == before:
-                self.is_idle, self.is_under_way = True, False
+            if ends == before:  # a look may move one source, and the next another
+                self.is_idle, looked = looked, True
+                self.is_under_way = False
                 yield
                 continue
-            self.is_idle = False
+            self.is_idle = looked = False
             log[newest + 1] = [*ends]
             yield
             yield from self._run(newest + 1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from typer.testing import CliRunner
 
+from integration.chaos.drivers import newest_entry
 from integration.chaos.people.jobs import (
     Run,
     Setup,
@@ -132,6 +133,16 @@ class Person:
             if run is not None:
                 run.end()
         self.run = self.rival = None
+
+    def end_between_batches(self) -> bool:
+        """End it with no batch under way; False where that did not come about."""
+        for _ in range(5):
+            self.end()
+            place = checkpoint_of(self.parts, self.setup)
+            if newest_entry(place / "offsets") == newest_entry(place / "commits"):
+                return True
+            self.go_on()
+        return False
 
     def missing(self, wanted: set[int]) -> set[int]:
         """What is in no sink, of what can be there."""
