@@ -81,8 +81,8 @@ _ADVICE = {
     " checkpointLocation to the one that this tx.id had.",
     Case.EMPTY: "Set tx.store to the store that has this id. If that one is lost, set"
     " tx.onDisagreement=checkpoint for one run: offsets and numbers go on where the"
-    " checkpoint is. Do not start with a new checkpointLocation: it would begin again"
-    " with txid 1, which sinks have seen.",
+    " checkpoint is; what sinks lost with it is not read again. Do not start with a new"
+    " checkpointLocation: it would begin again with txid 1, which sinks have seen.",
     Case.ANOTHER: "The store has begun anew since, or tx.store names another one: its"
     " txids are of another numbering, and sinks refuse those of the one that they do"
     " not know. Set tx.store to the one that this checkpoint was used with. If that is"
@@ -126,6 +126,15 @@ _ADVICE = {
     " tx.onDisagreement=store for one run.",
 }
 
+
+_COUNTED_IN_STORE = (
+    " Let the checkpoint decide only if no sink holds a txid above {logged}: batches"
+    " without records of this source are not in its checkpoint, and their txids would"
+    " come again. If one does, put store and sinks back from copies that were made"
+    " together."
+)
+_BY_CHECKPOINT = frozenset({Case.RENAMED, Case.EMPTY, Case.ANOTHER, Case.AHEAD})
+"""Where numbers may go on that the checkpoint alone tells."""
 
 _ALONE = (
     " Make sure first that no other run of this tx.id lives: what it does meanwhile"
@@ -285,6 +294,8 @@ def contradiction(
     )
     decides = "tx.onDisagreement" in _ADVICE[case]
     lost = _ALONE if decides else ""
+    if mark is not None and case in _BY_CHECKPOINT:
+        lost = _COUNTED_IN_STORE.format(logged=mark.txid) + lost
     lost += lost_with_checkpoint(query) if is_new else ""
     return CheckpointDisagreesError(
         f"the checkpoint of '{tx_id}' is at {logged} {nested(offset.positions)} and its"

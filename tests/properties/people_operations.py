@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kafka_tx.model import TopicPartition
+from kafka_tx.transactions.txid_layout import CURRENT
 from tests.properties.people_advice import follow
 from tests.properties.simulated_people import Backup, World
 from tests.properties.simulated_streams import Checkpoint
@@ -128,6 +129,7 @@ def use_another_store(world: World, _: int) -> None:
     if not world.held().txid:
         return
     world.stop()
+    world.copies = []  # they are of the other one
     world.job = replace(former, store=1 - former.store)
     _can_set_back(world, "tx.store", former)
 
@@ -229,6 +231,9 @@ def _back(world: World, number: int) -> None:
     which = number % len(world.copies)
     store = world.job.store
     world.went_back = world.copies[which]
+    world.missing |= _what_is_in(world, store)
+    if not any(CURRENT in s.values for s in world.went_back[store].stores.values()):
+        world.destroyed |= world.missing
     world.databases[store].put_back(world.went_back[store])
     world.is_hurt = True
     del world.copies[which + 1 :]
@@ -238,11 +243,15 @@ def remove_the_database(world: World, _: int) -> None:
     """Somebody tidies up, under a living job; what was written there is gone."""
     if world.plain and world.job.has_ids:
         return  # what was written without ``tx.id`` is elsewhere, and nothing tells
-    for where, table in world.sinks:
-        if where == world.job.store:
-            world.destroyed |= set(world.databases[where].records(table))
+    world.destroyed |= world.missing | _what_is_in(world, world.job.store)
     world.databases[world.job.store].empty()
     world.is_hurt = True
+
+
+def _what_is_in(world: World, store: int) -> set[int]:
+    """Where nothing is left that knows of it, a text says that it is lost."""
+    sinks = [table for where, table in world.sinks if where == store]
+    return {n for table in sinks for n in world.databases[store].records(table)}
 
 
 # --- drivers ---

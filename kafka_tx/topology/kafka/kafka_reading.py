@@ -96,10 +96,9 @@ def _cannot_be_replayed(
         wanted,
         txid=txid,
         available=available,
-        advice="An opaque spout under the same id goes on with what is left; its sinks"
-        f" must be opaque, too, or must not have txid {txid} yet. Or begin anew: a new"
-        " id, the option startingOffsets of the spout where it shall begin, and empty"
-        " sinks.",
+        advice="Where all sinks are opaque, an opaque spout under the same id goes on"
+        " with what is left. Otherwise begin anew: a new id, the option startingOffsets"
+        " of the spout where it shall begin, and empty sinks.",
     )
 
 
