@@ -34,7 +34,7 @@ def kill(world: World, _: int) -> None:
 def lose_commit_entry(world: World, _: int) -> None:
     world.stop()
     newest = max(world.checkpoint.commits, default=-1)
-    if newest not in world.kept_commits:
+    if (world.checkpoint.name, newest) not in world.kept_commits:
         world.checkpoint.commits.discard(newest)
 
 
@@ -118,7 +118,7 @@ def run_without_id(world: World, _: int) -> None:
             break
     world.stop()
     world.job = job
-    world.kept_commits = set(checkpoint.commits)
+    world.keep_commits()
     for _ in range(5):  # its checkpoint alone knows how far that went
         run(world, 11)
 
@@ -152,7 +152,7 @@ def use_another_sink(world: World, number: int) -> None:
     world.stop()
     world.rivals.clear()
     world.forget_what_was_kept()
-    world.kept_commits = set(world.checkpoint.commits)
+    world.keep_commits()
     world.job = replace(world.job, sink=(world.job.sink[0], f"sink{number}"))
     world.sinks.add(world.job.sink)
 

@@ -87,7 +87,7 @@ class World:
         """Options for the next run only."""
         self.went_back: tuple[Copy, ...] | None = None
         """The copies of the time to which a store went back last."""
-        self.kept_commits: set[int] = set()
+        self.kept_commits: set[tuple[str, int]] = set()
         """Batches whose end nobody loses: their sink is another one now."""
         self.plain: dict[tuple[str, int], list[int]] = {}
         """What was written without ``tx.id``: Spark's batches, each once."""
@@ -157,6 +157,11 @@ class World:
     def stop(self) -> None:
         self.run = None
 
+    def keep_commits(self) -> None:
+        """Nobody loses the ends of the batches that the checkpoint has."""
+        name = self.checkpoint.name
+        self.kept_commits |= {(name, batch) for batch in self.checkpoint.commits}
+
     def is_well(self) -> bool:
         """It has read what there is, and nothing is wrong that it will tell."""
         return self.run is not None and self.run.is_idle and not self.is_hurt
@@ -174,7 +179,6 @@ class World:
         self.once.pop("tx.onDisagreement", None)
         self.left = [*self.left[-3:], self.checkpoint]
         self.checkpoint = Checkpoint(next(_names))
-        self.kept_commits = set()
 
     # --- the account ---
 
@@ -222,6 +226,7 @@ OFF: dict[str, str] = {
     "make anew under way: two sources": "item 8",
     "trim: two sources": "item 8",
     "hide: two sources": "item 8",
+    "rename id: two sources": "item 7: the other source keeps its part",
     "put checkpoint back: two sources": "item 7: the store decides for one of them",
     "put store back: two sources": "item 19: the sink's txids are those of one source",
     "fail over: two sources": "item 19",
