@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_tx.errors import KafkaTxError
+from kafka_tx.model import OffsetRange
 from kafka_tx.source import agreement
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.transactions import admission
@@ -130,10 +131,18 @@ def test_whatever_people_do_nothing_is_lost_or_doubled():
 
 WHAT_MUST_HAPPEN = (
     "CheckpointDisagreesError behind",
+    "AnotherNumberingError",
+    "CheckpointDisagreesError empty",
+    "CheckpointDisagreesError together",
     "DataLossError",
     "FencedError",
     "ReplayImpossibleError",
+    "StateLostError",
+    "did: checkpoint",
     "did: new checkpoint",
+    "did: new sink",
+    "did: set tx.id back",
+    "did: start again",
     "did: offsets set",
     "did: store",
     "rival: FencedError",
@@ -162,6 +171,8 @@ def any_plan_of_these_ends(*given):
         (simulated_databases, "is_written", lambda *_, **__: False),
         (admission, "_check_plan", lambda *_: None),
         (agreement, "fits", any_plan_of_these_ends),
+        (agreement, "numbering_of", lambda _: ""),
+        (OffsetRange, "of_topic", lambda self, _: self),
         (TransactionalMicroBatches, "_ids", lambda self: {}),
         (TransactionalMicroBatches, "_remembered", lambda self, partition: None),
     ],

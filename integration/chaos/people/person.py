@@ -220,6 +220,10 @@ class Person:
         if is_loss and "failOnDataLoss" not in self.setup.once:
             self.set_once("failOnDataLoss", "false")
             return True
+        if (
+            "cannot be read any more" in text
+        ):  # a task's: the next start says what to do
+            return True
         return name in {"UnknownTopicError", "BrokerUnavailableError", "FetchError"}
 
     def _may(self, name: str, text: str) -> bool:
