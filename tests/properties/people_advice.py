@@ -198,7 +198,12 @@ def _put_sink_back(told: Told) -> None:
     """To the time of the store."""
     world = told.world
     assert world.went_back is not None
-    where, _ = world.job.sink
+    where, name = world.job.sink
+    store = world.databases[world.job.store].store(world.job.streams[0].tx_id)
+    is_query = world.job.door == "query"
+    if is_query and Ledger(store).load().committed is None:
+        # the text that follows says what is not read again then
+        world.destroyed |= set(world.databases[where].records(name))
     world.databases[where].put_back(world.went_back[where], stores=False)
 
 

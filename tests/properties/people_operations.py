@@ -8,6 +8,7 @@ from dataclasses import replace
 from kafka_tx.model import TopicPartition
 from kafka_tx.transactions.txid_layout import CURRENT
 from tests.properties.people_advice import follow
+from tests.properties.simulated_databases import Copy, Table
 from tests.properties.simulated_people import Backup, World
 from tests.properties.simulated_streams import Checkpoint
 
@@ -103,7 +104,7 @@ def run_without_id(world: World, _: int) -> None:
     checkpoints and deployments nor copies can know of it.
     """
     job, checkpoint = world.job, world.checkpoint
-    if job.kind != "one source" or world.seen["deploy twice"]:
+    if job.kind != "one source" or world.seen["deploy twice"] or world.left:
         return
     if not checkpoint.offsets.keys() <= checkpoint.commits or not checkpoint.offsets:
         return
@@ -232,6 +233,8 @@ def _back(world: World, number: int) -> None:
     store = world.job.store
     world.went_back = world.copies[which]
     world.missing |= _what_is_in(world, store)
+    if world.job.sink[0] == store:
+        world.destroyed |= _last_write(world, world.went_back[store])
     if not any(CURRENT in s.values for s in world.went_back[store].stores.values()):
         world.destroyed |= world.missing
     world.databases[store].put_back(world.went_back[store])
@@ -246,6 +249,14 @@ def remove_the_database(world: World, _: int) -> None:
     world.destroyed |= world.missing | _what_is_in(world, world.job.store)
     world.databases[world.job.store].empty()
     world.is_hurt = True
+
+
+def _last_write(world: World, copy: Copy) -> set[int]:
+    """What nobody can know, as the README says: only the newest batch is gone."""
+    name = world.job.sink[1]
+    now, then = world.held().txid, copy.tables.get(name, Table()).newest.txid
+    rows = world.databases[world.job.sink[0]].tables.get(name, Table()).rows
+    return {n for txid, n in rows if txid == now} if then + 1 >= now else set()
 
 
 def _what_is_in(world: World, store: int) -> set[int]:

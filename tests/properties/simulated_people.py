@@ -229,8 +229,11 @@ OFF: dict[str, str] = {
     "rename id: two sources": "item 7: the other source keeps its part",
     "put checkpoint back: two sources": "item 7: the store decides for one of them",
     "put store back: two sources": "item 19: the sink's txids are those of one source",
+    "fail over: one source": "item 19: the store decides, and reads nothing again",
     "fail over: two sources": "item 19",
     "remove the database: two sources": "item 19",
+    "use another sink: two sources": "item 7: a part may wait for the other source",
+    "rename id: topology": "a new id begins again where its sink is new, too",
     "change the mode: topology": "a transaction is planned anew in the other mode",
 }
 """Kinds, operations, "operation: kind" and ways out that are not played, and which
