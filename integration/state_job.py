@@ -31,17 +31,22 @@ Save = Callable[[DataFrame, TransactionAttempt], None]
 
 
 class Results:
-    """Maps and tables in several databases, all written by every batch."""
+    """Maps and tables in several databases, all written by every batch.
 
-    def __init__(self, urls: list[str], pause: Pause | None = None) -> None:
+    Opaque batches need opaque ones.
+    """
+
+    def __init__(self, urls: list[str], mode: str, pause: Pause | None = None) -> None:
         self._urls = urls
         self._pause = pause
+        self._is_opaque = mode == "opaque"
+        plain = kafka_tx.OpaqueMap if self._is_opaque else kafka_tx.TransactionalMap
         self._maps = [
             {
-                "counts": kafka_tx.TransactionalMap(url, "counts"),
+                "counts": plain(url, "counts"),
                 "sums": kafka_tx.OpaqueMap(url, "sums"),
                 "newest": kafka_tx.OpaqueMap(url, "newest"),
-                "batches": kafka_tx.TransactionalMap(url, "batches"),
+                "batches": plain(url, "batches"),
             }
             for url in urls
         ]
@@ -63,7 +68,7 @@ class Results:
                 batch.update(pa.table({"key": ["all"]}), "count")
                 if url is self._urls[-1]:
                     self._reach("in-transaction", attempt)
-            kafka_tx.append_once(rows, attempt, url, "kept")
+            kafka_tx.append_once(rows, attempt, url, "kept", opaque=self._is_opaque)
             kafka_tx.append_once(rows, attempt, url, "replaced", opaque=True)
             if url is self._urls[0]:
                 self._reach("between-databases", attempt)
@@ -140,9 +145,8 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 def run(spark: SparkSession, given: argparse.Namespace) -> None:
     """Count what is there, or up to the pause."""
-    results = Results(
-        given.url, Pause(given.point, given.txid, f"{given.work}/reached")
-    )
+    pause = Pause(given.point, given.txid, f"{given.work}/reached")
+    results = Results(given.url, given.mode, pause)
     writer = counting(
         spark,
         results,

@@ -44,8 +44,9 @@ def test_rows_are_appended_under_any_legal_name(postgresql, opaque):
     rows = pa.table({name: [n] for n, name in enumerate(names)})
     table = "appended"
 
-    for _ in range(2):
-        append_rows(postgresql, table, TransactionAttempt(1, 1), rows, opaque=opaque)
+    for number in (1, 2):
+        attempt = TransactionAttempt(1, number)
+        append_rows(postgresql, table, attempt, rows, opaque=opaque)
 
     engine = sqlalchemy.create_engine(postgresql)
     found = sqlalchemy.Table(table, sqlalchemy.MetaData(), autoload_with=engine)

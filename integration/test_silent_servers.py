@@ -141,7 +141,7 @@ def test_rows_are_appended_once_though_the_server_restarts(url, server):
     append_rows(url, "done", TransactionAttempt(2, 1), ROWS)
     timer.join()
 
-    assert not append_rows(url, "done", TransactionAttempt(2, 1), ROWS)
+    assert not append_rows(url, "done", TransactionAttempt(2, 2), ROWS)
 
 
 FULL, READ_ONLY = "too many clients", "takes no writes now"

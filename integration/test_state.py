@@ -24,7 +24,7 @@ class Counted:
 
     def __init__(self, spark, servers, topic, expected, work, urls) -> None:
         self.expected, self.work = expected, work
-        self.results = Results(urls)
+        self.results = Results(urls, "transactional")
         self._query: Any = lambda take: counting(
             spark,
             take,

@@ -40,7 +40,7 @@ class StateJob:
         run_to_end(JOB, spark, self.work, *self._given())
 
     def check(self) -> None:
-        results = Results(self.urls)
+        results = Results(self.urls, self.mode)
         try:
             assert check(results, self.expected) >= RECORDS // 60
         finally:
