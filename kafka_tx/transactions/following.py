@@ -21,12 +21,15 @@ from kafka_tx.transactions.txid_layout import CURRENT, OWNER
 def take_over(store: Store) -> int:
     """Become the owner, leave the word, and return the new epoch.
 
+    The word begins with the epoch. Until it is there, nobody else knows the position.
+
     Raises:
         StateUnavailableError: The store does not answer.
         StateError: The store refuses.
     """
     epoch = store.acquire()
-    store.write(epoch, {OWNER: records.encode(OWNER, secrets.token_hex(8))})
+    word = f"{epoch}:{secrets.token_hex(8)}"
+    store.write(epoch, {OWNER: records.encode(OWNER, word)})
     return epoch
 
 

@@ -327,7 +327,11 @@ class Ledger:
         self._texts, self._left, self._left_epoch = after.texts, [after], epoch
 
     def _look(self) -> Reading:
-        """Read everything, and hold it against what is remembered."""
+        """Read everything, and hold it against what is remembered.
+
+        Who is not the owner remembers nothing of a moment in which a new owner has its
+        epoch and has not left its word: all that follows differs from it.
+        """
         self._texts = None
         epoch = self._store.epoch()  # first: one that is too old only gets us fenced
         seen = self._reader.look()
@@ -336,7 +340,9 @@ class Ledger:
             epoch = self._store.epoch()
             if epoch <= self._left_epoch:
                 raise self._lost(epoch, seen)
-        self._texts, self._left, self._left_epoch = seen.texts, [seen], epoch
+        is_settled = self._is_owner or seen.owner_epoch == epoch
+        self._texts, self._left_epoch = seen.texts, epoch
+        self._left = [seen] if is_settled else []
         return seen
 
     def _may_find(self, seen: Reading) -> bool:

@@ -32,13 +32,18 @@ from kafka_tx.transactions.txid_layout import (
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One reading of the store: its texts and what they say."""
+    """One reading of the store: its texts and what they say.
+
+    Attributes:
+        owner_epoch: Of the owner that left its word last; a newer one may be about to.
+    """
 
     texts: Mapping[str, str]
     committed: Committed | None
     planned: Mapping[int, BatchMetadata]
     numbering: str = ""
     query: QueryShape | None = None
+    owner_epoch: int = 0
 
     @property
     def txid(self) -> int:
@@ -108,9 +113,10 @@ class LedgerReader:
                 path = metadata_path(txid)
                 raise self._corrupted(path, "it is missing and a later one exists")
         query = self._record(texts, QUERY, read_shape)
+        owner_epoch = self._record(texts, OWNER, _epoch_of) or 0
         self._decoded = {p: d for p, d in self._decoded.items() if p in texts}
         name = numbering.name if numbering else ""
-        return Reading(texts, committed, planned, name, query)
+        return Reading(texts, committed, planned, name, query, owner_epoch)
 
     def _planned_txids(self, texts: Iterable[str]) -> list[int]:
         names = [p.removeprefix(METADATA) for p in texts if p.startswith(METADATA)]
@@ -147,3 +153,7 @@ class LedgerReader:
         return records.corrupted(
             reason, path=path, store=self._store.url, id=self._store.id
         )
+
+
+def _epoch_of(word: str) -> int:
+    return int(word.partition(":")[0])

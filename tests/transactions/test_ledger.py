@@ -502,3 +502,26 @@ def test_every_batch_is_read_back_as_it_was_planned(ends, ids):
 
     assert stored == {1: planned}
     assert ledger.load().committed == Committed(1, planned.ends(), ids, NOW_MS)
+
+
+@pytest.mark.parametrize("former", [False, True])
+def test_a_look_while_an_owner_takes_over_is_no_loss_to_the_next_one(store, former):
+    """The epoch is raised first, and the owner's word comes a moment later."""
+    if former:
+        owner = Ledger(store)
+        owner.plan(owner.acquire(), hundred(1))
+    listener = Ledger(store)
+    listener.load()
+    planner, write = Ledger(store), store.write
+
+    def look_and_write(*given, **more):
+        listener.load()
+        return write(*given, **more)
+
+    store.write = look_and_write
+    epoch = planner.acquire()
+    store.write = write
+    planner.plan(epoch, hundred(1), replace=True)
+
+    assert listener.load().epoch == epoch
+    assert listener.commit(epoch, 1, NOW_MS)
