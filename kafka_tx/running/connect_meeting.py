@@ -37,8 +37,8 @@ _JAVA = "java"
 _LONGEST_PATH = 103
 """Bytes of a socket's path on macOS; Linux takes four more."""
 
-_OURS = 70
-"""Bytes of it, at most, that are names of ours."""
+_OURS = 80
+"""Bytes of it, at most, that are names of ours, also where user ids have ten digits."""
 
 _SHORT_PLACE = "/tmp"  # noqa: S108 - the directory in it is of this user alone
 

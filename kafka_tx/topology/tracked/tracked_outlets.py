@@ -27,6 +27,12 @@ class Piece(NamedTuple):
     block: Block
     lineage: Lineage
 
+    def of(self, rows: Positions) -> Piece:
+        """These rows of it, in that order; as many as it has: all of them."""
+        if len(rows) == len(self.lineage):
+            return self
+        return Piece(self.stream, select(self.block, rows), self.lineage.take(rows))
+
 
 class TrackedOutlet:
     """What collectors of both kinds of bolts keep."""

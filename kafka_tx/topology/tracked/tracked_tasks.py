@@ -35,7 +35,7 @@ from kafka_tx.topology.tracked.tracked_cells import (
     RecordCell,
     RichRecordCell,
 )
-from kafka_tx.topology.tracked.tracked_outlets import Piece, select
+from kafka_tx.topology.tracked.tracked_outlets import Piece
 from kafka_tx.topology.tracked.trees import NO_ROOTS, TaskTrees
 from kafka_tx.transactions.root_blocks import Edges, Roots
 
@@ -307,33 +307,32 @@ class RecordTask:
         routed = self._routed(router, name, block, piece.lineage)
         untyped = self._plan.graph.fields(name, piece.stream).types is None
         for task, part in bounded(routed):
-            for rows, pickled in self._pickled(name, piece, _positions(part), untyped):
-                is_all = len(rows) == len(piece.lineage)
-                block = piece.block if is_all else select(piece.block, rows)
-                lineage = piece.lineage if is_all else piece.lineage.take(rows)
-                edges = self._sent(block, lineage).edges
-                head = (edge.target, task, name, piece.stream, block)
-                self._packets.append(RecordPacket(*head, lineage, edges, pickled))
+            mine = piece.of(_positions(part))
+            for one, pickled in self._pickled(name, mine, untyped):
+                edges = self._sent(one.block, one.lineage).edges
+                head = (edge.target, task, name, one.stream, one.block)
+                self._packets.append(RecordPacket(*head, one.lineage, edges, pickled))
         self._running = ""
 
     def _pickled(
-        self, name: str, piece: Piece, rows: Positions, untyped: bool
-    ) -> Iterator[tuple[Positions, bytes]]:
+        self, name: str, piece: Piece, untyped: bool
+    ) -> Iterator[tuple[Piece, bytes]]:
         """Rows in parts, pickled where that may fail; one that fails does so alone."""
         if not untyped or isinstance(piece.block, pa.RecordBatch):
-            yield rows, b""
+            yield piece, b""
             return
         try:
-            pickled = self._dumps(select(piece.block, rows))
+            pickled = self._dumps(piece.block)
         except Exception as error:  # noqa: BLE001 - a record fails on its own
-            if len(rows) == 1:
-                roots = piece.lineage.roots[piece.lineage.of(int(rows[0]))]
-                self._fail(name, roots, f"it cannot be pickled: {reason_of(error)}")
+            count = len(piece.lineage)
+            if count == 1:
+                reason = f"it cannot be pickled: {reason_of(error)}"
+                self._fail(name, piece.lineage.roots, reason)
                 return
-            for half in np.array_split(rows, 2):
-                yield from self._pickled(name, piece, half, untyped)
+            for half in np.array_split(np.arange(count), 2):
+                yield from self._pickled(name, piece.of(half), untyped)
             return
-        yield rows, pickled
+        yield piece, pickled
 
     def _routed(
         self, router: Router, name: str, block: Block, lineage: Lineage
