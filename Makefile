@@ -5,6 +5,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 	$(name) -c 'import sys; sys.version_info >= (3, 11) and print("$(name)")' 2>/dev/null)))
 IN := .venv/bin
 INSTALLED := .venv/installed
+FOR_DEMO := .venv/for-demo
 
 # Python keeps what it has compiled: Spark starts it often.
 unexport PYTHONDONTWRITEBYTECODE
@@ -20,34 +21,60 @@ SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 setup: $(INSTALLED)
 	@$(IN)/python -m integration.cluster.java >/dev/null
 
-# An environment with nothing in it yet: enough for what builds.
-$(IN)/python:
+# The Spark of tests and demo: named beside the package, or pip downloads the newest, too.
+SPARK_OF_TESTS := $(shell sed -n 's/.*"\(pyspark==[^"]*\)".*/\1/p' pyproject.toml)
+BUILT_FROM := pyproject.toml setup.py $(wildcard kafka_tx/native/src/*)
+NO_COMPILER := No C compiler: kafka_tx will read and write in Python, which is slower. \
+	On Debian and Ubuntu: apt-get install gcc libc6-dev python3-dev
+
+# An environment with nothing in it yet: enough for what builds. Its pip is made last, so
+# that one that was interrupted is made again.
+$(IN)/pip:
 	@if [ -z "$(PYTHON)" ]; then \
 	    echo "Python 3.11 or newer is missing; on Debian 12 and later, or Ubuntu 24.04:" \
 	        "apt-get install python3 python3-venv. PYTHON=/path/to/python chooses one."; \
 	    exit 1; \
 	fi
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "$(PYTHON) is $$($(PYTHON) -V); kafka_tx needs Python 3.11 or newer." \
+	        "PYTHON=/path/to/python chooses another."; \
+	    exit 1; \
+	}
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	    echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu:" \
 	        "apt-get install python3-venv"; \
 	    exit 1; \
 	}
-	@$(PYTHON) -m venv .venv
+	@$(PYTHON) -m venv --clear .venv
 
-$(INSTALLED): pyproject.toml setup.py $(wildcard kafka_tx/native/src/*) | $(IN)/python
+# What the demo needs, and no more: PySpark is nearly all of it.
+$(FOR_DEMO): $(BUILT_FROM) | $(IN)/pip
 	@$(IN)/python -m integration.cluster.java
-	@command -v $${CC:-cc} >/dev/null || echo "No C compiler: kafka_tx will read Kafka" \
-	    "in Python, which is slower. On Debian and Ubuntu:" \
-	    "apt-get install gcc libc6-dev python3-dev"
-	$(IN)/python -m pip install --quiet --editable '.[postgresql,test,dev]'
-	@# pytest compiles the tests once: else each worker of a first run would
-	-@$(IN)/python -m pytest tests integration --collect-only -q >/dev/null
+	@command -v $${CC:-cc} >/dev/null || echo "$(NO_COMPILER)"
+	@echo "Installing kafka_tx with PySpark (some 450 MB) and 25 small packages into .venv:"
+	$(IN)/python -m pip install --no-compile --editable . $(SPARK_OF_TESTS)
+	@$(IN)/kafka-tx demo --help >/dev/null  # compiles the modules that the demo imports
 	@touch $@
+
+$(INSTALLED): $(BUILT_FROM) | $(IN)/pip
+	@$(IN)/python -m integration.cluster.java
+	@command -v $${CC:-cc} >/dev/null || echo "$(NO_COMPILER)"
+	@echo "Installing what the tests need into .venv; PySpark (some 450 MB) is most of it"
+	@set -o pipefail; $(IN)/python -m pip install --editable '.[postgresql,test,dev]' $(SPARK_OF_TESTS) \
+	    | grep -E --line-buffered '^ *(Downloading|Building|Installing|Successfully)'
+	@echo "Compiling the tests once; else each of $(WORKERS) processes would"
+	-@$(IN)/python -m pytest tests integration --collect-only -q >/dev/null
+	@touch $(FOR_DEMO) $@
 
 # What the tests start: jars of Kafka, ZooKeeper and Spark's connector, PostgreSQL and
 # Prometheus, fetched once; and archives of classes, with which a JVM starts in half the
 # time, and without which it starts too.
 servers: setup
+	@case "$(CURDIR)" in *" "*) \
+	    echo "Spark's tests need a folder without a blank in its path: '$(CURDIR)' has one."; \
+	    exit 1;; \
+	esac
+	@echo "Fetching and preparing the servers of the tests into .cache, once:"
 	$(IN)/python -m integration.cluster.jars
 	$(IN)/python -m integration.cluster.debian
 	-$(IN)/python -m integration.cluster.rehearsals
@@ -56,7 +83,7 @@ servers: setup
 engine: servers
 	$(IN)/python -m integration.containers.prepare
 
-demo: setup
+demo: $(FOR_DEMO)
 	$(IN)/kafka-tx demo
 
 test: servers
@@ -120,13 +147,13 @@ bench: servers
 	$(IN)/python -m benchmarks $(BENCH)
 
 dashboard: setup
-	$(IN)/python -m kafka_tx.metrics.dashboard grafana/dashboard.json
+	$(IN)/python -m grafana.dashboard kafka_tx/metrics/dashboard.json
 
 # A wheel for this platform, which holds the native reader and serves Python 3.11 and
 # every later one.
 WHEELS := dist
 WHEEL_OF := .
-wheel: | $(IN)/python
+wheel: | $(IN)/pip
 	$(IN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELS) $(WHEEL_OF)
 
 # Wheel and sdist in dist/, as they are published: the wheel for every Linux with glibc

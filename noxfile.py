@@ -37,6 +37,7 @@ FILES = (
     "integration/test_exactly_once.py",
     "integration/test_crashes.py",
     "integration/test_state.py",
+    "integration/test_lakehouse.py",
     "integration/test_topology.py",
     "integration/test_spout.py",
 )

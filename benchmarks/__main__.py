@@ -17,6 +17,7 @@ BENCHMARKS = {
     "read": "benchmarks.read",
     "state": "benchmarks.state",
     "topology": "benchmarks.topology",
+    "write": "benchmarks.write",
 }
 
 

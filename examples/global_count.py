@@ -2,8 +2,8 @@
 
 Run it: python examples/global_count.py
 
-The committer stores the txid with the count. When a batch is committed a second time,
-after a failure, the stored txid says that its words are counted already.
+The committer stores the txid with the count. If a batch is committed a second time,
+after a failure, the stored txid shows that its words are already counted.
 """
 
 from __future__ import annotations

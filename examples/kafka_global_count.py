@@ -2,8 +2,8 @@
 
 Run it: python examples/kafka_global_count.py
 
-The brokers are embedded (librdkafka's mock cluster), so nothing has to be installed.
-Kill it and start it again with the same files, and it would go on where it committed.
+The brokers are embedded (librdkafka's mock cluster), so you need not install any. A
+topology that starts again with the same store continues where it committed.
 """
 
 from __future__ import annotations

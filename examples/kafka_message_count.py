@@ -1,10 +1,10 @@
-"""Counts the messages of a topic, each once, although they are delivered at least once.
+"""Counts the records of a topic, each once, although they are delivered at least once.
 
 Run it: python examples/kafka_message_count.py [localhost:9092 orders]
 
-Without arguments it makes a Kafka broker in this process and fills a topic; with them
-it counts what that topic holds. A message may come again after a failure or a crash, so
-the bolt remembers (partition, offset) and not a number; counting is left to SQL.
+Without arguments, it starts a Kafka broker in this process and fills a topic. With
+arguments, it counts the records of your topic. A record may come again after a failure
+or a crash. The bolt therefore stores (partition, offset) of each record; SQL counts.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 Run it: python examples/opaque_count.py
 
-Batch 2 writes its count and fails right after that; in the same moment a partition is
-lost. The replay holds only what is left. The count before the batch is stored beside
-the count, so the replay starts from there. The lost rows come back in a later batch.
+Batch 2 writes its count and fails directly afterwards. At the same moment a partition
+becomes unavailable, so the replay holds fewer rows. The committer also stores the count
+before the batch, and the replay starts from that count. The missing rows come in a
+later batch.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Run it: python examples/phases.py
 
-B and D are committers. A belongs to the processing phase; B waits for its turn to
-commit. C cannot finish before B did, and D not before C, so both finish in the same
-commit phase; what A sends them is executed in the processing phase already. Two batches
-are in flight: the processing of one overlaps with the commit of another, but commits
-come one at a time, lowest txid first.
+B and D are committers: their finish_batch runs in the commit phase of the batch. A
+finishes in the processing phase. C cannot finish before B, and D not before C, so both
+finish in the same commit phase. B and C execute the rows of A earlier, in the
+processing phase. Two batches are in flight: the processing of one overlaps with the
+commit of the other, but only one batch commits at a time, the lowest txid first.
 """
 
 from __future__ import annotations

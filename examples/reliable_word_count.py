@@ -2,12 +2,12 @@
 
 Run it: python examples/reliable_word_count.py [localhost:9092 lines lines-dead]
 
-Without arguments it makes a Kafka broker in this process; the topics of a real one must
-exist, be empty and hold plain text from then on. One word in fifty fails at random: its
-line is tried again, with a pause, while the others go on. The line "poison" fails for
-ever and ends as a dead letter, with the reason in its headers. A line that is tried
-again sends all of its words again, so a word is stored under the place where it stands:
-it counts once.
+Without arguments, it starts a Kafka broker in this process. If you name topics of your
+own broker, they must exist and be empty: this script writes its lines to the first one.
+One word in fifty fails at random. Its line is retried after a pause, while other lines
+continue. The line "poison" always fails and becomes a dead letter, with the reason in
+its headers. A retried line sends all of its words again. Each word is therefore stored
+under its place (partition, offset, number in the line), and counts once.
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 
 Run it: python examples/three_designs.py
 
-1. One tuple for each transaction, one transaction at a time: the plainest, the slowest.
-2. A batch for each transaction, one at a time: all tasks wait while it commits.
-3. Batches, some of them processed side by side: only the commits are one at a time.
+1. Each transaction is one tuple, one transaction at a time: the simplest, the slowest.
+2. Each transaction is a batch, one batch at a time: all tasks wait while it commits.
+3. Several batches are processed side by side; only one of them commits at a time.
 
-The state is the same in all of them, a count beside the txid that was added last and
-the epoch of its owner; only two numbers differ: the rows in a batch, and how many
-batches may be pending.
+All designs store the same: the count, the txid that was added last, and the epoch of
+its owner. They differ in two numbers: the rows of a batch, and the batches in flight.
 """
 
 from __future__ import annotations

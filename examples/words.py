@@ -3,8 +3,8 @@
 Run it: python examples/words.py
 
 A word moves from bucket to bucket as it gets more common (0 to 9 times, 10 to 19, …).
-``word_count`` keeps the count before this batch beside the count and the txid: when a
-batch is committed again it finds its txid there, and sends the very same moves on.
+``word_count`` also stores the count before the batch, beside count and txid. If a batch
+is committed again, it finds its txid there, and emits the same moves again.
 """
 
 from __future__ import annotations

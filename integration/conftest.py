@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -33,15 +34,19 @@ ALSO_IN_CONTAINERS = {"test_cluster.py", "test_records.py", "test_source_parity.
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let the client of a container engine forget its sockets; it always does."""
-    unix_socket = "ignore:unclosed <socket.socket fd=[0-9]+, family=1,:ResourceWarning"
-    config.addinivalue_line("filterwarnings", unix_socket)
+    forgotten: list[tuple[str, type[Warning]]] = [
+        ("unclosed <socket.socket fd=[0-9]+, family=1,", ResourceWarning)
+    ]
     if SPARK_LINE in {"4.0", "4.1"}:  # so do Spark's own gateway and workers there
-        to_spark = "ignore:unclosed <socket.socket fd=[0-9]+, family=2,:ResourceWarning"
-        config.addinivalue_line("filterwarnings", to_spark)
-        unraisable = "ignore:Exception ignored in. <socket.socket"
-        config.addinivalue_line(
-            "filterwarnings", f"{unraisable}:pytest.PytestUnraisableExceptionWarning"
-        )
+        forgotten += [
+            ("unclosed <socket.socket fd=[0-9]+, family=2,", ResourceWarning),
+            ("Exception ignored in. <socket", pytest.PytestUnraisableExceptionWarning),
+        ]
+    for text, kind in forgotten:
+        line = f"ignore:{text}:{kind.__module__}.{kind.__qualname__}"
+        config.addinivalue_line("filterwarnings", line)
+        # that one is for tests, this one for what is collected at the run's end
+        warnings.filterwarnings("ignore", text, kind)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

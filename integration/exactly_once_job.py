@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 import kafka_tx
 from integration.bounded import read_out
 from kafka_tx.kafka import part_transaction
+from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import TransactionAttempt
@@ -75,7 +77,9 @@ class StoppingPart(part_transaction.PartTransaction):
 
     pauses: ClassVar[Pauses]
 
-    def _send(self, transaction: Transaction, records: Iterable[OutRecord]) -> None:
+    def _send(
+        self, transaction: Transaction, records: Iterable[OutRecord | OutBatch]
+    ) -> None:
         self._reach("before-begin")
         super()._send(transaction, self._stopping(transaction, records))
 
@@ -85,11 +89,14 @@ class StoppingPart(part_transaction.PartTransaction):
         self._reach("after-commit")
 
     def _stopping(
-        self, transaction: Transaction, records: Iterable[OutRecord]
+        self, transaction: Transaction, records: Iterable[OutRecord | OutBatch]
     ) -> Iterator[OutRecord]:
-        for number, record in enumerate(records):
+        one_by_one = chain.from_iterable(
+            some.records() if isinstance(some, OutBatch) else [some] for some in records
+        )
+        for number, record in enumerate(one_by_one):
             if number == 50:
-                transaction.client.flush(10)
+                transaction.client.flush_for(10)
                 self._reach("mid-transaction")
             yield record
 

@@ -62,6 +62,7 @@ def counting(
         .option("tx.id", topic)
         .option("tx.mode", "opaque")
         .option("tx.store", f"sqlite:///{work}/store.db")
+        .option("tx.ifOwned", "fence")
         .load()
         .writeStream.foreachBatch(called)
         .trigger(availableNow=True)

@@ -1,4 +1,4 @@
-"""README's table of Spark's versions, from what ``make matrix`` saw.
+"""The table of Spark's versions, from what ``make matrix`` saw.
 
 ``python -m integration.matrix_table [REPORT.xml ...]`` writes it between its markers;
 a report's name begins with the version that it is of.
@@ -13,7 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-README = REPOSITORY / "README.md"
+PAGE = REPOSITORY / "docs/spark-versions.md"
 BEGIN, END = "<!-- made by integration.matrix_table -->", "<!-- end -->"
 
 ROWS = {
@@ -26,6 +26,7 @@ ROWS = {
     "`for_each_transaction`, listener": ("test_numbering", "test_listener"),
     "sinks and their replays": ("test_sink", "test_sink_replays"),
     "maps and tables": ("test_state",),
+    "Delta tables": ("test_lakehouse",),
     "topologies": ("test_topology", "test_spout"),
 }
 """What a reader asks for, and the test files that show it."""
@@ -83,10 +84,10 @@ def _cell(seen: list[Counter[str] | None]) -> str:
 
 
 def main() -> None:
-    """Write the table into README.md."""
+    """Write the table into its page."""
     given = [Path(word) for word in sys.argv[1:]]
     reports = given or sorted((REPOSITORY / ".cache/matrix").glob("*.xml"))
-    README.write_text(put_into(README.read_text(), table(counted(reports))))
+    PAGE.write_text(put_into(PAGE.read_text(), table(counted(reports))))
 
 
 if __name__ == "__main__":

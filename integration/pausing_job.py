@@ -80,8 +80,8 @@ class PausingReader(KafkaTxStreamReader):
 
     def _open(self) -> Any:
         batches: Any = super()._open()
-        kept = batches._kept
-        kept._ledger = PausingLedger(kept._ledger, self._pause)
+        batches._ledger = PausingLedger(batches._ledger, self._pause)
+        batches._look_anew()
         return batches
 
     def read(self, partition: Any) -> Any:
@@ -130,6 +130,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     for name in ("work", "servers", "topic", "checkpoint", "point", "mode", "store"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--txid", type=int, default=2)
+    parser.add_argument("--if-owned", default="fence")
     parser.add_argument("--attach", action="store_true")
     return parser.parse_args(words)
 
@@ -147,6 +148,7 @@ def run(spark: SparkSession, given: argparse.Namespace) -> None:
         .option("maxOffsetsPerTrigger", "40")
         .option("tx.id", given.topic)
         .option("tx.mode", given.mode)
+        .option("tx.ifOwned", given.if_owned)
         .option("tx.store", given.store)
         .option("tx.commitGroupId", f"{given.topic}-group")
         .option("pause.point", given.point)

@@ -128,6 +128,7 @@ def counting(
         .option("maxOffsetsPerTrigger", "60")
         .option("tx.id", f"state-{topic}")
         .option("tx.mode", mode)
+        .option("tx.ifOwned", "fence")  # what was killed owns it for ten seconds
         .option("tx.store", store)
         .load()
         .writeStream.foreachBatch(kafka_tx.for_each_transaction(results))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -223,6 +224,24 @@ def test_brokers_of_kafka_3_take_records(kafka_zk):
 
     values = values_of(kafka_zk.bootstrap_servers, name, 1, partition=1)
     assert values == [b"x"]
+
+
+@pytest.mark.all
+def test_a_topic_can_be_made_while_another_broker_takes_over_the_cluster(
+    kafka_zk, client
+):
+    def controller():
+        return json.loads(client.get("/controller")[0])["brokerid"]
+
+    former = controller()
+    kafka_zk.pause(former)
+    wait_until("another broker leads the cluster", lambda: controller() != former)
+    kafka_zk.unpause(former)
+
+    name = fresh_name("moving")
+    kafka_zk.create_topic(name, 2)
+
+    assert kafka_zk.leader(name, 1) in kafka_zk.brokers
 
 
 @pytest.mark.all

@@ -12,6 +12,7 @@ from integration.cluster.running import running
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from integration.promptness import promptly
+from kafka_tx import assembly
 from kafka_tx.errors import GroupOccupiedError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
@@ -26,6 +27,12 @@ from kafka_tx.model import (
     Topics,
     Unavailable,
 )
+from kafka_tx.options.source_options import parse_source
+from kafka_tx.planning.deleted_topics import STANDS_MS
+from kafka_tx.source.transactional import TransactionalMicroBatches
+from kafka_tx.testing import ManualClock
+from kafka_tx.topology.kafka.kafka_batch_spout import KafkaBatchSpout
+from kafka_tx.topology.kafka.kafka_progress import KafkaBatches
 
 
 def view_of(cluster, **more):
@@ -56,6 +63,10 @@ def test_topics_have_leaders_and_ids(view, topic):
     assert sorted(found[name].leaders) == [0, 1, 2]
     assert all(leader is not None for leader in found[name].leaders.values())
     assert found[name].topic_id
+    assert view.topic_ids([name, "absent"]) == {
+        name: found[name].topic_id,
+        "absent": None,
+    }
 
 
 def test_a_topic_made_again_has_another_id(kafka, view, topic):
@@ -69,6 +80,55 @@ def test_a_topic_made_again_has_another_id(kafka, view, topic):
 
     assert after.topic_id != before.topic_id
     assert len(after.leaders) == 1
+
+
+class Clock(ManualClock):
+    """Whoever sleeps finds that the time has passed."""
+
+    def sleep_ms(self, duration_ms):
+        self.advance(duration_ms)
+
+
+def test_positions_of_a_deleted_topic_leave_a_source_and_a_spout(
+    kafka, topic, produce, tmp_path
+):
+    kept, gone = topic(1), topic(1)
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "subscribe": f"{kept},{gone}",
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "false",
+    }
+    transactions = {"tx.id": "topics", "tx.store": f"sqlite:///{tmp_path}/s.db"}
+    config = parse_source(options | transactions, streaming=True)
+    assert config.transactions is not None
+    clock, view = Clock(), view_of(kafka, retry_interval_ms=100)
+    ledger = assembly.ledger(config.transactions)
+    run = TransactionalMicroBatches(config, config.transactions, view, clock, ledger)
+    batches = KafkaBatches(subscription=Topics((kept, gone)))
+    other = view_of(kafka, retry_interval_ms=100)
+    spout = KafkaBatchSpout(batches, other, assembly.range_reader(config), clock)
+    for name in (kept, gone):
+        produce(name, ["v"] * 3)
+    end = run.latest(run.initial(), everything=True)
+    plan = spout.initialize_transaction(1, None)
+    kafka.delete_topic(gone)
+
+    for txid in range(2, 6):
+        produce(kept, ["v"])
+        clock.advance(STANDS_MS)
+        end = run.latest(end, everything=True)
+        plan = spout.initialize_transaction(txid, plan)
+
+    run.finished(end)
+    state = ledger.load().committed
+    run.close()
+    spout.close()
+    assert gone not in str(end.to_json())
+    assert list(end.positions.values()) == [7]
+    assert state is not None
+    assert {p.topic for p in state.offsets} == {kept}
+    assert list(plan) == [f"{kept}-0"]
 
 
 def test_added_partitions_are_seen(kafka, view, topic):
@@ -115,7 +175,7 @@ def test_offsets_follow_time_and_retention(kafka, view, topic, produce):
 
     topic_id = view.topics(Topics((name,)))[name].topic_id
     assert topic_id
-    assert view.bounds([partition]) == {partition: LogBounds(2, 5, topic_id)}
+    assert view.bounds([partition]) == {partition: LogBounds(2, 5, topic_id, 0)}
     assert resolved(Earliest()) == 2
     assert resolved(Latest()) == 5
     assert resolved(AtTime(first + 3000)) == 3
@@ -129,7 +189,7 @@ def test_the_bounds_of_many_partitions_come_in_few_requests(view, topic):
     name = topic(partitions=count)
     partitions = [TopicPartition(name, number) for number in range(count)]
     topic_id = view.topics(Topics((name,)))[name].topic_id
-    empty = dict.fromkeys(partitions, LogBounds(0, 0, topic_id))
+    empty = dict.fromkeys(partitions, LogBounds(0, 0, topic_id, 0))
     wait_until("all leaders are at work", lambda: view.bounds(partitions) == empty)
 
     assert promptly(lambda: view.bounds(partitions), 1.0) == empty

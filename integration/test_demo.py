@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from integration.cluster.spark_local import quick_environment
-from kafka_tx.cli import demo, demo_command
+from kafka_tx.cli import demo
+from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.testing.feed import Feed
 
 COMMAND = Path(sys.executable).with_name("kafka-tx")
 RECORDS = 2_000
@@ -39,10 +44,38 @@ def test_it_counts_every_record(monkeypatch, capfd):
     for name, value in quick_environment().items():
         monkeypatch.setenv(name, value)
 
-    demo_command.demo(records=RECORDS, as_json=True)
+    demo.demo(records=RECORDS, as_json=True)
 
     shown = capfd.readouterr()
     check(shown.out, shown.err, crashes=0)
+
+
+def test_the_job_to_paste_counts_the_words_of_the_kept_topic(spark, monkeypatch):
+    """As it is printed, but that its rows go where they can be read, and it ends."""
+    printed = io.StringIO()
+    sent = iter(range(100))
+    monkeypatch.setattr(time, "sleep", lambda _: next(sent, None) is None and stop())
+    with MockCluster() as cluster:
+        kafka = {"bootstrap.servers": cluster.bootstrap_servers}
+        cluster.create_topic("kept", 4)
+        feed = Feed(kafka, "kept", 4)
+
+        demo._keep(Console(file=printed, width=200), kafka, feed)
+        monkeypatch.undo()
+        feed.flush()
+
+        job = printed.getvalue().partition("import os")[2].partition("Ctrl-C")[0]
+        job = job.replace('format("console")', 'format("memory").queryName("kept")')
+        job = job.replace("awaitTermination", "processAllAvailable")
+        exec(f"import os{job}", {})
+
+    assert spark.table("kept").groupBy().sum("count").first()[0] == feed.confirmed
+    for query in spark.streams.active:
+        query.stop()
+
+
+def stop():
+    raise KeyboardInterrupt
 
 
 def run_demo(*more: str, **environment: str) -> None:

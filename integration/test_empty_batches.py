@@ -37,12 +37,13 @@ def window(second, count):
 @pytest.mark.all
 @pytest.mark.timeout(900)
 def test_windows_are_written_once_wherever_their_driver_is_killed(
-    spark, kafka, topic, produce, tmp_path
+    spark, kafka, topic, produce, tmp_path, python
 ):
     source, target = topic(1), topic(2)
     produce(source, [*each_key(1), *each_key(2), *each_key(25)])
     job = Job(
         tmp_path,
+        python,
         servers=kafka.bootstrap_servers,
         source=source,
         target=target,

@@ -77,8 +77,8 @@ def seen_of(message) -> tuple[int, int, bytes, int]:
 class Job:
     """The copying job as a process tree of its own; started again when it has ended."""
 
-    def __init__(self, work: Path, **given: object) -> None:
-        self.work = work
+    def __init__(self, work: Path, python: str, **given: object) -> None:
+        self.work, self._python = work, python
         self._given = [w for name, value in given.items() for w in (f"--{name}", value)]
         self._child: Child | None = None
         self._at: dict[str, int] = {}
@@ -133,7 +133,7 @@ class Job:
             ],
             self.work / "log",
             directory=HERE.parent,
-            environment={PAUSES: pauses, "PYSPARK_PYTHON": sys.executable},
+            environment={PAUSES: pauses, "PYSPARK_PYTHON": self._python},
         )
 
     def _complaint(self) -> str | None:
@@ -166,7 +166,7 @@ def replicated(cluster) -> bool:
 
 
 @pytest.fixture
-def copied(kafka_pair, tmp_path):
+def copied(kafka_pair, tmp_path, python):
     """Source, target, a reader of the target, and a job that copies."""
     source, target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("from", "to"))
     for name in (source, target):
@@ -178,6 +178,7 @@ def copied(kafka_pair, tmp_path):
     reader.start()
     job = Job(
         tmp_path,
+        python,
         servers=servers,
         source=source,
         target=target,

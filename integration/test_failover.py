@@ -16,11 +16,10 @@ from kafka_tx.model import (
     TopicPartition,
     TransactionAttempt,
 )
-from kafka_tx.sql.durability import forgets
 from kafka_tx.sql.maps import TransactionalMap
-from kafka_tx.sql.store import SqlStore
+from kafka_tx.sql.store import SqlStore, forgets
 from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.patient_store import PatientStore
+from kafka_tx.transactions.patience import PatientStore
 
 P0 = TopicPartition("orders", 0)
 

@@ -1,4 +1,4 @@
-"""What the README's guarantees table says of a driver's faults, cell by cell."""
+"""What the guarantees table says of a driver's faults, cell by cell."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import kafka_tx
 from integration.cluster.topics import fresh_name
 from integration.reading import reader
 from kafka_tx import OpaqueMap, TransactionalMap
-from tests.readme_tables import tables
+from tests.doc_pages import tables
 
-TABLE = tables("fault")[0]
+TABLE = tables("guarantees.md", "fault")[0]
 BATCH = 3
 COUNTED = {
     "once": 2 * BATCH,

@@ -14,15 +14,18 @@ NAMES = (
 )
 PATTERNS = r"""
     orders ^orders$ ord.* o(?<rest>.*)s (a|b)\1? (?<x>z)\k<x>9 .|x ^[.]
-    [a-z&&[^b]] ^[a-z&&[^b]]$ ^[a-c&&[^a]&&[^b]]$ ^[^a-c&&[ab]]$ [[a][b]]
-    ^[a-z[A-Z]]+$ ^[a-z[^a-z]]+$ ^[-a]$ ^[a-]$ ^[a_-]+$ ^[\w&&[^\d]]+$
-    \p{Lower}+ ^\p{Lower}+$ ^\P{Lower}+$ ^[\p{Alpha}&&[^a-m]]+$ \p{Lu} \pL\pN ^\p{L}+$
-    ^\p{IsAlphabetic}+$ ^\p{javaLowerCase}+$ \p{Punct} \h ^\H$ \d\D? \S\s?$
-    \Qa.b\E ^\Qa.\E.$ ^[\Q-_\E]$ a\.b \x61\x2eb \u0061 \x{62} ^[\[a]$ ^[\]a]$ ^[a\-c]$
-    (?i)orders (?i)^ord ^(?i:o)rders$ (?i)^[a-z&&[^b]]$ (?i)^[^b]$ (?-i:a)b?
-    (?i)^(?-i:O)rders$ (?s)a.b (?u)a a++b (?>a|ab)c? a?+b z{2}9 ^[]a]$ ^[^]a]$
+    ^[-a]$ ^[a-]$ ^[a_-]+$ ^[^b]$ ^[\w]+$ ^[]a]$ ^[^]a]$
+    \p{Lower}+ ^\p{Lower}+$ ^\P{Lower}+$ ^[\p{Alpha}._]+$ \p{Lu} \pL\pN ^\p{L}+$
+    ^\p{IsAlphabetic}+$ ^\p{javaLowerCase}+$ \p{Punct} ^\p{Alnum}+$ \d\D? \S\s?$
+    \Qa.b\E ^\Qa.\E.$ ^[\Q-_\E]$ \Qa.b a\.b \x61\x2eb \u0061 ^[\[a]$ ^[\]a]$ ^[a\-c]$
+    (?i)orders (?i)^ord ^(?i:o)rders$ (?i)^[^b]$ (?-i:a)b? (?i)^\p{Lower}+$
+    (?i)^(?-i:O)rders$ (?s)a.b (?u)a (?i)(?s)A.B a++b (?>a|ab)c? a?+b z{2}9
     (?=.*9)z (?<!z)9 \bb\b \Aorders\z orders\Z
 """.split()  # noqa: SIM905 - a list of quotes and commas hides them
+RARE = r"""
+    [a-z&&[^b]] [[a][b]] ^[a-z[A-Z]]+$ \h \x{62} \p{IsGreek} [\P{Alpha}] (?x)a b(?x:a)
+    \0101 a(?i)b \G \R \N{DIGIT \E
+""".split()  # noqa: SIM905
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -37,5 +40,11 @@ def test_a_translated_pattern_finds_what_java_finds(spark, pattern):
 
 @pytest.mark.parametrize("pattern", ["[a", "(", "a)", "[a&&]", "[z-a]", "*a", r"\y"])
 def test_what_java_refuses_is_refused(pattern):
+    with pytest.raises(PatternError):
+        from_java(pattern)
+
+
+@pytest.mark.parametrize("pattern", RARE)
+def test_what_is_rare_is_refused_and_never_read_otherwise(pattern):
     with pytest.raises(PatternError):
         from_java(pattern)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.errors import StreamingQueryException
 
 import kafka_tx
+from integration.bounded import read_out
 from integration.cluster.waiting import wait_until
 from integration.reading import Run
+from kafka_tx.source import commits
 from kafka_tx.sql.store import SqlStore
+from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.stops import last_stop
 
 RECORDS = 6
@@ -31,14 +36,8 @@ def job(spark, kafka, topic, produce, tmp_path):
     produce(name, [f"v{n}" for n in range(RECORDS)])
 
     def make(tx_id: str, **more) -> Run:
-        return Run(
-            spark,
-            kafka.bootstrap_servers,
-            subscribe=name,
-            tx__id=tx_id,
-            tx__store=f"sqlite:///{tmp_path}/state.db",
-            **more,
-        )
+        options = {"subscribe": name, "tx__store": f"sqlite:///{tmp_path}/state.db"}
+        return Run(spark, kafka.bootstrap_servers, tx__id=tx_id, **{**options, **more})
 
     return make
 
@@ -54,7 +53,9 @@ def scraped(attached):
     return found
 
 
-def test_bounded_runs_beside_others_all_appear(attached, job, tmp_path, caplog):
+def test_bounded_runs_beside_others_all_appear_and_are_let_go_later(
+    attached, job, tmp_path, caplog, monkeypatch
+):
     began = time.time()
     endless = job("endless")._writer.option(
         "checkpointLocation", str(tmp_path / "endless")
@@ -78,9 +79,108 @@ def test_bounded_runs_beside_others_all_appear(attached, job, tmp_path, caplog):
             newest = found["kafka_tx_newest_record_timestamp_seconds", id_]
             assert began - 600 < newest <= time.time()
             assert found["kafka_tx_stops_total", id_, "user"] == 0
+
+        monkeypatch.setattr(commits, "LET_GO_AFTER_MS", 0)
+
+        def only_the_endless_one_is_watched() -> bool:
+            attached._listener._lag.look()
+            return set(attached._listener.feed.partitions()) == {"endless"}
+
+        wait_until("the others are let go", only_the_endless_one_is_watched)
+        found = scraped(attached)
+        gauge = "kafka_tx_committed_txid"
+        assert {key[1] for key in found if key[0] == gauge} == {"endless"}
+        assert found["kafka_tx_records_total", ids[0]] == RECORDS
     finally:
         query.stop()
     assert "not known here" not in caplog.text
+
+
+def test_records_that_are_read_twice_are_counted_once(attached, job, tmp_path):
+    def twice(df, _):
+        assert df.count() == len(df.collect())
+
+    writer = job("twice")._writer.foreachBatch(twice)
+    read_out(writer.option("checkpointLocation", str(tmp_path / "c")))
+
+    records = ("kafka_tx_records_total", "twice")
+    wait_until("they are counted", lambda: scraped(attached).get(records) == RECORDS)
+
+
+def test_the_store_knows_what_each_batch_held_whoever_committed_it(
+    attached, job, tmp_path
+):
+    job("told", maxOffsetsPerTrigger=1).until_done(tmp_path / "c")
+
+    ledger = Ledger(SqlStore(f"sqlite:///{tmp_path}/state.db", "told"))
+    try:
+        wait_until(
+            "every batch is told of",
+            lambda: [each.told.records for each in ledger.load().held] == [1] * RECORDS,
+        )
+    finally:
+        ledger.close()
+
+
+def test_what_was_skipped_is_counted_whatever_failed_and_was_restarted(
+    attached, kafka, topic, produce, job, tmp_path
+):
+    name, checkpoint = topic(1), tmp_path / "c"
+
+    def run():
+        return job("skips", subscribe=name, tx__mode="opaque")
+
+    produce(name, ["a"] * 10)
+    run().until_done(checkpoint)
+    produce(name, ["b"] * 10)
+    kafka.delete_records(name, {0: 14})
+    failing = run()._writer.foreachBatch(fail)
+    with pytest.raises(StreamingQueryException, match="no such customer"):
+        read_out(failing.option("checkpointLocation", str(checkpoint)))
+    assert run().until_done(checkpoint) == [b"b"] * 6
+    produce(name, ["c"] * 10)
+    kafka.delete_records(name, {0: 23})
+    assert run().until_done(checkpoint) == [b"c"] * 7
+
+    wanted = {"skipped_offsets": 4 + 3, "records": 10 + 6 + 7, "replays": 1}
+
+    def shown() -> dict[str, float | None]:
+        found = scraped(attached)
+        reason = {"skipped_offsets": ("retention",)}
+        return {
+            what: found.get((f"kafka_tx_{what}_total", "skips", *reason.get(what, ())))
+            for what in wanted
+        }
+
+    wait_until("all is counted", lambda: shown() == wanted, timeout_s=60)
+
+
+def test_a_restarted_job_that_hangs_in_its_first_batch_has_a_lag(
+    spark, topic, produce, job, tmp_path
+):
+    name, is_over = topic(1), threading.Event()
+    produce(name, ["before"] * 3)
+    job("hangs", subscribe=name).until_done(tmp_path / "c")  # nobody is attached
+    produce(name, ["after"] * 4)
+
+    attached = kafka_tx.attach(spark, metrics_port=0)
+    hanging = job("hangs", subscribe=name)._writer.foreachBatch(
+        lambda *_: is_over.wait(60)
+    )
+    query = hanging.option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        lag = ("kafka_tx_lag_records", "hangs")
+        wait_until("its lag is known", lambda: scraped(attached).get(lag) == 4)
+        found = scraped(attached)
+        assert found["kafka_tx_retention_headroom_records", "hangs"] == 3
+        assert found["kafka_tx_committed_txid", "hangs"] == 1
+        assert (
+            time.time() - 600 < found["kafka_tx_last_commit_timestamp_seconds", "hangs"]
+        )
+    finally:
+        is_over.set()
+        query.stop()
+        attached.close()
 
 
 def fail(df, _):

@@ -7,7 +7,12 @@ import uuid
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from integration.cluster.processes.kafka import FILE
+from integration.cluster.proxied import ProxiedKafka, proxies_to
+from integration.cluster.proxy import Proxy
 from integration.cluster.records import Produce
+from integration.cluster.running import running
+from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from integration.promptness import TRIES
 from kafka_tx.errors import KafkaTxError
@@ -23,9 +28,9 @@ MAY_DIFFER_S = 8
 class Planner:
     """Spark's planning process of one query, driven as Spark drives it."""
 
-    def __init__(self, kafka, topic, store, **options):
+    def __init__(self, servers, topic, store, **options):
         self.options = {
-            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "kafka.bootstrap.servers": servers,
             "subscribe": topic,
             "startingOffsets": "earliest",
             "tx.id": f"mirror-{uuid.uuid4().hex}",
@@ -62,10 +67,8 @@ class Planner:
         return [v for k, v in self.step().items() if not k.startswith("_")]
 
 
-def groups_offset(kafka, group, topic):
-    settings = client_settings(
-        {"bootstrap.servers": kafka.bootstrap_servers}, purpose="admin"
-    )
+def groups_offset(servers, group, topic):
+    settings = client_settings({"bootstrap.servers": servers}, purpose="admin")
     mirror = GroupMirror(settings, group, timeout_ms=5_000)
     try:
         return sum(mirror.load([TopicPartition(topic, 0)]).values())
@@ -77,10 +80,11 @@ def test_a_query_with_a_group_recovers_as_fast_as_one_without(mortal_kafka, tmp_
     topic = f"mirrored-{uuid.uuid4().hex[:8]}"
     mortal_kafka.create_topic(topic, 1)
     produce = Produce(mortal_kafka.bootstrap_servers)
-    plain = Planner(mortal_kafka, topic, f"sqlite:///{tmp_path}/plain.db")
+    servers = mortal_kafka.bootstrap_servers
+    plain = Planner(servers, topic, f"sqlite:///{tmp_path}/plain.db")
     group = f"group-{topic}"
     mirrored = Planner(
-        mortal_kafka,
+        servers,
         topic,
         f"sqlite:///{tmp_path}/mirrored.db",
         **{"tx.commitGroupId": group},
@@ -105,11 +109,50 @@ def test_a_query_with_a_group_recovers_as_fast_as_one_without(mortal_kafka, tmp_
         mirrored.step()
         wait_until(
             "the group has the newest offsets",
-            lambda: groups_offset(mortal_kafka, group, topic) == end,
+            lambda: groups_offset(servers, group, topic) == end,
         )
     finally:
         plain.reader.stop()
         mirrored.reader.stop()
+
+
+def test_brokers_that_move_are_found_through_the_address_that_was_given(tmp_path):
+    """The given name leads to where they are now, and nothing else is left."""
+    topic, group = fresh_name("moved"), fresh_name("group")
+    proxied = ProxiedKafka()
+    with running(proxied), proxies_to(proxied.proxies[1].target) as (given,):
+        proxied.cluster.create_topic(topic, 1)
+        produce = Produce(proxied.cluster.bootstrap_servers)
+        planner = Planner(
+            given.address,
+            topic,
+            f"sqlite:///{tmp_path}/store.db",
+            **{"tx.commitGroupId": group},
+        )
+        try:
+            produce(topic, ["v"] * 5)
+            planner.seconds_to(5)
+            move(proxied)
+            produce(topic, ["v"] * 5)
+            planner.seconds_to(10)
+            planner.step()
+            wait_until(
+                "the group has the newest offsets",
+                lambda: groups_offset(given.address, group, topic) == 10,
+            )
+        finally:
+            planner.reader.stop()
+
+
+def move(proxied):
+    """Let the only broker have another address; nobody answers at the old one."""
+    node, old = proxied.nodes[1], proxied.proxies[1]
+    proxied.proxies[1] = Proxy(old.target)
+    proxied.proxies[1].start()
+    file = node.place / FILE
+    file.write_text(file.read_text().replace(old.address, proxied.proxies[1].address))
+    old.stop()
+    proxied.cluster.restart()
 
 
 def is_as_fast(measured):

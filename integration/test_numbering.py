@@ -2,6 +2,7 @@
 
 import time
 from contextlib import closing
+from threading import Event
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -11,11 +12,14 @@ from sqlalchemy import create_engine, text
 import kafka_tx
 from integration.bounded import read_out
 from integration.cluster.records import Record
+from integration.cluster.waiting import wait_until
 from integration.consuming import committed_records
 from kafka_tx.errors import ConfigError
+from kafka_tx.spark.versions.reading import TAKES_LIMITS
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.txid_layout import ALIVE
 
 ADVICE_FOR_SECOND_WRITES = (
     "give the second one another tx.id of the sink",
@@ -363,7 +367,9 @@ def test_a_source_that_is_joined_with_itself_is_refused_by_name(
         seen.extend(row.value for row in df.collect())
 
     joined = df.alias("one").join(df.alias("two"), "key")
-    with pytest.raises(StreamingQueryException, match="opens tx.id 'numbering' twice"):
+    with pytest.raises(
+        StreamingQueryException, match="opens (it|tx.id 'numbering') twice"
+    ):
         run(joined.select("one.value"), keep, tmp_path / "joined")
     assert not seen
     run(df.join(other, "key"), keep, tmp_path / "two", "numbering")
@@ -373,3 +379,43 @@ def test_a_source_that_is_joined_with_itself_is_refused_by_name(
     produce(name, [Record("y", key="b")])
     run(df.union(df), keep, tmp_path / "one")
     assert seen == ["x", "y", "y"]
+
+
+def test_a_scheduled_run_that_overlaps_another_ends_by_name_and_fences_nobody(
+    spark, kafka, topic, produce, tmp_path
+):
+    """Also where Spark does not tell the source that the run is a bounded one."""
+    name, store = topic(1), f"sqlite:///{tmp_path}/store.db"
+    produce(name, ["a"])
+    asked = {} if TAKES_LIMITS else {"tx.ifOwned": "refuse"}
+    began, goes_on, seen = Event(), Event(), []
+
+    def slow(df, attempt):
+        began.set()
+        assert goes_on.wait(60)
+        seen.append(attempt.txid)
+
+    first = (
+        reading(spark, kafka, name, store, **asked)
+        .writeStream.foreachBatch(kafka_tx.for_each_transaction(slow))
+        .option("checkpointLocation", str(tmp_path / "one"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert began.wait(60)
+        second = reading(spark, kafka, name, store, **asked)
+        with pytest.raises(StreamingQueryException, match="KAFKA_TX_OWNER_LIVES"):
+            run(second, slow, tmp_path / "two")
+        goes_on.set()
+        assert first.awaitTermination(60)
+    finally:
+        goes_on.set()
+        first.stop()
+
+    opened = SqlStore(store, "numbering")
+    with closing(opened):
+        wait_until("it has let go", lambda: opened.get(ALIVE) is None)
+    produce(name, ["b"])
+    run(reading(spark, kafka, name, store, **asked), slow, tmp_path / "one")
+    assert seen == [1, 2]

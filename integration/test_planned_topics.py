@@ -11,11 +11,10 @@ from kafka_tx import assembly
 from kafka_tx.errors import FailedException, ReplayImpossibleError
 from kafka_tx.model import OffsetRange, TopicPartition, Topics
 from kafka_tx.options.source_options import parse_source
-from kafka_tx.running.at_least_once.chunk_reads import ChunkRecords, reads_of
+from kafka_tx.running.at_least_once.reading import KafkaRecords, NumberedRange
 from kafka_tx.running.task_reader import TaskReader
 from kafka_tx.topology.kafka.kafka_reading import KafkaEmitter
 from kafka_tx.topology.rows.schemes import StringScheme
-from kafka_tx.topology.tracked.record_sources import NumberedRange
 
 
 @pytest.fixture
@@ -52,8 +51,8 @@ def test_an_attempt_of_numbered_batches_gives_no_row(source, planned, is_exact, 
 
 
 def test_a_chunk_at_least_once_fails_the_records_and_gives_no_row(source, planned):
-    reads = reads_of([NumberedRange(planned, 100)])
-    chunk = ChunkRecords(reads, TaskReader(source), StringScheme())
+    ranges = (NumberedRange(planned, 100),)
+    chunk = KafkaRecords(ranges, TaskReader(source), StringScheme())
     facts: dict = {}
 
     (records,) = chunk.read(0, 1, facts)

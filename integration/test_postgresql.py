@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pyarrow as pa
 import pytest
 import sqlalchemy
 
 from integration.cluster.postgresql import PostgresServer
 from integration.cluster.running import running
+from integration.cluster.waiting import wait_until
 from kafka_tx import TransactionAttempt
+from kafka_tx.assembly import open_store
+from kafka_tx.sql.database import IDLE_CONNECTIONS
 from kafka_tx.sql.tables import append_rows
 
 
@@ -36,6 +41,33 @@ def test_a_killed_server_keeps_what_was_committed():
         server.start()
 
         assert server.execute("SELECT n FROM kept")
+
+
+def test_all_ids_of_a_process_share_few_connections(postgresql, postgresql_server):
+    watching = sqlalchemy.create_engine(postgresql_server.url())
+    ours = sqlalchemy.engine.make_url(postgresql).database
+    count = "SELECT count(*) FROM pg_stat_activity WHERE datname = :ours"
+
+    def connections():
+        with watching.connect() as connection:
+            return connection.scalar(sqlalchemy.text(count), {"ours": ours})
+
+    stores = [open_store(postgresql, f"job-{number}") for number in range(20)]
+    with ThreadPoolExecutor(10) as threads:
+        assert list(threads.map(lambda store: store.acquire(), stores)) == [1] * 20
+
+    wait_until(
+        "what nobody uses is closed",
+        lambda: connections() <= IDLE_CONNECTIONS,
+        timeout_s=10,
+    )
+    for store in stores[1:]:
+        store.close()
+    assert stores[0].epoch() == 1
+    assert connections() >= 1
+    stores[0].close()
+    wait_until("nobody is there", lambda: connections() == 0, timeout_s=10)
+    watching.dispose()
 
 
 @pytest.mark.parametrize("opaque", [False, True])

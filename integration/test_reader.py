@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 
 import pytest
 
+from integration.cluster.jars import class_path
+from integration.cluster.java import java
 from integration.cluster.records import Produce, Record
 from integration.cluster.topics import fresh_name
+from integration.cluster.versions import KAFKA_JARS
 from integration.cluster.waiting import wait_until
 from integration.log_ends import log_ends
 from integration.promptness import promptly
@@ -20,6 +24,7 @@ from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import OffsetRange, TopicPartition, Topics
 from kafka_tx.native import NativeRangeReader
 from kafka_tx.native import reader as native_reader
+from kafka_tx.testing import QUICK_JAVA
 
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 PROMPT_S = 1.5
@@ -142,6 +147,37 @@ def test_a_committed_end_stays_before_an_open_transaction(topic, produce, read, 
 
 
 # --- what the log no longer holds ---------------------------------------------------
+
+
+def test_a_quota_that_lets_brokers_wait_for_seconds_is_no_time_out(
+    kafka, topic, produce, new_reader
+):
+    name, client = topic(1), fresh_name("slow")
+    for n in range(4):
+        produce(name, [str(n) * 10_000])
+    limited(kafka, client, consumer_byte_rate=3_600)  # of an average over 10 s
+    slow = {"client.id": client, "fetch.message.max.bytes": "10000"}
+    reader = new_reader(settings(kafka, "consumer") | slow, timeout_ms=20_000)
+    began = time.monotonic()
+    batches = reader.read(OffsetRange(TopicPartition(name, 0), 0, 4))
+
+    assert [n for batch in batches for n in batch["offset"].to_pylist()] == [0, 1, 2, 3]
+    assert time.monotonic() - began > 0.5, "it was not held up"
+
+
+def limited(kafka, client, **quotas):
+    """Give all clients of this name a quota."""
+    wanted = ",".join(f"{name}={value}" for name, value in quotas.items())
+    subprocess.run(
+        [
+            *(java(), *QUICK_JAVA, "-cp", class_path(KAFKA_JARS)),
+            *("kafka.admin.ConfigCommand", "--alter", "--add-config", wanted),
+            *("--bootstrap-server", kafka.bootstrap_servers),
+            *("--entity-type", "clients", "--entity-name", client),
+        ],
+        check=True,
+        capture_output=True,
+    )
 
 
 def test_the_holes_of_a_compacted_topic_are_no_loss(topic, produce, read, end_of):

@@ -14,7 +14,7 @@ from integration.secrets_job import PLANTED
 
 @pytest.mark.timeout(300)
 def test_no_plan_event_log_page_checkpoint_error_or_log_has_a_secret(
-    kafka, topic, produce, tmp_path
+    kafka, topic, produce, tmp_path, python
 ):
     source, target = topic(1), topic(1)
     produce(source, ["a", "b"])
@@ -22,7 +22,7 @@ def test_no_plan_event_log_page_checkpoint_error_or_log_has_a_secret(
     ended = subprocess.run(
         [sys.executable, "-m", "integration.secrets_job", *arguments],
         cwd=Path(__file__).parents[1],
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        env=os.environ | {"PYSPARK_PYTHON": python},
         capture_output=True,
         timeout=250,
         check=False,

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trustme
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 from pyspark.errors import PySparkException
 
 from integration.cluster.java import java
 from integration.cluster.pem import as_pkcs8
 from integration.cluster.records import Produce
 from integration.cluster.running import running
-from integration.cluster.settings import STEADY
+from integration.cluster.settings import LOGIN, STEADY
 from integration.cluster.topics import fresh_name
 from integration.reading import Run, reader
 from kafka_tx import TransactionAttempt, sink_assembly, write_transaction
 from kafka_tx.config import SinkConfig
-from kafka_tx.errors import AuthenticationError
+from kafka_tx.errors import AuthenticationError, BrokerUnavailableError
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.cluster import KafkaClusterView
+from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.reader import topic_id_now
+from kafka_tx.kafka.sender import Sender
+from kafka_tx.model import Earliest, TopicPartition, Topics
 
 VALUES = [f"v{n}" for n in range(50)]
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -35,8 +50,6 @@ def authority():
 @pytest.fixture(scope="module")
 def secured(servers, authority):
     """A broker with a second listener, SASL_SSL, that knows alice."""
-    certificate = authority.issue_cert("127.0.0.1")
-    chain = "".join(pem.bytes().decode() for pem in certificate.cert_chain_pems)
     cluster = servers.kafka(
         settings=STEADY,
         login={
@@ -44,12 +57,23 @@ def secured(servers, authority):
             "sasl.enabled.mechanisms": "PLAIN",
             "plain.sasl.jaas.config": f'{MODULE} user_alice="sesame";',
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": chain,
-            "ssl.keystore.key": as_pkcs8(certificate.private_key_pem.bytes()),
+            **shown_by(authority),
         },
     )
     with running(cluster):
         yield cluster
+
+
+def shown_by(authority):
+    """A certificate of this authority, as settings of a broker."""
+    certificate = authority.issue_cert(
+        "127.0.0.1", common_name="broker", organization_unit_name="tests"
+    )
+    chain = "".join(pem.bytes().decode() for pem in certificate.cert_chain_pems)
+    return {
+        "ssl.keystore.certificate.chain": chain,
+        "ssl.keystore.key": as_pkcs8(certificate.private_key_pem.bytes()),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +101,13 @@ def login(password="sesame"):
         "kafka__sasl__jaas__config": (
             f'{MODULE} username="alice" password="{password}";'
         ),
+    }
+
+
+def without_prefix(options):
+    return {
+        name.removeprefix("kafka__").replace("__", "."): value
+        for name, value in options.items()
     }
 
 
@@ -155,6 +186,80 @@ def test_a_stream_stores_commits_and_writes_behind_a_password(
     assert sorted(copies.until_done(tmp_path / "copies")) == sorted(values)
 
 
+def test_authorities_that_were_replaced_on_disk_are_read_by_who_lives(
+    secured, authority, trusted, topic
+):
+    given = without_prefix(login() | trusted)
+    given["bootstrap.servers"] = secured.login_servers
+    settings = client_settings(given, purpose="admin")
+    reading = client_settings(given, purpose="consumer")
+    partition = TopicPartition(topic, 0)
+    views = [KafkaClusterView(settings) for _ in range(3)]
+    group = GroupMirror(settings, fresh_name("mirror"))
+    living = {
+        "topics": lambda: views[0].topics(Topics((topic,))),
+        "bounds": lambda: views[1].bounds([partition]),
+        "offsets": lambda: views[2].offsets({partition: Earliest()}),
+        "mirror": lambda: group.store({partition: 1}),
+        "reader": lambda: topic_id_now(reading, topic, 30_000),
+    }
+    before = {name: ask() for name, ask in living.items()}
+    target = fresh_name("target")
+    secured.create_topic(target, 1)
+    writing = client_settings(given, purpose="producer")
+    sender = Sender(writing)
+    assert sender.send([OutRecord(target, b"k", b"v")]) == 1
+    another = trustme.CA()
+    both = authority.cert_pem.bytes() + another.cert_pem.bytes()
+    replace_file(trusted["kafka__ssl__truststore__location"], both)
+    try:
+        show(secured, another)
+        end_connections(secured.login_servers)
+        assert {name: ask() for name, ask in living.items()} == before
+        with pytest.raises(BrokerUnavailableError, match="let this producer in"):
+            sender.send([OutRecord(target, b"k", b"v")])
+        assert Sender(writing).send([OutRecord(target, b"k", b"v")]) == 1
+    finally:
+        show(secured, authority)
+        for view in views:
+            view.close()
+        group.close()
+
+
+def end_connections(address):
+    """All those of this process to this address; its clients make new ones."""
+    port = int(address.rpartition(":")[2])
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(fd))) as found:
+            is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
+            if is_tcp and found.getpeername()[1] == port:
+                found.shutdown(socket.SHUT_RDWR)
+
+
+def replace_file(path, content):
+    """At no moment there is none, nor half of one."""
+    new = Path(f"{path}.new")
+    new.write_bytes(content)
+    new.replace(path)
+
+
+def show(cluster, authority):
+    """Let the broker show new clients a certificate of this authority."""
+    entries = [
+        ConfigEntry(
+            f"listener.name.{LOGIN.lower()}.{name}",
+            value,
+            incremental_operation=AlterConfigOpType.SET,
+        )
+        for name, value in shown_by(authority).items()
+    ]
+    broker = ConfigResource(
+        ConfigResource.Type.BROKER, "1", incremental_configs=entries
+    )
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.incremental_alter_configs([broker])[broker].result(30)
+
+
 def test_a_wrong_password_is_named_and_not_shown(
     spark, secured, topic, trusted, tmp_path
 ):
@@ -176,11 +281,7 @@ def test_a_certificate_of_an_unknown_authority_is_named(
 
 
 def test_the_exactly_once_sink_names_an_unknown_authority(secured, topic):
-    options = {
-        name.removeprefix("kafka__").replace("__", "."): value
-        for name, value in login().items()
-    }
-    kafka = {"bootstrap.servers": secured.login_servers, **options}
+    kafka = {"bootstrap.servers": secured.login_servers, **without_prefix(login())}
     part = sink_assembly.part_transaction(
         SinkConfig(kafka=kafka, topic=topic, id="distrustful", txid=1), 0
     )

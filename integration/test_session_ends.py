@@ -19,7 +19,7 @@ WITHIN_S = 180
 
 @pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.all), "kill"])
 def test_waits_raise_stop_returns_and_the_process_ends(
-    kafka, topic, produce, tmp_path, how
+    kafka, topic, produce, tmp_path, python, how
 ):
     full, empty = topic(1), topic(1)
     produce(full, ["v"] * 5, partition=0)
@@ -35,7 +35,7 @@ def test_waits_raise_stop_returns_and_the_process_ends(
             cwd=HERE.parent,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+            env=os.environ | {"PYSPARK_PYTHON": python},
         )
         try:
             wait_until(

@@ -1,5 +1,6 @@
 """A query with several sources whose checkpoint is lost after the sink has a batch."""
 
+import shutil
 from collections import Counter
 
 import pytest
@@ -17,10 +18,15 @@ class TwoSources:
     def __init__(self, spark, kafka, work, mode, numbers):
         self._spark, self._kafka, self._work, self._mode = spark, kafka, work, mode
         self._numbers = numbers
-        kind = OpaqueMap if mode == "opaque" else TransactionalMap
-        self.map = kind(f"sqlite:///{work}/map.db", "counts")
+        self.store = "store"
+        self.more = {}
+        self.map = self._map("counts")
         self.dies = False
         self.txids = []
+
+    def _map(self, name):
+        kind = OpaqueMap if self._mode == "opaque" else TransactionalMap
+        return kind(f"sqlite:///{self._work}/map.db", name)
 
     def source(self, topic, tx_id=None):
         options = {
@@ -31,7 +37,8 @@ class TwoSources:
         if tx_id is not None:
             options["tx.id"] = tx_id
             options["tx.mode"] = self._mode
-            options["tx.store"] = f"sqlite:///{self._work}/store.db"
+            options["tx.store"] = f"sqlite:///{self._work}/{self.store}.db"
+            options |= self.more
         read = self._spark.readStream.format("kafka_tx").options(**options).load()
         return read.selectExpr("string(value) AS key")
 
@@ -51,6 +58,21 @@ class TwoSources:
         with pytest.raises(StreamingQueryException, match="DeadError"):
             self.run(df, checkpoint)
         self.dies = False
+
+    def both(self, a, b, suffix="", **more):
+        """The union of both topics, with more options of this run."""
+        self.more = {name.replace("__", "."): value for name, value in more.items()}
+        return self.source(a, f"a{suffix}").union(self.source(b, f"b{suffix}"))
+
+    def refused(self, df, checkpoint):
+        with pytest.raises(StreamingQueryException, match="CHECKPOINT_DISAG") as told:
+            self.run(df, checkpoint)
+        return str(told.value)
+
+    def begins_anew(self):
+        """Other ids and another, empty sink."""
+        self.map.close()
+        self.map, self._numbers = self._map("anew"), f"{self._numbers}2"
 
     def counted(self):
         rows = self.map.to_arrow().to_pylist()
@@ -124,7 +146,7 @@ def test_beside_a_source_without_tx_id_a_new_checkpoint_waits_for_the_unfinished
         two.run(df, "two")
     assert f"'FileStreamSource[file:{files}]'" in str(told.value)
     assert f"'topic {plain}'" in str(told.value)
-    assert "In a new checkpoint" in str(told.value)
+    assert "With a new checkpoint" in str(told.value)
     two.run(df, "one")
     assert two.counted() == once(a=5, p=6, f=1)
     produce(a, some("a", 5, 7))
@@ -132,3 +154,48 @@ def test_beside_a_source_without_tx_id_a_new_checkpoint_waits_for_the_unfinished
 
     again = Counter(once(a=7, p=6, f=1)) + Counter(once(p=6, f=1))
     assert two.counted() == again
+
+
+@pytest.mark.parametrize("two", [("opaque", "a")], indirect=True)
+def test_an_older_checkpoint_is_left_by_both_sources(two, topic, produce, tmp_path):
+    """A batch of one source is in the sink; ``store`` would decide for that one."""
+    a, b = topic(1), topic(1)
+    produce(b, some("b", 1))
+    two.run(two.both(a, b), "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "older")
+    produce(b, some("b", 1, 2))
+    two.run(two.both(a, b), "one")
+    produce(b, some("b", 2, 5))
+    two.dies_after_the_sink(two.both(a, b), "one")
+
+    told = two.refused(two.both(a, b, tx__onDisagreement="store"), "older")
+    assert "tx.onDisagreement decides nothing" in told
+    assert "To continue where the store is, start with a new checkpointLocation" in told
+    two.run(two.both(a, b), "new")
+
+    assert two.counted() == once(b=5)
+
+
+@pytest.mark.parametrize("two", [("opaque", "a")], indirect=True)
+def test_a_lost_store_is_not_replaced_by_the_checkpoint_of_one_source(
+    two, topic, produce
+):
+    """The last batch held records of the source alone that does not number."""
+    a, b = topic(1), topic(1)
+    for partition, name in ((a, "a"), (b, "b")):
+        produce(partition, some(name, 3))
+        two.run(two.both(a, b), "one")
+    two.store = "another"
+    produce(a, some("a", 3, 5))
+
+    assert "begin anew: give each source another tx.id" in two.refused(
+        two.both(a, b), "one"
+    )
+    decided = two.both(a, b, tx__onDisagreement="checkpoint")
+    assert "tx.onDisagreement decides nothing" in two.refused(decided, "one")
+    assert "begin anew: give each source" in two.refused(two.both(a, b), "one")
+    assert two.counted() == once(a=3, b=3)
+    two.begins_anew()
+    two.run(two.both(a, b, suffix="2"), "two")
+
+    assert two.counted() == once(a=5, b=3)

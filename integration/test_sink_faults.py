@@ -47,11 +47,11 @@ def target(guarded):
     return name
 
 
-def part(cluster, topic, txid=1, **kafka):
+def part(cluster, topic, txid=1, id_="", **kafka):
     """What writes the only part of a batch."""
     options = {"bootstrap.servers": cluster.bootstrap_servers}
     options |= {name.replace("_", "."): value for name, value in kafka.items()}
-    config = SinkConfig(kafka=options, topic=topic, id=topic, txid=txid)
+    config = SinkConfig(kafka=options, topic=topic, id=id_ or topic, txid=txid)
     return sink_assembly.part_transaction(config, 0)
 
 
@@ -131,6 +131,22 @@ def test_a_transaction_that_times_out_is_named_and_leaves_nothing(guarded, targe
     assert visible(guarded, target) == []
     assert part(guarded, target).write(records(target)).now
     assert len(visible(guarded, target)) == RECORDS
+
+
+def test_a_newer_run_ends_the_older_ones_part_and_writes_the_batch(guarded, target):
+    """The older one stops, as its error says; a job with an id of its own writes on."""
+
+    def be_overtaken():
+        assert part(guarded, target).write(records(target)).now
+
+    older = part(guarded, target, linger_ms="0")
+    with pytest.raises(KafkaError, match="A newer try or run of this job"):
+        older.write(records(target, RECORDS // 2, be_overtaken))
+    assert len(visible(guarded, target)) == RECORDS
+
+    assert part(guarded, target, id_=f"{target}-other").write(records(target)).now
+    assert part(guarded, target, txid=2).write(records(target)).now
+    assert len(visible(guarded, target)) == 3 * RECORDS
 
 
 def writers(cluster, topic):

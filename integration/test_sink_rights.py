@@ -50,7 +50,7 @@ def guarded(servers):
 
 
 def rights(sink):
-    """All that a sink needs, by name: one line of README's table each."""
+    """All that a sink needs, by name, a line of the docs' table each."""
     topics, operations = ResourceType.TOPIC, AclOperation
     return {
         "topic": (topics, "out", operations.WRITE),

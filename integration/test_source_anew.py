@@ -22,7 +22,7 @@ from integration.bounded import with_a_planner
 from integration.reading import reader
 from kafka_tx.cli.main import app
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
-from kafka_tx.transactions import second_writes
+from kafka_tx.transactions import admission
 
 MODES = ["transactional", "opaque"]
 
@@ -323,7 +323,7 @@ def test_a_checkpoint_that_was_put_back_is_refused_and_the_advice_is_safe(
     assert job.counted() == once(("a", 4), ("b", 3), ("c", 3), ("d", 2), ("e", 2))
 
 
-RIGHT, CHECKPOINT = "Set tx.store", "tx.onDisagreement=checkpoint"
+RIGHT, CHECKPOINT = "tx.store to the ", "tx.onDisagreement=checkpoint"
 
 
 @cases(
@@ -369,7 +369,7 @@ def test_a_store_that_was_put_back_is_refused_and_the_advice_is_safe(
 def test_a_store_that_is_one_txid_behind_its_sinks_is_found_out_by_them(
     job, topic, produce, tmp_path
 ):
-    """A new checkpoint was used, as the README says not to: nobody else can tell."""
+    """A new checkpoint was used, as the guarantees say not to: nobody else can tell."""
     name, copy = topic(1), tmp_path / "copy.db"
     job.counts_by(TransactionalMap)
     job.topics = [name]
@@ -381,7 +381,7 @@ def test_a_store_that_is_one_txid_behind_its_sinks_is_found_out_by_them(
     copy_database(copy, job.store)
     produce(name, texts("c", 2))
     job.use_new_checkpoint()
-    second_writes._written.clear()  # another program, which remembers nothing
+    admission._written.clear()  # another program, which remembers nothing
 
     told = "holds txid 2 already, from a batch that ended elsewhere"
     with pytest.raises(StreamingQueryException, match=told):

@@ -6,13 +6,20 @@ import time
 from contextlib import closing
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 from pyspark.errors import StreamingQueryException
 
-from integration.cluster.records import Produce
+from integration.cluster.records import Produce, Record
 from integration.reading import Run, reader
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.model import TopicPartition
+from kafka_tx.kafka.reader import KafkaRangeReader
+from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Ledger
 
@@ -194,6 +201,32 @@ def test_committed_starts_another_job_where_the_group_stands(
     assert sorted(found) == texts("b", range(20))
 
 
+def test_a_group_that_was_reset_is_never_read_and_is_written_again(
+    run, kafka, topic, produce, store
+):
+    name = topic(1)
+    partition = TopicPartition(name, 0)
+    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    settings = client_settings(servers, purpose="admin")
+    with closing(GroupMirror(settings, f"{name}-g")) as group:
+
+        def read_to(end):
+            there = {partition: end}
+            options = {"tx__store": store, "tx__commitGroupId": f"{name}-g"}
+            found = run(
+                name, done=lambda: group.load(there) == there, tx__id=name, **options
+            )
+            wait_for(lambda: group.load(there) == there)
+            return found
+
+        produce(name, ["a"] * 5)
+        assert read_to(5) == [b"a"] * 5
+        group.store({partition: 1})  # as kafka-consumer-groups --reset-offsets does
+        produce(name, ["b"] * 3)
+
+        assert read_to(8) == [b"b"] * 3
+
+
 def test_a_batch_read_from_committed_sees_what_a_stream_has_not_done(
     run, spark, kafka, topic, produce, store
 ):
@@ -271,7 +304,7 @@ def test_a_replay_whose_records_are_gone_stops_in_transactional_mode(
 def test_a_replay_in_opaque_mode_reads_what_is_left(run, topic, produce, kafka, store):
     name = topic(1)
     produce(name, [f"a{n}" for n in range(8)])
-    plan_only(store, name, kafka)
+    plan_only(store, name, kafka, "opaque")
     kafka.delete_records(name, {0: 3})
 
     found = run(name, tx__id="gone", tx__store=store, tx__mode="opaque")
@@ -279,7 +312,53 @@ def test_a_replay_in_opaque_mode_reads_what_is_left(run, topic, produce, kafka, 
     assert sorted(found) == texts("a", range(3, 8))
 
 
-def plan_only(store, name, kafka):
+def test_a_replay_of_a_topic_that_was_compacted_holds_what_is_left(
+    run, topic, produce, kafka, store
+):
+    """Holes are no loss: what is gone was replaced by newer records of its keys."""
+    name = topic(1)
+    produce(name, [Record(f"a{n}", key=f"k{n % 3}") for n in range(9)])
+    plan_only(store, name, kafka)
+    compact(kafka, name)
+    newest = [Record(f"b{n}", key=f"k{n}") for n in range(3)]
+    produce(name, newest)
+
+    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    planned = KafkaRangeReader(client_settings(servers, purpose="consumer"))
+
+    def is_compacted():
+        produce(name, [Record("c", key="c")])  # the newest segment is never compacted
+        return not list(planned.read(OffsetRange(TopicPartition(name, 0), 0, 9)))
+
+    wait_for(is_compacted)
+    found = run(name, tx__id="gone", tx__store=store)
+
+    ledger = Ledger(SqlStore(store, "gone"))
+    assert ledger.load().txid == 2
+    ledger.close()
+    assert [value for value in found if value != b"c"] == [b"b0", b"b1", b"b2"]
+
+
+def compact(kafka, name):
+    """Switch a topic to compaction, soon."""
+    wanted = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "segment.ms": "100",
+        "delete.retention.ms": "0",
+    }
+    entries = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in wanted.items()
+    ]
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC, name, incremental_configs=entries
+    )
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def plan_only(store, name, kafka, mode="transactional"):
     """Leave transaction 1 planned and unfinished, as a crash would."""
     from kafka_tx import assembly
     from kafka_tx.options.source_options import parse_source
@@ -290,6 +369,7 @@ def plan_only(store, name, kafka):
         "subscribe": name,
         "startingOffsets": "earliest",
         "tx.id": "gone",
+        "tx.mode": mode,
         "tx.store": store,
     }
     config = parse_source(options, streaming=True)
@@ -302,6 +382,7 @@ def plan_only(store, name, kafka):
         assembly.ledger(config.transactions),
     )
     batches.latest(batches.initial(), everything=True)
+    batches.let_go()  # else bounded runs listen for it
     batches.close()
 
 

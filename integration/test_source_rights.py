@@ -28,7 +28,7 @@ RIGHTS = {
     "looker": [(ResourceType.TOPIC, "in", READ), (ResourceType.GROUP, "g", DESCRIBE)],
     "keeper": [(ResourceType.TOPIC, "in", READ), (ResourceType.GROUP, "g", READ)],
 }
-"""By user: what README's table says, one more line of it each."""
+"""By user: what the docs' table says, one more line of it each."""
 WELL_BELOW_A_TIMEOUT_S = 20.0
 """Requests give up after 30 s."""
 
@@ -98,6 +98,8 @@ def test_read_on_the_topic_is_all_that_reading_needs(guarded, kind, monkeypatch)
     (seen,) = view.bounds([PARTITION]).values()
     assert isinstance(seen, LogBounds)
     assert (seen.log_start, seen.end) == (0, 3)
+    assert view.topic_ids(["in"]) == {"in": seen.topic_id}
+    assert assembly.cluster_view(config(guarded, "none")).topic_ids(["in"]) == {}
     assert read(given) == 3
     denied = refused(lambda: read(config(guarded, "none")))
     assert "in-0" in denied

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as ClientPartition
@@ -9,10 +11,15 @@ from confluent_kafka.admin import AdminClient
 
 import kafka_tx
 from integration.cluster.waiting import wait_until
-from integration.spout_job import Work, done, topology
+from integration.spout_job import Work, done, topology, tries
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
-from kafka_tx.errors import GroupOccupiedError, StateCorruptedError, StateError
+from kafka_tx.errors import (
+    GroupOccupiedError,
+    StateCorruptedError,
+    StateError,
+    StateLostError,
+)
 from kafka_tx.kafka import group_offsets
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
@@ -146,6 +153,33 @@ def test_metadata_that_cannot_be_read_is_mended_by_resetting_the_offset(
     finally:
         handle.stop()
     assert done(tmp_path) == {(0, offset) for offset in range(3, 5)}
+
+
+def test_a_group_that_is_reset_stops_it_and_a_restart_goes_on_there(
+    kafka, group, produce, spark, tmp_path
+):
+    name, partitions, store = group
+    built = topology(config(kafka, name), Work(str(tmp_path)))
+    handle = built.start(spark)
+    try:
+        produce(name, ["a"] * 5, partition=0)
+        assert handle.process_all_available(60)
+        set_offset(kafka, name, 3)  # as kafka-consumer-groups --reset-offsets does
+        produce(name, ["b"], partition=0)
+        told = "at 3, left at 5.*reset-offsets.*Start again if the stored offsets are"
+        with pytest.raises(StateLostError, match=told):
+            handle.awaitTermination(60)
+    finally:
+        handle.stop()
+    assert store.load(partitions[:1])[partitions[0]] == CommittedOffset(3)
+
+    handle = built.start(spark)
+    try:
+        assert handle.process_all_available(60)
+    finally:
+        handle.stop()
+    seen = Counter((t.partition, t.offset) for t in tries(tmp_path))
+    assert seen == {(0, n): 1 + (n >= 3) for n in range(6)}
 
 
 def set_offset(kafka, group, offset, **more):

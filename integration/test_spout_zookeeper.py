@@ -17,7 +17,7 @@ from kafka_tx import assembly
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import LogBounds, TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.running.at_least_once.at_least_once_spout import Deployment
+from kafka_tx.running.at_least_once.spout import Deployment
 
 PARTITIONS = 2
 SHORT = "session_timeout_ms=4000&connection_timeout_ms=2000&retry_interval_ms=100"

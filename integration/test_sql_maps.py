@@ -1,16 +1,14 @@
 """Maps and tables on PostgreSQL, where rows go another way than into SQLite."""
 
 import datetime as dt
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import psycopg
 import pyarrow as pa
 import pytest
-import sqlalchemy as sa
 from sqlalchemy import make_url
 
-from kafka_tx.errors import FencedError, StateError
+from kafka_tx.errors import StateError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
 from kafka_tx.sql.tables import append_rows
@@ -130,28 +128,3 @@ def test_sparks_types_are_appended_once(postgresql):
     ) as connection:
         found = connection.execute("SELECT * FROM kept").fetchall()
     assert found == [tuple(row.values())] * 2
-
-
-@pytest.mark.parametrize("kind", [TransactionalMap, OpaqueMap])
-def test_a_table_of_an_earlier_release_is_brought_up_to_date(
-    postgresql, open_map, kind
-):
-    """It knew no numberings; several writers find it at a time."""
-    rows = pa.table({"key": ["a"], "value": [1]})
-    names = [f"counts_{n}" for n in range(4)]
-    for name in names:
-        open_map(kind, name).update(TransactionAttempt.of(1, epoch=1, number=1), rows)
-    engine = sa.create_engine(postgresql, poolclass=sa.NullPool)
-    with engine.begin() as connection:
-        drop = "ALTER TABLE kafka_tx_progress DROP COLUMN numbering"
-        connection.execute(sa.text(drop))
-
-    def write(name):
-        state = open_map(kind, name)
-        state.update(TransactionAttempt.of(2, epoch=2, number=1), rows)
-        with pytest.raises(FencedError):
-            state.update(TransactionAttempt.of(3, epoch=1, number=9), rows)
-        return content(state)
-
-    with ThreadPoolExecutor(len(names)) as pool:
-        assert list(pool.map(write, names)) == [{"a": 2}] * len(names)

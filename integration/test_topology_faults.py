@@ -10,6 +10,9 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +21,21 @@ import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.errors import StreamingQueryException
 
 import kafka_tx
 from integration.cluster.records import Produce
 from integration.cluster.topics import spread_topic
 from integration.cluster.waiting import wait_until
 from integration.log_ends import log_ends
+from integration.reading import Run
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
-from kafka_tx.errors import ComponentError
+from kafka_tx.errors import ComponentError, OffsetOutOfRangeError
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
+from kafka_tx.native import NativeRangeReader
 
 WITHIN_S = 120
 
@@ -306,14 +314,83 @@ def elected(cluster: Any, name: str) -> int | None:
     return leader
 
 
-def test_a_log_that_lost_its_end_is_read_on_there_and_nothing_is_read_again(
+@contextmanager
+def lost_end(cluster: Any, name: str, before_it: Callable[[], None]) -> Iterator[None]:
+    """An unclean election: what ``before_it`` writes is lost.
+
+    Brokers are shut down, not killed, so that nobody waits for their sessions' ends.
+    The former leader comes back as a follower beside what is done in the context.
+    """
+    leader = cluster.leader(name, 0)
+    (follower,) = set(cluster.brokers) - {leader}
+    wait_until("both have all", lambda: len(cluster.in_sync(name, 0)) == 2)
+    cluster.shut_down(follower)
+    before_it()
+    cluster.shut_down(leader)
+    cluster.restart(follower)
+    wait_until("it leads", lambda: elected(cluster, name) == follower)
+    with ThreadPoolExecutor(1) as beside:
+        healed = beside.submit(cluster.heal)
+        yield
+        healed.result()
+
+
+class Queries:
+    """Queries over one topic, a checkpoint for each mode."""
+
+    def __init__(self, spark: Any, servers: str, name: str, place: Path) -> None:
+        self._spark, self._servers = spark, servers
+        self._name, self._place = name, place
+
+    def read(self, mode: str, **options: str) -> list[str]:
+        """What the query of a mode reads from its checkpoint on."""
+        if mode:
+            store = f"sqlite:///{self._place}/queries.db"
+            options |= {"tx__id": mode, "tx__store": store, "tx__mode": mode}
+        run = Run(self._spark, self._servers, subscribe=self._name, **options)
+        return sorted(map(bytes.decode, run.until_done(self._place / f"query{mode}")))
+
+    def read_before(self, wanted: list[str]) -> None:
+        for mode in ("", "opaque", "transactional"):
+            assert self.read(mode) == sorted(wanted)
+
+    def go_on(self, wanted: list[str]) -> None:
+        """They stop by name first, except in opaque batches."""
+        for mode in ("", "transactional"):
+            with pytest.raises(StreamingQueryException, match="30 to 20: its log"):
+                self.read(mode)
+        for mode in ("", "opaque"):
+            assert self.read(mode, failOnDataLoss="false") == sorted(wanted)
+
+
+def check_readers(servers: str, name: str) -> None:
+    """What was planned of the log that was lost is read to its end, by both readers."""
+    settings = client_settings({"bootstrap.servers": servers}, purpose="consumer")
+    for kind in (NativeRangeReader, KafkaRangeReader):
+        wanted = OffsetRange(TopicPartition(name, 0), 15, 30, None, 0)
+        with pytest.raises(OffsetOutOfRangeError, match="from offset 20 on") as error:
+            list(kind(settings).read(wanted))
+        assert error.value.fields["log_end"] == 20
+        (left,) = kind(settings).read(wanted.between(15, 20))
+        (others,) = kind(settings).read(replace(wanted, leader_epoch=None))
+        assert (left.num_rows, others.num_rows) == (5, 15)
+
+
+def skipped(handle: Any) -> float:
+    told = handle.metrics.samples()["kafka_tx_skipped_offsets_total"]
+    return float(sum(value[-1] for value in told.values()))
+
+
+def test_records_that_take_the_offsets_of_lost_ones_are_read_and_nothing_twice(
     kafka_pair, spark, tmp_path
 ):
+    """Their log is longer than the one before when the jobs look again."""
     name = f"cut-{uuid.uuid4().hex[:8]}"
     kafka_pair.create_topic(name, 1, replication=2)
     numbered, records = tmp_path / "numbered", tmp_path / "records"
     words = list[str]()
     settings = {"tx.store": f"sqlite:///{tmp_path}/s.db"}
+    queries = Queries(spark, kafka_pair.bootstrap_servers, name, tmp_path)
     handles = [
         opaque(kafka_pair, name, numbered).start(spark, settings),
         at_least_once(kafka_pair, name, records).start(spark, settings),
@@ -329,23 +406,18 @@ def test_a_log_that_lost_its_end_is_read_on_there_and_nothing_is_read_again(
             assert handle.process_all_available(WITHIN_S), handle.status
         assert notes(numbered) == notes(records) == sorted(words)
 
-    def cuts() -> list[float]:
-        told = [h.metrics.samples()["kafka_tx_skipped_offsets_total"] for h in handles]
-        return [sum(value[-1] for value in each.values()) for each in told]
+    def write_what_is_lost() -> None:
+        write_and_process(*(f"b{n}" for n in range(10)))
+        queries.read_before(words)
 
     try:
         write_and_process(*(f"a{n}" for n in range(20)))
-        leader = kafka_pair.leader(name, 0)
-        (follower,) = set(kafka_pair.brokers) - {leader}
-        wait_until("both have all", lambda: len(kafka_pair.in_sync(name, 0)) == 2)
-        kafka_pair.kill(follower)
-        write_and_process(*(f"b{n}" for n in range(10)))
-        kafka_pair.kill(leader)
-        kafka_pair.restart(follower)
-        wait_until("it leads", lambda: elected(kafka_pair, name) == follower)
-        wait_until("both count the cut", lambda: cuts() == [10, 10], timeout_s=WITHIN_S)
-        write_and_process(*(f"c{n}" for n in range(5)))
+        with lost_end(kafka_pair, name, write_what_is_lost):
+            others = [f"c{n}" for n in range(15)]
+            write_and_process(*others)
+            assert [skipped(handle) for handle in handles] == [10, 10]
+            queries.go_on(others)
+            check_readers(kafka_pair.bootstrap_servers, name)
     finally:
         for handle in handles:
             handle.stop(finish=False)
-        kafka_pair.heal()

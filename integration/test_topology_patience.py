@@ -7,11 +7,15 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from typer.testing import CliRunner
 
 import kafka_tx
 from integration.cluster.records import Produce
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
+from integration.reading import Run
+from kafka_tx.cli.main import app
 
 WITHIN_S = 120
 TIME_OUT_MS = 1_500
@@ -107,7 +111,10 @@ def test_a_topic_that_is_not_there_yet_is_waited_for_without_empty_transactions(
 def test_a_topic_made_anew_is_read_from_its_beginning_however_long_it_is(
     spark, kafka, topic, produce, tmp_path
 ):
-    """One log looks as before, and is hardly asked; one has less than was read."""
+    """One log looks as before, and is hardly asked; one has less than was read.
+
+    Then it is deleted, the only one there was: nothing is left to be waited for.
+    """
     name = topic(2)
     for partition in (0, 1):
         produce(name, ["v"] * 6, partition=partition)
@@ -138,12 +145,62 @@ def test_a_topic_made_anew_is_read_from_its_beginning_however_long_it_is(
         produce(name, ["v"] * 6, partition=0)
         produce(name, ["v"] * 4, partition=1)
         second = records()
+        kafka.delete_topic(name)
+        are_idle = [handle.process_all_available(WITHIN_S) for handle in handles]
     finally:
         for handle in handles:
             handle.stop()
 
     assert first == (10, 10, 10)
     assert second == (20, 20, 20)
+    assert all(are_idle)
+
+
+@pytest.mark.timeout(240)
+def test_at_another_cluster_behind_the_same_name_no_position_counts(
+    spark, kafka, mortal_kafka, topic, produce, tmp_path
+):
+    """Its topics have other ids. A source stops, and goes on where a person says."""
+    name, store = topic(1), f"sqlite:///{tmp_path}/source.db"
+    mortal_kafka.create_topic(name, 1)
+    produce(name, [f"v{n}" for n in range(6)])
+    Produce(mortal_kafka.bootstrap_servers)(name, [f"v{n}" for n in range(9)])
+
+    def processed(cluster):
+        tracked_store = {"tx.store": f"sqlite:///{tmp_path}/tracked.db"}
+        handles = (
+            at_least_once(spark, cluster, name, Nothing(), tracked_store),
+            in_transactions(
+                spark,
+                cluster,
+                name,
+                f"sqlite:///{tmp_path}/numbered.db",
+                kafka_tx.OpaqueTransactionalKafkaSpout,
+            ),
+        )
+        try:
+            for handle in handles:
+                assert handle.process_all_available(WITHIN_S)
+            return handles[0].status.completed, records_of(handles[1])
+        finally:
+            for handle in handles:
+                handle.stop()
+
+    def read(cluster, checkpoint):
+        servers = cluster.bootstrap_servers
+        source = Run(spark, servers, subscribe=name, tx__id=name, tx__store=store)
+        return source.until_done(tmp_path / checkpoint)
+
+    assert processed(kafka) == (6, 6)
+    assert processed(mortal_kafka) == (9, 9)
+    assert len(read(kafka, "first")) == 6
+    with pytest.raises(StreamingQueryException, match="or this is another cluster"):
+        read(mortal_kafka, "first")
+    command = ["offsets", "set", "--store", store, "--id", name, "--yes"]
+    command += ["--bootstrap-servers", mortal_kafka.bootstrap_servers]
+    told = CliRunner().invoke(app, [*command, "--offsets", f'{{"{name}": {{"0": 6}}}}'])
+    assert told.exit_code == 0, told.output
+    assert read(mortal_kafka, "second") == [b"v6", b"v7", b"v8"]
 
 
 def records_of(handle):

@@ -12,27 +12,37 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kafka_tx.errors import FailedException, KafkaTxError
     from kafka_tx.model import TopicPartition, TransactionAttempt
-    from kafka_tx.running.at_least_once.at_least_once_spout import KafkaSpout
+    from kafka_tx.running.at_least_once.spout import KafkaSpout
     from kafka_tx.running.kafka_sink_bolt import KafkaBolt
     from kafka_tx.running.transactional.batch_progress import BatchProgress
     from kafka_tx.running.transactional.drop_in_spouts import (
         OpaqueTransactionalKafkaSpout,
         TransactionalKafkaSpout,
     )
-    from kafka_tx.spark.at_least_once.at_least_once_builder import TopologyBuilder
-    from kafka_tx.spark.at_least_once.at_least_once_handle import RecordTopologyHandle
+    from kafka_tx.spark.at_least_once.builder import TopologyBuilder
+    from kafka_tx.spark.at_least_once.handle import AtLeastOnceTopologyHandle
     from kafka_tx.spark.queries.foreach import for_each_transaction
     from kafka_tx.spark.queries.listener import attach
-    from kafka_tx.spark.sinks.state import append_once, delta_options, update_map
+    from kafka_tx.spark.sinks.state import (
+        append_once,
+        append_to_table,
+        update_map,
+        write_to_table,
+    )
     from kafka_tx.spark.sinks.transaction import write_transaction
     from kafka_tx.spark.source.data_source import KafkaTxDataSource
     from kafka_tx.spark.transactional.batch_builder import (
         TransactionalTopologyBuilder,
     )
     from kafka_tx.spark.transactional.transactional_handle import TopologyHandle
-    from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
+    from kafka_tx.sql.maps import (
+        NonTransactionalMap,
+        OpaqueMap,
+        OpaqueValue,
+        TransactionalMap,
+        TransactionalValue,
+    )
     from kafka_tx.sql.snapshot import SnapshotValue
-    from kafka_tx.sql.values import OpaqueValue, TransactionalValue
     from kafka_tx.topology.declare.bolts import (
         BasicBolt,
         BatchBolt,
@@ -65,6 +75,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AtLeastOnceTopologyHandle",
     "BasicBolt",
     "BatchBolt",
     "BatchProgress",
@@ -90,7 +101,6 @@ __all__ = [
     "OpaqueValue",
     "PartitionedTransactionalSpout",
     "RawScheme",
-    "RecordTopologyHandle",
     "RichBolt",
     "SnapshotValue",
     "SpoutConfig",
@@ -108,14 +118,16 @@ __all__ = [
     "TransactionalValue",
     "ZkHosts",
     "append_once",
+    "append_to_table",
     "attach",
-    "delta_options",
     "for_each_transaction",
     "update_map",
+    "write_to_table",
     "write_transaction",
 ]
 
 _HOMES = {
+    "AtLeastOnceTopologyHandle": "kafka_tx.spark.at_least_once.handle",
     "BasicBolt": "kafka_tx.topology.declare.bolts",
     "BatchBolt": "kafka_tx.topology.declare.bolts",
     "BatchProgress": "kafka_tx.running.transactional.batch_progress",
@@ -127,7 +139,7 @@ _HOMES = {
     "FieldTopic": "kafka_tx.topology.declare.kafka_message",
     "KafkaBolt": "kafka_tx.running.kafka_sink_bolt",
     "KafkaMessage": "kafka_tx.topology.declare.kafka_message",
-    "KafkaSpout": "kafka_tx.running.at_least_once.at_least_once_spout",
+    "KafkaSpout": "kafka_tx.running.at_least_once.spout",
     "KafkaTxDataSource": "kafka_tx.spark.source.data_source",
     "KafkaTxError": "kafka_tx.errors",
     "KeyValueScheme": "kafka_tx.topology.rows.schemes",
@@ -138,10 +150,9 @@ _HOMES = {
     "OpaqueMemoryTransactionalSpout": "kafka_tx.topology.declare.memory_spouts",
     "OpaquePartitionedTransactionalSpout": "kafka_tx.topology.declare.spouts",
     "OpaqueTransactionalKafkaSpout": "kafka_tx.running.transactional.drop_in_spouts",
-    "OpaqueValue": "kafka_tx.sql.values",
+    "OpaqueValue": "kafka_tx.sql.maps",
     "PartitionedTransactionalSpout": "kafka_tx.topology.declare.spouts",
     "RawScheme": "kafka_tx.topology.rows.schemes",
-    "RecordTopologyHandle": "kafka_tx.spark.at_least_once.at_least_once_handle",
     "RichBolt": "kafka_tx.topology.declare.bolts",
     "SnapshotValue": "kafka_tx.sql.snapshot",
     "SpoutConfig": "kafka_tx.topology.declare.spout_config",
@@ -149,20 +160,21 @@ _HOMES = {
     "StringScheme": "kafka_tx.topology.rows.schemes",
     "TaskContext": "kafka_tx.topology.declare.bolts",
     "TopicPartition": "kafka_tx.model",
-    "TopologyBuilder": "kafka_tx.spark.at_least_once.at_least_once_builder",
+    "TopologyBuilder": "kafka_tx.spark.at_least_once.builder",
     "TopologyHandle": "kafka_tx.spark.transactional.transactional_handle",
     "TransactionAttempt": "kafka_tx.model",
     "TransactionalKafkaSpout": "kafka_tx.running.transactional.drop_in_spouts",
     "TransactionalMap": "kafka_tx.sql.maps",
     "TransactionalSpout": "kafka_tx.topology.declare.spouts",
     "TransactionalTopologyBuilder": "kafka_tx.spark.transactional.batch_builder",
-    "TransactionalValue": "kafka_tx.sql.values",
+    "TransactionalValue": "kafka_tx.sql.maps",
     "ZkHosts": "kafka_tx.topology.declare.spout_hosts",
     "append_once": "kafka_tx.spark.sinks.state",
+    "append_to_table": "kafka_tx.spark.sinks.state",
     "attach": "kafka_tx.spark.queries.listener",
-    "delta_options": "kafka_tx.spark.sinks.state",
     "for_each_transaction": "kafka_tx.spark.queries.foreach",
     "update_map": "kafka_tx.spark.sinks.state",
+    "write_to_table": "kafka_tx.spark.sinks.state",
     "write_transaction": "kafka_tx.spark.sinks.transaction",
 }
 

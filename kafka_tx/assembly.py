@@ -84,12 +84,12 @@ def stored_ids(url: str) -> list[str]:
             "State in memory: is seen by its own process only." if colon else "",
         )
     if scheme == "zookeeper":
-        from kafka_tx.zookeeper import listing as zookeeper_listing
+        from kafka_tx.zookeeper import store as in_zookeeper
 
-        return zookeeper_listing.stored_ids(url)
-    from kafka_tx.sql import listing as sql_listing
+        return in_zookeeper.stored_ids(url)
+    from kafka_tx.sql import store as in_sql
 
-    return sql_listing.stored_ids(url)
+    return in_sql.stored_ids(url)
 
 
 def at_least_once_offsets(
@@ -104,12 +104,12 @@ def at_least_once_offsets(
         StateCorruptedError: A record cannot be read.
     """
     if url.startswith("zookeeper:"):
-        from kafka_tx.zookeeper import listing as zookeeper_listing
+        from kafka_tx.zookeeper import store as in_zookeeper
 
-        return zookeeper_listing.stored_offsets(url, id)
-    from kafka_tx.sql import listing as sql_listing
+        return in_zookeeper.stored_offsets(url, id)
+    from kafka_tx.sql import store as in_sql
 
-    return sql_listing.stored_offsets(url, id)
+    return in_sql.stored_offsets(url, id)
 
 
 def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
@@ -122,7 +122,7 @@ def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users kn
     patience: Patience | None = getattr(store, "patience", None)
     if patience is None:
         return store
-    from kafka_tx.transactions.patient_store import PatientStore
+    from kafka_tx.transactions.patience import PatientStore
 
     return PatientStore(store, patience)
 
@@ -150,13 +150,7 @@ def stored_offsets(config: SourceConfig) -> dict[TopicPartition, LogPosition]:
         committed = found.load().committed
     finally:
         found.close()
-    if committed is None:
-        return {}
-    ids = committed.topic_ids
-    return {
-        partition: LogPosition(at, ids.get(partition.topic))
-        for partition, at in committed.offsets.items()
-    }
+    return {} if committed is None else committed.positions()
 
 
 def offset_store(
@@ -185,7 +179,7 @@ def offset_store(
         from kafka_tx.transactions.memory import MemoryOffsetStore
 
         return MemoryOffsetStore()
-    from kafka_tx.transactions.patient_store import (
+    from kafka_tx.transactions.patience import (
         PatientGroupOffsets,
         PatientOffsetStore,
     )

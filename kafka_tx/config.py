@@ -112,10 +112,12 @@ class TransactionsConfig:
     Attributes:
         id: Names the query's state; stable over restarts, one live query each.
         store: URL of the store, absolute; empty: nothing is stored.
-        mode: What a replay holds, see the README's guarantees.
+        mode: What a replay holds, see ``docs/guarantees.md``.
         commit_group_id: Kafka group that committed offsets are mirrored to.
         on_disagreement: Which side decides when checkpoint and store contradict each
             other; ``error`` stops the query.
+        if_owned: What becomes of an owner of ``id`` that lives: this query takes over
+            or ends. Empty: it ends where Spark says that this run is a bounded one.
     """
 
     id: str
@@ -123,6 +125,7 @@ class TransactionsConfig:
     mode: Mode = "transactional"
     commit_group_id: str | None = None
     on_disagreement: Literal["error", "checkpoint", "store"] = "error"
+    if_owned: Literal["", "fence", "refuse"] = ""
 
     def __post_init__(self) -> None:
         check_id(self.id)

@@ -8,6 +8,7 @@ KafkaTxError
 │   ├── StateUnavailableError *         the store does not answer
 │   ├── StateGivenUpError               the store did not answer for too long
 │   ├── FencedError                     someone else owns this id now
+│   │   └── OwnerLivesError             someone else does, and stays the owner
 │   ├── StateLostError                  the store is not where this process left it
 │   ├── StateConflictError              a record moved between reading and writing
 │   ├── StateCorruptedError             a record that cannot be read
@@ -145,6 +146,12 @@ class FencedError(StateError):
     """A newer owner of the same id wrote its epoch; this one must stop."""
 
     error_class = "KAFKA_TX_FENCED"
+
+
+class OwnerLivesError(FencedError):
+    """The owner of the id is at work; this run has not taken over, and must stop."""
+
+    error_class = "KAFKA_TX_OWNER_LIVES"
 
 
 class StateLostError(StateError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Literal, NamedTuple
@@ -46,13 +46,15 @@ class OffsetRange:
 
     ``topic_id`` is the id of the topic that they were planned of: whoever reads them
     from a topic with another id fails. None where brokers tell no ids, or where nobody
-    planned (offsets that a person gave).
+    planned (offsets that a person gave). ``leader_epoch`` is that of the leader that
+    told the end: a record of a later epoch is another one than was planned.
     """
 
     topic_partition: TopicPartition
     start: int
     end: int
     topic_id: str | None = field(default=None, compare=False)
+    leader_epoch: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end:
@@ -76,7 +78,15 @@ class OffsetRange:
 
     def of_topic(self, topic_id: str | None) -> OffsetRange:
         """The same offsets, planned of the topic with this id."""
-        return replace(self, topic_id=topic_id)
+        its, epoch = self.topic_partition, self.leader_epoch
+        return OffsetRange(its, self.start, self.end, topic_id, epoch)
+
+
+def epochs_of(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, int]:
+    """Leader epochs of ranges; unknown ones are left out."""
+    return {
+        r.topic_partition: r.leader_epoch for r in ranges if r.leader_epoch is not None
+    }
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -241,11 +251,16 @@ class LogBounds:
     ``topic_id`` is the id of the topic that was there before and after the log was
     asked; None where brokers tell no ids. A position of a topic with a known id is
     never held against a log whose id is None (``planning.standing``).
+    ``leader_epoch`` is that of the leader that told the end; None where it tells none.
+    ``epoch_ends``: of older leader epochs that were asked for, where they ended in this
+    log (``ClusterView.epoch_ends``).
     """
 
     log_start: int
     end: int
     topic_id: str | None = None
+    leader_epoch: int | None = None
+    epoch_ends: Mapping[int, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +268,21 @@ class LogPosition:
     """The next offset in the log of one topic: an offset alone means nothing.
 
     ``topic_id`` is None where it was not known when the position was learnt.
+    ``leader_epoch`` is that of the leader whose log held it; None: not known.
     """
 
     offset: int
     topic_id: str | None
+    leader_epoch: int | None = None
+
+    def is_end_of(self, bounds: object) -> bool:
+        """Whether a log was read to its end, and nothing is known to have happened."""
+        return (
+            isinstance(bounds, LogBounds)
+            and bounds.end == self.offset
+            and bounds.topic_id == self.topic_id
+            and bounds.leader_epoch == self.leader_epoch
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +313,8 @@ class CommittedOffset:
         topic_id: Of the topic whose offsets these are; empty when unknown.
         failures: Runs ``(start, end, times)`` of unfinished records that failed so
             often; ascending, the lowest ones only.
+        leader_epoch: Of the leader whose log held ``offset``; None when unknown.
+        committed_ms: Unix time of the commit, for people; None when unknown.
     """
 
     offset: int
@@ -296,6 +324,34 @@ class CommittedOffset:
     broker: Broker | None = None
     topic_id: str = ""
     failures: tuple[tuple[int, int, int], ...] = ()
+    leader_epoch: int | None = None
+    committed_ms: int | None = field(default=None, compare=False)
+
+    @property
+    def reached(self) -> LogPosition:
+        """Behind the last offset that it tells of, and the log that must go so far."""
+        ends = (end for _, end, *_ in (*self.completed, *self.failures))
+        return LogPosition(
+            max([self.offset, *ends]), self.topic_id or None, self.leader_epoch
+        )
+
+
+class JointPart(NamedTuple):
+    """What one source has of a joint batch.
+
+    Attributes:
+        txid: Its own; 0 without ``tx.id``.
+        end: Stands for the positions where it ended.
+        numbering: Which sequence ``txid`` is of; empty without ``tx.id``.
+    """
+
+    txid: int
+    end: str
+    numbering: str = ""
+
+    def is_same(self, other: JointPart) -> bool:
+        """Whether the txid is the same; 0 is none."""
+        return self.txid == other.txid > 0 and self.numbering == other.numbering
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,22 +362,21 @@ class JointBatch:
 
     Attributes:
         numbers: The ``tx.id`` whose txid and epoch the user's function gets.
-        parts: Of each source, by ``tx.id`` or by what Spark calls it: its txid (0
-            without ``tx.id``), and what stands for where it ended.
+        parts: Of each source, by ``tx.id`` or by what Spark calls it.
     """
 
     numbers: str
-    parts: Mapping[str, tuple[int, str]]
+    parts: Mapping[str, JointPart]
 
     @property
     def number(self) -> int:
         """The txid that sinks know it by."""
-        return self.parts[self.numbers][0]
+        return self.parts[self.numbers].txid
 
     @property
     def without_id(self) -> list[str]:
         """Sources that nothing is stored of."""
-        return [name for name, (txid, _) in self.parts.items() if not txid]
+        return [name for name, part in self.parts.items() if not part.txid]
 
     def is_same(self, other: JointBatch | None) -> bool:
         """Whether both hold the same records, as far as their sources tell.
@@ -333,10 +388,9 @@ class JointBatch:
         if other is None or self.numbers != other.numbers:
             return False
         return self.parts.keys() == other.parts.keys() and all(
-            txid == other.parts[name][0]
-            if name == self.numbers
-            else (txid == other.parts[name][0] > 0 or end == other.parts[name][1])
-            for name, (txid, end) in self.parts.items()
+            part.is_same(other.parts[name])
+            or (name != self.numbers and part.end == other.parts[name].end)
+            for name, part in self.parts.items()
         )
 
 
@@ -348,11 +402,40 @@ class QueryShape:
         numbered: The ``tx.id`` of its sources, ascending.
         others: Its streaming sources without ``tx.id``, as Spark calls them.
         states: Spark's operators that keep state, such as ``StateStoreSave``.
+        numberings: Which sequences the txids of ``numbered`` are of, where the query
+            has several sources; empty: not known.
     """
 
     numbered: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
+    numberings: tuple[str, ...] = ()
+
+    @property
+    def has_several_sources(self) -> bool:
+        """Whether a batch of the query is more than one source's part."""
+        return len(self.numbered) + len(self.others) > 1
+
+    def counting(self, joint: JointBatch | None) -> QueryShape:
+        """The same query, counting as in this batch of it."""
+        parts = joint.parts if joint else {}
+        known = [parts[id_].numbering for id_ in self.numbered if id_ in parts]
+        return replace(self, numberings=tuple(known))
+
+    def begun_anew(self, former: QueryShape | None) -> list[str]:
+        """The ``tx.id`` of sources that counted in other numberings before."""
+        if former is None:
+            return []
+        before = dict(zip(former.numbered, former.numberings, strict=False))
+        now = dict(zip(self.numbered, self.numberings, strict=False))
+        return [id_ for id_, name in now.items() if before.get(id_, name) != name]
+
+
+Skip = tuple[TopicPartition, str]
+"""A partition and the reason why offsets of it were jumped over without being read."""
+
+Skipped = Mapping[Skip, int]
+"""How many offsets were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +450,10 @@ class BatchMetadata:
     before them now; ``ranges`` have what is left. ``logged_as`` names the plan
     as Spark's log has it: the txid it was logged with, and the epoch of its owner.
     ``joint`` is set, before any sink sees the batch, where its query has several
-    sources.
+    sources. ``mode`` is that of the owner that stored it. ``skipped`` are the offsets
+    that the plan jumps over to reach its ranges. ``attempts`` is 1, and one more for
+    each owner that gave it out again. ``was_opaque``: an owner stored it with
+    ``tx.mode=opaque`` before, so that sinks may have it with other records.
     """
 
     txid: int
@@ -377,10 +463,18 @@ class BatchMetadata:
     logged: Mapping[TopicPartition, int] = field(default_factory=dict)
     logged_as: str = ""
     joint: JointBatch | None = None
+    mode: Mode = "transactional"
+    skipped: Skipped = field(default_factory=dict)
+    attempts: int = 1
+    was_opaque: bool = False
 
     def ends(self) -> dict[TopicPartition, int]:
         """The position after this batch, per partition."""
         return {r.topic_partition: r.end for r in self.ranges}
+
+    def leader_epochs(self) -> dict[TopicPartition, int]:
+        """Leader epochs that the ends were planned under; unknown ones are left out."""
+        return epochs_of(self.ranges)
 
     def logged_ends(self) -> dict[TopicPartition, int]:
         """The position after this batch as whoever logged it has it."""
@@ -389,14 +483,14 @@ class BatchMetadata:
     def fingerprint(self) -> str:
         """Of where it ends, as logged: another batch of the same txid has another.
 
-        A joint batch ends where all of its sources do.
+        Equal offsets of a topic that was made anew are another batch, too. Of a joint
+        batch it is one source's part, which has no name of its own.
         """
         ends = [
-            (p.topic, p.partition, at) for p, at in sorted(self.logged_ends().items())
+            (p.topic, self.topic_ids.get(p.topic), p.partition, at)
+            for p, at in sorted(self.logged_ends().items())
         ]
-        name = self.spark_batch
-        if self.joint is not None:
-            name = str(sorted((n, end) for n, (_, end) in self.joint.parts.items()))
+        name = "" if self.joint else self.spark_batch
         return short_digest(f"{name} {ends}")
 
     def starts(self) -> dict[TopicPartition, int]:

@@ -1,4 +1,4 @@
-"""Whether what is read comes from the topic that it was planned of."""
+"""Whether what is read comes from the topic and the log that it was planned of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from kafka_tx.errors import FetchError, OtherTopicError
+from kafka_tx.errors import FetchError, OffsetOutOfRangeError, OtherTopicError
 from kafka_tx.model import OffsetRange
 
 _log = logging.getLogger(__name__)
@@ -56,6 +56,27 @@ def of_planned_topic(
         yield batch
     if not is_sure:
         _check(wanted, ask, timeout_ms)
+
+
+def replaced(wanted: OffsetRange, offset: int) -> OffsetOutOfRangeError:
+    """The error where a record of a later leader epoch is in a range.
+
+    Args:
+        wanted: What is read, planned under its ``leader_epoch``.
+        offset: Of the first such record.
+    """
+    topic, partition = wanted.topic_partition
+    return OffsetOutOfRangeError(
+        f"range {wanted} was planned under leader epoch {wanted.leader_epoch}, and from"
+        f" offset {offset} on the log holds records that a later leader wrote: the"
+        " end of the log was lost (an unclean leader election), and other records took"
+        " its offsets",
+        topic=topic,
+        partition=partition,
+        wanted=offset,
+        log_start=wanted.start,
+        log_end=offset,
+    )
 
 
 def known_id(told: str | None) -> str | None:

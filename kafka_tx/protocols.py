@@ -7,6 +7,7 @@ runs against all of them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -29,6 +30,8 @@ Survey: TypeAlias = tuple[
 
 Texts: TypeAlias = Mapping[str, str]
 """Values by path."""
+
+NOTHING: Texts = MappingProxyType({})
 
 Paths: TypeAlias = Iterable[str]
 
@@ -71,11 +74,18 @@ class Store(Protocol):
         """Whose state this is."""
         ...
 
-    def acquire(self) -> int:
+    def acquire(
+        self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None
+    ) -> int:
         """Become the owner: raise the stored epoch by one and return it (first 1).
 
+        One atomic step with the writing of ``put``, if ``expect`` holds, as of
+        ``write``. The new epoch is greater than ``above``, too.
+
         Raises:
-            StateUnavailableError: The store does not answer.
+            StateConflictError: A path of ``expect`` has another value; no owner was
+                fenced.
+            StateUnavailableError: The store does not answer; unknown whether it landed.
             StateError: The store refuses (permissions, read-only, wrong address).
         """
         ...
@@ -212,10 +222,47 @@ class ClusterView(Protocol):
         """
         ...
 
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
+        """Ids of topics that are asked for by name; None: the topic does not exist.
+
+        A topic whose id nobody tells is left out: it is hidden from the user, or only
+        brokers answer that know no ids.
+
+        Raises: as ``topics``.
+        """
+        ...
+
     def offsets(
         self, wanted: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, int | Unavailable | None]:
         """Resolve positions to next offsets; None where no record matches a time.
+
+        Raises: as ``topics``.
+        """
+        ...
+
+    def ends(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, tuple[int, int | None]]:
+        """Where logs end, with the epochs of the leaders that told it.
+
+        An epoch is None where the leader tells none. Partitions whose leader does not
+        answer are left out.
+
+        Raises: as ``topics``.
+        """
+        ...
+
+    def epoch_ends(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
+        """Where leader epochs ended in the logs as their leaders have them now.
+
+        What follows there was written under later epochs. Partitions whose leader does
+        not answer are left out.
+
+        Args:
+            wanted: The epoch in each partition; older than that of its leader.
 
         Raises: as ``topics``.
         """
@@ -236,13 +283,17 @@ class RangeReader(Protocol):
         the last fetch: no read of another topic ends without an error. Records of a
         range that is not small may have been given by then.
 
+        Of a range with a ``leader_epoch`` no record of a later one is given: a new
+        leader has it in place of what was planned.
+
         Ends when the *position* has reached ``wanted.end``: holes (compaction, control
         records, aborted transactions) are fine. Closing the iterator early releases
         everything.
 
         Raises:
             OffsetOutOfRangeError: The range begins below the log start or lies beyond
-                the log end.
+                the log end; or its log was cut and continued since it was planned:
+                ``log_end`` is where.
             OtherTopicError: It was planned of another topic; the topic was made anew.
             FetchError: No progress within the time-out, or nobody tells which topic it
                 was.

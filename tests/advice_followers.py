@@ -22,6 +22,7 @@ _FORGOTTEN = (
     "tests/source/test_forgotten_store.py"
     "::test_a_store_that_forgot_is_told_and_both_are_put_back"
 )
+_LAKE = "integration/test_lakehouse.py::"
 _NUMBERS = "integration/test_numbering.py::"
 _RECORD_LOSSES = "tests/offsets/test_manager_losses.py::"
 _REPLAYS = "integration/test_sink_replays.py::"
@@ -37,6 +38,11 @@ _SEVERAL = "integration/test_several_sources.py::"
 _SEVERAL_SIMULATED = (
     "tests/properties/test_several.py"
     "::test_records_of_both_sources_count_once_or_an_error_says_what_to_do"
+)
+_SEVERAL_SOURCES = "tests/source/test_several_sources.py::"
+_PEOPLE = (
+    "tests/properties/test_people.py"
+    "::test_whatever_people_do_nothing_is_lost_or_doubled"
 )
 _STARTS = "tests/planning/test_batch_starts.py::"
 _TRANSACTIONS = "tests/source/test_transactional.py::"
@@ -54,13 +60,33 @@ _LOST_MARKERS = (
 )
 
 FOLLOWED: dict[str, tuple[str, ...]] = {
+    "batches::ConnectRun.ask": (
+        _CONNECT
+        + "test_a_query_whose_planner_died_goes_on_with_its_batch_when_started_again",
+    ),
+    "database_failures::_of_statement": (
+        "tests/sql/test_tables.py"
+        "::test_a_table_of_somebody_else_is_left_for_another_name",
+        "tests/sql/test_tables.py::test_a_table_that_was_changed_gets_its_columns_back",
+    ),
+    "permit::permit": (
+        "integration/test_topology_commits.py"
+        "::test_what_outlives_its_time_out_writes_nothing_after_the_replay_began",
+    ),
     "batches::ConnectRun._own_planner": (
         _CONNECT + "test_two_that_were_started_at_once_are_both_refused",
         _CONNECT + "test_a_planner_that_never_planned_is_no_planner",
         _NO_RECORDS,
     ),
+    "offsets::_how_to_start": (
+        "tests/source/test_several_sources.py"
+        "::test_a_batch_that_is_gone_is_left_by_all_sources_at_once",
+    ),
     "offsets::_repair_of": (
         _CLI + "test_what_no_record_tells_is_not_made_up_and_resetting_begins_anew",
+    ),
+    "stored_batches::without_topic": (
+        _CLI + "test_forget_waits_until_a_topology_has_finished_what_it_planned",
     ),
     "positions::only_of_a_source": (
         _CLI + "test_set_refuses_a_transactional_topology_by_name",
@@ -100,11 +126,11 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "jvm::_streams": (
         _NUMBERS + "test_a_source_that_is_joined_with_itself_is_refused_by_name",
     ),
-    "spout_managers::SpoutManagers._check_vanished": (
+    "spout::SpoutManagers._check_vanished": (
         "integration/test_spout_groups.py"
         "::test_offsets_that_expired_in_part_are_no_fresh_start",
     ),
-    "second_writes::second_write": (_SECOND_WRITES,),
+    "admission::second_write": (_SECOND_WRITES,),
     "transaction::write_transaction": (
         _SECOND_WRITES,
         _REPLAYS + "test_two_writes_of_one_batch_are_refused_by_name",
@@ -126,12 +152,34 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     ),
     "agreement::_ADVICE[EMPTY]": (_PUT_BACK, _SIMULATED),
     "agreement::_ADVICE[AHEAD]": (_PUT_BACK, _SIMULATED),
-    "agreement::parted": (
+    "agreement::in_another_mode": (
+        _TRANSACTIONS
+        + "test_an_opaque_owner_leaves_an_unfinished_transactional_batch_alone",
+    ),
+    "agreement::IS_OLDER": (_PEOPLE,),
+    "agreement::_COUNTED_IN_STORE": (_PEOPLE,),
+    "agreement::_TXIDS_AGAIN": (_PUT_BACK, _PEOPLE),
+    "agreement::_SEVERAL[RENAMED]": (_PEOPLE,),
+    "agreement::_SEVERAL[UNNUMBERED]": (_PEOPLE,),
+    "agreement::_SEVERAL[ANOTHER]": (_PEOPLE,),
+    "agreement::_SEVERAL[APART]": (_PEOPLE,),
+    "agreement::_SEVERAL[BEHIND]": (_PEOPLE,),
+    "agreement::_SEVERAL[EMPTY]": (_PEOPLE,),
+    "joint_refusals::parted": (
         _SEVERAL + "test_beside_a_source_without_tx_id_a_new_checkpoint_waits"
         "_for_the_unfinished_batch",
         _SEVERAL_SIMULATED,
     ),
-    "agreement::_set_to": (_SEVERAL_SIMULATED,),
+    "joint_refusals::_without_checkpoint": (_SEVERAL_SIMULATED, _PEOPLE),
+    "joint_refusals::store_is_older": (_PEOPLE,),
+    "joint_refusals::undecided": (_PEOPLE,),
+    "joint_refusals::_one_alone": (
+        _SEVERAL_SOURCES + "test_a_checkpoint_that_knows_of_one_source_decides_nothing",
+        _SEVERAL_SOURCES + "test_one_source_does_not_begin_anew_without_the_others",
+        _PEOPLE,
+    ),
+    "new_checkpoints::BEGIN_ANEW": (_PEOPLE,),
+    "replays::set_to": (_SEVERAL_SIMULATED, _PEOPLE),
     "agreement::_ADVICE[TOGETHER]": (
         _BESIDE + "test_what_went_back_as_a_whole_goes_on_where_the_store_is",
     ),
@@ -167,6 +215,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "start_positions::_otherwise_of": (
         _BATCHES + "test_committed_takes_the_groups_offsets_and_the_rule_for_the_rest",
     ),
+    "replays::_WAS_OPAQUE": (_PEOPLE,),
     "replays::_advice": (_IMPOSSIBLE, _SIMULATED),
     "replays::readable_batch": (_SIMULATED,),
     "progress::Writings.compare": (
@@ -208,9 +257,22 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "test_a_database_that_went_back_stops_the_topology_and_a_restart_loses_nothing",
     ),
     "admission::_check_plan": (_ONE_BEHIND, _FORGOTTEN),
+    "refusals::at_work": (
+        "tests/source/test_taking_over.py"
+        "::test_of_bounded_runs_that_overlap_the_first_one_gets_through",
+    ),
     "refusals::fenced": (
         _FAULTS + "test_a_second_query_with_the_same_id_takes_over",
         _NUMBERS + "test_a_source_that_is_joined_with_itself_is_refused_by_name",
+    ),
+    "delta::DeltaSink._restored": (
+        _LAKE + "test_rows_that_were_restored_away_are_not_taken_for_written",
+    ),
+    "delta::DeltaStatement._second": (
+        _LAKE + "test_a_second_statement_is_refused_and_the_advice_is_safe",
+    ),
+    "table_writes::_lost": (
+        _LAKE + "test_a_table_that_was_made_anew_under_a_program_stops_it",
     ),
     "marker_rules::_differs": (
         "integration/test_sink.py::test_a_replay_with_other_rows_is_refused",
@@ -234,6 +296,47 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/zookeeper/test_offsets.py"
         "::test_a_record_that_cannot_be_read_is_deleted_or_written_by_hand",
     ),
+    "store::ZooKeeperStore._check_size": (
+        _ANOTHER
+        + "test_another_store_is_refused_and_the_checkpoint_brings_its_numbering",
+        _SIMULATED,
+    ),
+    "store_place::no_default": (
+        "tests/spark/test_default_store.py"
+        "::test_others_and_those_that_name_a_store_go_on",
+        _ANOTHER
+        + "test_another_store_is_refused_and_the_checkpoint_brings_its_numbering",
+    ),
+    "coordinator::TransactionWindow._endless": (
+        "tests/transactions/test_coordinator_failures.py"
+        "::test_a_commit_phase_that_never_ends_stops_everything_in_time",
+    ),
+    "sender::Sender._check_refusal": (
+        "integration/test_secured.py"
+        "::test_authorities_that_were_replaced_on_disk_are_read_by_who_lives",
+    ),
+    "transaction::Transaction._lost": (
+        "integration/test_sink_faults.py"
+        "::test_a_newer_run_ends_the_older_ones_part_and_writes_the_batch",
+    ),
+    "database_failures::_of_sqlite": (
+        "tests/sql/test_sqlite_file.py"
+        "::test_a_damaged_file_is_put_back_with_all_its_writes",
+    ),
+    "rotating::RotatingState._txid": (
+        "tests/transactions/test_rotating.py::test_a_path_that_is_no_txid_is_named",
+    ),
+    "running::RunningTopology._end": (
+        "tests/spark/test_transactional_runner.py"
+        "::test_what_does_not_finish_in_time_is_cut_off_with_an_error",
+    ),
+    "start_positions::_check_match": (
+        "tests/running/test_drop_in_spouts.py"
+        "::test_a_start_time_after_the_last_record_is_refused_or_the_end",
+    ),
+    "start_positions::positions_of": (
+        _BATCHES + "test_given_offsets_must_name_every_partition_and_no_other",
+    ),
 }
 """Where following could lose or repeat records, if the text were wrong."""
 
@@ -244,76 +347,65 @@ _TOLD = "says what happened, and what stops; there is nothing to choose"
 _CALLER = "for who calls the parts of the package wrongly: nothing was changed"
 
 NOTHING_AT_RISK: dict[str, str] = {
-    "store_place::no_default": "nothing is begun, and it names what to set",
     "batches::ConnectRun.__init__": _CALLER,
-    "batches::ConnectRun.ask": _AGAIN,
     "planner::_told": _TOLD,
     "assembly::open_store": _MEANT,
     "assembly::stored_ids": _MEANT,
     "positions::committed_of": _MEANT,
-    "process_tree::ProcessTree.kill": _TOLD,
     "stores::StoreOption": _MEANT,
     "stores::opened": _MEANT,
     "errors::refused": _OUTSIDE,
     "errors::translated": _TOLD,
     "errors::unreachable": _OUTSIDE,
-    "feed::Feed._check": _TOLD,
-    "feed::Feed.flush": _TOLD,
     "group_offsets::KafkaGroupOffsetStore._reachable": _AGAIN,
     "marker_topic::MarkerTopic.silent": _AGAIN,
     "range_fetch::RangeFetch._fetch_error": _AGAIN,
     "range_fetch::RangeFetch._out_of_range": _TOLD,
     "planned_topic::_of_another": _TOLD,
+    "planned_topic::replaced": _TOLD,
     "planned_topic::_untold": _AGAIN,
     "refusals::REFUSED_FOR_READING[auto.offset.reset]": _MEANT,
     "tokens::_asked": _OUTSIDE,
-    "transaction::Transaction._lost": _OUTSIDE,
     "reader_failures::translated": _OUTSIDE,
     "manager::PartitionManager.emitted": _CALLER,
-    "at_least_once_runner::AtLeastOnceRunner._abandon": _OUTSIDE,
+    "runner::AtLeastOnceRunner._abandon": _OUTSIDE,
     "transactional_runner::_hanging": _OUTSIDE,
     "drop_in_spouts::_NOT_FOR_SPOUTS[tx]": _MEANT,
     "drop_in_spouts::_policy": _MEANT,
     "jvm::_unasked": _TOLD,
     "jvm::error_of": _TOLD,
     "chunk_answers::ChunkAnswers.fail": _TOLD,
-    "spout_managers::SpoutManagers._check_settled": _AGAIN,
-    "spout_managers::SpoutManagers.open": _AGAIN,
+    "spout::SpoutManagers._settled": _AGAIN,
+    "spout::SpoutManagers.open": _AGAIN,
     "offset_keeper::OffsetKeeper.__init__": "names a thread",
     "offset_keeper::OffsetKeeper._wait": _AGAIN,
-    "at_least_once_spout::KafkaSpout._servers": _OUTSIDE,
+    "spout::KafkaSpout._servers": _OUTSIDE,
     "kafka_sink_bolt::_asking_for_replay": _AGAIN,
-    "sink_table::SINK_OPTIONS": _MEANT,
+    "table::SINK": _MEANT,
+    "table::SOURCE": _MEANT,
+    "table::TOPOLOGY": _MEANT,
     "sink_options::_marker_topic": _MEANT,
     "agreement::contradiction": "its advice is in _ADVICE",
     "microbatches::MicroBatches.ranges_from_log": _AGAIN,
-    "source_table::OPTIONS": _MEANT,
     "source_options::_check_batch": _MEANT,
-    "start_positions::_check_match": _MEANT,
     "start_positions::_unanswered": _AGAIN,
     "start_positions::assigned_partitions": _MEANT,
     "start_positions::check_given": _MEANT,
-    "start_positions::positions_of": _MEANT,
     "start_positions::ranges_between": _MEANT,
     "ranges::lost": "the replay that follows says what to do",
     "impossible_replays::replay_impossible": "its advice is that of its callers",
     "engine::SparkEngine._to_table": _AGAIN,
     "job_failures::job_failure": _OUTSIDE,
     "permit::_connect": _OUTSIDE,
-    "permit::permit": _AGAIN,
-    "running::RunningTopology._end": _TOLD,
-    "topology_options::_OURS": _MEANT,
-    "database_failures::_of_sqlite": _OUTSIDE,
-    "database_failures::_of_statement": _OUTSIDE,
-    "sqlite_file::SqliteFile._begun": "its advice is in AFTER_A_FILE",
+    "database::SqliteFile._begun": "its advice is in AFTER_A_FILE",
     "database_failures::translate": _OUTSIDE,
-    "listing::_must_exist": _MEANT,
+    "store::_must_exist": _MEANT,
     "admission::check_newest": "its advice is in PUT_BACK",
     "task_failures::component_error": _TOLD,
     "kafka_reading::KafkaEmitter._gone": _AGAIN,
     "batch_starts::_reachable": _AGAIN,
     "memory_spouts::MemoryEmitter.read": _AGAIN,
-    "spout_table::ABOUT[store]": _MEANT,
+    "spout_config::ABOUT[store]": _MEANT,
     "ledger::Ledger._out_of_order": _CALLER,
     "ledger::Ledger._plan": _CALLER,
     "refusals::conflict": _AGAIN,
@@ -322,14 +414,12 @@ NOTHING_AT_RISK: dict[str, str] = {
     "refusals::lost": "its advice is in AFTER_A_LOSS",
     "refusals::unpicklable": _CALLER,
     "rotating::RotatingState.create_state": _CALLER,
-    "rotating::RotatingState._txid": _CALLER,
     "rotating::RotatingState.state": _CALLER,
-    "transaction_window::TransactionWindow._endless": _OUTSIDE,
     "brokers::ZooKeeperTopics._translated": _OUTSIDE,
     "client::ZooKeeperClient._check_tls": _OUTSIDE,
     "client::ZooKeeperClient._refused": _OUTSIDE,
     "client::ZooKeeperClient.silent": _AGAIN,
-    "listing::_offset": _TOLD,
+    "store::_offset": _TOLD,
     "store::ZooKeeperStore._restless": _AGAIN,
 }
 """Where there is nothing to follow, or following cannot touch what is stored; why."""

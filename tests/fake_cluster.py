@@ -20,17 +20,22 @@ class FakeCluster:
     """A ClusterView over what a test sets: ``logs[partition] = (start, end)``.
 
     ``down`` partitions have no leader; ``ids`` are topic ids; ``later`` are logs that
-    ``clock`` brings.
+    ``clock`` brings. ``epochs`` are leader epochs by partition, and ``ended`` where
+    older ones ended; ``epochs_asked`` is what was asked of those.
     """
 
     def __init__(self):
         self.logs: dict[TopicPartition, tuple[int, int]] = {}
         self.down: set[TopicPartition] = set()
         self.ids: dict[str, str] = {}
+        self.epochs: dict[TopicPartition, int] = {}
+        self.ended: dict[tuple[TopicPartition, int], int] = {}
+        self.epochs_asked: list[dict[TopicPartition, int]] = []
         self.looks = 0
         self.answers: list[dict[TopicPartition, tuple[int, int]]] = []
         self.later: list[tuple[int, dict[TopicPartition, tuple[int, int]]]] = []
         self.clock: FakeClock | None = None
+        self.is_closed = False
 
     def set(self, partition: int, start: int, end: int, topic: str = "t"):
         self.logs[TopicPartition(topic, partition)] = (start, end)
@@ -58,12 +63,32 @@ class FakeCluster:
         return {
             p: Unavailable("no leader")
             if p in self.down or p not in self.logs
-            else LogBounds(*self.logs[p], self.ids.get(p.topic))
+            else LogBounds(*self.logs[p], self.ids.get(p.topic), self.epochs.get(p))
             for p in partitions
         }
 
+    def ends(self, partitions):
+        return {
+            p: (bounds.end, bounds.leader_epoch)
+            for p, bounds in self.bounds(partitions).items()
+            if isinstance(bounds, LogBounds)
+        }
+
+    def epoch_ends(self, wanted):
+        self.epochs_asked.append(dict(wanted))
+        told = {p: self.ended.get((p, epoch)) for p, epoch in wanted.items()}
+        return {p: end for p, end in told.items() if end is not None}
+
     def survey(self, wanted, partitions):
         return self.topics(wanted), self.bounds(partitions)
+
+    def topic_ids(self, names):
+        there = {p.topic for p in self.logs}
+        return {
+            name: self.ids[name] if name in there else None
+            for name in names
+            if name not in there or name in self.ids
+        }
 
     def offsets(self, wanted):
         return {p: self._at(p, position) for p, position in wanted.items()}
@@ -80,7 +105,7 @@ class FakeCluster:
         return start if isinstance(position, Earliest) else end
 
     def close(self):
-        pass
+        self.is_closed = True
 
 
 class FakeClock:

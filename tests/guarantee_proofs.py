@@ -1,4 +1,4 @@
-"""Which tests prove which cell of the README's guarantees: the columns in their order.
+"""Which tests prove which cell of the guarantees: the columns in their order.
 
 A path below the repository and a test's name; ``""`` where the cell says nothing of its
 own: it is empty, or refers to another one.
@@ -25,6 +25,7 @@ _SIMULATED = (
 _ANEW = "integration/test_source_anew.py::"
 _NUMBERINGS = "tests/source/test_another_numbering.py::"
 _SINK = "integration/test_sink.py::"
+_SINKS = "tests/conformance/sink_suite.py::"
 _MARKERS = "integration/test_sink_markers.py::"
 _REPLAYS = "integration/test_sink_replays.py::"
 _BOLT = "integration/test_kafka_bolt.py::"
@@ -72,7 +73,7 @@ DRIVER: Proofs = {
         "::test_a_driver_that_wakes_does_not_revert_its_successor",
         _FAULTS + "test_a_second_query_with_the_same_id_takes_over",
     ),
-    "driver frozen in a batch, overtaken, wakes": (
+    "driver freezes in a batch, and continues overtaken": (
         "",
         _SIMULATED,
         "integration/test_overtaken.py"
@@ -110,25 +111,25 @@ DRIVER: Proofs = {
         _SIMULATED,
         "",
     ),
-    "topic made anew, with fewer, as many or more records": (
+    "topic recreated, with fewer, as many or more records": (
         _FAULTS + "test_a_topic_made_anew_while_a_query_without_tx_id_is_down_stops_it",
         *(_ANEW + "test_a_topic_made_anew_is_read_once_from_its_start",) * 2,
         "",
     ),
-    "topic made anew between planning and reading": (
+    "topic recreated between planning and reading": (
         "tests/properties/test_plain_source.py"
         "::test_every_record_counts_once_or_is_a_documented_loss",
         *(_ANEW + "test_a_topic_made_anew_between_planning_and_reading_is_read_once",)
         * 2,
         "",
     ),
-    "nobody tells for a while whether a topic is the same (no controller answers)": (
+    "topic id unknown for a while (no controller answers)": (
         _BATCHES + "test_a_log_of_which_nobody_tells_whose_it_is_contributes_nothing",
         _TRANSACTIONS + "test_a_replay_waits_while_nobody_tells_whose_the_log_is",
         _BATCHES + "test_a_log_of_which_nobody_tells_whose_it_is_contributes_nothing",
         "",
     ),
-    "topic made anew, and its id is unknown": (
+    "topic recreated, and brokers give no topic id": (
         *(
             _BATCHES
             + "test_where_brokers_tell_no_ids_a_topic_made_anew_is_taken_for_the_same",
@@ -136,7 +137,7 @@ DRIVER: Proofs = {
         * 3,
         "",
     ),
-    "topic out of sight for a while": (
+    "topic not visible for a while": (
         _BATCHES + "test_a_topic_out_of_sight_goes_on_where_it_was",
         _ANEW + "test_a_topic_out_of_sight_for_a_run_goes_on_where_it_was",
         _SIMULATED,
@@ -146,6 +147,27 @@ DRIVER: Proofs = {
         _BATCHES + "test_a_log_that_lost_its_end_is_not_read_again",
         _SIMULATED,
         _SIMULATED,
+        "",
+    ),
+    "end of a log lost, and other records have its offsets (unclean leader election)": (
+        _BATCHES + "test_records_that_took_the_offsets_of_lost_ones_stop_the_query",
+        _TRANSACTIONS
+        + "test_the_store_keeps_leader_epochs_and_a_restart_compares_them",
+        "integration/test_topology_faults.py"
+        "::test_records_that_take_the_offsets_of_lost_ones_are_read_and_nothing_twice",
+        "",
+    ),
+    "the same with records of an unfinished batch": (
+        _BATCHES + "test_a_batch_that_was_logged_is_read_as_far_as_its_log_goes",
+        *(
+            _TRANSACTIONS
+            + "test_a_replay_reads_no_records_that_took_the_offsets_of_lost_ones",
+        )
+        * 2,
+        "",
+    ),
+    "other records have the offsets of lost ones, and the leader epoch is unknown": (
+        *(_BATCHES + "test_where_leader_epochs_mean_nothing_offsets_decide",) * 3,
         "",
     ),
     "copy of the checkpoint put back": (
@@ -163,7 +185,7 @@ DRIVER: Proofs = {
         * 2,
         "",
     ),
-    "database of store and sink goes back under a living query (failover to a standby"
+    "database of store and sink goes back under a running query (failover to a standby"
     " that is behind, crash with `synchronous_commit=off`)": (
         "",
         *(
@@ -178,10 +200,10 @@ DRIVER: Proofs = {
     "copy of the store put back, new checkpoint": (
         "",
         _ANEW + "test_a_store_that_is_one_txid_behind_its_sinks_is_found_out_by_them",
-        "tests/sql/test_plans.py::test_an_opaque_one_replaces_what_it_was",
+        _SINKS + "test_a_replay_with_other_records_is_refused_or_takes_their_place",
         "",
     ),
-    "another store, or one that begins anew; checkpoint kept": (
+    "another store, or one that starts again; checkpoint kept": (
         "",
         *[
             _NUMBERINGS
@@ -190,15 +212,14 @@ DRIVER: Proofs = {
         * 2,
         "",
     ),
-    "another store, or one that begins anew; new checkpoint": (
+    "another store, or one that starts again; new checkpoint": (
         "",
         "integration/test_another_store.py"
         "::test_nothing_is_skipped_or_doubled_under_another_store_or_id",
-        "tests/sql/test_numberings.py"
-        "::test_the_txid_of_another_numbering_is_refused_by_name",
+        _SINKS + "test_the_txid_of_another_numbering_is_refused",
         "",
     ),
-    "`tx.id` renamed, or left away for some runs and given again": (
+    "`tx.id` renamed, or omitted for some runs": (
         "",
         _NUMBERINGS + "test_a_renamed_tx_id_is_refused_and_set_back",
         _NUMBERINGS
@@ -224,10 +245,10 @@ TOPOLOGY: Proofs = {
         _COMMITS
         + "test_what_outlives_its_time_out_writes_nothing_after_the_replay_began",
     ),
-    "driver frozen or cut off before a commit phase, overtaken, wakes": (
+    "driver freezes or is cut off before a commit phase, and continues overtaken": (
         *(_COMMITS + "test_a_former_owner_runs_no_commit_phase",) * 3,
     ),
-    "the store goes back, is emptied or replaced under it": (
+    "the store goes back, is emptied or replaced while the topology runs": (
         *(
             "tests/spark/test_transactional_runner.py"
             "::test_a_database_that_went_back_stops_the_topology_and_a_restart_loses"
@@ -236,9 +257,8 @@ TOPOLOGY: Proofs = {
         * 2,
         "",
     ),
-    "frozen inside `finish_batch`, overtaken, wakes": (
-        "tests/sql/test_owners_of_progress.py"
-        "::test_an_older_owner_is_refused_whatever_txid_it_brings",
+    "driver freezes inside `finish_batch`, and continues overtaken": (
+        _SINKS + "test_an_older_owner_is_refused_whatever_txid_it_brings",
         "tests/properties/test_maps.py"
         "::test_a_map_is_the_dict_whatever_is_replayed_refused_or_lost",
         "",
@@ -296,7 +316,7 @@ MARKERS: Proofs = {
         + "test_a_half_written_batch_is_finished_in_its_old_parts"
         + "_and_the_next_in_new_ones",
     ),
-    "a frozen driver wakes after another took over": (
+    "a frozen driver continues after another one took over": (
         _REPLAYS + "test_an_overtaken_owner_is_refused_with_any_txid",
     ),
     "two sources, topologies or queries with one `tx.id` of the sink": (
@@ -311,3 +331,82 @@ MARKERS: Proofs = {
     ),
 }
 """Into Kafka with ``tx.id``: what happens."""
+
+AROUND: Proofs = {
+    "another cluster answers at the same address": (
+        "integration/test_topology_patience.py"
+        "::test_at_another_cluster_behind_the_same_name_no_position_counts",
+    ),
+    "a person resets or deletes the group of `tx.commitGroupId`": (
+        _FAULTS + "test_a_group_that_was_reset_is_never_read_and_is_written_again",
+    ),
+    'a person resets the group that is the store (`store="kafka:"`)': (
+        "integration/test_spout_groups.py"
+        "::test_a_group_that_is_reset_stops_it_and_a_restart_goes_on_there",
+    ),
+    "a topic is switched to compaction while a batch is unfinished": (
+        _FAULTS + "test_a_replay_of_a_topic_that_was_compacted_holds_what_is_left",
+    ),
+    "tiered storage: the broker has moved records to its tier": (
+        "integration/test_other_brokers.py"
+        "::test_ranges_in_the_tier_and_across_its_end_are_read",
+    ),
+    "quotas delay answers": (
+        "integration/test_reader.py"
+        "::test_a_quota_that_lets_brokers_wait_for_seconds_is_no_time_out",
+    ),
+    "files of certificates, keys and authorities are replaced": (
+        "integration/test_secured.py"
+        "::test_authorities_that_were_replaced_on_disk_are_read_by_who_lives",
+    ),
+    "all brokers move to other addresses": (
+        "integration/test_mirror_outage.py"
+        "::test_brokers_that_move_are_found_through_the_address_that_was_given",
+    ),
+    "the clock of a broker or a producer is ahead": (
+        "tests/metrics/test_registry.py::test_a_record_from_the_future_hides_no_later_one",
+    ),
+}
+"""Around the brokers: what happens."""
+
+_LAKE = "integration/test_lakehouse.py::"
+
+DELTA: Proofs = {
+    "the driver dies before or after the table's commit": (
+        _LAKE + "test_a_query_writes_each_record_once_also_with_a_new_checkpoint",
+    ),
+    "the checkpoint is deleted": (
+        _LAKE + "test_a_query_writes_each_record_once_also_with_a_new_checkpoint",
+    ),
+    "two drivers write one batch at the same time": (
+        _LAKE + "test_commits_of_one_txid_at_the_same_time_are_one",
+    ),
+    "a frozen driver continues after another one took over": (
+        _LAKE + "test_of_two_drivers_at_once_one_writes",
+    ),
+    "the batch comes again with other records, or the source is opaque": (
+        _SINKS + "test_a_replay_with_other_records_is_refused_or_takes_their_place",
+    ),
+    "two queries, or two writes of one batch, with one name of the sink": (
+        _LAKE + "test_each_sink_of_a_table_counts_for_itself",
+    ),
+    "other programs write to the table, or compact it": (
+        _LAKE + "test_other_writers_compaction_and_a_cleaned_log_are_in_nobodys_way",
+    ),
+    "Delta deleted the log of the last batch (after 30 days)": (
+        _LAKE + "test_other_writers_compaction_and_a_cleaned_log_are_in_nobodys_way",
+    ),
+    "`RESTORE` to a version before the unfinished batch": (
+        _LAKE + "test_rows_that_were_restored_away_are_not_taken_for_written",
+    ),
+    "the table is dropped, or created again, under a running query": (
+        _LAKE + "test_a_table_that_was_made_anew_under_a_program_stops_it",
+    ),
+    "the job's table is replaced by a clone or copy": (
+        _LAKE + "test_a_clone_knows_no_txids",
+    ),
+    "`delta.setTransactionRetentionDuration` is set": (
+        _LAKE + "test_a_table_that_forgets_transactions_is_refused",
+    ),
+}
+"""Into a Delta table: what happens."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.at_least_once.records import Records
 from kafka_tx.topology.builder import TransactionalTopology
 from kafka_tx.topology.declare.spouts import BatchSource, Json
 from kafka_tx.topology.rows.blocks import Block, size
@@ -19,7 +20,6 @@ from kafka_tx.topology.run import attempt_run as attempts
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.topology.run.jobs import FrameJob, TaskJob
 from kafka_tx.topology.run.messages import Message
-from kafka_tx.topology.tracked.records import Records
 
 
 @dataclass(frozen=True, slots=True)

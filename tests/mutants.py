@@ -97,7 +97,7 @@ ROOMS = {
             "kafka_tx/transactions/sink_memory.py",
             "kafka_tx/transactions/sink_parts.py",
             "kafka_tx/transactions/marker_rules.py",
-            "kafka_tx/transactions/marker_rules.py",
+            "kafka_tx/transactions/admission.py",
         ),
         (
             "tests/transactions/test_sink_parts.py",
@@ -105,6 +105,7 @@ ROOMS = {
             "tests/kafka/test_marker_log.py",
             "tests/properties/test_sinks.py",
             "tests/transactions/test_second_writes.py",
+            "tests/conformance/test_sinks.py",
             "tests/running/test_kafka_sink_bolt.py",
         ),
     ),

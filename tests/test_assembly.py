@@ -9,7 +9,7 @@ from kafka_tx.model import CommittedOffset
 from kafka_tx.native import NativeRangeReader, status
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.patient_store import PatientGroupOffsets, PatientOffsetStore
+from kafka_tx.transactions.patience import PatientGroupOffsets, PatientOffsetStore
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Every row of the README's guarantees has tests that prove it."""
+"""Every row of the guarantees has tests that prove it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from pathlib import Path
 import pytest
 
 from tests import guarantee_proofs
+from tests.doc_pages import tables
 from tests.guarantee_proofs import Proofs
-from tests.readme_tables import tables
 
 ROOT = Path(__file__).parents[1]
 TABLES = {
-    "driver": (tables("fault")[0], guarantee_proofs.DRIVER),
-    "topology": (tables("fault")[1], guarantee_proofs.TOPOLOGY),
-    "into Kafka": (tables("sink")[0], guarantee_proofs.INTO_KAFKA),
-    "markers": (tables("into Kafka, with `tx.id`")[0], guarantee_proofs.MARKERS),
+    "driver": (tables("guarantees.md", "fault")[0], guarantee_proofs.DRIVER),
+    "topology": (tables("guarantees.md", "fault")[1], guarantee_proofs.TOPOLOGY),
+    "into Kafka": (tables("guarantees.md", "sink")[0], guarantee_proofs.INTO_KAFKA),
+    "markers": (
+        tables("guarantees.md", "into Kafka, with `tx.id`")[0],
+        guarantee_proofs.MARKERS,
+    ),
+    "Delta": (tables("guarantees.md", "into a Delta table")[0], guarantee_proofs.DELTA),
+    "around": (
+        tables("guarantees.md", "around the brokers")[0],
+        guarantee_proofs.AROUND,
+    ),
 }
 NOTHING_OF_ITS_OWN = ("—", "as ", "twice", "from `startingOffsets`")
 """How a cell may begin that no test is named for: it refers to another one, or promises

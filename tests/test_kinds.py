@@ -58,11 +58,12 @@ CASES: dict[str, list[Callable[[], object]]] = {
     "attempt": [
         lambda: kafka_tx.update_map("df", 1, "map"),
         lambda: kafka_tx.append_once("df", 1, "sqlite://", "t"),
-        lambda: kafka_tx.delta_options("a", 1),
+        lambda: kafka_tx.append_to_table("df", 1, "t"),
         lambda: kafka_tx.write_transaction("df", 1, SINK),
     ],
     "parts": [lambda: kafka_tx.write_transaction("df", ATTEMPT, SINK, parts="4")],
-    "tx.id": [lambda: kafka_tx.delta_options(5, ATTEMPT)],
+    "table": [lambda: kafka_tx.append_to_table("df", ATTEMPT, 5)],
+    "sink": [lambda: kafka_tx.append_to_table("df", ATTEMPT, "t", sink=5)],
     "config": [lambda: kafka_tx.KafkaSpout({"topic": "t"})],
 }
 

@@ -1,4 +1,4 @@
-"""README's table of Spark's versions."""
+"""The table of Spark's versions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from integration import matrix_table
-from integration.matrix_table import BEGIN, END, README, ROWS, counted, put_into, table
+from integration.matrix_table import (
+    BEGIN,
+    END,
+    PAGE,
+    REPOSITORY,
+    ROWS,
+    counted,
+    put_into,
+    table,
+)
 
-NOXFILE = README.with_name("noxfile.py")
+NOXFILE = REPOSITORY / "noxfile.py"
 
 
 def of_noxfile(name: str) -> Any:
@@ -51,8 +60,8 @@ def test_it_is_put_between_its_markers():
     assert put_into(f"a {BEGIN}\nold\n{END} b", "new") == f"a {BEGIN}\nnew\n{END} b"
 
 
-def test_readme_has_every_version_and_nothing_that_failed():
-    shown = README.read_text().partition(BEGIN)[2].partition(END)[0].strip()
+def test_the_page_has_every_version_and_nothing_that_failed():
+    shown = PAGE.read_text().partition(BEGIN)[2].partition(END)[0].strip()
     header, _, *rows = shown.splitlines()
     versions = [ast.literal_eval(v) for v in of_noxfile("SPARKS").elts]
     assert header == "| tests on | " + " | ".join(versions) + " |"

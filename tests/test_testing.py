@@ -85,7 +85,7 @@ def test_holes_are_offsets_without_records(log):
     log.append(ORDERS, b"d")
     log.compact(ORDERS, [1])
 
-    assert log.bounds([ORDERS]) == {ORDERS: LogBounds(0, 6, "id-1")}
+    assert log.bounds([ORDERS]) == {ORDERS: LogBounds(0, 6, "id-1", 0)}
     assert offsets_in(log, 0, 6) == [0, 2, 5]
     assert list(log.read(OffsetRange(ORDERS, 3, 5))) == []
 
@@ -94,7 +94,7 @@ def test_a_trimmed_log_starts_later(log):
     log.trim(ORDERS, 2)
     log.trim(ORDERS, 1)
 
-    assert log.bounds([ORDERS]) == {ORDERS: LogBounds(2, 3, "id-1")}
+    assert log.bounds([ORDERS]) == {ORDERS: LogBounds(2, 3, "id-1", 0)}
     with pytest.raises(OffsetOutOfRangeError, match=r"\[2, 3\)"):
         offsets_in(log, 1, 3)
 
@@ -116,7 +116,7 @@ def test_a_topic_that_is_created_again_has_another_id_and_is_empty(log):
     after = log.topics(Topics(("orders",)))["orders"]
     assert after.topic_id != before
     assert after.partitions == [ORDERS]
-    assert log.bounds([ORDERS]) == {ORDERS: LogBounds(0, 0, after.topic_id)}
+    assert log.bounds([ORDERS]) == {ORDERS: LogBounds(0, 0, after.topic_id, 0)}
 
 
 def test_a_deleted_topic_is_absent(log):

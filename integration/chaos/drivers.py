@@ -12,7 +12,7 @@ from pathlib import Path
 from integration.chaos.job import STARTED, TRIED
 from integration.cluster.child import Child, WorkDirectory
 from integration.cluster.waiting import wait_until
-from kafka_tx.cli.process_tree import session_members
+from kafka_tx.testing.process_tree import session_members
 
 REPOSITORY = Path(__file__).parents[2]
 _LOOK_EVERY_S = 0.2

@@ -10,7 +10,7 @@ from integration.chaos.drivers import Driver, command_of, signal_all
 from integration.chaos.scene import Fault, Scene, prove
 from integration.cluster.child import state_of
 from integration.cluster.waiting import wait_until
-from kafka_tx.cli.process_tree import session_members
+from kafka_tx.testing.process_tree import session_members
 
 
 def worker_kill(scene: Scene, target: str) -> Fault:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from kafka_tx.cli.process_tree import session_members
+from kafka_tx.testing.process_tree import session_members
 
 _ESTABLISHED = "01"
 

@@ -7,7 +7,7 @@ import sys
 from integration.cluster.child import Child, WorkDirectory
 from integration.cluster.jars import REPOSITORY
 from integration.cluster.java import java
-from integration.cluster.spark_home import LAUNCHER, home, left_out
+from integration.cluster.spark_home import environment, home, left_out
 from integration.cluster.spark_local import SETTINGS, quick_settings, quick_start
 from integration.cluster.waiting import HOST, free_port, is_listening, wait_until
 
@@ -63,9 +63,8 @@ class ConnectServer:
             self._work.path / "server.log",
             directory=self._work.path,
             environment={
-                "SPARK_HOME": str(self._home),
                 "SPARK_LOCAL_IP": HOST,
-                **LAUNCHER,
+                **environment(),
                 **left_out(),
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": str(REPOSITORY),

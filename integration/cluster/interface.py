@@ -108,7 +108,10 @@ class KafkaCluster(Protocol):
         replication: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Make a topic; replicated to at most three brokers unless told otherwise."""
+        """Make a topic; replicated to at most three brokers unless told otherwise.
+
+        When it returns, all replicas on brokers that run are in sync.
+        """
         ...
 
     def add_partitions(self, name: str, total: int) -> None:

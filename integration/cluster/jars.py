@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
@@ -26,6 +25,7 @@ from xml.sax.saxutils import quoteattr
 
 from integration.cluster.java import JavaMissingError, java
 from integration.cluster.versions import JAR_SETS, Coordinate, JarSet
+from kafka_tx.testing import spark_directory
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -40,14 +40,6 @@ def cache_directory() -> Path:
     path = Path(chosen).expanduser() if chosen else REPOSITORY / ".cache"
     path.mkdir(parents=True, exist_ok=True)
     return path.resolve()
-
-
-def spark_directory() -> Path:
-    """Where PySpark is installed, with Spark's own files."""
-    spark = find_spec("pyspark")
-    assert spark is not None
-    assert spark.origin is not None
-    return Path(spark.origin).parent
 
 
 def jar_directory(jars: JarSet) -> Path:
@@ -124,7 +116,7 @@ def _fetch(jars: JarSet, place: Path) -> None:
 
 
 def _holds_all(directory: Path, wanted: tuple[Coordinate, ...]) -> bool:
-    return all((directory / f"{jar[1]}-{jar[2]}.jar").is_file() for jar in wanted)
+    return all((directory / jar.file).is_file() for jar in wanted)
 
 
 def _complaint(jars: JarSet, output: str) -> str:
@@ -149,12 +141,13 @@ def _module_file(jars: JarSet) -> str:
     lines = [
         f"<dependency org={quoteattr(group)} name={quoteattr(artifact)}"
         f' rev={quoteattr(version)} transitive="{str(jars.transitive).lower()}"'
-        ' conf="default->default,runtime"/>'
-        for group, artifact, version in jars.coordinates
+        f' conf="default->default,runtime">{_classified(artifact, classifier)}'
+        "</dependency>"
+        for group, artifact, version, classifier in jars.coordinates
     ]
     return "\n".join(
         [
-            '<ivy-module version="2.0">',
+            '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">',
             f'<info organisation="kafka_tx" module={quoteattr(jars.name)}/>',
             '<configurations><conf name="default"/></configurations>',
             "<dependencies>",
@@ -163,6 +156,13 @@ def _module_file(jars: JarSet) -> str:
             "</ivy-module>",
         ]
     )
+
+
+def _classified(artifact: str, classifier: str) -> str:
+    if not classifier:
+        return ""
+    name, which = quoteattr(artifact), quoteattr(classifier)
+    return f'<artifact name={name} type="jar" ext="jar" m:classifier={which}/>'
 
 
 def _settings_file(ivy_cache: Path) -> str:

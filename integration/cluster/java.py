@@ -11,10 +11,6 @@ from pathlib import Path
 
 from integration.cluster.versions import OLDEST_JAVA
 
-QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
-"""Options of a JVM that lives for a minute: it starts in half the time, and code that
-runs for long would be slower."""
-
 ADVICE = (
     f"Install a Java runtime, {OLDEST_JAVA} or newer; on Debian and Ubuntu:"
     f" apt-get install openjdk-{OLDEST_JAVA}-jre-headless."

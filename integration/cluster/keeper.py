@@ -129,7 +129,8 @@ def _end_containers(session: str, _detail: str) -> None:
     engine = docker.from_env()
     mine = {"label": f"org.testcontainers.session-id={session}"}
     for container in engine.containers.list(all=True, filters=mine):
-        container.remove(force=True, v=True)
+        with contextlib.suppress(docker.errors.APIError):  # the others are to go, too
+            container.remove(force=True, v=True)
     for network in engine.networks.list(filters=mine):
         network.remove()
 

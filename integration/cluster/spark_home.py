@@ -1,18 +1,10 @@
-"""Where tests' sessions find Spark: PySpark's files without what only costs time.
+"""Where tests' sessions find Spark: without what only costs time.
 
-* Spark puts ``python/lib/pyspark.zip`` before everything else on the path of its Python
-  processes. Nothing compiled is kept for sources in a zip file: each process compiles
-  PySpark anew, for more than a second. Where the file is absent, the same sources are
-  imported from the installed package.
-* MLlib registers its functions with every session through Scala's reflection, which
-  takes half of a session's start. Spark Connect has it.
-
-Standalone clusters have both, as users' have, in ``make test-all``.
+Standalone clusters have all of it, as users' have, in ``make test-all``.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
@@ -21,18 +13,15 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from integration.cluster.jars import cache_directory, spark_directory
-from integration.cluster.java import QUICK_START
-
-UNUSED = "spark-mllib_*.jar"
-LAUNCHER = {"SPARK_LAUNCHER_OPTS": " ".join(QUICK_START)}
-"""For the short Java process that only puts the session's command line together."""
+from integration.cluster.jars import cache_directory
+from kafka_tx.testing import quick_spark, spark_directory
+from kafka_tx.testing.spark_home import UNUSED_JARS
 
 
 @contextmanager
 def launched_quickly() -> Iterator[None]:
     """Let a session start from here; what the user has set stays as it is."""
-    wanted = {"SPARK_HOME": str(home()), **LAUNCHER}
+    wanted = environment()
     added = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -43,20 +32,16 @@ def launched_quickly() -> Iterator[None]:
 
 
 @cache
+def environment() -> dict[str, str]:
+    """Variables of a program that starts a session; makes the folder of links."""
+    mark = hashlib.sha256(f"{spark_directory()} without {UNUSED_JARS}".encode())
+    name = f"{version('pyspark')}-{mark.hexdigest()[:12]}"
+    return quick_spark(cache_directory() / "spark" / name)
+
+
 def home() -> Path:
     """The folder of links; made if absent."""
-    installed = spark_directory().resolve()
-    mark = hashlib.sha256(f"{installed} without {UNUSED}".encode()).hexdigest()[:12]
-    place = cache_directory() / "spark" / f"{version('pyspark')}-{mark}"
-    (place / "jars").mkdir(parents=True, exist_ok=True)
-    links = {place / "bin": installed / "bin"}
-    for jar in (installed / "jars").iterdir():
-        if not jar.match(UNUSED):
-            links[place / "jars" / jar.name] = jar
-    for link, target in links.items():
-        with contextlib.suppress(FileExistsError):
-            link.symlink_to(target)
-    return place
+    return Path(environment()["SPARK_HOME"])
 
 
 def left_out() -> dict[str, str]:
@@ -65,7 +50,7 @@ def left_out() -> dict[str, str]:
     A server of Spark Connect needs their classes, whatever it is asked; an archive of
     classes that was made without them is as good as ever.
     """
-    jars = sorted((spark_directory() / "jars").glob(UNUSED))
+    jars = sorted((spark_directory() / "jars").glob(UNUSED_JARS))
     return {"SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, jars))}
 
 

@@ -11,10 +11,21 @@ from pyspark.sql import SparkSession
 
 from integration.cluster.class_archives import class_archive
 from integration.cluster.jars import jar_paths
-from integration.cluster.java import QUICK_START, java
-from integration.cluster.spark_home import home, launched_quickly, session_jars
-from integration.cluster.versions import SPARK, SPARK_CONNECTOR_JARS, SPARK_LINE
+from integration.cluster.java import java
+from integration.cluster.spark_home import (
+    environment,
+    launched_quickly,
+    session_jars,
+)
+from integration.cluster.versions import (
+    DELTA,
+    DELTA_JARS,
+    SPARK,
+    SPARK_CONNECTOR_JARS,
+    SPARK_LINE,
+)
 from integration.sizes import EVERYTHING
+from kafka_tx.testing import QUICK_JAVA, quick_checkpoints
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -28,20 +39,16 @@ SETTINGS = {
 }
 """What every session of the tests and benchmarks has, in local mode or not."""
 
+_DELTA = "org.apache.spark.sql.delta"
+DELTA_SETTINGS = {
+    **SETTINGS,
+    "spark.sql.catalog.spark_catalog": f"{_DELTA}.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""One partition: 50, the default, cost a second where logs are this short."""
+
 ARCHIVE = f"spark-{SPARK_LINE}"
 """The name of the archive of classes of sessions in local mode."""
-
-CHECKPOINT_FILES = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming."
-        + ("" if SPARK_LINE == "4.0" else "checkpointing.")
-        + "FileSystemBasedCheckpointFileManager"
-    )
-}
-"""How quick sessions write the checkpoints of queries. Without Hadoop's native library
-the usual class starts 20 processes for each batch (``chmod``, ``readlink``): half of a
-small batch's time. This one, which Spark has for file systems that know no other way,
-starts 4. Both write a file beside its place, and rename it."""
 
 
 def local_session(
@@ -59,6 +66,7 @@ def local_session(
     java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     jars = jar_paths(SPARK_CONNECTOR_JARS) if SPARK else []
+    jars += jar_paths(DELTA_JARS) if DELTA else []
     builder = SparkSession.builder.master(f"local[{cores}]").appName("kafka_tx")
     settings = {
         **SETTINGS,
@@ -79,18 +87,36 @@ def local_session(
     return session
 
 
+def delta_session(spark: SparkSession) -> SparkSession:
+    """Make a session with Delta's extension in the JVM of another one.
+
+    Its catalog is its own. Spark takes extensions from what the JVM was started with.
+    """
+    jvm = spark._jvm
+    assert jvm is not None
+    context = spark.sparkContext._jsc.sc()
+    context.conf().set(
+        "spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension"
+    )
+    try:
+        made = jvm.org.apache.spark.sql.classic.SparkSession(context, DELTA_SETTINGS)
+    finally:
+        context.conf().remove("spark.sql.extensions")
+    return SparkSession(spark.sparkContext, made)
+
+
 def quick_settings() -> dict[str, str]:
     """Settings for speed alone; none in ``make test-all``."""
-    return {} if EVERYTHING else CHECKPOINT_FILES
+    return {} if EVERYTHING else quick_checkpoints()
 
 
 def quick_environment() -> dict[str, str]:
     """For programs that make their session themselves, as users' do."""
     given = (f"-D{name}={value}" for name, value in quick_settings().items())
     options = " ".join([quick_start(), *given])
-    return {"SPARK_HOME": str(home()), "JDK_JAVA_OPTIONS": options}
+    return {**environment(), "JDK_JAVA_OPTIONS": options}
 
 
 def quick_start() -> str:
     """Java options of any process that runs Spark's jars for a minute."""
-    return " ".join([*QUICK_START, *class_archive(ARCHIVE, session_jars())])
+    return " ".join([*QUICK_JAVA, *class_archive(ARCHIVE, session_jars())])

@@ -10,13 +10,14 @@ import requests
 
 from integration.cluster.bare_python import bare_python
 from integration.cluster.child import Child, WorkDirectory
-from integration.cluster.jars import REPOSITORY, jar_paths, spark_directory
+from integration.cluster.jars import REPOSITORY, jar_paths
 from integration.cluster.java import java
 from integration.cluster.spark_home import home
 from integration.cluster.spark_local import SETTINGS, quick_settings, quick_start
 from integration.cluster.versions import SPARK, SPARK_CONNECTOR_JARS
 from integration.cluster.waiting import HOST, free_port, wait_until
 from integration.sizes import EVERYTHING
+from kafka_tx.testing import spark_directory
 
 DEPLOY = "org.apache.spark.deploy"
 PACKAGES = ("kafka_tx", "pyspark_kafka_tx")

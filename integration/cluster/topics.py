@@ -10,13 +10,17 @@ from uuid import uuid4
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
+from confluent_kafka.admin._metadata import (
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from integration.cluster.waiting import LOOK_EVERY_S, NotReadyError, wait_until
 
 ANSWER_WITHIN_S = 30.0
-SPREADS_WITHIN_S = 120.0
+DONE_WITHIN_S = 120.0
 
 PATIENTLY = {"request_timeout": ANSWER_WITHIN_S}
 
@@ -27,6 +31,17 @@ NOT_YET = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
 """Answers of a cluster that has just lost sight of a broker, or of a new topic."""
+
+DONE_OR_NOT = {
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.UNKNOWN,  # of a Kafka 3 broker that does not know it was replaced
+    KafkaError._DESTROY_BROKER,  # it was asked, and is none any more
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+}
+"""Answers of a cluster whose controller changes; the request may have been done."""
 
 Request = Callable[[AdminClient], dict[Any, Future[Any]]]
 Probe = Callable[[ClusterMetadata], object]
@@ -73,7 +88,7 @@ def spread_topic(cluster: TopicCalls) -> str:
     One that seems to be away while a topic is made gets none of it: then another one
     is made.
     """
-    deadline = time.monotonic() + SPREADS_WITHIN_S
+    deadline = time.monotonic() + DONE_WITHIN_S
     while time.monotonic() < deadline:
         name = fresh_name("spread")
         cluster.create_topic(name, 2, replication=1)
@@ -103,19 +118,26 @@ class TopicCalls:
             replication_factor=-1 if replication is None else replication,
             config=dict(config or {}),
         )
-        self._call(lambda admin: admin.create_topics([topic], **PATIENTLY))
+        self._call(
+            lambda admin: admin.create_topics([topic], **PATIENTLY),
+            done=KafkaError.TOPIC_ALREADY_EXISTS,
+        )
         self._wait_for_partitions(name, partitions)
 
     def add_partitions(self, name: str, total: int) -> None:
         self._call(
             lambda admin: admin.create_partitions(
                 [NewPartitions(name, total)], **PATIENTLY
-            )
+            ),
+            done=KafkaError.INVALID_PARTITIONS,
         )
         self._wait_for_partitions(name, total)
 
     def delete_topic(self, name: str) -> None:
-        self._call(lambda admin: admin.delete_topics([name], **PATIENTLY))
+        self._call(
+            lambda admin: admin.delete_topics([name], **PATIENTLY),
+            done=KafkaError.UNKNOWN_TOPIC_OR_PART,
+        )
         self._everywhere(
             f"topic {name} is gone", lambda known: name not in known.topics
         )
@@ -135,28 +157,45 @@ class TopicCalls:
         admin = ask(self.answering().values())
         return admin.list_topics(name, timeout=ANSWER_WITHIN_S).topics[name]
 
-    def _call(self, request: Request) -> None:
-        deadline = time.monotonic() + ANSWER_WITHIN_S
+    def _call(self, request: Request, *, done: int | None = None) -> None:
+        """Send a request until the cluster has done it.
+
+        ``done`` is the answer to a request that an earlier, unclear one has done.
+        """
+        deadline = time.monotonic() + DONE_WITHIN_S
+        may_be_done = False
         while True:
             admin = ask(self.answering().values())
             try:
                 for answer in request(admin).values():
                     answer.result(ANSWER_WITHIN_S)
             except KafkaException as error:
-                if error.args[0].code() not in NOT_YET or time.monotonic() > deadline:
+                code = error.args[0].code()
+                if may_be_done and code == done:
+                    return
+                may_be_done |= code in DONE_OR_NOT
+                if code not in NOT_YET | DONE_OR_NOT or time.monotonic() > deadline:
                     raise
                 time.sleep(LOOK_EVERY_S)
             else:
                 return
 
     def _wait_for_partitions(self, name: str, partitions: int) -> None:
-        def all_led(known: ClusterMetadata) -> bool:
+        """Wait until all are led, and in sync on each of their brokers that answers."""
+
+        def is_served(partition: PartitionMetadata) -> bool:
+            replicas = self.answering().keys() & set(partition.replicas)
+            return partition.leader >= 0 and replicas <= set(partition.isrs)
+
+        def all_served(known: ClusterMetadata) -> bool:
             topic = known.topics.get(name)
             if topic is None or len(topic.partitions) != partitions:
                 return False
-            return all(part.leader >= 0 for part in topic.partitions.values())
+            return all(map(is_served, topic.partitions.values()))
 
-        self._everywhere(f"topic {name} has {partitions} led partitions", all_led)
+        self._everywhere(
+            f"topic {name} has {partitions} partitions in sync", all_served
+        )
 
     def _everywhere(self, claim: str, probe: Probe) -> None:
         for broker, address in self.answering().items():

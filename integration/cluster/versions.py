@@ -33,6 +33,9 @@ SPARK_LINE = _spark_line()
 SPARK = SPARK_CONNECTORS.get(SPARK_LINE)
 """The one that the source is compared with; None: there is none for this line."""
 
+DELTA = "4.4.0" if SPARK_LINE in {"4.0", "4.1", "4.2"} else None
+"""The newest Delta whose jars can be had; None: there is none for this line."""
+
 SPARK_TOKEN_PROVIDER = "4.0.0"
 """Later releases of this one jar are not published everywhere; this one fits."""
 
@@ -56,9 +59,15 @@ class Coordinate(NamedTuple):
     group: str
     artifact: str
     version: str
+    classifier: str = ""
 
     def __str__(self) -> str:
-        return ":".join(self)
+        return ":".join(filter(None, self))
+
+    @property
+    def file(self) -> str:
+        """Its name in the directory of a set."""
+        return "-".join(filter(None, self[1:])) + ".jar"
 
 
 class JarSet(NamedTuple):
@@ -107,8 +116,26 @@ SPARK_CONNECTOR_JARS = JarSet(
     transitive=False,
 )
 
+TIERED_STORAGE_JARS = JarSet(
+    "tiered-storage",
+    (Coordinate("org.apache.kafka", "kafka-storage", KAFKA, "test"),),
+    transitive=False,
+)
+"""Kafka's own tests have a tier that is a directory."""
+
+DELTA_JARS = JarSet(
+    "delta",
+    tuple(
+        Coordinate("io.delta", name, DELTA or "")
+        for name in (f"delta-spark_{SPARK_LINE}_{SCALA}", "delta-storage")
+    ),
+    transitive=False,
+)
+
 JAR_SETS = (
     KAFKA_JARS,
     KAFKA_WITH_ZOOKEEPER_JARS,
+    TIERED_STORAGE_JARS,
     *((SPARK_CONNECTOR_JARS,) if SPARK else ()),
+    *((DELTA_JARS,) if DELTA else ()),
 )

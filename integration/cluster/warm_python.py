@@ -5,7 +5,8 @@ with others, which compute for a second until they have imported Spark and this 
 With ``WarmPython.launcher`` as ``spark.pyspark.python`` they are forked from one that
 has imported them: a planning process of a query, and Spark's daemons with all that they
 fork. Such a process has the arguments, environment, folder and files of the one that
-Spark started, and dies with it. All other programs are started as ever.
+Spark started, takes its SIGTERM, and dies with it. All other programs are started as
+ever. Its parent is not Spark's JVM, which those of a Connect server must have.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ IMPORTED = (
 )
 LAUNCHER = """\
 #!{python} -ISE
-import json, os, socket, sys
+import json, os, signal, socket, sys
 if sys.argv[1:2] != ["-m"] or sys.argv[2] not in {programs}:
     os.execv("{python}", ["{python}", *sys.argv[1:]])
 told = json.dumps([sys.argv[2:], os.getcwd(), dict(os.environ)]).encode()
@@ -54,6 +55,7 @@ with socket.socket(socket.AF_UNIX) as asking:
     asking.sendall(told)
     for fd in (0, 1, 2):
         os.close(fd)
+    signal.signal(signal.SIGTERM, lambda number, _: asking.send(bytes([number])))
     os._exit((asking.recv(1) or b"\\1")[0])
 """
 
@@ -149,7 +151,7 @@ def become(asked: socket.socket) -> int:
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    asked.send(bytes([code]))
+    asked.send(bytes([code & 0xFF]))
     return code
 
 
@@ -169,10 +171,10 @@ def take_over(asked: socket.socket) -> tuple[list[str], str, dict[str, str]]:
 
 
 def die_with(asked: socket.socket) -> None:
-    """End with the process that Spark knows: it kills that one."""
-    while True:
-        if not asked.recv(1):
-            os.kill(os.getpid(), signal.SIGKILL)
+    """Take the signals of the process that Spark knows; killed like it at its end."""
+    while told := asked.recv(1):
+        os.kill(os.getpid(), told[0])
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

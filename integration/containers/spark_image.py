@@ -13,8 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from integration.cluster.debian import install
-from integration.cluster.jars import spark_directory
 from integration.containers.build_images import ImageBuilder
+from kafka_tx.testing import spark_directory
 
 DEBIAN_IMAGE = "kafka-tx/debian:12"
 PACKAGES = ("openjdk-17-jre-headless", "ca-certificates", "procps")

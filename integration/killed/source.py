@@ -32,9 +32,11 @@ class QueryJob:
         keeps_checkpoint: bool = False,
         attach: bool = False,
         mode: str = "transactional",
+        if_owned: str = "fence",
     ) -> None:
         self.work, self.servers = work, world.kafka.bootstrap_servers
         self.keeps_checkpoint, self.attach, self.mode = keeps_checkpoint, attach, mode
+        self.if_owned = if_owned
         self.topic = world.topic(PARTITIONS)
         self.places = world.produce(self.topic, [f"v{n}" for n in range(RECORDS)])
         self.store = f"sqlite:///{self.work}/state.db"
@@ -59,6 +61,7 @@ class QueryJob:
         return [
             *("--servers", self.servers, "--topic", self.topic),
             *("--store", self.store, "--mode", self.mode),
+            *("--if-owned", self.if_owned),
             *("--checkpoint", str(self.work / checkpoint)),
             *(["--attach"] if self.attach else []),
         ]
@@ -92,11 +95,14 @@ class QueryJob:
 
 KEPT = partial(QueryJob, keeps_checkpoint=True)
 LOST = partial(QueryJob, attach=True)
+WAITS = partial(KEPT, if_owned="refuse")
+"""As bounded runs of users do, until the one that was killed is silent for long. The
+others take over at once: what they find is the same."""
 OPAQUE = partial(QueryJob, mode="opaque")
 USUAL = (
     Case("source planned", ("in-task",), KEPT),
     Case("source written", ("after-sink",), KEPT),
-    Case("source logged", ("after-commit-log",), KEPT),
+    Case("source logged", ("after-commit-log",), WAITS),
     Case("source lost", ("after-sink",), LOST),
     Case("source recorded", ("before-mirror",), LOST),
     Case("source opaque", ("in-task",), OPAQUE),

@@ -1,28 +1,88 @@
-"""``kafka-tx demo``: a job that is killed three times in mid-batch and counts right."""
+"""``kafka-tx demo``: a job that is killed three times, and counts right."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
 import random
 import shutil
 import sys
+import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
 
 from kafka_tx import assembly
-from kafka_tx.cli.demo_job import AFTER_SINK, BEFORE_SINK, READING, TX_ID, Orders
-from kafka_tx.cli.demo_screen import Scene, Screen
-from kafka_tx.cli.process_tree import ProcessTree
-from kafka_tx.cli.word_count import Comparison, WordTable, compare
+from kafka_tx.cli.demo_job import (
+    AFTER_SINK,
+    BEFORE_SINK,
+    READING,
+    TX_ID,
+    Comparison,
+    Orders,
+    WordTable,
+    compare,
+)
+from kafka_tx.cli.demo_screen import Scene, Screen, screen_for
+from kafka_tx.cli.java import find_java
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.kafka.feed import Feed
+from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.testing import quick_spark
+from kafka_tx.testing.feed import Feed
+from kafka_tx.testing.process_tree import ProcessTree
 from kafka_tx.transactions.ledger import Ledger
 
-_BATCHES = 12
-_PRODUCING_S = 20.0
+DEFAULT_RECORDS = 200_000
+FEWEST_RECORDS = 200
+MOST_EMBEDDED = 2_000_000
+_PER_PARTITION = 50_000  # the embedded broker forgets beyond 5 MB or 100,000 records
+_FEWEST_PARTITIONS = 4
+_KEPT_RATE = 10
+_KEPT_WORDS = 50
+
+_STORY = """
+A Spark job counted words in numbered batches (txids). SIGKILL hit it{killed}
+A spare process, whose Spark had started meanwhile, took over each time. It got the same
+records under the same txid. It counted them where the result lacked that txid, and
+skipped them where the result had it.
+Within batches the job counted {rate:,.0f} records/s. Waiting for Spark to start took
+{starts:.0f} of the {seconds:.0f} s.
+
+Next: `kafka-tx demo --keep` keeps the broker for a job of your own, and README.md shows
+how to change one word of a job that you have."""
+
+SNIPPET = """\
+import os, sys
+
+from pyspark.sql import SparkSession
+
+os.environ["PYSPARK_PYTHON"] = sys.executable  # which has kafka_tx
+spark = SparkSession.builder.getOrCreate()
+words = (
+    spark.readStream.format("kafka_tx")
+    .option("kafka.bootstrap.servers", "{servers}")
+    .option("subscribe", "{topic}")
+    .option("startingOffsets", "earliest")
+    .load()
+    .selectExpr("string(value) AS word")
+)
+counts = words.groupBy("word").count()
+query = counts.writeStream.outputMode("complete").format("console").start()
+query.awaitTermination()
+"""
+"""A job on the broker that ``--keep`` keeps."""
+
+_BATCHES = 6
+_PRODUCING_S = 12.0
 _LOOK_EVERY_S = 0.1
 _SILENCE_S = 180.0
 _WORDS = 500
@@ -99,9 +159,9 @@ class Demo:
     """One whole demonstration.
 
     1. A thread produces words; the job (a process with its JVM and Python workers)
-       counts them into a SQLite file.
-    2. For each of ``CRASHES`` the job stops dead at that point of a batch and is
-       killed, with everything it started; then it is started again.
+       counts them into a SQLite file. Meanwhile a spare process starts its Spark.
+    2. For each of ``CRASHES`` the job halts at that point of a batch and is killed,
+       with everything it started. The spare takes over, and the next one starts.
     3. The last run goes on until everything is counted. Counts are then compared, word
        by word, with what the brokers confirmed.
     """
@@ -123,7 +183,13 @@ class Demo:
         self._screen = screen
         orders = self._orders(None, -1)
         self._checkpoint, self._halted = orders.checkpoint, orders.halted
+        self._environment = {
+            **quick_spark(work / "spark"),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
         self._table = WordTable(orders.result)
+        self._started: list[ProcessTree] = []
         self._ledger = Ledger(assembly.open_store(orders.store, TX_ID))
 
     def run(self) -> Comparison:
@@ -137,20 +203,41 @@ class Demo:
         )
         producer = Producer(self._feed, self._records, _PRODUCING_S)
         try:
-            for crash in CRASHES:
-                self._run_until_killed(crash)
-            self._run_to_the_end(producer)
+            spare = self._start(0)
+            for number, crash in enumerate(CRASHES, 1):
+                job, spare = spare, self._start(number)
+                self._run_until_killed(job, crash)
+            self._run_to_the_end(spare, producer)
         finally:
+            for started in self._started:
+                started.kill()
             producer.stop()
             self._ledger.close()
         return compare(self._feed.counts(), self._table.counts())
 
-    def _run_until_killed(self, crash: KillPoint) -> None:
+    def _start(self, number: int) -> ProcessTree:
+        """Start the process of a run; it waits until ``_count``."""
+        halt_at = CRASHES[number].point if number < len(CRASHES) else None
+        job = ProcessTree(
+            "kafka_tx.cli.demo_job",
+            lambda events: self._orders(halt_at, events).to_json(),
+            self._work / "log",
+            self._environment,
+        )
+        self._started.append(job)
+        return job
+
+    def _count(self, job: ProcessTree) -> None:
+        self._scene.begin_run()
+        self._screen.say(f"run {self._scene.run} starts")
+        job.say("count")
+
+    def _run_until_killed(self, job: ProcessTree, crash: KillPoint) -> None:
         self._halted.unlink(missing_ok=True)
-        with self._job(crash.point) as job:
-            self._watch(job, self._halted.exists)
-            txid = self._scene.committed + 1
-            job.kill()
+        self._count(job)
+        self._watch(job, self._halted.exists)
+        txid = self._scene.committed + 1
+        job.kill()
         told = f"{crash.point} (txid {txid})"
         if not crash.keeps_checkpoint:
             shutil.rmtree(self._checkpoint)
@@ -158,29 +245,13 @@ class Demo:
         self._scene.crashes.append(told)
         self._screen.say(f"SIGKILL {told}")
 
-    def _run_to_the_end(self, producer: Producer) -> None:
-        with self._job(None) as job:
-            self._watch(job, lambda: producer.is_done and self._scene.is_counted)
-            self._scene.phase = "stopping"
-            self._screen.show(self._scene)
-            job.say("finish")
-            self._watch(job, lambda: job.code == 0)
-
-    @contextmanager
-    def _job(self, halt_at: str | None) -> Iterator[ProcessTree]:
-        self._scene.run += 1
-        self._scene.phase = "starting Spark"
-        self._screen.say(f"run {self._scene.run} starts")
-        job = ProcessTree(
-            "kafka_tx.cli.demo_job",
-            lambda events: self._orders(halt_at, events).to_json(),
-            self._work / "log",
-            {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
-        )
-        try:
-            yield job
-        finally:
-            job.kill()
+    def _run_to_the_end(self, job: ProcessTree, producer: Producer) -> None:
+        self._count(job)
+        self._watch(job, lambda: producer.is_done and self._scene.is_counted)
+        self._scene.phase = "stopping"
+        self._screen.show(self._scene)
+        job.say("finish")
+        self._watch(job, lambda: job.code == 0)
 
     def _watch(self, job: ProcessTree, is_reached: Callable[[], bool]) -> None:
         """Show what happens until it is reached."""
@@ -205,6 +276,7 @@ class Demo:
         scene = self._scene
         for event in job.events():
             scene.phase = event["phase"]
+            scene.is_working = event["txid"] is not None
             if event.get("skipped"):
                 self._screen.say(f"txid {event['txid']} was counted before: skipped")
         state = self._ledger.load()
@@ -221,7 +293,147 @@ class Demo:
             kafka=self._kafka,
             topic=self._feed.topic,
             work=str(self._work),
-            batch_records=-(-self._records // _BATCHES),
+            # rounded up for each partition, or a last batch has a record of each
+            batch_records=-(-self._records // _BATCHES) + self._feed.partitions,
             halt_at=halt_at,
             events=events,
         )
+
+
+def demo(
+    records: Annotated[
+        int, typer.Option(min=FEWEST_RECORDS, help="Records to produce.")
+    ] = DEFAULT_RECORDS,
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(help="Use this cluster instead of the embedded broker."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON object.")
+    ] = False,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            help="Afterwards keep the broker, fill its topic, print a job to paste."
+        ),
+    ] = False,
+) -> None:
+    """Count words exactly once while a job is killed three times within a batch.
+
+    The demo starts an embedded broker, a producer and a Spark job. It kills the job
+    with SIGKILL while its tasks read, before the sink commits, and after the sink has
+    committed. The third time, it also deletes the job's checkpoint. The exit code is 1
+    if a count is wrong.
+    """
+    find_java()
+    if bootstrap_servers is None and records > MOST_EMBEDDED:
+        raise typer.BadParameter(
+            f"the embedded broker holds {MOST_EMBEDDED:,} records at most; give a"
+            " cluster with --bootstrap-servers",
+            param_hint="--records",
+        )
+    console = Console(stderr=as_json)
+    work = Path(tempfile.mkdtemp(prefix="kafka-tx-"))
+    try:
+        with _topic(bootstrap_servers, _partitions(records)) as (kafka, feed, broker):
+            scene, result = _play(console, kafka, feed, Scene(broker, records), work)
+            _report(console, result, scene, as_json=as_json)
+            if keep:
+                _keep(console, kafka, feed)
+    except KafkaTxError as error:
+        error.message += f"\nEverything of this run is kept in {work}"
+        raise
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    shutil.rmtree(work, ignore_errors=True)
+    if not result.is_exact or result.produced != records:
+        raise typer.Exit(1)
+
+
+def _partitions(records: int) -> int:
+    return max(_FEWEST_PARTITIONS, -(-records // _PER_PARTITION))
+
+
+def _play(
+    console: Console, kafka: dict[str, str], feed: Feed, scene: Scene, work: Path
+) -> tuple[Scene, Comparison]:
+    with screen_for(console) as screen:
+        result = Demo(kafka, feed, scene.records, work, scene, screen).run()
+        scene.phase = "done"
+        screen.show(scene)
+    return scene, result
+
+
+@contextmanager
+def _topic(
+    bootstrap_servers: str | None, partitions: int
+) -> Iterator[tuple[dict[str, str], Feed, str]]:
+    """A new topic; on a real cluster it is deleted in the end."""
+    name = f"kafka-tx-demo-{uuid.uuid4().hex[:8]}"
+    if bootstrap_servers is None:
+        with MockCluster() as cluster:
+            cluster.create_topic(name, partitions)
+            kafka = {"bootstrap.servers": cluster.bootstrap_servers}
+            where = f"embedded, topic of {partitions} partitions"
+            yield kafka, Feed(kafka, name, partitions), where
+        return
+    kafka = {"bootstrap.servers": bootstrap_servers}
+    feed = Feed(kafka, name, partitions)
+    feed.create_topic()
+    try:
+        yield kafka, feed, f"{bootstrap_servers}, topic {name}"
+    finally:
+        feed.delete_topic()
+
+
+def _report(
+    console: Console, result: Comparison, scene: Scene, *, as_json: bool
+) -> None:
+    crashes, seconds = len(scene.crashes), scene.seconds
+    rate = result.counted / max(scene.working_s, 0.1)
+    if as_json:
+        told = {
+            "produced": result.produced,
+            "counted": result.counted,
+            "lost": result.lost,
+            "duplicated": result.duplicated,
+            "crashes": crashes,
+            "seconds": round(seconds, 1),
+            "records_per_second": round(rate),
+        }
+        typer.echo(json.dumps(told))
+        return
+    style = "bold green" if result.is_exact else "bold red"
+    console.print(
+        f"produced {result.produced} · counted {result.counted} · lost {result.lost}"
+        f" · duplicated {result.duplicated} · crashes {crashes}",
+        style=style,
+        highlight=False,
+        soft_wrap=True,
+    )
+    killed = "".join(f"\n  - {crash}" for crash in scene.crashes)
+    starts = seconds - scene.working_s
+    console.print(
+        _STORY.format(killed=killed, rate=rate, seconds=seconds, starts=starts),
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _keep(console: Console, kafka: dict[str, str], feed: Feed) -> None:
+    """Fill the topic until Ctrl-C."""
+    snippet = SNIPPET.format(servers=kafka["bootstrap.servers"], topic=feed.topic)
+    console.print(
+        f"\nThe broker keeps running, and its topic gets {_KEPT_RATE} words a second."
+        f" Paste this into {sys.executable}:\n\n{snippet}\nCtrl-C ends the broker.",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        for number in itertools.count():
+            feed.send(f"word-{number % _KEPT_WORDS}")
+            feed.poll(0)
+            time.sleep(1 / _KEPT_RATE)

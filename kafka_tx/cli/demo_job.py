@@ -1,19 +1,22 @@
-"""The demo's job: a streaming word count, in a process that will be killed.
+"""The demo's job: a streaming word count, and its result.
 
-``kafka-tx demo`` starts it as a program and tells it, as JSON in its argument, what to
-do. It writes what it is doing as JSON lines to a pipe, and stops dead at one point of a
-batch's life, when told so, for the demo to kill it exactly there. It ends when it reads
-``finish``, and at once when the demo is gone.
+``kafka-tx demo`` starts it as a program, with its orders as JSON in the argument. It
+starts Spark, waits until it reads ``count``, and then starts its query. It writes its
+phases as JSON lines to a pipe. If its orders name a point of a batch, it halts there,
+and the demo kills it. It ends when it reads ``finish``, and at once when the demo ends.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +26,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import kafka_tx
-from kafka_tx.cli.word_count import WordTable
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.quiet_stop import stop_quietly
+from kafka_tx.testing import QUICK_JAVA, quick_checkpoints
 
 READING = "while its tasks read"
 BEFORE_SINK = "before the sink's commit"
@@ -36,6 +39,82 @@ TX_ID = "word-count"
 
 _FOR_EVER_S = 3600
 _LONGEST_SOCKET_FOLDER = 60  # with a name in it, a socket's path must stay below 104
+_TABLES = """
+CREATE TABLE IF NOT EXISTS words (word TEXT PRIMARY KEY, times INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS done (txid INTEGER PRIMARY KEY);
+"""
+_ADD = """
+INSERT INTO words VALUES (?, ?)
+ON CONFLICT (word) DO UPDATE SET times = times + excluded.times
+"""
+
+
+class WordTable:
+    """Counts that are stored together with the txid they came from.
+
+    A txid is counted once, however often its batch is replayed: counts and txid are
+    one SQLite transaction, and a txid that is there is passed over.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with closing(self._open()) as db, db:
+            db.executescript(_TABLES)
+
+    def add(self, txid: int, counts: Mapping[str, int]) -> bool:
+        """Count a batch; False when this txid is counted already."""
+        with closing(self._open()) as db, db:
+            db.execute("BEGIN IMMEDIATE")
+            if db.execute("SELECT 1 FROM done WHERE txid = ?", (txid,)).fetchone():
+                return False
+            db.execute("INSERT INTO done VALUES (?)", (txid,))
+            db.executemany(_ADD, counts.items())
+        return True
+
+    def counts(self) -> Counter[str]:
+        """Every word and how often it was counted."""
+        with closing(self._open()) as db:
+            return Counter(dict(db.execute("SELECT word, times FROM words")))
+
+    def total(self) -> int:
+        """How many records were counted."""
+        with closing(self._open()) as db:
+            row = db.execute("SELECT coalesce(sum(times), 0) FROM words").fetchone()
+        return int(row[0])
+
+    def _open(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, timeout=10, isolation_level=None)
+        db.execute("PRAGMA journal_mode = WAL")
+        return db
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What was produced against what was counted, in records."""
+
+    produced: int
+    counted: int
+    lost: int
+    duplicated: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every record was counted exactly once."""
+        return not self.lost and not self.duplicated
+
+
+def compare(produced: Mapping[str, int], counted: Mapping[str, int]) -> Comparison:
+    """Hold both against each other word by word.
+
+    A record too few of one word is not made good by one too many of another.
+    """
+    sent, found = Counter(produced), Counter(counted)
+    return Comparison(
+        produced=sent.total(),
+        counted=found.total(),
+        lost=(sent - found).total(),
+        duplicated=(found - sent).total(),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +227,9 @@ def session(work: str) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={temporary}"
-        " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": " ".join(
+            [f"-Djava.io.tmpdir={temporary}", *QUICK_JAVA]
+        ),
         "spark.local.dir": str(temporary),
         "spark.sql.warehouse.dir": str(Path(work, "warehouse")),
         "spark.sql.shuffle.partitions": "1",
@@ -159,22 +239,27 @@ def session(work: str) -> SparkSession:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.session.timeZone": "UTC",
         "spark.python.unix.domain.socket.enabled": str(uses_sockets).lower(),
+        "spark.python.daemon.module": "kafka_tx.spark.daemon",
+        **quick_checkpoints(),
     }
     builder = SparkSession.builder.master("local[2]").appName("kafka_tx demo")
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    # Spark looks for formats by name only if the path of Python has no blank
+    spark.dataSource.register(kafka_tx.KafkaTxDataSource)
     return spark
 
 
 def main(argument: str) -> None:
     """Run until ``finish``, or until killed."""
     orders = Orders(**json.loads(argument))
-    finish = threading.Event()
-    threading.Thread(target=_listen, args=(finish,), daemon=True).start()
+    count, finish = threading.Event(), threading.Event()
+    threading.Thread(target=_listen, args=(count, finish), daemon=True).start()
     spark = session(orders.work)
     attachment = kafka_tx.attach(spark, metrics_port=None)
+    count.wait()
     query = start_query(spark, orders)
     tell(orders, phase="planning", txid=None)
     while query.isActive and not finish.wait(0.1):
@@ -186,12 +271,14 @@ def main(argument: str) -> None:
     stop_quietly(spark)
 
 
-def _listen(finish: threading.Event) -> None:
-    """Wait for the demo's word; its end is ours too, and the JVM's."""
-    if sys.stdin.readline().strip() == "finish":
-        finish.set()
-    if not sys.stdin.readline():
-        os._exit(1)
+def _listen(*words: threading.Event) -> None:
+    """Set one event for each line; end when the demo ends, and let the JVM end."""
+    for word in words:
+        if not sys.stdin.readline():
+            os._exit(1)
+        word.set()
+    sys.stdin.readline()
+    os._exit(1)
 
 
 def _halt(sign: Path) -> None:

@@ -23,7 +23,8 @@ class Scene:
     """What is going on, as the demo sees it from outside the job.
 
     ``committed`` and ``unfinished`` are txids as the store has them; ``lag`` is in
-    records.
+    records. ``working_s`` are the seconds from the first batch of each run to its end:
+    all but the starts of Spark.
     """
 
     broker: str
@@ -37,6 +38,9 @@ class Scene:
     phase: str = "starting"
     run: int = 0
     crashes: list[str] = field(default_factory=list)
+    is_working: bool = False
+    working_s: float = 0.0
+    _sampled_at: float = field(default_factory=time.monotonic)
     _samples: list[tuple[float, int]] = field(default_factory=list)
 
     @property
@@ -49,9 +53,17 @@ class Scene:
         """Whether one look found every record both produced and counted."""
         return self.produced == self.records and not self.lag
 
+    def begin_run(self) -> None:
+        """Spark starts once more."""
+        self.run += 1
+        self.phase, self.is_working = "starting Spark", False
+
     def sample(self) -> None:
-        """Note the count of now, for ``rate``."""
+        """Note the count of now, for ``rate``, and whether the job worked until now."""
         now = time.monotonic()
+        if self.is_working:
+            self.working_s += now - self._sampled_at
+        self._sampled_at = now
         self._samples.append((now, self.counted))
         while self._samples[0][0] < now - _RATE_OVER_S:
             del self._samples[0]

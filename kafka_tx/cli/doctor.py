@@ -29,7 +29,7 @@ from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import Earliest, Topics
 from kafka_tx.running.worker_python import look_at
-from kafka_tx.sql.durability import forgets
+from kafka_tx.sql.store import forgets
 
 Verdict = Literal["good", "advice", "bad"]
 
@@ -53,19 +53,20 @@ class CheckResult:
 
 def doctor(
     bootstrap_servers: Annotated[
-        str | None, typer.Option(help="Also ask these brokers: host:port,host:port")
+        str | None,
+        typer.Option(help="Also connect to these brokers: host:port,host:port"),
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(help="Also write to this store (tx.store) and clean up again."),
+        typer.Option(help="Also test this store (tx.store) with a record."),
     ] = None,
     kafka: KafkaOption = None,
     kafka_config: KafkaConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check Python, Java, Spark, the reader, and on request brokers and a store.
+    """Check Python, Java, Spark and the reader; on request, brokers and a store.
 
-    Exit code 1 when something is missing.
+    The exit code is 1 if something is missing.
     """
     found = [
         _checked("Python", _python),

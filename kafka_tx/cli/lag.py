@@ -32,6 +32,7 @@ from kafka_tx.model import (
     TopicPartition,
     Unavailable,
 )
+from kafka_tx.planning.epoch_ends import Bounds, EpochEnds
 from kafka_tx.planning.standing import Finding, stand
 
 TIMEOUT_MS = 10_000
@@ -42,8 +43,8 @@ KafkaOption = Annotated[
     typer.Option(
         "--kafka",
         metavar="NAME=VALUE",
-        help="More kafka.* options, without the prefix; may be given several times."
-        " NAME=@FILE reads the value from a file.",
+        help="One more kafka.* option, without the prefix. Repeat it for several"
+        " options. NAME=@FILE reads the value from a file.",
     ),
 ]
 KafkaConfigOption = Annotated[
@@ -51,8 +52,8 @@ KafkaConfigOption = Annotated[
     typer.Option(
         "--kafka-config",
         envvar="KAFKA_TX_KAFKA_CONFIG",
-        help="A file of such options, NAME=VALUE on each line, as Kafka's own tools"
-        " take it with --command-config. --kafka wins.",
+        help="A file with one kafka.* option a line, NAME=VALUE, as for"
+        " --command-config of Kafka's tools. --kafka overrides it.",
     ),
 ]
 
@@ -92,9 +93,9 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 
 def look(
-    kafka: Mapping[str, str], partitions: tuple[TopicPartition, ...]
-) -> dict[TopicPartition, LogBounds | Unavailable]:
-    """What the brokers hold of these partitions now.
+    kafka: Mapping[str, str], positions: Mapping[TopicPartition, LogPosition]
+) -> Bounds:
+    """What the brokers hold of these partitions now, to judge the positions by.
 
     Raises:
         BrokerUnavailableError: No broker answered within 10 s.
@@ -102,7 +103,7 @@ def look(
         ConfigError: An option cannot be used.
     """
     config = SourceConfig(
-        subscription=Assigned(partitions),
+        subscription=Assigned(tuple(positions)),
         kafka=kafka,
         start=Earliest(),
         poll_timeout_ms=TIMEOUT_MS,
@@ -110,7 +111,7 @@ def look(
     )
     view = assembly.cluster_view(config)
     try:
-        return view.bounds(partitions)
+        return EpochEnds(view).completed(view.bounds(positions), positions)
     finally:
         view.close()
 
@@ -128,16 +129,13 @@ def lag(
     Lag is end minus committed; headroom is committed minus log start: negative when
     retention took records that were not read. Offsets count, also where the log has
     holes. Of a topic that was deleted and made anew nothing was read: all of it is lag.
+    Where brokers lost the end of a log, lag counts from where other records follow.
     """
     with opened(store, id_) as state:
         _, committed = committed_of(store, state)
-    offsets = dict(sorted(committed.offsets.items()))
-    bounds = look(kafka_options(bootstrap_servers, kafka, kafka_config), tuple(offsets))
-    ids = committed.topic_ids
-    rows = [
-        _row(p, LogPosition(offset, ids.get(p.topic)), bounds.get(p))
-        for p, offset in offsets.items()
-    ]
+    positions = dict(sorted(committed.positions().items()))
+    bounds = look(kafka_options(bootstrap_servers, kafka, kafka_config), positions)
+    rows = [_row(p, at, bounds.get(p)) for p, at in positions.items()]
     if as_json:
         typer.echo(json.dumps(rows))
     else:
@@ -156,19 +154,28 @@ def _row(
     }
     if not isinstance(found, LogBounds):
         return row | {"error": found.reason if found else "the brokers do not know it"}
-    finding = stand(committed, found).finding
-    if finding is Finding.UNANSWERED:
+    standing = stand(committed, found)
+    if standing.finding is Finding.UNANSWERED:
         reason = f"no broker tells whether its topic still has id {committed.topic_id}"
+        if found.topic_id is not None:
+            reason += f", and its log still goes on from epoch {committed.leader_epoch}"
         return row | {"error": reason}
-    reached = committed.offset
-    if finding is Finding.ANEW:
-        reached = found.log_start
-        row["note"] = f"offset {committed.offset} is of a topic that was deleted"
+    if standing.finding is Finding.ANEW:
+        row["note"] = (
+            f"offset {committed.offset} is of a topic that was deleted; all there is"
+            " now is lag"
+        )
+    if standing.finding is Finding.CUT:
+        row["note"] = (
+            f"the log that was read to {committed.offset} ends at {standing.reached}:"
+            " records were lost (unclean leader election), and all that follows there"
+            " is lag"
+        )
     return row | {
         "log_start": found.log_start,
         "end": found.end,
-        "lag": max(0, found.end - reached),
-        "headroom": reached - found.log_start,
+        "lag": max(0, found.end - standing.reached),
+        "headroom": standing.reached - found.log_start,
     }
 
 
@@ -185,7 +192,7 @@ def _print(rows: list[dict[str, object]]) -> None:
             if "error" in row:
                 errors.append(f"{partition}: {row['error']}")
             if "note" in row:
-                notes.append(f"{partition}: {row['note']}; all there is now is lag")
+                notes.append(f"{partition}: {row['note']}")
         console.print(table)
     total = sum(int(str(row.get("lag", 0))) for row in rows)
     console.print(f"lag in total: {total}{' at least' if errors else ''}")

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from kafka_tx.cli.demo_command import demo
+from kafka_tx.cli.demo import demo
 from kafka_tx.cli.doctor import doctor
 from kafka_tx.cli.lag import lag
 from kafka_tx.cli.offsets import offsets
 from kafka_tx.cli.status import status
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.metrics import catalogue, dashboard
+from kafka_tx.metrics import catalogue
 from kafka_tx.options.option_tables import Table
 
 
@@ -36,7 +36,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Look after jobs that read Kafka with kafka_tx.",
+    rich_markup_mode="markdown",  # else each line of a docstring stays a line
+    help="Inspect and operate jobs that read Kafka with kafka_tx.",
 )
 app.command()(demo)
 app.command()(status)
@@ -47,26 +48,30 @@ app.command()(doctor)
 
 @app.command()
 def options(
-    of: Annotated[Table, typer.Argument(help="What they configure.")] = Table.SOURCE,
+    of: Annotated[Table, typer.Argument(help="The table to print.")] = Table.SOURCE,
 ) -> None:
-    """Print a table of options."""
+    """Print a table of options, with defaults."""
     typer.echo(of.markdown())
 
 
 @app.command()
 def metrics() -> None:
-    """Print the table of metrics."""
+    """Print the table of all metrics."""
     typer.echo(catalogue.markdown().rstrip())
 
 
 @app.command("dashboard")
 def print_dashboard() -> None:
-    """Print the Grafana dashboard, to be imported as JSON."""
-    typer.echo(dashboard.text(), nl=False)
+    """Print the Grafana dashboard as JSON, for import."""
+    _print_file("dashboard.json")
 
 
 @app.command("rules")
 def print_rules() -> None:
-    """Print the Prometheus alert rules, a file for rule_files."""
-    rules = files("kafka_tx.metrics").joinpath("alerts.yml")
-    typer.echo(rules.read_text(encoding="utf-8"), nl=False)
+    """Print the Prometheus alert rules, for a file of `rule_files`."""
+    _print_file("alerts.yml")
+
+
+def _print_file(name: str) -> None:
+    file = files("kafka_tx.metrics").joinpath(name)
+    typer.echo(file.read_text(encoding="utf-8"), nl=False)

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, kafka_options, look
-from kafka_tx.cli.positions import committed_of, known_id, only_of_a_source
+from kafka_tx.cli.positions import committed_of, known_doors, only_of_a_source
 from kafka_tx.cli.stores import (
     STORE,
     IdOption,
@@ -26,18 +26,28 @@ from kafka_tx.model import (
     AtOffset,
     LogBounds,
     LogPosition,
+    QueryShape,
     TopicPartition,
     TransactionAttempt,
     Unavailable,
 )
+from kafka_tx.offsets.leader_epochs import unpacked
+from kafka_tx.planning.epoch_ends import Bounds
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import MARK, nested, parse_positions
 from kafka_tx.planning.standing import Finding, stand
 from kafka_tx.protocols import Store
-from kafka_tx.transactions.by_hand import forgotten, moved
+from kafka_tx.topology.kafka.stored_batches import without_topic
+from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
-from kafka_tx.transactions.ledger_repair import Examination, Repair, examine
-from kafka_tx.transactions.txid_layout import Door
+from kafka_tx.transactions.ledger_repair import (
+    Examination,
+    Repair,
+    examine,
+    forgotten,
+    moved,
+)
+from kafka_tx.transactions.txid_layout import Door, door_of
 
 EXAMPLE = """'{"orders": {"0": 250, "1": 0}}'"""
 _NOTHING_WRITTEN = (
@@ -46,7 +56,7 @@ _NOTHING_WRITTEN = (
 )
 
 offsets = typer.Typer(
-    no_args_is_help=True, help="Look at, set, forget or repair what is committed."
+    no_args_is_help=True, help="Show, set, delete or repair committed offsets."
 )
 
 
@@ -75,64 +85,75 @@ def set_(
     to: Annotated[str, typer.Option("--offsets", help=f"JSON, such as {EXAMPLE}")],
     store: StoreOption = STORE,
     bootstrap_servers: Annotated[
-        str | None, typer.Option(help="Ask these brokers whether the logs reach there.")
+        str | None,
+        typer.Option(help="Check the offsets with these brokers: host:port,…"),
     ] = None,
     kafka: KafkaOption = None,
     kafka_config: KafkaConfigOption = None,
     unchecked: Annotated[
-        bool, typer.Option("--unchecked", help="Write without asking any broker.")
+        bool, typer.Option("--unchecked", help="Write without a check by brokers.")
     ] = False,
     numbering: Annotated[
-        str, typer.Option(help="Of a sink that shall be gone on with; with --attempt.")
+        str, typer.Option(help="Numbering in the sink; with --attempt.")
     ] = "",
     attempt: Annotated[
-        str, typer.Option(help="That the sink holds, txid:attempt, as its error says.")
+        str,
+        typer.Option(help="Last attempt in the sink, txid:attempt, as its error says."),
     ] = "",
     yes: YesOption = False,
 ) -> None:
-    """Go on from other offsets. Partitions that are not named keep theirs.
+    """Set the committed offsets. Partitions that you do not name keep their offsets.
 
-    Refused for topics that the brokers do not know, for offsets outside of the log, and
-    where the offsets name the id of a topic that was deleted since.
+    The command refuses topics that the brokers do not know, offsets outside of the log,
+    offsets with the topic id of a topic that was deleted, and offsets behind the end of
+    the log that their leader epoch names (unclean leader election).
 
-    With --numbering and --attempt the id counts on where a sink is that knew another
-    store: give the offsets where in the topic that ends what the sink holds. For
-    several sinks give the greatest txid; each of them must hold all up to there.
+    --numbering and --attempt continue the numbering of a sink whose store is lost. Give
+    the offsets after the last records that the sink holds. For several sinks, give the
+    greatest txid. Each of these sinks must hold all records below the offsets.
 
-    Open txids are given up and never used again, so that a sink does not take the next
-    batch for one it has seen. Start the job with a new checkpoint afterwards, or with
-    tx.onDisagreement=store.
+    Unfinished txids are dropped and never used again, so that a sink cannot take the
+    next batch for one that it holds. Then start the job with a new checkpoint, or with
+    tx.onDisagreement=store. For a query with several sources, set the ids of all
+    sources, and then start it with a new checkpoint.
     """
-    given, ids = _given(to), json.loads(to).get(MARK, {}).get("topic_ids", {})
+    given, mark = _given(to), json.loads(to).get(MARK, {})
+    ids, epochs = mark.get("topic_ids", {}), unpacked(mark.get("leader_epochs", {}))
     sink = _sink_at(numbering, attempt)
     with opened(store, id_) as state:
         only_of_a_source(state, "cannot be set to other offsets")
         if bootstrap_servers is not None:
             options = kafka_options(bootstrap_servers, kafka, kafka_config)
-            ids = _checked(given, ids, look(options, tuple(given)))
+            positions = {
+                p: LogPosition(at, ids.get(p.topic), epochs.get(p))
+                for p, at in sorted(given.items())
+            }
+            found = look(options, positions)
+            _check(positions, found)
+            ids, epochs = _logs_now(found, ids, epochs)
         elif yes and not unchecked:
             raise ConfigError(
-                "whether the logs reach to these offsets is not known: give"
-                " --bootstrap-servers, or --unchecked to write them all the same",
+                "no broker has checked these offsets. Give --bootstrap-servers, or"
+                " --unchecked to write them without a check",
                 option="--bootstrap-servers",
             )
         ledger = Ledger(state)
         before = ledger.load()
-        wanted = moved(before, given, ids, _now_ms(), sink.txid)
+        wanted = moved(before, given, ids, _now_ms(), sink.txid, epochs)
         _tell_move(before, wanted)
         if sink.numbering not in ("", before.numbering):
             typer.echo(f"numbering: {before.numbering or 'none'} -> {sink.numbering}")
         if not yes:
             typer.echo(_NOTHING_WRITTEN)
             return
-        epoch = ledger.acquire()
-        while epoch < sink.epoch:  # else the sink takes the next owner for an old one
-            epoch = ledger.acquire()
-        now = moved(ledger.load(), given, ids, _now_ms(), sink.txid)
+        # else the sink takes the next owner for an old one
+        epoch = ledger.acquire(above=sink.epoch)
+        now = moved(ledger.load(), given, ids, _now_ms(), sink.txid, epochs)
         ledger.adopt(epoch, now, sink.numbering)
+        if sink.numbering and before.query is not None:
+            ledger.describe(epoch, replace(before.query, numberings=()))
     typer.echo(
-        "Done. Start the job with a new checkpoint or tx.onDisagreement=store."
-        f"{lost_with_checkpoint(before.query)}"
+        f"Done. {_how_to_start(id_, before.query)}{lost_with_checkpoint(before.query)}"
     )
 
 
@@ -143,13 +164,21 @@ def forget(
     store: StoreOption = STORE,
     yes: YesOption = False,
 ) -> None:
-    """Forget what is committed of a topic: it is new when it is read again.
+    """Delete the committed offsets of a topic. The job then reads it as a new topic.
 
-    The offsets of a topic that is not read any more stay in the store, so that it goes
-    on where it was when it comes back. Open txids are given up and never used again.
-    Start the job with a new checkpoint afterwards.
+    The store keeps the offsets of a topic that the job no longer reads, and the job
+    continues there if it reads the topic again. This command deletes these offsets.
+    Unfinished txids are dropped and never used again. Then start the job with a new
+    checkpoint. The job stops if the log of a new topic starts above offset 0. If
+    retention has removed records, set the topic's offsets to the start of its logs.
+
+    For a transactional topology, the command refuses its only topic, and a topic of
+    which an unfinished txid has records.
     """
     with opened(store, id_) as state:
+        if door_of(state.read()) is Door.TRANSACTIONAL:
+            _forget_in_topology(state, topic, yes=yes)
+            return
         only_of_a_source(state, "cannot forget a topic")
         ledger = Ledger(state)
         before = ledger.load()
@@ -164,37 +193,43 @@ def forget(
         epoch = ledger.acquire()
         ledger.adopt(epoch, forgotten(ledger.load(), topic, _now_ms()))
     typer.echo(
-        "Done. Start the job with a new checkpoint."
+        f"Done. If logs of '{topic}' start above offset 0, set their offsets to the"
+        " start (kafka-tx offsets set). Then start the job with a new checkpoint."
         f"{lost_with_checkpoint(before.query)}"
     )
 
 
 @offsets.command()
 def reset(id_: IdOption, store: StoreOption = STORE, yes: YesOption = False) -> None:
-    """Forget everything of an id: the job begins anew, with txid 1.
+    """Delete everything that the store has of an id. The job starts anew with txid 1.
 
-    A sink that stores txids has seen 1 and those after it: empty it too, or it skips
-    them.
+    A sink that stores txids skips txid 1 and later ones that it holds: empty it, too.
+    For a query with several sources, reset the ids of all sources or none, because the
+    sink has records of all of them.
     """
     with opened(store, id_) as state:
         paths = list(state.read())
+        others = _other_sources(state)
         typer.echo(f"to be deleted: {', '.join(paths)}")
+        if others:
+            typer.echo(f"the query has other sources: reset {others}, too")
         if not yes:
             typer.echo(_NOTHING_WRITTEN)
             return
         state.write(state.acquire(), {}, state.read())
+    first = f"reset {others} of the same query too, " if others else ""
     typer.echo(
-        "Done. The next txid is 1: empty sinks that store txids, and start the job with"
-        f" a new checkpoint.{lost_with_checkpoint(None)}"
+        f"Done. The next txid is 1. Now {first}empty sinks that store txids, and start"
+        f" the job with a new checkpoint.{lost_with_checkpoint(None)}"
     )
 
 
 @offsets.command()
 def repair(id_: IdOption, store: StoreOption = STORE, yes: YesOption = False) -> None:
-    """Find records that cannot be read, and mend them from those that can.
+    """Find damaged records of an id, and restore them from the intact ones.
 
-    Without --yes it only shows what is wrong and what it would do, with exit code 1 if
-    anything is wrong.
+    Without --yes, the command only shows the damaged records and its plan. The exit
+    code is then 1 if a record is damaged.
     """
     with opened(store, id_) as state:
         found = examine(state)
@@ -211,8 +246,44 @@ def repair(id_: IdOption, store: StoreOption = STORE, yes: YesOption = False) ->
         epoch = state.acquire()
         plan = _repair_of(examine(state), state)
         state.write(epoch, plan.put, plan.delete)
-        known_id(store, state, state.read())
+        known_doors(store, state, state.read())
     typer.echo("Done. Every record can be read.")
+
+
+def _forget_in_topology(state: Store, topic: str, *, yes: bool) -> None:
+    without_topic(state, topic)
+    typer.echo(f"{topic} -> deleted")
+    if not yes:
+        typer.echo(_NOTHING_WRITTEN)
+        return
+    epoch = take_over(state)
+    state.write(epoch, without_topic(state, topic))
+    typer.echo("Done. Start the topology.")
+
+
+def _how_to_start(id_: str, query: QueryShape | None) -> str:
+    if query is None or not query.has_several_sources:
+        return "Start the job with a new checkpoint or tx.onDisagreement=store."
+    others = _others_of(id_, query)
+    if not others:
+        return "Start the query with a new checkpoint."
+    return (
+        f"Set {others} of the same query, too. Then start the query with a new"
+        " checkpoint."
+    )
+
+
+def _others_of(id_: str, query: QueryShape) -> str:
+    return " and ".join(f"'{name}'" for name in query.numbered if name != id_)
+
+
+def _other_sources(state: Store) -> str:
+    """Ids of the same query; none where the records cannot be read."""
+    try:
+        query = Ledger(state).load().query
+    except StateError:
+        return ""
+    return _others_of(state.id, query) if query else ""
 
 
 def _given(text: str) -> dict[TopicPartition, int]:
@@ -242,50 +313,60 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _checked(
-    given: Mapping[TopicPartition, int],
-    ids: Mapping[str, str],
-    found: Mapping[TopicPartition, LogBounds | Unavailable],
-) -> dict[str, str]:
-    """Ids of the topics whose offsets these are, as the brokers tell them.
+def _check(positions: Mapping[TopicPartition, LogPosition], found: Bounds) -> None:
+    """Whether the logs that are there now go as far as these positions.
 
     Raises:
-        ConfigError: The offsets cannot be those of the topics that are there now.
+        ConfigError: One of them does not.
     """
-    wrong, now = [], dict(ids)
-    for partition, offset in sorted(given.items()):
+    wrong = []
+    for partition, position in positions.items():
         bounds = found.get(partition, Unavailable("the brokers do not know it"))
         if isinstance(bounds, Unavailable):
             wrong.append(f"{partition}: {bounds.reason}")
-            continue
-        position = LogPosition(offset, ids.get(partition.topic))
-        reason = _why_not(position, bounds)
-        if reason:
+        elif reason := _why_not(position, bounds):
             wrong.append(f"{partition}: {reason}")
-        elif bounds.topic_id is not None:
-            now[partition.topic] = bounds.topic_id
     if wrong:
         raise ConfigError(
             f"these offsets cannot be set. {'; '.join(wrong)}. Nothing was changed",
             option="--offsets",
         )
-    return now
+
+
+def _logs_now(
+    found: Bounds, ids: Mapping[str, str], epochs: Mapping[TopicPartition, int]
+) -> tuple[dict[str, str], dict[TopicPartition, int]]:
+    """Ids and leader epochs as brokers tell them; else as they were given."""
+    logs = {p: log for p, log in found.items() if isinstance(log, LogBounds)}
+    told = {p.topic: log.topic_id for p, log in logs.items() if log.topic_id}
+    now = {p: e for p, log in logs.items() if (e := log.leader_epoch) is not None}
+    return {**ids, **told}, {**epochs, **now}
 
 
 def _why_not(position: LogPosition, bounds: LogBounds) -> str:
-    match stand(position, bounds).finding:
+    standing = stand(position, bounds)
+    match standing.finding:
         case Finding.WITHIN:
             return ""
         case Finding.ANEW:
             return (
-                f"{position.offset} is of the topic with the id {position.topic_id},"
-                f" which was deleted; the one there now has the id {bounds.topic_id}"
+                f"offset {position.offset} belongs to the deleted topic with the id"
+                f" {position.topic_id}; the present topic has the id {bounds.topic_id}"
             )
         case Finding.UNANSWERED:
-            return f"no broker tells whether its topic has the id {position.topic_id}"
+            return (
+                f"no broker confirms that its topic has the id {position.topic_id}, or"
+                f" where the log of leader epoch {position.leader_epoch} ends"
+            )
+        case Finding.CUT if standing.is_certain:
+            return (
+                f"offset {position.offset} is above {standing.reached}, where the log"
+                f" of leader epoch {position.leader_epoch} ends and other records"
+                " follow (an unclean leader election)"
+            )
         case _:
             return (
-                f"{position.offset} is outside of the log, which holds"
+                f"offset {position.offset} is outside of the log, which holds"
                 f" {bounds.log_start} to {bounds.end}"
             )
 
@@ -296,9 +377,9 @@ def _tell_move(before: LedgerState, wanted: Committed) -> None:
         if former.get(partition) != offset:
             typer.echo(f"{partition}: {former.get(partition, 'none')} -> {offset}")
     for partition in sorted(former.keys() - wanted.offsets.keys()):
-        typer.echo(f"{partition}: {former[partition]} -> forgotten")
+        typer.echo(f"{partition}: {former[partition]} -> deleted")
     for txid in before.unfinished:
-        typer.echo(f"txid {txid} is given up")
+        typer.echo(f"txid {txid} is dropped")
     typer.echo(f"next txid: {wanted.txid + 1}")
 
 
@@ -306,8 +387,8 @@ def _repair_of(found: Examination, state: Store) -> Repair:
     if found.repair is not None:
         return found.repair
     raise StateError(
-        "the records that can be read do not say how to mend these. Put the store back"
-        " from a copy, or begin anew: kafka-tx offsets reset"
+        "the intact records are not enough to restore these. Restore the store from a"
+        " copy, or begin anew: run kafka-tx offsets reset"
         f" --store '{state.url}' --id {state.id}, and give the job startingOffsets from"
         " its checkpoint or from the Kafka group of tx.commitGroupId",
         store=state.url,
@@ -328,6 +409,6 @@ def _tell_repair(plan: Repair) -> None:
         typer.echo(
             f"attention: the ranges of open txid {txid} are lost; it will be planned"
             " anew. A sink that holds this txid already would refuse or skip it: look"
-            " there first; a query may keep its checkpoint and set"
+            " there first; a query of one source may keep its checkpoint and set"
             " tx.onDisagreement=checkpoint, which takes the ranges from Spark's log."
         )

@@ -27,8 +27,10 @@ class KnownId:
     state: LedgerState
 
 
-def known_id(url: str, store: Store, texts: Mapping[str, str]) -> KnownId | None:
-    """Where an id is; None where nothing tells.
+def known_doors(url: str, store: Store, texts: Mapping[str, str]) -> list[KnownId]:
+    """Where an id is; empty where nothing tells.
+
+    An at-least-once topology may have the id of something that counts txids.
 
     Args:
         url: As the user gave it: messages hide its password.
@@ -39,35 +41,40 @@ def known_id(url: str, store: Store, texts: Mapping[str, str]) -> KnownId | None
         StateCorruptedError: A record cannot be read.
         StateUnavailableError: The store does not answer.
     """
-    door = door_of(texts)
+    door, known = door_of(texts), []
     if door is Door.SOURCE:
-        return KnownId(door, Ledger(store).load())
+        known.append(KnownId(door, Ledger(store).load()))
     if door is Door.TRANSACTIONAL:
-        return KnownId(door, stored_batches(store))
+        known.append(KnownId(door, stored_batches(store)))
     epoch, found = assembly.at_least_once_offsets(text_or_file(url), store.id)
     if not found:
-        return None
+        return known
     ids = {p.topic: at.topic_id for p, at in found.items() if at.topic_id}
     offsets = {partition: at.offset for partition, at in found.items()}
-    committed = Committed(0, offsets, ids)
-    return KnownId(Door.AT_LEAST_ONCE, LedgerState(epoch, committed, {}))
+    epochs = {p: e for p, at in found.items() if (e := at.leader_epoch) is not None}
+    committed = Committed(0, offsets, ids, leader_epochs=epochs)
+    return [*known, KnownId(Door.AT_LEAST_ONCE, LedgerState(epoch, committed, {}))]
 
 
 def committed_of(url: str, store: Store) -> tuple[Door, Committed]:
     """What an id is the id of, and its committed offsets.
 
     Raises:
-        StateError: There are none.
+        StateError: There are none, or those of two topologies.
     """
-    found = known_id(url, store, store.read())
-    if found is None or found.state.committed is None:
-        raise StateError(
-            f"id '{store.id}' in {store.url} has no committed offsets yet; `kafka-tx"
-            " status` shows what it has",
-            store=store.url,
-            id=store.id,
-        )
-    return found.door, found.state.committed
+    known = known_doors(url, store, store.read())
+    found = [(one.door, at) for one in known if (at := one.state.committed) is not None]
+    if len(found) == 1:
+        return found[0]
+    why = "has no committed offsets yet"
+    if found:
+        doors = " and of an ".join(door for door, _ in found)
+        why = f"is that of a {doors}, so it has no offsets of its own"
+    raise StateError(
+        f"id '{store.id}' in {store.url} {why}; `kafka-tx status` shows what it has",
+        store=store.url,
+        id=store.id,
+    )
 
 
 def only_of_a_source(store: Store, why: str) -> None:

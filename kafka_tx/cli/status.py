@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from kafka_tx.cli.positions import KnownId, known_id
+from kafka_tx.cli.positions import KnownId, known_doors
 from kafka_tx.cli.stores import (
     STORE,
     JsonOption,
@@ -24,7 +24,7 @@ from kafka_tx.model import BatchMetadata
 from kafka_tx.planning.offset_json import nested
 from kafka_tx.protocols import Store
 from kafka_tx.transactions.stops import STOP, Stop, last_stop, notes_id
-from kafka_tx.transactions.txid_layout import Door
+from kafka_tx.transactions.txid_layout import OWNER, Door
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -43,19 +43,23 @@ class _StoredId:
 
 def status(
     store: StoreOption = STORE,
-    id_: Annotated[str | None, typer.Option("--id", help="Only this tx.id.")] = None,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Show only this tx.id.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show ids, owner's epoch, committed txid and offsets, and unfinished txids."""
+    """Show epoch, committed txid, offsets and unfinished txids of each id."""
     found = []
     if id_ is not None:
         with opened(store, id_) as one:
-            found.append(_look(store, one))
+            found += _look(store, one)
     names = known_ids(store) if id_ is None else []
-    notes = {notes_id(name) for name in names}  # shown with the id they are about
-    for name in (name for name in names if name not in notes):
+    notes = {notes_id(name) for name in names}
+    for name in names:
         with opened_unasked(store, name) as one:
-            found.append(_look(store, one))
+            if name in notes and not one.read().keys() - {STOP, OWNER}:
+                continue  # shown with the id that it is about
+            found += _look(store, one)
     if as_json:
         typer.echo(json.dumps([_as_json(one) for one in found]))
     else:
@@ -65,19 +69,24 @@ def status(
         raise unreadable[0]
 
 
-def _look(url: str, store: Store) -> _StoredId:
+def _look(url: str, store: Store) -> list[_StoredId]:
+    """What has this id: a topology that counts txids and another one may share it."""
     texts = {path: text for path, text in store.read().items() if path != STOP}
     found = _StoredId(store.id, store.epoch(), paths=tuple(texts))
     try:
         found = replace(found, stop=last_stop(store))
-        found = replace(found, known=known_id(url, store, texts))
-        if found.known is None or found.known.door is not Door.AT_LEAST_ONCE:
-            return found
-        with opened_unasked(url, notes_id(store.id)) as notes:
-            epoch, stop = found.known.state.epoch, last_stop(notes)
-            return replace(found, epoch=epoch, stop=stop)
+        doors = [replace(found, known=one) for one in known_doors(url, store, texts)]
+        return [_with_notes(url, one) for one in doors] or [found]
     except StateCorruptedError as error:
-        return replace(found, error=error)
+        return [replace(found, error=error)]
+
+
+def _with_notes(url: str, found: _StoredId) -> _StoredId:
+    """With the epoch and the last stop of an at-least-once topology."""
+    if found.known is None or found.known.door is not Door.AT_LEAST_ONCE:
+        return found
+    with opened_unasked(url, notes_id(found.id)) as notes:
+        return replace(found, epoch=found.known.state.epoch, stop=last_stop(notes))
 
 
 def _as_json(found: _StoredId) -> dict[str, Any]:

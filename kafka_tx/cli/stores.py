@@ -36,16 +36,16 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         envvar="KAFKA_TX_STORE",
-        help=f"URL of the store: the job's option tx.store; by default {DEFAULT}."
-        " @FILE reads it from a file, so that no password stands in the list of"
+        help=f"URL of the store, as the job's option tx.store. Default: {DEFAULT}."
+        " @FILE reads the URL from a file and keeps passwords out of the list of"
         " processes.",
         show_default=False,
     ),
 ]
 IdOption = Annotated[str, typer.Option("--id", help="The job's option tx.id.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 YesOption = Annotated[
-    bool, typer.Option("--yes", help="Write. Without it the change is only shown.")
+    bool, typer.Option("--yes", help="Write. Without --yes, only show the change.")
 ]
 STORE = ""
 """Not given: the default of jobs."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +13,7 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors import AuthenticationError, KafkaTxError
 from kafka_tx.kafka.clients import addresses, new_admin
 from kafka_tx.kafka.errors import (
     ErrorWatch,
@@ -24,6 +25,8 @@ from kafka_tx.kafka.errors import (
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata
+
+logger = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
 
@@ -72,6 +75,7 @@ class AdminConnection:
         self._settings = settings
         self._made: AdminClient | None = None
         self._watch = ErrorWatch(addresses(settings))
+        self._was_let_in = False
 
     @property
     def client(self) -> AdminClient:
@@ -82,12 +86,28 @@ class AdminConnection:
         """
         if self._made is None:
             self._watch = ErrorWatch(addresses(self._settings))
+            self._was_let_in = False
             self._made = new_admin(self._settings, self._watch)
         return self._made
 
     def close(self) -> None:
         """Release the connections; the next call makes new ones."""
         self._made = None
+
+    def renewed(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Ask; once more on a new client where this one was let in before.
+
+        A client reads certificates, keys and trusted authorities when it is made. Where
+        their files are replaced under it, brokers refuse its next connection.
+        """
+        try:
+            return ask()
+        except AuthenticationError as error:
+            if not self._was_let_in:
+                raise
+            logger.info("asking again on a new connection: %s", error)
+            self.close()
+            return ask()
 
     def wait(
         self, future: Future[_Answer], deadline: Deadline
@@ -108,7 +128,7 @@ class AdminConnection:
             except KafkaException as exception:
                 return client_error(exception)
             else:
-                self._watch.answered()
+                self._answered()
                 return answer
 
     def metadata(self, deadline: Deadline) -> ClusterMetadata:
@@ -133,8 +153,12 @@ class AdminConnection:
                     raise self.unreachable("a metadata request", deadline) from None
                 slice_s *= 2
             else:
-                self._watch.answered()
+                self._answered()
                 return found
+
+    def _answered(self) -> None:
+        self._was_let_in = True
+        self._watch.answered()
 
     def raise_refusal(self) -> None:
         """Raise AuthenticationError when a broker refused the client."""
@@ -162,4 +186,5 @@ class AdminConnection:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._settings = state["_settings"]
         self._made = None
+        self._was_let_in = False
         self._watch = ErrorWatch(addresses(self._settings))

@@ -9,16 +9,15 @@ from typing import Any
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka import translations
-from kafka_tx.kafka.bounds import (
+from kafka_tx.kafka.librdkafka_names import COMMON, CONSUMER_ONLY, PRODUCER_ONLY
+from kafka_tx.kafka.refusals import Purpose, refusals
+from kafka_tx.kafka.security import jaas_settings, tls_settings
+from kafka_tx.kafka.tokens import PROVIDER
+from kafka_tx.kafka.translations import (
     room_for_fetches,
     steady_reconnects,
     within_bounds,
 )
-from kafka_tx.kafka.jaas import jaas_settings
-from kafka_tx.kafka.librdkafka_names import COMMON, CONSUMER_ONLY, PRODUCER_ONLY
-from kafka_tx.kafka.refusals import Purpose, refusals
-from kafka_tx.kafka.tls import tls_settings
-from kafka_tx.kafka.tokens import PROVIDER
 
 _log = logging.getLogger(__name__)
 _said: set[str] = set()
@@ -159,7 +158,7 @@ def _refuse_foreign_mechanism(given: Mapping[str, str]) -> None:
             mechanism,
             "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI",
             "Amazon's brokers take tokens, too: set it to OAUTHBEARER and"
-            f" 'kafka.{PROVIDER}' to a function that signs them (see the README).",
+            f" 'kafka.{PROVIDER}' to a function that signs them: see docs/security.md.",
         )
 
 
@@ -183,10 +182,11 @@ def _translate(
     """Put one option into ``chosen`` (translated) or ``native`` (passed through)."""
     if name in translations.IN_TLS or name in translations.IN_JAAS:
         return
+    if name in translations.NO_EFFECT:
+        _say_once(name)
+        return
     row = translations.find(name, purpose)
     if row is not None:
-        if not row.librdkafka:
-            _say_once(name, row.note)
         for target, text in row.apply(value).items():
             chosen.setdefault(target, text)
     elif name in COMMON or name in CONSUMER_ONLY or name in PRODUCER_ONLY:
@@ -195,10 +195,10 @@ def _translate(
         raise _unknown(name)
 
 
-def _say_once(name: str, note: str) -> None:
+def _say_once(name: str) -> None:
     if name not in _said:
         _said.add(name)
-        _log.warning("option 'kafka.%s' has no effect: %s", name, note)
+        _log.warning("option 'kafka.%s' has no effect here", name)
 
 
 def _unknown(name: str) -> ConfigError:

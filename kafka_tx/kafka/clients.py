@@ -74,12 +74,19 @@ def _made(
     except (KafkaException, ValueError, TypeError) as error:
         detail = error.args[0] if error.args else error
         text = detail.str() if hasattr(detail, "str") else str(detail)
-        secrets = {k: v for k, v in settings.items() if is_secret(k)}
-        raise ConfigError(
-            f"the Kafka client cannot be made: {without_secrets(text, secrets)}."
-            f" Brokers: {watch.addresses}.{_advice(text)}",
-            option="kafka",
-        ) from None
+        raise refused_settings(text, settings, watch) from None
+
+
+def refused_settings(
+    text: str, settings: Mapping[str, Any], watch: ErrorWatch
+) -> ConfigError:
+    """The error of a client that librdkafka does not make, for the reason it gives."""
+    secrets = {k: v for k, v in settings.items() if is_secret(k)}
+    return ConfigError(
+        f"the Kafka client cannot be made: {without_secrets(text, secrets)}."
+        f" Brokers: {watch.addresses}.{_advice(text)}",
+        option="kafka",
+    )
 
 
 def _advice(text: str) -> str:

@@ -13,10 +13,12 @@ from confluent_kafka import TopicCollection
 from kafka_tx.errors import BrokerUnavailableError, KafkaTxError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.collector import collector_paused
+from kafka_tx.kafka.epoch_ends import epoch_ends
 from kafka_tx.kafka.errors import is_absent, is_unreachable
 from kafka_tx.kafka.offset_requests import (
     Listed,
     Question,
+    Told,
     is_moving,
     is_silent,
     list_offsets,
@@ -113,7 +115,7 @@ class KafkaClusterView:
         """
         deadline = Deadline(self._timeout_ms)
         named = names_of(wanted)
-        found = self._look(wanted, deadline)
+        found = self._admin.renewed(lambda: self._look(wanted, deadline))
         for _ in range(self._num_retries):
             if not shrunk(self._seen, found, named):
                 break
@@ -156,13 +158,9 @@ class KafkaClusterView:
         """
         if not names:
             return {}
-        own = deadline.within(_DESCRIBE_MS)
-        answers = self._admin.client.describe_topics(
-            TopicCollection(names), request_timeout=own.rest_s()
-        )
         found = {}
-        for name, future in answers.items():
-            answer = self._admin.wait(future, own)
+        own = deadline.within(_DESCRIBE_MS)
+        for name, answer in self._descriptions(names, own).items():
             if not isinstance(answer, ClientError):
                 found[name] = from_description(answer)
             elif is_unreachable(answer):
@@ -171,6 +169,36 @@ class KafkaClusterView:
             elif not is_absent(answer):
                 raise self._admin.failed(answer, f"topic '{name}'")
         return found
+
+    def _descriptions(self, names: Iterable[str], deadline: Deadline) -> dict[str, Any]:
+        """What the controller answers for each name: a description, or an error."""
+        asked = list(names)
+        if not asked:
+            return {}
+        answers = self._admin.client.describe_topics(
+            TopicCollection(asked), request_timeout=deadline.rest_s()
+        )
+        return {
+            name: self._admin.wait(future, deadline) for name, future in answers.items()
+        }
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
+        """Ids of topics that are asked for by name; None: the topic does not exist.
+
+        A topic whose id nobody tells is left out: the user may not see it, or the
+        controller does not answer.
+
+        Raises: as ``topics``.
+        """
+        told: dict[str, str | None] = {}
+        for name, answer in self._descriptions(names, Deadline(_DESCRIBE_MS)).items():
+            if not isinstance(answer, ClientError):
+                topic_id = from_description(answer).topic_id
+                if topic_id is not None:
+                    told[name] = topic_id
+            elif is_absent(answer):
+                told[name] = None
+        return told
 
     # --- offsets --------------------------------------------------------------------
 
@@ -192,7 +220,7 @@ class KafkaClusterView:
         def describe() -> dict[str, TopicDescription]:
             return self._look(Topics(names), Deadline(self._timeout_ms))
 
-        return self._identified(asked, describe)[1]
+        return self._admin.renewed(lambda: self._identified(asked, describe))[1]
 
     @collector_paused()
     def survey(
@@ -206,7 +234,9 @@ class KafkaClusterView:
 
         Raises: as ``topics``.
         """
-        return self._identified(partitions, lambda: self.topics(wanted))
+        return self._admin.renewed(
+            lambda: self._identified(partitions, lambda: self.topics(wanted))
+        )
 
     def _identified(
         self,
@@ -263,7 +293,7 @@ class KafkaClusterView:
             for partition, position in wanted.items()
             if not isinstance(position, AtOffset)
         }
-        (listed,) = self._listed([question])
+        (listed,) = self._admin.renewed(lambda: self._listed([question]))
         found: dict[TopicPartition, int | Unavailable | None] = {}
         for partition, position in wanted.items():
             if isinstance(position, AtOffset):
@@ -271,6 +301,30 @@ class KafkaClusterView:
             else:
                 found[partition] = _resolved(partition, listed[partition])
         return found
+
+    @collector_paused()
+    def ends(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int | None]]:
+        """See ``ClusterView``; one request to each broker."""
+        question = dict.fromkeys(partitions, Latest())
+        (listed,) = self._admin.renewed(lambda: self._listed([question]))
+        return {p: told for p, told in listed.items() if isinstance(told, Told)}
+
+    @collector_paused()
+    def epoch_ends(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Where leader epochs ended, as the leaders of now have it.
+
+        Of one that is still going on: the end of the log. A client of its own asks,
+        once for each new leader of a partition, since the admin client cannot. Where
+        brokers keep no epochs: beyond every log.
+
+        Raises:
+            AuthenticationError: A broker refused the client.
+        """
+        return epoch_ends(self._settings, wanted, self._timeout_ms)
 
     # --- asking leaders -------------------------------------------------------------
 
@@ -368,7 +422,7 @@ class KafkaClusterView:
 
 def _bounds(
     partition: TopicPartition,
-    told: tuple[int | ClientError, int | ClientError],
+    told: tuple[Told | ClientError, Told | ClientError],
     before: Mapping[str, str | None],
     after: Mapping[str, str | None],
 ) -> LogBounds | Unavailable:
@@ -378,10 +432,11 @@ def _bounds(
     for answer in told:
         if isinstance(answer, ClientError):
             return Unavailable(f"{partition}: {answer.str()}", after.get(topic))
-    assert isinstance(start, int)
-    assert isinstance(end, int)
+    assert isinstance(start, Told)
+    assert isinstance(end, Told)
     if topic in after and before.get(topic) == after[topic]:
-        return LogBounds(start, max(start, end), after[topic])
+        last = max(start.offset, end.offset)
+        return LogBounds(start.offset, last, after[topic], end.leader_epoch)
     return _not_of_one_topic(partition, before.get(topic), after)
 
 
@@ -401,7 +456,8 @@ def of_topic(
     """
     if isinstance(found, Unavailable):
         return replace(found, topic_id=after.get(partition.topic))
-    return _bounds(partition, (found.log_start, found.end), before, after)
+    told = Told(found.log_start, None), Told(found.end, found.leader_epoch)
+    return _bounds(partition, told, before, after)
 
 
 def _not_of_one_topic(
@@ -421,11 +477,11 @@ def _not_of_one_topic(
 
 
 def _resolved(
-    partition: TopicPartition, answer: int | ClientError
+    partition: TopicPartition, answer: Told | ClientError
 ) -> int | Unavailable | None:
     if isinstance(answer, ClientError):
         return _unavailable(partition, answer)
-    return answer if answer >= 0 else None
+    return answer.offset if answer.offset >= 0 else None
 
 
 def _unavailable(partition: TopicPartition, error: ClientError) -> Unavailable:

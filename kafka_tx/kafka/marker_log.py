@@ -157,8 +157,13 @@ class MarkerLog:
         """What the newest transaction of an entry's writer has committed, for good.
 
         The group knows, unless it is forgotten: an aborted transaction leaves it as it
-        was. Another sink's transaction hides the log, not the group.
+        was. Another sink's transaction hides the log, not the group. An announcement
+        that nothing follows is ended at once.
         """
+        if entry.is_announcement:
+            if entry.name != own:
+                self._end(entry)
+            return self.kept(entry)
         if entry.name != own:
             found = self._soon(entry, _PATIENCE_MS if run is not None else 0)
             if found is not None:

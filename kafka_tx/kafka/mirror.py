@@ -128,7 +128,7 @@ class GroupMirror:
         """What the brokers answer, and which partitions do not exist for good."""
         deadline = Deadline(min(_ABSENT_MS, self._timeout_ms))
         while True:
-            answer = self._answer(positions)
+            answer = self._admin.renewed(lambda: self._answer(positions))
             refused = _refused(answer)
             absent = frozenset(_partition(tp) for tp in refused if is_absent(tp.error))
             new = absent - self._absent

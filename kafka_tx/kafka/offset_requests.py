@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka.admin
 from confluent_kafka import IsolationLevel
@@ -19,8 +19,19 @@ _Spec: Any = confluent_kafka.admin.OffsetSpec  # type: ignore[attr-defined]
 
 Question = Mapping[TopicPartition, Earliest | Latest | AtTime]
 """What to look up in each partition."""
-Listed = dict[TopicPartition, int | ClientError]
-"""An offset (-1 where no record is as late as the time asked for) or an error."""
+
+
+class Told(NamedTuple):
+    """An offset, -1 where no record is as late as the time asked for.
+
+    ``leader_epoch``: of the leader, where the end was asked for and it tells its epoch.
+    """
+
+    offset: int
+    leader_epoch: int | None
+
+
+Listed = dict[TopicPartition, Told | ClientError]
 
 _LARGEST_REQUEST = 500
 """Partitions: the client's own work grows with the square of it."""
@@ -110,11 +121,11 @@ def _check(
         raise admin.unreachable("a request for offsets", deadline)
 
 
-def _offset(answer: Any) -> int | ClientError:  # noqa: ANN401 - client's
+def _offset(answer: Any) -> Told | ClientError:  # noqa: ANN401 - client's
     if isinstance(answer, ClientError):
         return answer
     offset = int(answer.offset)
     if offset < -1:
         # the client leaves partitions so whose leader did not answer, without an error
         return ClientError(ClientError._TIMED_OUT, "its leader did not answer in time")
-    return offset
+    return Told(offset, answer.leader_epoch)

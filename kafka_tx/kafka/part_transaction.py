@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka_tx.errors import KafkaError, StateCorruptedError
+from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import BatchRefusedError, Transaction
 from kafka_tx.transactions.marker_rules import (
@@ -39,7 +40,7 @@ class Written:
 
     now: bool
     digest: Digest
-    held: tuple[OutRecord, ...] | None = None
+    held: tuple[OutRecord | OutBatch, ...] | None = None
     looked: bool = False
 
 
@@ -53,6 +54,7 @@ class PartTransaction:
     3. Before the first write of a run all markers of the sink are looked at: what an
        earlier run has begun is not cut in another way. The driver has read them once,
        so a task reads only what came after that.
+       A part that no marker is known of is announced there, before its records.
     4. Records and marker (as the offset of a group of the part, and as a record of the
        marker topic) are committed as one.
     5. An outcome that is not known is resolved by reading the marker again, with a new
@@ -82,11 +84,12 @@ class PartTransaction:
         self._memory: Memory | None = None
         self._topics = {log.place}
 
-    def write(self, records: Iterable[OutRecord]) -> Written:
+    def write(self, records: Iterable[OutRecord | OutBatch]) -> Written:
         """Write the records in one transaction, unless they were written before.
 
         Args:
-            records: Of the part; looked through again where a topic refuses a batch.
+            records: Of the part, one by one or as columns; looked through again where a
+                topic refuses a batch.
 
         Raises:
             FencedError: A newer owner of the source, or another query, took over.
@@ -103,7 +106,7 @@ class PartTransaction:
             with suppress(BatchRefusedError):
                 return self._write(records)
 
-    def _write(self, records: Iterable[OutRecord]) -> Written:
+    def _write(self, records: Iterable[OutRecord | OutBatch]) -> Written:
         """Write it in one transaction: all steps, for another may have come between."""
         with self._begun() as transaction:
             own = self._own()
@@ -117,6 +120,8 @@ class PartTransaction:
             if looks and self._is_begun():
                 return Written(False, digest, tuple(digest.of(records)), True)
             with transaction.writing():
+                if looks and own is None:
+                    self._announce(transaction)
                 self._send(transaction, digest.of(records))
                 self._mark(transaction, digest)
             self._commit(transaction)
@@ -182,8 +187,15 @@ class PartTransaction:
 
     # --- writing --------------------------------------------------------------------
 
-    def _send(self, transaction: Transaction, records: Iterable[OutRecord]) -> None:
+    def _send(
+        self, transaction: Transaction, records: Iterable[OutRecord | OutBatch]
+    ) -> None:
         transaction.send(records)
+
+    def _announce(self, transaction: Transaction) -> None:
+        """Before any record that readers may have to wait for; see ``Entry``."""
+        entry = Entry(self._part.id, self._part.marker(Digest())).announced()
+        transaction.send([self._log.record(entry)], is_small=True)
 
     def _mark(self, transaction: Transaction, digest: Digest) -> None:
         entry = Entry(self._part.id, self._part.marker(digest))

@@ -6,22 +6,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as ClientPartition
 
 from kafka_tx.errors import DeliveryError, WriteDeniedError
-from kafka_tx.kafka.clients import addresses, new_producer
+from kafka_tx.kafka.clients import addresses, new_consumer, new_producer
 from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, is_unreachable
 from kafka_tx.transactions.batch_sizes import Told
+from kafka_tx.transactions.sink_parts import check_sum
+
+if TYPE_CHECKING:
+    from kafka_tx.kafka.out_batch import OutBatch
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 _POLL_EVERY = 500
-_CONNECT_S = 1.0
+CONNECT_S = 1.0
 _IN_FLIGHT = 5
 """As many requests as an idempotent producer may have on their way."""
 _PASSING = {
@@ -38,7 +44,10 @@ _TOO_LARGE = {ClientError.MSG_SIZE_TOO_LARGE, ClientError.RECORD_LIST_TOO_LARGE}
 _SAID = {ClientError.INVALID_RECORD, ClientError.INVALID_TIMESTAMP}
 _BY_ONE = {*_SAID, ClientError._INVALID_DIFFERENT_RECORD}
 """A whole batch is refused for what is wrong with one of its records."""
-_WAIT_S = 0.1
+SUSPECT = tuple(_TOO_LARGE | _BY_ONE)
+"""A whole batch may be refused with these, innocent records included."""
+WAIT_S = 0.1
+TIMEOUT_MS = 120_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +61,16 @@ class OutRecord:
     partition: int | None = None
     timestamp_ms: int | None = None
 
+    def counted(self) -> tuple[int, int]:
+        """One, and its check sum."""
+        headers = self.headers or ()
+        return 1, check_sum(
+            *(self.topic, self.key, self.value, headers),
+            *(self.partition, self.timestamp_ms),
+        )
 
-_NOTHING = OutRecord("", None, None)
+
+NOTHING = OutRecord("", None, None)
 
 Tell: TypeAlias = Callable[[DeliveryError | None], None]
 """Gets a record's error, or None when it is delivered."""
@@ -67,54 +84,70 @@ class ProducerClient:
 
     Args:
         settings: From ``client_settings(…, purpose="producer")``.
+        deliveries: What is told of records for which nobody waits one by one.
         timeout_ms: The longest wait for one record (librdkafka's
             ``delivery.timeout.ms`` where the user did not set it).
     """
 
-    def __init__(self, settings: Mapping[str, str], timeout_ms: int = 120_000) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        deliveries: Deliveries,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> None:
         self.watch = ErrorWatch(addresses(settings))
         """What the producer reported."""
-        given = {
-            "delivery.timeout.ms": str(timeout_ms),
-            "topic.metadata.propagation.max.ms": "5000",  # until a topic is unknown
-            "enable.idempotence": _can_be_idempotent(settings),
-            **settings,
-        }
+        given = with_defaults(settings, timeout_ms)
         self.producer: Producer = new_producer(given, self.watch)
         """The library's own object."""
+        self._deliveries = deliveries
         self._sent = 0
-        # without a connection, an idempotent producer asks for its id and waits 500 ms
-        self._connects_first = (
-            given["enable.idempotence"] == "true" and "transactional.id" not in given
-        )
+        self._connects_first = connects_first(given)
         self.last: OutRecord | None = None
         """The record that was handed to the client last."""
 
-    def produce(self, record: OutRecord, delivered: Delivered, check: Check) -> None:
-        """Hand over one record; ``delivered`` is called in a later call.
+    def write(self, batch: OutBatch, check: Check) -> int:
+        """Hand over records; returns how many: fewer where one before was refused.
+
+        Raises: as ``produce``.
+        """
+        for count, record in enumerate(batch.records(), 1):
+            self.produce(record, check)
+            if self._deliveries.noted:
+                return count
+        return len(batch)
+
+    def produce(
+        self, record: OutRecord, check: Check, delivered: Delivered | None = None
+    ) -> None:
+        """Hand over one record; what becomes of it is told in a later call.
+
+        Args:
+            record: Any.
+            check: Called now and then.
+            delivered: Told instead of ``deliveries``.
 
         Raises:
-            DeliveryError: The client itself refuses it; ``delivered`` is not called.
+            DeliveryError: The client itself refuses it, and this is all that is told.
         """
         more = _more(record)
         if self._sent == 0 and self._connects_first:
             with suppress(KafkaException):  # told by what is sent
-                self.producer.list_topics(record.topic, timeout=_CONNECT_S)
+                self.producer.list_topics(record.topic, timeout=CONNECT_S)
         while True:
             try:
                 self.producer.produce(
                     record.topic,
                     record.value,
                     record.key,
-                    on_delivery=delivered,
+                    on_delivery=delivered or self._deliveries.of(record),
                     **more,
                 )
             except BufferError:
-                self.producer.poll(_WAIT_S)
+                self.producer.poll(WAIT_S)
                 check()
             except KafkaException as error:
-                own = error.args[0].code() in _TOO_LARGE
-                raise refused_record(record, error.args[0], is_own=own) from error
+                raise refused_here(record, error.args[0]) from error
             else:
                 break
         self.last = record
@@ -130,10 +163,58 @@ class ProducerClient:
             DeliveryError: The producer is lost, with what it holds.
         """
         try:
-            while self.producer.flush(_WAIT_S):
+            while self.producer.flush(WAIT_S):
                 check()
         except KafkaException as error:
-            raise refused_record(self.last or _NOTHING, error.args[0]) from error
+            raise refused_record(self.last or NOTHING, error.args[0]) from error
+
+    def flush_for(self, seconds: float) -> None:
+        """The same for a short time, whatever is left."""
+        self.producer.flush(seconds)
+
+    def poll(self) -> None:
+        """Tell what is known, without waiting."""
+        self.producer.poll(0)
+
+    def purge(self) -> None:
+        """Drop what is not delivered."""
+        self.producer.purge()
+
+    def __len__(self) -> int:
+        """How many records are on their way."""
+        return len(self.producer)
+
+    # --- transactions: what raises is the client's ``KafkaException``
+
+    def init_transactions(self, seconds: float) -> None:
+        """Fence an older producer of the transactional id."""
+        self.producer.init_transactions(seconds)
+
+    def begin_transaction(self) -> None:
+        """Begin."""
+        self.producer.begin_transaction()
+
+    def commit_transaction(self, seconds: float) -> None:
+        """Commit."""
+        self.producer.commit_transaction(seconds)
+
+    def abort_transaction(self, seconds: float) -> None:
+        """Abort."""
+        self.producer.abort_transaction(seconds)
+
+    def offset_sender(
+        self, reading: Mapping[str, str]
+    ) -> Callable[[ClientPartition, float], None]:
+        """What commits an offset of a group with the records; call it within seconds.
+
+        Args:
+            reading: Settings of a consumer of the group.
+        """
+        watch = ErrorWatch(addresses(reading))
+        with closing(new_consumer(reading, watch)) as consumer:
+            metadata = consumer.consumer_group_metadata()
+        send = self.producer.send_offsets_to_transaction
+        return lambda offset, seconds: send([offset], metadata, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +253,23 @@ class Deliveries:
 
     def __call__(self, error: ClientError | None, message: Message) -> None:
         """Called by the client, inside its own calls."""
+        self._told(None, error, message)
+
+    def of(self, record: OutRecord) -> Delivered:
+        """The same for one record: the client's message lacks its headers and time."""
+        if not record.headers and record.timestamp_ms is None:
+            return self
+        return partial(self._told, record)
+
+    def _told(
+        self, sent: OutRecord | None, error: ClientError | None, message: Message
+    ) -> None:
         if error is None and not self.noted:
             return
         if error is None or is_whole(error):
-            self.noted.append(_delivery(message, error))
+            self.noted.append(_delivery(sent or _record(message), error, message))
         else:
-            self.fail(refused_record(_record(message), error))
+            self.fail(refused_record(sent or _record(message), error))
 
     def note(self, one: Delivery) -> None:
         """Take what was told of a record that somebody waits for."""
@@ -198,7 +290,7 @@ class Deliveries:
 
 def is_whole(error: ClientError) -> bool:
     """Whether a whole batch may be refused with this, innocent records included."""
-    return error.code() in _TOO_LARGE or error.code() in _BY_ONE
+    return error.code() in SUSPECT
 
 
 def is_too_large(error: ClientError) -> bool:
@@ -211,23 +303,37 @@ def is_guilty(one: Delivery) -> bool:
     return one.error is not None and one.error.code() in _SAID
 
 
-def _delivery(message: Message, error: ClientError | None) -> Delivery:
+def _delivery(
+    record: OutRecord, error: ClientError | None, message: Message
+) -> Delivery:
+    """Of a record that is sent again, if it is, to the partition that was chosen."""
     partition = message.partition()
-    return Delivery(_record(message), -1 if partition is None else partition, error)
+    chosen = -1 if partition is None else partition
+    again = replace(record, partition=chosen if chosen >= 0 else None)
+    return Delivery(again, chosen, error)
 
 
 def _record(message: Message) -> OutRecord:
-    """As it was sent, to the partition that was chosen, at the time it was given."""
-    partition, (_, at_ms) = message.partition(), message.timestamp()
-    headers: Any = message.headers()  # given as pairs, told as pairs
-    return OutRecord(
-        message.topic() or "",
-        message.key(),
-        message.value(),
-        headers,
-        partition if partition is not None and partition >= 0 else None,
-        at_ms if at_ms > 0 else None,
-    )
+    """As it was sent, without headers and at the time of writing."""
+    return OutRecord(message.topic() or "", message.key(), message.value())
+
+
+def with_defaults(settings: Mapping[str, str], timeout_ms: int) -> dict[str, str]:
+    """The settings of a producer, with what users mostly leave out."""
+    return {
+        "delivery.timeout.ms": str(timeout_ms),
+        "topic.metadata.propagation.max.ms": "5000",  # until a topic is unknown
+        "enable.idempotence": _can_be_idempotent(settings),
+        **settings,
+    }
+
+
+def connects_first(given: Mapping[str, str]) -> bool:
+    """Whether a producer asks for its first topic before it sends.
+
+    Without a connection, an idempotent one asks for its id and waits 500 ms.
+    """
+    return given["enable.idempotence"] == "true" and "transactional.id" not in given
 
 
 def _can_be_idempotent(settings: Mapping[str, str]) -> str:
@@ -253,6 +359,11 @@ def _more(record: OutRecord) -> dict[str, Any]:
     if record.headers:
         more["headers"] = list(record.headers)
     return more
+
+
+def refused_here(record: OutRecord, error: ClientError) -> DeliveryError:
+    """The error of a record that the client refuses before it is sent."""
+    return refused_record(record, error, is_own=error.code() in _TOO_LARGE)
 
 
 def refused_record(

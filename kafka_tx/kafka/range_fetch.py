@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaException, Message
@@ -16,6 +16,7 @@ from kafka_tx.errors import FetchError, OffsetOutOfRangeError
 from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, translated
 from kafka_tx.model import OffsetRange
+from kafka_tx.planned_topic import replaced
 
 _log = logging.getLogger(__name__)
 
@@ -156,9 +157,13 @@ class RangeFetch:
         last = _offset(records[-1])
         self._position = max(self._position, last + 1)
         end = self._wanted.end
-        if last < end:
-            return records
-        return records[: bisect_left(records, end, key=_offset)]
+        if last >= end:
+            records = records[: bisect_left(records, end, key=_offset)]
+        epoch = self._wanted.leader_epoch
+        if epoch is not None and records and _epoch(records[-1]) > epoch:
+            other = records[bisect_right(records, epoch, key=_epoch)]
+            raise replaced(self._wanted, _offset(other))
+        return records
 
     def _statistics(self, text: str) -> None:
         """Take the client's own figures: passing over aborted records is progress."""
@@ -249,6 +254,12 @@ class RangeFetch:
             log_start=log_start,
             log_end=log_end,
         )
+
+
+def _epoch(message: Message) -> int:
+    """The epoch of the leader that wrote it: never less than that of one before it."""
+    epoch = message.leader_epoch()
+    return -1 if epoch is None else epoch
 
 
 def _offset(message: Message) -> int:

@@ -1,19 +1,211 @@
-"""Exact ranges of a partition as Arrow record batches, in plain Python."""
+"""Exact ranges of a partition as Arrow record batches, in plain Python.
+
+The columns and types are those of Spark's Kafka source, so that Spark takes a batch
+without converting it. A consumer of confluent-kafka cannot ask for the id of a topic,
+and an admin client for each range would cost more than a small range: so a process
+keeps one for each cluster.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from confluent_kafka import Message
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import Message, TopicCollection
 
+from kafka_tx.errors import BrokerUnavailableError
+from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.collector import collector_paused
-from kafka_tx.kafka.decode import UnreadableRecordError, record_batch
+from kafka_tx.kafka.errors import is_absent, is_unreachable
+from kafka_tx.kafka.librdkafka_names import CONSUMER_ONLY
 from kafka_tx.kafka.range_fetch import RangeFetch
-from kafka_tx.kafka.topic_ids import topic_id_now
+from kafka_tx.kafka.topics import from_description
 from kafka_tx.model import OffsetRange
 from kafka_tx.planned_topic import of_planned_topic
+from kafka_tx.record_schema import HEADER, arrow_schema
+
+_HEADER_MAP = pa.map_(pa.string(), pa.binary())
+"""The type Arrow fills fastest from pairs; its parts become the list of structs."""
+
+_LARGEST_MS = (2**63 - 1) // 1000
+"""Spark's timestamps are microseconds in 64 bits."""
+
+
+class UnreadableRecordError(Exception):
+    """One message cannot become a row; those before it can. Never leaves ``kafka/``.
+
+    Attributes:
+        index: Its place among the messages.
+        offset: Its offset.
+    """
+
+    def __init__(self, index: int, offset: int, why: str) -> None:
+        super().__init__(why)
+        self.index = index
+        self.offset = offset
+
+
+def record_batch(
+    messages: Sequence[Message], topic: str, partition: int, include_headers: bool
+) -> pa.RecordBatch:
+    """Decode messages of one partition, in offset order and free of error events.
+
+    A tombstone's value stays null and empty bytes stay empty. A message without a
+    timestamp gets -1 ms and type -1; a message without headers gets null, not an empty
+    list. Source: Spark, KafkaRecordToRowConverter (deviates: a timestamp beyond 64 bits
+    of microseconds is null instead of the end of the query).
+
+    Raises:
+        UnreadableRecordError: The first message that has no row: a header key is not
+            UTF-8, which only the native reader repairs.
+    """
+    count = len(messages)
+    pairs = chain.from_iterable(map(Message.timestamp, messages))
+    timestamps = np.fromiter(pairs, np.int64, 2 * count).reshape(count, 2)
+    columns = [
+        pa.array(list(map(Message.key, messages)), pa.binary()),
+        pa.array(list(map(Message.value, messages)), pa.binary()),
+        _constant_text(topic, count),
+        pa.array(np.full(count, partition, np.int32)),
+        pa.array(_offsets(messages)),
+        _microseconds(timestamps[:, 1]),
+        pa.array((timestamps[:, 0] - 1).astype(np.int32)),
+    ]
+    if include_headers:
+        columns.append(_headers(messages))
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(include_headers))
+
+
+def _microseconds(milliseconds: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
+    beyond = (milliseconds > _LARGEST_MS) | (milliseconds < -_LARGEST_MS)
+    kind = arrow_schema(False).field("timestamp").type
+    if beyond.any():
+        return pa.array(np.where(beyond, 0, milliseconds) * 1000, mask=beyond).view(
+            kind
+        )
+    return pa.array(milliseconds * 1000).view(kind)
+
+
+def _offsets(messages: Sequence[Message]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The offsets; without a look at each message where they leave no hole."""
+    count = len(messages)
+    if not count:
+        return np.empty(0, np.int64)
+    first = _offset(messages[0])
+    if _offset(messages[-1]) - first == count - 1:
+        return np.arange(first, first + count, dtype=np.int64)
+    return np.fromiter(map(Message.offset, messages), np.int64, count)
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None  # only error events have none
+    return offset
+
+
+def _constant_text(text: str, count: int) -> pa.Array:
+    data = text.encode()
+    ends = np.arange(count + 1, dtype=np.int32) * len(data)
+    return pa.StringArray.from_buffers(
+        count, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data * count)
+    )
+
+
+def _headers(messages: Sequence[Message]) -> pa.Array:
+    """One list per message; the headers of all messages decoded as two columns."""
+    found: list[Any] = []
+    try:
+        found.extend(map(Message.headers, messages))  # keeps those before an error
+    except (SystemError, UnicodeDecodeError):
+        index = len(found)
+        raise UnreadableRecordError(
+            index,
+            _offset(messages[index]),
+            "the key of a header is not UTF-8, which only the native reader repairs"
+            " (kafka-tx doctor tells why it is not in use)",
+        ) from None
+    pairs = pa.array([headers or None for headers in found], _HEADER_MAP)
+    entries = pa.StructArray.from_arrays([pairs.keys, pairs.items], fields=list(HEADER))
+    return pa.ListArray.from_arrays(
+        pairs.offsets,
+        entries,
+        type=arrow_schema(True).field("headers").type,
+        mask=pairs.is_null(),
+    )
+
+
+_CLIENTS_AT_MOST = 2
+
+_Settings = tuple[tuple[str, str], ...]
+_kept: dict[_Settings, AdminConnection] = {}
+_lock = threading.Lock()
+
+
+def topic_id_now(
+    settings: Mapping[str, str], topic: str, timeout_ms: int
+) -> str | None:
+    """The id of the topic; empty: there is no such topic; None: nobody told in time.
+
+    Threads may ask at once; they wait for each other.
+
+    Args:
+        settings: Of the consumer that reads.
+        topic: Its name.
+        timeout_ms: How long the brokers may take.
+
+    Raises:
+        AuthenticationError: A broker refuses the client.
+        KafkaError: A broker answers with another error.
+    """
+    usable = tuple((k, v) for k, v in settings.items() if k not in CONSUMER_ONLY)
+    with _lock:
+        try:
+            connection = _connection(usable)
+            return connection.renewed(
+                lambda: _asked(connection, topic, Deadline(timeout_ms))
+            )
+        except BrokerUnavailableError:
+            return None
+
+
+def _asked(connection: AdminConnection, topic: str, deadline: Deadline) -> str | None:
+    (future,) = connection.client.describe_topics(
+        TopicCollection([topic]), request_timeout=deadline.rest_s()
+    ).values()
+    answer = connection.wait(future, deadline)
+    if not isinstance(answer, ClientError):
+        return from_description(answer).topic_id or ""
+    if is_absent(answer):
+        return ""
+    if is_unreachable(answer):
+        return None
+    raise connection.failed(answer, f"asking for the id of topic '{topic}'")
+
+
+def _connection(settings: _Settings) -> AdminConnection:
+    found = _kept.pop(settings, None) or AdminConnection(dict(settings))
+    while len(_kept) >= _CLIENTS_AT_MOST:
+        _kept.pop(next(iter(_kept))).close()
+    _kept[settings] = found
+    return found
+
+
+def _forget() -> None:
+    """In a fork: the threads of the clients are those of the parent."""
+    global _lock
+    _lock = threading.Lock()
+    _kept.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
 
 DEFAULT_TIMEOUT_MS = 120_000
 """Spark's default of ``kafkaConsumer.pollTimeoutMs``."""

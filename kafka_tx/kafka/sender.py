@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message
 
-from kafka_tx.errors import DeliveryError
+from kafka_tx.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    DeliveryError,
+)
+from kafka_tx.kafka.native_producer import NativeProducer, new_client
+from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.producer import (
+    TIMEOUT_MS,
     Deliveries,
     Delivery,
     OutRecord,
@@ -22,9 +29,14 @@ from kafka_tx.kafka.producer import (
 )
 from kafka_tx.kafka.topic_limits import sizes_for
 
+_Client = TypeVar("_Client", bound="NativeProducer | ProducerClient")
+
 
 class Sender:
     """Sends records asynchronously and awaits every delivery (executor); one thread.
+
+    In native code where that is built and the settings allow it, except for records
+    that somebody waits for one by one.
 
     1. A topic's batches have the size that ``topic_limits`` knows; topics with another
        size have a client of their own.
@@ -39,14 +51,18 @@ class Sender:
             ``delivery.timeout.ms`` where the user did not set it).
     """
 
-    def __init__(self, settings: Mapping[str, str], timeout_ms: int = 120_000) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], timeout_ms: int = TIMEOUT_MS
+    ) -> None:
         self.settings = settings
         """As they were given."""
         self._timeout_ms = timeout_ms
         self._sizes = sizes_for(settings)
-        self._clients: dict[int, ProducerClient] = {}
+        self._clients: dict[int, NativeProducer | ProducerClient] = {}
+        self._posting: dict[int, ProducerClient] = {}
         self._at: dict[str, int] = {}
         self._deliveries = Deliveries()
+        self._was_let_in = False
 
     def __enter__(self) -> Self:
         return self
@@ -66,6 +82,8 @@ class Sender:
         Raises:
             DeliveryError: A record was refused; names its topic, key and size.
             AuthenticationError: Credentials, permission or TLS.
+            BrokerUnavailableError: The same, where this sender was let in before: a new
+                one may be.
         """
         count = self.queue(records)
         self.flush()
@@ -78,11 +96,31 @@ class Sender:
         """
         count = 0
         for record in records:
-            self._client(record.topic).produce(record, self._deliveries, self._check)
+            self._client(record.topic).produce(record, self._check)
             if self._deliveries.noted:
                 self._settle()
             count += 1
         return count
+
+    def write(self, batch: OutBatch) -> None:
+        """Hand columns to the client, to be delivered by the next ``flush``.
+
+        Raises: as ``send``, also for records that were queued before.
+        """
+        left = [batch] if len(batch) else []
+        while left:
+            some = left.pop()
+            at = {topic: self._size(topic) for topic in some.topics}
+            if len(set(at.values())) > 1:
+                topics = [t for t in some.topics if at[t] == at[some.topics[0]]]
+                others = [t for t in some.topics if t not in topics]
+                left += some.only(others), some.only(topics)
+                continue
+            done = self._client(some.topics[0]).write(some, self._check)
+            if done < len(some):
+                left.append(some.rest(done))
+            if self._deliveries.noted:
+                self._settle()
 
     def post(self, record: OutRecord, tell: Tell) -> None:
         """Hand one to the client; ``tell`` gets its error or None, in a later call.
@@ -102,30 +140,30 @@ class Sender:
         """
         self._settle()
         self._check()
+        self._was_let_in = True
 
     def poll(self) -> None:
         """Tell what is known, without waiting."""
-        for client in self._clients.values():
-            client.producer.poll(0)
+        for client in self._all():
+            client.poll()
 
     def purge(self) -> None:
         """Drop what is not delivered; nobody is told."""
-        for client in self._clients.values():
-            client.producer.purge()
+        for client in self._all():
+            client.purge()
 
     def renew(self) -> None:
         """Look at the sizes of batches again, before others use this sender."""
         self._at = {topic: self._sizes.of(topic).size for topic in self._at}
         wanted = set(self._at.values())
-        self._clients = {
-            size: client
-            for size, client in self._clients.items()
-            if size in wanted or len(client.producer)
-        }
+        for clients in (self._clients, self._posting):
+            for size, client in list(clients.items()):
+                if size not in wanted and not len(client):
+                    del clients[size]
 
     def __len__(self) -> int:
         """How many records are on their way."""
-        return sum(len(client.producer) for client in self._clients.values())
+        return sum(map(len, self._all()))
 
     def __bool__(self) -> bool:
         """Always: a sender that has nothing to send is one, too."""
@@ -133,15 +171,24 @@ class Sender:
 
     # --- sending --------------------------------------------------------------------
 
-    def _client(self, topic: str) -> ProducerClient:
+    def _all(self) -> list[NativeProducer | ProducerClient]:
+        return [*self._clients.values(), *self._posting.values()]
+
+    def _size(self, topic: str) -> int:
         at = self._at.get(topic)
         if at is None:
             at = self._at[topic] = self._sizes.of(topic).size
-        client = self._clients.get(at)
-        if client is None:
-            settings = {**self.settings, "batch.size": str(at)}
-            client = self._clients[at] = ProducerClient(settings, self._timeout_ms)
-        return client
+        return at
+
+    def _client(self, topic: str) -> NativeProducer | ProducerClient:
+        at = self._size(topic)
+        if at not in self._clients:
+            self._clients[at] = self._made(new_client, at)
+        return self._clients[at]
+
+    def _made(self, make: Callable[..., _Client], at: int) -> _Client:
+        settings = {**self.settings, "batch.size": str(at)}
+        return make(settings, self._deliveries, self._timeout_ms)
 
     def _post(self, record: OutRecord, tell: Tell) -> None:
         def delivered(error: ClientError | None, message: Message) -> None:
@@ -155,16 +202,30 @@ class Sender:
             again = tell if error is not None else _nobody
             self._deliveries.note(Delivery(record, where, error, again))
 
-        self._client(record.topic).produce(record, delivered, self._check)
+        at = self._size(record.topic)
+        if at not in self._posting:
+            self._posting[at] = self._made(ProducerClient, at)
+        self._posting[at].produce(record, self._check, delivered)
 
     def _check(self) -> None:
-        for client in self._clients.values():
-            client.watch.raise_refusal()
+        self._check_refusal()
         failed = self._deliveries.failed
         if failed is not None:
-            for client in self._clients.values():
-                client.producer.flush(1)  # what failed with it is told with it
+            for client in self._all():
+                client.flush_for(1)  # what failed with it is told with it
             raise self._deliveries.failed or failed
+
+    def _check_refusal(self) -> None:
+        try:
+            for client in self._all():
+                client.watch.raise_refusal()
+        except AuthenticationError as error:
+            if not self._was_let_in:
+                raise
+            raise BrokerUnavailableError(
+                f"{error.message} They let this producer in before: files of"
+                " certificates may have been replaced, which a new producer reads."
+            ) from error
 
     # --- what was refused -----------------------------------------------------------
 
@@ -172,7 +233,7 @@ class Sender:
         """Await everything, and send again what was refused with others."""
         shrunk: set[str] = set()
         while True:
-            for client in list(self._clients.values()):
+            for client in self._all():
                 client.flush(self._check)
             noted = self._deliveries.take()
             if not noted:
@@ -200,8 +261,7 @@ class Sender:
         for place in verdict.again:
             one = told[place]
             if one.tell is None:
-                client = self._client(topic)
-                client.produce(one.record, self._deliveries, self._check)
+                self._client(topic).produce(one.record, self._check)
             else:
                 self._post(one.record, one.tell)
 

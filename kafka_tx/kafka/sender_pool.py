@@ -1,17 +1,19 @@
-"""Producers that are used again: a task of a topology lives for one batch only."""
+"""Producers that are used again: a task lives for one batch only."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 
 from kafka_tx.kafka.sender import Sender
+from kafka_tx.native.idle_clients import Idle
 
-_IDLE_AT_MOST = 4
+KEPT_S = 600.0
+"""As long as Spark keeps its own."""
 
-_Key = tuple[bool, frozenset[tuple[str, str]]]
-_idle: defaultdict[_Key, list[Sender]] = defaultdict(list)
-"""Lists are taken from and added to in one step each, so that threads may share."""
+_Settings = frozenset[tuple[str, str]]
+_awaited: Idle[_Settings, Sender] = Idle(KEPT_S, each=4)
+_forgetting: Idle[_Settings, Sender] = Idle(KEPT_S)
+"""Not limited: to close one would drop what it has not sent."""
 
 
 def borrow(settings: Mapping[str, str], *, is_awaited: bool = True) -> Sender:
@@ -22,10 +24,9 @@ def borrow(settings: Mapping[str, str], *, is_awaited: bool = True) -> Sender:
         is_awaited: Whether it is flushed before it is given back; one that is not may
             hold errors that nobody wants to know.
     """
-    idle = _idle[is_awaited, frozenset(settings.items())]
-    try:
-        sender = idle.pop()
-    except IndexError:
+    pool = _awaited if is_awaited else _forgetting
+    sender = pool.take(frozenset(settings.items()))
+    if sender is None:
         return Sender(settings)
     sender.renew()
     return sender
@@ -33,6 +34,5 @@ def borrow(settings: Mapping[str, str], *, is_awaited: bool = True) -> Sender:
 
 def give_back(sender: Sender, *, is_awaited: bool = True) -> None:
     """Keep it for the next one to borrow; only after success."""
-    idle = _idle[is_awaited, frozenset(sender.settings.items())]
-    if len(idle) < _IDLE_AT_MOST or not is_awaited:
-        idle.append(sender)
+    pool = _awaited if is_awaited else _forgetting
+    pool.keep(frozenset(sender.settings.items()), sender)

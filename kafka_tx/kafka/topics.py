@@ -17,7 +17,6 @@ from kafka_tx.model import (
     Broker,
     Subscription,
     TopicDescription,
-    TopicPartition,
     TopicPattern,
     Topics,
 )
@@ -72,15 +71,6 @@ def matching(wanted: TopicPattern, names: Iterable[str]) -> list[str]:
     """The names the pattern matches as a whole, without Kafka's internal topics."""
     pattern = re.compile(wanted.pattern)
     return [n for n in names if n not in _INTERNAL and pattern.fullmatch(n)]
-
-
-def is_subscribed(wanted: Subscription, partition: TopicPartition) -> bool:
-    """Whether a subscription means a partition, if it exists."""
-    if isinstance(wanted, Assigned):
-        return partition in wanted.partitions
-    if isinstance(wanted, Topics):
-        return partition.topic in wanted.names
-    return bool(matching(wanted, [partition.topic]))
 
 
 def shrunk(

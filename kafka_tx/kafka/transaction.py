@@ -5,24 +5,24 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from kafka_tx.errors import DeliveryError, KafkaError
-from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.errors import (
-    ErrorWatch,
     client_error,
     is_refused,
     is_unreachable,
     translated,
     unreachable,
 )
+from kafka_tx.kafka.native_producer import NativeProducer, new_client
+from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.producer import (
     Deliveries,
     Delivery,
@@ -112,8 +112,10 @@ class Transaction:
         known = [self._sizes.of(topic).size for topic in self._topics]
         self._at = min([*known, self._sizes.largest])
         self._settings["batch.size"] = str(self._at)
-        self._client = ProducerClient(self._settings, min(timeout_ms, int(_TIMEOUT_MS)))
         self._deliveries = Deliveries()
+        self._client = new_client(
+            self._settings, self._deliveries, min(timeout_ms, int(_TIMEOUT_MS))
+        )
 
     def __enter__(self) -> Self:
         initialise = self.client.init_transactions
@@ -133,9 +135,9 @@ class Transaction:
             self.client.purge()
 
     @property
-    def client(self) -> Producer:
+    def client(self) -> NativeProducer | ProducerClient:
         """The producer."""
-        return self._client.producer
+        return self._client
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -147,11 +149,13 @@ class Transaction:
             self._abort()
             raise
 
-    def send(self, records: Iterable[OutRecord], *, is_small: bool = False) -> None:
+    def send(
+        self, records: Iterable[OutRecord | OutBatch], *, is_small: bool = False
+    ) -> None:
         """Write records; returns when all are delivered.
 
         Args:
-            records: To any topics.
+            records: To any topics, one by one or as columns.
             is_small: Any topic takes them: its limit need not be known.
 
         Raises:
@@ -160,10 +164,13 @@ class Transaction:
             KafkaError: The brokers ended the transaction.
         """
         try:
-            for record in records:
-                if record.topic not in self._topics and not is_small:
-                    self._meet(record)
-                self._client.produce(record, self._deliveries, self._check)
+            for some in records:
+                if isinstance(some, OutBatch):
+                    self._write(some)
+                    continue
+                if not is_small:
+                    self._meet(some.topic, some)
+                self._client.produce(some, self._check)
             self._client.flush(self._check)
             self._check()
         except DeliveryError as error:
@@ -174,14 +181,11 @@ class Transaction:
 
     def add_offset(self, offset: ClientPartition) -> None:
         """Let an offset of the group be committed with the records."""
-        watch = ErrorWatch(addresses(self._reading))
-        with closing(new_consumer(self._reading, watch)) as consumer:
-            metadata = consumer.consumer_group_metadata()
-        send = self.client.send_offsets_to_transaction
+        send = self.client.offset_sender(self._reading)
         group = self._reading["group.id"]
         self._asked(
             f"READ on group '{group}' and on topic '{offset.topic}'",
-            lambda: send([offset], metadata, _SLICE_S),
+            lambda: send(offset, _SLICE_S),
         )
 
     def commit(self) -> None:
@@ -200,11 +204,23 @@ class Transaction:
             self.client.purge()
             self.client.abort_transaction(10)
 
-    def _meet(self, record: OutRecord) -> None:
-        """A topic that nobody spoke of; batches may have to be smaller for it."""
-        self._topics.add(record.topic)
-        if self._sizes.of(record.topic).size < self._at:
-            raise self._refused(record)
+    def _write(self, batch: OutBatch) -> None:
+        for topic in batch.topics if len(batch) else ():
+            self._meet(topic, batch)
+        done = 0
+        while done < len(batch):
+            done += self._client.write(batch.rest(done), self._check)
+            self._check()
+
+    def _meet(self, topic: str, written: OutRecord | OutBatch) -> None:
+        """Batches may have to be smaller for a topic that nobody spoke of."""
+        if topic in self._topics:
+            return
+        self._topics.add(topic)
+        if self._sizes.of(topic).size < self._at:
+            if isinstance(written, OutBatch):
+                written = written.only({topic}).record(0)
+            raise self._refused(written)
 
     def _check(self) -> None:
         self._client.watch.raise_refusal()
@@ -226,8 +242,12 @@ class Transaction:
 
     def _reason(self, error: DeliveryError) -> KafkaError:
         """Why a record was not delivered: others may be to blame."""
+        if error.code == "_FATAL":
+            # Do not ask a lost client again: in Python 3.11, confluent-kafka would then
+            # raise an object that is no exception, which ends the process.
+            return self._lost(str(error))
         with suppress(KafkaException):
-            self.client.flush(1)  # what failed with it is told with it
+            self.client.flush_for(1)  # what failed with it is told with it
         refused = [one for one in self._deliveries.take() if one.error is not None]
         if refused:
             return self._judged(refused)
@@ -267,7 +287,7 @@ class Transaction:
                 with suppress(
                     KafkaException
                 ):  # hands the client's reports to ``watch``
-                    self.client.poll(0)
+                    self.client.poll()
                 watch.raise_refusal()
                 passes = error.retriable() or error.code() in _MOVING
                 if not passes:
@@ -302,8 +322,9 @@ class Transaction:
             f"the brokers ended the transaction of {self._what}; nothing of it is"
             f" visible. {detail}.{until} Either it was open for longer than"
             f" 'kafka.{_TIMEOUT}' ({limit} ms): raise it, or write smaller batches; or"
-            " another writer of the same part has begun: give each its own tx.id, and"
-            " start Spark without 'spark.speculation'.",
+            " another writer of the same part has begun. A newer try or run of this job"
+            " writes the batch: stop the older run. Another job: give that one a tx.id"
+            " of its own.",
             topic=last.topic if last else None,
             key=last.key if last else None,
         )

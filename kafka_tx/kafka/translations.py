@@ -1,17 +1,125 @@
-"""The names of Kafka's Java client and what they become for librdkafka.
+"""The names and values of Kafka's Java client and what they become for librdkafka.
 
 One table; ``markdown()`` prints it for the documentation. Stores of certificates
 (``ssl.keystore.*``, ``ssl.truststore.*``) and ``sasl.jaas.config`` need more than a
-change of name and are handled in ``tls`` and ``jaas``; the table names them, too.
+change of name and are handled in ``security``; the table names them, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.refusals import REFUSED, REFUSED_SOMEWHERE, Purpose
+
+_log = logging.getLogger(__name__)
+_said: set[tuple[str, str]] = set()
+
+_INT = 2_147_483_647
+_BACKOFF = (1, 300_000)
+BOUNDS: dict[str, tuple[int, int]] = {
+    "connections.max.idle.ms": (0, _INT),
+    "fetch.max.bytes": (1_000, _INT - 512),
+    "fetch.message.max.bytes": (1, 1_000_000_000),
+    "fetch.min.bytes": (1, 100_000_000),
+    "fetch.wait.max.ms": (0, 300_000),
+    "max.partition.fetch.bytes": (1, 1_000_000_000),
+    "metadata.max.age.ms": (1, 86_400_000),
+    "metadata.recovery.rebootstrap.trigger.ms": (0, _INT),
+    "receive.message.max.bytes": (1_000, _INT),
+    "reconnect.backoff.max.ms": (0, 3_600_000),
+    "reconnect.backoff.ms": (0, 3_600_000),
+    "retry.backoff.max.ms": _BACKOFF,
+    "retry.backoff.ms": _BACKOFF,
+    "socket.connection.setup.timeout.ms": (1_000, _INT),
+    "socket.receive.buffer.bytes": (0, 100_000_000),
+    "socket.send.buffer.bytes": (0, 100_000_000),
+    "socket.timeout.ms": (10, 300_000),
+    "topic.metadata.refresh.interval.ms": (-1, 3_600_000),
+    # producers
+    "batch.num.messages": (1, 1_000_000),
+    "batch.size": (1, _INT),
+    "compression.level": (-1, 12),
+    "linger.ms": (0, 900_000),
+    "max.in.flight.requests.per.connection": (1, 1_000_000),
+    "message.max.bytes": (1_000, 1_000_000_000),
+    "queue.buffering.max.kbytes": (1, _INT),
+    "request.timeout.ms": (1, 900_000),
+    "transaction.timeout.ms": (1_000, _INT),
+}
+"""By librdkafka's names: least and greatest value that it takes."""
+
+_NEVER = {"connections.max.idle.ms": "0", "topic.metadata.refresh.interval.ms": "-1"}
+"""What a negative number, Java's "never", becomes."""
+
+_RECEIVED_BYTES = 1 << 30
+_FETCH_OVERHEAD = 512
+_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 100, 10_000
+_DEFAULT_MESSAGE_BYTES = 1_000_000
+
+
+def within_bounds(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings, numbers beyond librdkafka's bounds brought to the nearest one.
+
+    What is changed is logged, once in a process.
+    """
+    return {name: _within(name, value) for name, value in settings.items()}
+
+
+def _within(name: str, value: str) -> str:
+    bounds = BOUNDS.get(name)
+    try:
+        number = int(value)
+    except ValueError:
+        return value  # the client says what is wrong
+    if bounds is None or bounds[0] <= number <= bounds[1]:
+        return value
+    low, high = bounds
+    taken = str(min(max(number, low), high))
+    if number < 0:
+        taken = _NEVER.get(name, taken)
+    if (name, value) not in _said:
+        _said.add((name, value))
+        _log.warning(
+            "librdkafka takes %d to %d for %s: %s becomes %s",
+            low,
+            high,
+            name,
+            value,
+            taken,
+        )
+    return taken
+
+
+def room_for_fetches(settings: Mapping[str, str]) -> dict[str, str]:
+    """What a consumer needs to take all that a broker may send.
+
+    A response, and each batch of records once it is unpacked, may have
+    ``receive.message.max.bytes``: enough for every batch that fits into memory, unless
+    it is given. A ``fetch.max.bytes`` below the largest message is legal in Java only.
+    """
+    more = {}
+    fetch = _number(settings.get("fetch.max.bytes", ""), 0)
+    message = _number(settings.get("message.max.bytes", ""), _DEFAULT_MESSAGE_BYTES)
+    if "receive.message.max.bytes" not in settings:
+        received = max(_RECEIVED_BYTES, fetch + _FETCH_OVERHEAD)
+        more["receive.message.max.bytes"] = str(received)
+    if 0 < fetch < message:
+        more["message.max.bytes"] = str(fetch)
+    return more
+
+
+def steady_reconnects(settings: Mapping[str, str]) -> dict[str, str]:
+    """As in Java: a first pause that is longer than the longest one is that one."""
+    longest = _number(settings.get("reconnect.backoff.max.ms", ""), _LONGEST_PAUSE_MS)
+    first = _number(settings.get("reconnect.backoff.ms", ""), _FIRST_PAUSE_MS)
+    return {"reconnect.backoff.ms": str(longest)} if first > longest else {}
+
+
+def _number(text: str, otherwise: int) -> int:
+    return int(text) if text.isdigit() else otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +128,15 @@ class Translation:
 
     Attributes:
         java: The name users write after ``kafka.``.
-        librdkafka: The names it sets; empty where it has no effect here.
-        note: What differs or why there is no effect.
+        librdkafka: The names it sets.
+        note: What differs.
         convert: From Java's value to librdkafka's.
         purposes: The kinds of client it is translated for; the others follow the name
             as librdkafka knows it.
     """
 
     java: str
-    librdkafka: tuple[str, ...] = ()
+    librdkafka: tuple[str, ...]
     note: str = ""
     convert: Callable[[str], str] | None = None
     purposes: frozenset[Purpose] = frozenset({"consumer", "admin", "producer"})
@@ -105,21 +213,14 @@ def _partitioner_ignores_keys(value: str) -> str:
 
 _READERS: frozenset[Purpose] = frozenset({"consumer", "admin"})
 _PRODUCERS: frozenset[Purpose] = frozenset({"producer"})
-_JVM = "belongs to the Java virtual machine"
-_BROKER_ONLY = "read by the broker only"
-_NO_MEMBER = "partitions are assigned, no group is joined"
 
 TABLE: tuple[Translation, ...] = (
-    # fetching
     Translation("fetch.max.wait.ms", ("fetch.wait.max.ms",)),
     Translation("max.partition.fetch.bytes", ("fetch.message.max.bytes",)),
-    Translation("max.poll.records", note="batches are bounded by bytes"),
-    Translation("max.poll.interval.ms", note=_NO_MEMBER),
     Translation(
         "receive.buffer.bytes", ("socket.receive.buffer.bytes",), "", _buffer_bytes
     ),
     Translation("send.buffer.bytes", ("socket.send.buffer.bytes",), "", _buffer_bytes),
-    # requests and metadata
     Translation(
         "request.timeout.ms",
         ("socket.timeout.ms",),
@@ -131,30 +232,7 @@ TABLE: tuple[Translation, ...] = (
         ("socket.timeout.ms", "request.timeout.ms"),
         purposes=_PRODUCERS,
     ),
-    Translation(
-        "default.api.timeout.ms", note="use the option `kafkaConsumer.pollTimeoutMs`"
-    ),
     Translation("metadata.max.age.ms", ("topic.metadata.refresh.interval.ms",)),
-    Translation("socket.connection.setup.timeout.max.ms", note="does not grow here"),
-    # groups
-    Translation("session.timeout.ms", note=_NO_MEMBER),
-    Translation("heartbeat.interval.ms", note=_NO_MEMBER),
-    Translation("partition.assignment.strategy", note=_NO_MEMBER),
-    Translation("group.protocol", note=_NO_MEMBER),
-    Translation("group.remote.assignor", note=_NO_MEMBER),
-    Translation("group.instance.id", note=_NO_MEMBER),
-    Translation("auto.commit.interval.ms", note="offsets are never stored by itself"),
-    Translation(
-        "exclude.internal.topics", note="a pattern never matches internal ones"
-    ),
-    # metrics
-    Translation("metric.reporters", note=_JVM),
-    Translation("metrics.num.samples", note=_JVM),
-    Translation("metrics.recording.level", note=_JVM),
-    Translation("metrics.sample.window.ms", note=_JVM),
-    Translation("auto.include.jmx.reporter", note=_JVM),
-    Translation("config.providers", note=_JVM),
-    # TLS
     Translation(
         "ssl.endpoint.identification.algorithm",
         ("ssl.endpoint.identification.algorithm",),
@@ -164,14 +242,6 @@ TABLE: tuple[Translation, ...] = (
     Translation(
         "ssl.cipher.suites", ("ssl.cipher.suites",), "OpenSSL's names", _cipher_suites
     ),
-    Translation("ssl.protocol", note="the newest version both sides know is used"),
-    Translation("ssl.enabled.protocols", note="TLS 1.2 and 1.3"),
-    Translation("ssl.provider", note=_JVM),
-    Translation("ssl.keymanager.algorithm", note=_JVM),
-    Translation("ssl.trustmanager.algorithm", note=_JVM),
-    Translation("ssl.secure.random.implementation", note=_JVM),
-    Translation("security.providers", note=_JVM),
-    # SASL
     Translation("sasl.mechanism", ("sasl.mechanisms",)),
     Translation(
         "sasl.kerberos.kinit.cmd",
@@ -179,44 +249,14 @@ TABLE: tuple[Translation, ...] = (
         "a bare path becomes the command that logs in with the keytab",
         _kinit,
     ),
-    Translation("sasl.kerberos.ticket.renew.window.factor", note="renewed in time"),
-    Translation("sasl.kerberos.ticket.renew.jitter", note="renewed in time"),
-    Translation("sasl.login.refresh.window.factor", note="renewed in time"),
-    Translation("sasl.login.refresh.window.jitter", note="renewed in time"),
-    Translation("sasl.login.refresh.min.period.seconds", note="renewed in time"),
-    Translation("sasl.login.refresh.buffer.seconds", note="renewed in time"),
-    Translation("sasl.login.connect.timeout.ms", note="fixed in librdkafka"),
-    Translation("sasl.login.read.timeout.ms", note="fixed in librdkafka"),
-    Translation("sasl.login.retry.backoff.ms", note="fixed in librdkafka"),
-    Translation("sasl.login.retry.backoff.max.ms", note="fixed in librdkafka"),
-    Translation("sasl.oauthbearer.header.urlencode", note="fixed in librdkafka"),
-    Translation("sasl.oauthbearer.scope.claim.name", note=_BROKER_ONLY),
-    Translation("sasl.oauthbearer.jwks.endpoint.url", note=_BROKER_ONLY),
-    Translation("sasl.oauthbearer.expected.audience", note=_BROKER_ONLY),
-    Translation("sasl.oauthbearer.expected.issuer", note=_BROKER_ONLY),
-    Translation("sasl.oauthbearer.clock.skew.seconds", note=_BROKER_ONLY),
-    *(
-        Translation(f"sasl.oauthbearer.jwks.endpoint.{name}", note=_BROKER_ONLY)
-        for name in ("refresh.ms", "retry.backoff.ms", "retry.backoff.max.ms")
-    ),
     Translation(
         "sasl.oauthbearer.assertion.template.file",
         ("sasl.oauthbearer.assertion.jwt.template.file",),
     ),
-    # share groups
-    Translation("share.acknowledgement.mode", note=_NO_MEMBER),
-    Translation("share.acquire.mode", note=_NO_MEMBER),
-    # Kafka's own tests
-    Translation("internal.leave.group.on.close", note=_NO_MEMBER),
-    Translation(
-        "internal.throw.on.fetch.stable.offset.unsupported", note="always an error"
-    ),
-    # producing
     Translation(
         "buffer.memory", ("queue.buffering.max.kbytes",), "in KiB", _bytes_to_kbytes
     ),
     Translation("max.request.size", ("message.max.bytes",), purposes=_PRODUCERS),
-    Translation("max.block.ms", note="a full buffer waits until the write times out"),
     Translation("compression.gzip.level", ("compression.level",)),
     Translation("compression.lz4.level", ("compression.level",)),
     Translation("compression.zstd.level", ("compression.level",)),
@@ -224,13 +264,66 @@ TABLE: tuple[Translation, ...] = (
     Translation(
         "partitioner.ignore.keys", ("partitioner",), "", _partitioner_ignores_keys
     ),
-    Translation("partitioner.adaptive.partitioning.enable", note="always sticky"),
-    Translation("partitioner.availability.timeout.ms", note="always sticky"),
-    Translation("metadata.max.idle.ms", note="fixed in librdkafka"),
-    Translation(
-        "transaction.two.phase.commit.enable", note="not offered by librdkafka"
-    ),
 )
+
+NO_EFFECT = frozenset(
+    {
+        "auto.commit.interval.ms",
+        "auto.include.jmx.reporter",
+        "config.providers",
+        "default.api.timeout.ms",
+        "exclude.internal.topics",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "internal.leave.group.on.close",
+        "internal.throw.on.fetch.stable.offset.unsupported",
+        "max.block.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.max.idle.ms",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms",
+        "sasl.oauthbearer.clock.skew.seconds",
+        "sasl.oauthbearer.expected.audience",
+        "sasl.oauthbearer.expected.issuer",
+        "sasl.oauthbearer.header.urlencode",
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.scope.claim.name",
+        "security.providers",
+        "session.timeout.ms",
+        "share.acknowledgement.mode",
+        "share.acquire.mode",
+        "socket.connection.setup.timeout.max.ms",
+        "ssl.enabled.protocols",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+        "transaction.two.phase.commit.enable",
+    }
+)
+"""What librdkafka, the broker, Spark or no Java virtual machine decides here."""
 
 IN_TLS = {
     "ssl.truststore.location": "`ssl.ca.location` (PEM)",
@@ -243,7 +336,7 @@ IN_TLS = {
     "ssl.keystore.key": "`ssl.key.pem`",
     "ssl.keystore.certificate.chain": "`ssl.certificate.pem`",
 }
-"""Names handled in ``tls``: what they become."""
+"""Names handled in ``security``: what they become."""
 
 IN_JAAS = {
     "sasl.jaas.config": "`sasl.username`, `sasl.password`, `sasl.oauthbearer.*` or"
@@ -251,7 +344,7 @@ IN_JAAS = {
     "sasl.login.callback.handler.class": "`sasl.oauthbearer.method=oidc` for Kafka's"
     " own OAuthBearerLoginCallbackHandler; others are refused",
 }
-"""Names handled in ``jaas``: what they become."""
+"""Names handled in ``security``: what they become."""
 
 
 # --- looking up --------------------------------------------------------------------
@@ -271,6 +364,7 @@ def known_names() -> set[str]:
     """Every Java name this module can say something about."""
     return (
         {row.java for row in TABLE}
+        | NO_EFFECT
         | set(IN_TLS)
         | set(IN_JAAS)
         | set(REFUSED)
@@ -280,9 +374,9 @@ def known_names() -> set[str]:
 
 def markdown() -> str:
     """The table as the documentation shows it, sorted by name."""
-    rows: dict[str, str] = {**IN_TLS, **IN_JAAS}
+    rows = {**dict.fromkeys(NO_EFFECT, "no effect"), **IN_TLS, **IN_JAAS}
     for row in TABLE:
-        target = ", ".join(f"`{name}`" for name in row.librdkafka) or "no effect"
+        target = ", ".join(f"`{name}`" for name in row.librdkafka)
         note = f"; {row.note}" if row.note else ""
         only = f" ({'/'.join(sorted(row.purposes))})" if len(row.purposes) < 3 else ""
         text = f"{target}{only}{note}"

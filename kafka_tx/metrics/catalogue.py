@@ -53,68 +53,70 @@ _id = Rows(Fed.COMMIT, PER_ID)
 
 COMMITTED_OFFSET = _partition.gauge(
     "committed_offset",
-    "Next offset to process: everything below it is done.",
+    "Next offset to process. All records below it are processed.",
     storm="latestCompletedOffset",
 )
 END_OFFSET = _partition.gauge(
     "end_offset",
-    "End of the log when it was last looked at: high watermark, or last stable offset"
-    " under read_committed.",
+    "End of the log at the last fetch: high watermark, or last stable offset with"
+    " read_committed.",
     storm="latestTimeOffset",
 )
 LOG_START_OFFSET = _partition.gauge(
     "log_start_offset",
-    "First offset the log still holds, when it was last looked at.",
+    "First offset in the log at the last fetch.",
     storm="earliestTimeOffset",
 )
 LAG_RECORDS = _partition.gauge(
     "lag_records",
-    "End offset minus committed offset, never below 0; holes in the log count.",
+    "End offset minus committed offset, at least 0. Gaps in the log count.",
     storm="spoutLag",
 )
 LAG_SECONDS = _partition.gauge(
     "lag_seconds",
-    "Time since the log was first seen to reach past the committed offset; 0 when"
-    " nothing waits. The oldest waiting record is at least this old.",
+    "Seconds since the end of the log was first above the committed offset; 0 without"
+    " lag. The oldest unprocessed record is at least this old.",
 )
 RETENTION_HEADROOM = _partition.gauge(
     "retention_headroom_records",
-    "Committed offset minus log start; negative when records were lost to retention.",
+    "Committed offset minus log start. Negative: retention removed unread records.",
 )
 SKIPPED_OFFSETS = _partition.counter(
     "skipped_offsets",
-    "Offsets the position jumped over without reading them, by reason.",
+    "Offsets that were skipped without being read, by reason.",
     SKIP_REASON,
     storm="lostMessageCount",
 )
 BEHIND_LATEST = _id.gauge(
     "behind_latest_offsets",
-    "Lag in records of the partitions of an id, as Spark's own source has it in its"
-    " metrics: minOffsetsBehindLatest, maxOffsetsBehindLatest, avgOffsetsBehindLatest.",
+    "Smallest, largest and average lag of an id's partitions, as Spark's own source"
+    " reports it: minOffsetsBehindLatest, maxOffsetsBehindLatest,"
+    " avgOffsetsBehindLatest.",
     STATISTIC,
 )
 LAST_COMMIT = _id.gauge(
     "last_commit_timestamp_seconds",
-    "Unix time of the last commit that the store has recorded.",
+    "Unix time of the last commit in the store.",
 )
 COMMIT_LATENCY = _id.histogram(
     "commit_latency_seconds",
-    "From the begin of the commit phase until the store has recorded it.",
+    "Seconds from the start of the commit phase until the commit was stored.",
     buckets=COMMIT_BUCKETS,
 )
 MIRROR_FAILURES = _id.counter(
-    "mirror_failures", "Commits whose offsets could not be copied to the Kafka group."
+    "mirror_failures",
+    "Commits whose offsets were not copied to the Kafka group, after errors.",
 )
 STOPS = _id.counter(
     "stops",
-    "Queries and topologies that ended with an error, by kind of error.",
+    "Errors that stopped a query or topology, by reason.",
     STOP_REASON,
 )
 
 LAST_STOP = _id.gauge(
     "last_stop_timestamp_seconds",
-    "Unix time when one last ended with such an error, also in an earlier process, as"
-    " the store has it; 0: never.",
+    "Unix time of the last error that stopped a query or topology of the id, in this"
+    " process or an earlier one, by reason; 0: never.",
     STOP_REASON,
     begins_at_zero=True,
 )
@@ -124,43 +126,48 @@ LAST_STOP = _id.gauge(
 _partition = Rows(Fed.BATCH, PER_PARTITION)
 _id = Rows(Fed.BATCH, PER_ID)
 
-RECORDS = _id.counter("records", "Records of committed batches.")
+RECORDS = _id.counter(
+    "records",
+    "Records of committed batches, without replays. Absent if not counted.",
+    begins_at_zero=False,
+)
 BYTES = _id.counter(
     "bytes",
-    "Key and value bytes of committed batches; absent where they are not counted.",
+    "Bytes of keys and values of committed batches. Absent if not counted.",
     begins_at_zero=False,
 )
 UNMEASURED = _id.counter(
     "unmeasured_batches",
-    "Committed batches without bytes and newest timestamp, since reports of their tasks"
-    " are missing.",
+    "Committed batches without counted records, bytes and newest timestamp, because"
+    " task reports are missing.",
 )
 OFFSETS = _partition.counter(
     "offsets",
-    "Offsets in the ranges of committed batches; holes count, skipped offsets do not.",
+    "Offsets in the ranges of committed batches. Gaps count, skipped offsets do not.",
 )
 BATCHES = _id.counter(
     "batches",
-    "Attempts at batches by how they ended; cancelled: thrown away because an earlier"
-    " batch failed.",
+    "Attempts at batches, by outcome; cancelled: dropped because an earlier batch"
+    " failed.",
     OUTCOME,
 )
 REPLAYS = _id.counter(
-    "replays", "Attempts that were a second or later try at their batch."
+    "replays",
+    "Second and later attempts of committed batches, as far as known.",
 )
-CURRENT_TXID = _id.gauge("current_txid", "The txid that commits next.")
-COMMITTED_TXID = _id.gauge("committed_txid", "The txid that committed last.")
+CURRENT_TXID = _id.gauge("current_txid", "The next txid to commit.")
+COMMITTED_TXID = _id.gauge("committed_txid", "The last committed txid.")
 START_OFFSET = _partition.gauge(
-    "start_offset", "First offset of the last committed batch's range."
+    "start_offset", "First offset of the last committed batch."
 )
 NEWEST_RECORD = _id.gauge(
     "newest_record_timestamp_seconds",
-    "Newest record timestamp in committed batches, as Unix time, none beyond the"
-    " commit; absent where unknown.",
+    "Newest record timestamp in committed batches, as Unix time, at most the time of"
+    " the commit. Absent if unknown.",
 )
 BATCH_DURATION = _id.histogram(
     "batch_duration_seconds",
-    "From planning a batch until its commit was recorded; the last attempt only.",
+    "Seconds from planning a batch until its commit was stored; last attempt only.",
     buckets=BATCH_BUCKETS,
 )
 
@@ -170,12 +177,12 @@ _id = Rows(Fed.PHASE, PER_ID)
 
 IN_FLIGHT_BATCHES = _id.gauge(
     "in_flight_batches",
-    "Batches not yet committed, by phase; waiting: processed, and not yet its turn.",
+    "Batches that are not committed yet, by phase; waiting: for earlier batches.",
     PHASE,
 )
 PHASE_DURATION = _id.histogram(
     "phase_duration_seconds",
-    "Time a committed batch spent in each phase; the last attempt only.",
+    "Seconds of a committed batch in each phase; last attempt only.",
     PHASE,
     buckets=BATCH_BUCKETS,
 )
@@ -185,29 +192,30 @@ PHASE_DURATION = _id.histogram(
 _partition = Rows(Fed.RECORD, PER_PARTITION)
 
 EMITTED_OFFSET = _partition.gauge(
-    "emitted_offset", "Next offset to emit.", storm="latestEmittedOffset"
+    "emitted_offset", "The next offset to emit.", storm="latestEmittedOffset"
 )
 COMPLETED_OFFSET = _partition.gauge(
     "completed_offset",
-    "First offset that is not completed: what the next commit will store.",
+    "First offset that is not completed. The next commit stores it.",
 )
 EMITTED_RECORDS = _partition.counter(
     "emitted_records",
-    "Offsets handed out to be read, with or without a record; retries do not count.",
+    "Offsets given to tasks to read, with or without a record; retries do not count.",
     storm="fetchAPIMessageCount",
 )
 COMPLETED_RECORDS = _partition.counter(
-    "completed_records", "Records whose tree of tuples was completed."
+    "completed_records",
+    "Records that all bolts have processed, with every tuple made from them.",
 )
 FAILED_RECORDS = _partition.counter(
     "failed_records",
-    "Records that a bolt failed or that were not completed in time.",
+    "Records that a bolt failed, or that were not completed in time, by reason.",
     FAIL_REASON,
 )
 RETRIED_RECORDS = _partition.counter("retried_records", "Records emitted again.")
 INELIGIBLE_RECORDS = _partition.counter(
     "ineligible_records",
-    "Failed records that had no try left.",
+    "Failed records without a retry left.",
     storm="messageIneligibleForRetryCount",
 )
 DEAD_LETTERS = _partition.counter(
@@ -215,23 +223,23 @@ DEAD_LETTERS = _partition.counter(
 )
 CUT_LETTERS = _partition.counter(
     "cut_dead_letter_records",
-    "Dead letters without a value, since the record did not fit into the topic.",
+    "Dead letters without a value, because the record was too large for the topic.",
 )
 LOST_RECORDS = _partition.counter(
     "lost_records",
-    "Records that were emitted, never completed, and given up: gone from the log before"
-    " their retry, or out of tries without a dead-letter topic.",
+    "Records that were emitted and never completed, by reason: removed from the log"
+    " before a retry, or without a retry left and without a dead-letter topic.",
     LOSS_REASON,
 )
 PENDING_RECORDS = _partition.gauge(
-    "pending_records", "Records emitted and not completed."
+    "pending_records", "Records that are emitted and not completed yet."
 )
 RETRY_RECORDS = _partition.gauge(
     "retry_records", "Failed records that wait for their retry."
 )
 OLDEST_PENDING_AGE = _partition.gauge(
     "oldest_pending_age_seconds",
-    "How long the oldest pending record has been pending; 0 when none is.",
+    "Age of the oldest pending record since it was emitted, in seconds; 0: none.",
 )
 FETCH_DURATION = _partition.histogram(
     "fetch_duration_seconds",
@@ -246,12 +254,12 @@ BUILD_INFO = Metric(
     name=f"{PREFIX}build_info",
     kind=MetricKind.INFO,
     labels=(Label("version"), Label("python"), Label("spark")),
-    help="Always 1; the labels tell the versions, empty where not known.",
+    help="Always 1. The labels have the versions, empty if unknown.",
     fed=Fed.PROCESS,
 )
 METRIC_FAILURES = Rows(Fed.PROCESS, ()).counter(
     "metric_failures",
-    "Measurements that could not be recorded; the log names each metric once.",
+    "Measurements that could not be recorded. The log names each metric once.",
 )
 
 ALL: tuple[Metric, ...] = tuple(

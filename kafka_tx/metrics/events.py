@@ -27,11 +27,13 @@ class OffsetsCommitted:
         id: The ``tx.id``, topology id or consumer id.
         committed: Next offset to process, for every partition of the commit.
         committed_at_ms: Unix time when the store had recorded it.
-        commit_ms: From the begin of the commit phase until then.
+        commit_ms: From the begin of the commit phase until then; None where somebody
+            else made it.
         bounds: What the logs held when last looked at; the answer of
             ``ClusterView.bounds`` can be given as it is. A partition that is missing
             or unavailable keeps the bounds it had.
         topic_ids: Of the topics whose offsets ``committed`` has, as far as known.
+        leader_epochs: Of the leaders that held them, as far as known.
         skipped: Offsets jumped over since the last commit, by partition and reason
             (``catalogue.SKIP_REASON``).
     """
@@ -39,11 +41,12 @@ class OffsetsCommitted:
     id: str
     committed: Mapping[TopicPartition, int]
     committed_at_ms: int
-    commit_ms: float
+    commit_ms: float | None
     bounds: Mapping[TopicPartition, LogBounds | Unavailable] = field(
         default_factory=dict
     )
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     skipped: Mapping[tuple[TopicPartition, str], int] = field(default_factory=dict)
 
 
@@ -56,21 +59,47 @@ class BatchCommitted(OffsetsCommitted):
     Attributes:
         txid: The batch.
         starts: Where its ranges begin (``BatchMetadata.starts()``).
-        records: Records it held.
-        duration_ms: From planning its last attempt until the store recorded it.
+        records: Records it held; None where a task did not tell.
+        duration_ms: From planning its last attempt until the store recorded it; None
+            where nobody measured.
         bytes: Key and value bytes of its records; None where nobody counted.
         newest_timestamp_ms: Newest record timestamp (Unix time); None where unknown.
         phases_ms: How long its last attempt spent in each phase
             (``catalogue.PHASE``); phases that nobody measured are left out.
+        replays: Tries before the last one.
     """
 
     txid: int
     starts: Mapping[TopicPartition, int]
-    records: int
-    duration_ms: float
+    records: int | None
+    duration_ms: float | None
     bytes: int | None = None
     newest_timestamp_ms: int | None = None
     phases_ms: Mapping[str, float] = field(default_factory=dict)
+    replays: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsStored:
+    """Where a store has an id as a job starts, before it commits anything itself.
+
+    Attributes:
+        id: The ``tx.id``, topology id or consumer id.
+        committed: Next offset to process, for every partition that is stored.
+        topic_ids: Of their topics, as far as known.
+        leader_epochs: Of the leaders that held them, as far as known.
+        committed_at_ms: Unix time of the last commit; None where it is not stored.
+        newest_timestamp_ms: Newest record timestamp that is stored; None: none is.
+        txid: The last committed one; None where batches have no numbers.
+    """
+
+    id: str
+    committed: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    committed_at_ms: int | None = None
+    newest_timestamp_ms: int | None = None
+    txid: int | None = None
 
 
 # First match wins: a kind stands before the kinds it belongs to.

@@ -2,15 +2,89 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 from kafka_tx.metrics import catalogue
-from kafka_tx.metrics.lag import LagClock
 from kafka_tx.metrics.metric import Metric
 from kafka_tx.metrics.series import Key, Series
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.standing import Finding, stand
+
+
+class _Sight(NamedTuple):
+    """At this moment the log was first seen to end here."""
+
+    end: int
+    at_ms: float
+
+
+class LagClock:
+    """Since when one partition's log reaches past the committed offset.
+
+    Every look at the log end that finds it higher is remembered with its moment. The
+    record at the committed offset lies below the first remembered end that is higher,
+    so it existed at that moment, and has waited since then *at least*:
+
+    >>> clock = LagClock()
+    >>> clock.saw_end(100, at_ms=0)
+    >>> clock.saw_end(250, at_ms=60_000)
+    >>> clock.behind_ms(99, at_ms=90_000)  # below 100: waits since 0
+    90000
+    >>> clock.behind_ms(100, at_ms=90_000)  # 100 was first seen at 60,000
+    30000
+    >>> clock.behind_ms(250, at_ms=90_000)
+    0
+
+    The answer is a lower bound. It is short by at most the time between two looks;
+    after a restart by what happened before the first look; and by more only when the
+    partition is so far behind that looks were thinned out: memory stays at
+    ``max_sights`` looks. The moments must come from one monotonic clock. Not
+    thread-safe.
+    """
+
+    def __init__(self, max_sights: int = 64) -> None:
+        self._max_sights = max_sights
+        self._sights: deque[_Sight] = deque()
+
+    def __len__(self) -> int:
+        """Looks that are remembered."""
+        return len(self._sights)
+
+    def saw_end(self, end: int, at_ms: float) -> None:
+        """The log ends at ``end`` now (next offset to be written).
+
+        An end below the last one means another log (the topic was made anew, or records
+        were lost with a leader): everything seen of the old one is forgotten.
+        """
+        if self._sights and end < self._sights[-1].end:
+            self._sights.clear()
+        if not self._sights or end > self._sights[-1].end:
+            self._sights.append(_Sight(end, at_ms))
+        if len(self._sights) > self._max_sights:
+            self._thin_out()
+
+    def behind_ms(self, committed: int, at_ms: float) -> float:
+        """How long the offset ``committed`` has been known to wait; 0 if it does not.
+
+        Forgets the ends at or below ``committed``. After a step back of the committed
+        offset the answer still is a lower bound.
+        """
+        while self._sights and self._sights[0].end <= committed:
+            self._sights.popleft()
+        return max(0, at_ms - self._sights[0].at_ms) if self._sights else 0
+
+    def _thin_out(self) -> None:
+        """Forget every second look between the first and the last.
+
+        The offsets of a forgotten look count from the next one, so the bound stays a
+        lower bound.
+        """
+        first, *between, last = self._sights
+        self._sights = deque([first, *between[1::2], last])
 
 
 def partition_key(tx_id: str, partition: TopicPartition) -> Key:
@@ -23,7 +97,8 @@ class LagStanding:
 
     A partition shows lag once both its committed offset and its log bounds are known.
     While the brokers do not tell which topic the log is of, figures stay as they were;
-    of a topic that was made anew all is lag, since nothing of it was read.
+    of a topic that was made anew all is lag, since nothing of it was read. Where a new
+    leader has other records in place of those that were read, these are lag.
     Not thread-safe: the registry calls it inside its lock.
     """
 
@@ -38,6 +113,7 @@ class LagStanding:
         self._clocks: dict[Key, LagClock] = {}
         self._positions: dict[Key, LogPosition] = {}
         self._logs: dict[Key, LogBounds] = {}
+        self._unanswered: set[Key] = set()
 
     def committed(
         self,
@@ -64,7 +140,10 @@ class LagStanding:
         """The logs have these bounds; where one is unavailable the last ones hold."""
         for partition, seen in bounds.items():
             key = partition_key(tx_id, partition)
-            if isinstance(seen, LogBounds):
+            if not isinstance(seen, LogBounds):
+                self._unanswered.add(key)
+            else:
+                self._unanswered.discard(key)
                 self._end.set(key, seen.end)
                 self._log_start.set(key, seen.log_start)
                 former = self._logs.get(key, seen)
@@ -73,6 +152,27 @@ class LagStanding:
                 self._logs[key] = seen
                 self._clock(key).saw_end(seen.end, now_ms)
             self._derive(key, now_ms)
+
+    def positions_of(self, tx_id: str) -> dict[TopicPartition, LogPosition]:
+        """The stored positions of an id."""
+        return {
+            TopicPartition(topic, int(number)): position
+            for (id_, topic, number), position in self._positions.items()
+            if id_ == tx_id
+        }
+
+    def lag(self, tx_id: str) -> int | None:
+        """Lag of all partitions of an id together.
+
+        None: one of them did not answer when it was looked at last, or was never
+        looked at.
+        """
+        lags = self._lag_records.samples()
+        known = {*lags, *self._positions, *self._unanswered}
+        mine = {key for key in known if key[0] == tx_id}
+        if not mine or mine & self._unanswered or not mine <= lags.keys():
+            return None
+        return int(sum(lags[key][0] for key in mine))
 
     def summarise(self) -> None:
         """Bring the figures over all partitions of each id up to date, for a scrape."""
@@ -90,16 +190,18 @@ class LagStanding:
         for known in (self._clocks, self._positions, self._logs):
             for key in [key for key in known if is_gone(key)]:
                 del known[key]
+        self._unanswered = {key for key in self._unanswered if not is_gone(key)}
 
     def _derive(self, key: Key, now_ms: float) -> None:
         position, log = self._positions.get(key), self._logs.get(key)
         if position is None or log is None:
             return
         standing = stand(position, log)
+        if standing.finding is Finding.UNANSWERED:  # of a new leader: not asked
+            standing = stand(replace(position, leader_epoch=None), log)
         if standing.finding is Finding.UNANSWERED:
             return
-        is_anew = standing.finding is Finding.ANEW
-        reached = log.log_start if is_anew else position.offset
+        reached = standing.reached
         behind_ms = self._clock(key).behind_ms(reached, now_ms)
         self._lag_records.set(key, max(0, log.end - reached))
         self._lag_seconds.set(key, behind_ms / 1000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric as Family
 
 from kafka_tx.metrics import catalogue
-from kafka_tx.metrics.events import BatchCommitted, OffsetsCommitted, stop_reason
+from kafka_tx.metrics.events import (
+    BatchCommitted,
+    OffsetsCommitted,
+    OffsetsStored,
+    stop_reason,
+)
 from kafka_tx.metrics.lag_standing import LagStanding, partition_key
 from kafka_tx.metrics.metric import PER_ID, Fed, Metric, MetricKind
 from kafka_tx.metrics.series import Key, Samples, Series, family
@@ -107,6 +113,32 @@ class MetricsRegistry:
         with self._measuring("record_start"):
             self._begin((Fed.COMMIT,), (tx_id,))
 
+    def record_stored(self, stored: OffsetsStored) -> None:
+        """A store was read as a job started: show it until the job commits.
+
+        So a job that hangs in its first batch has a lag and a last commit. No counter
+        moves. What this process has committed since is newer, and stays.
+        """
+        with self._measuring("record_stored"):
+            key, txid = (stored.id,), stored.txid
+            shown = self._of(catalogue.COMMITTED_TXID).get(key)
+            if txid is not None and shown is not None and shown > txid:
+                return
+            fed = (Fed.COMMIT,) if txid is None else (Fed.COMMIT, Fed.BATCH)
+            self._begin(fed, key)
+            if txid is not None:
+                self._of(catalogue.CURRENT_TXID).set(key, txid + 1)
+            if txid:  # 0 is where the first one begins
+                self._of(catalogue.COMMITTED_TXID).set(key, txid)
+            if stored.committed_at_ms is not None:
+                last = self._of(catalogue.LAST_COMMIT)
+                at_s = stored.committed_at_ms / 1000
+                # Offsets are also read while a job runs, of some partitions.
+                last.set(key, at_s if txid else max(at_s, last.get(key) or at_s))
+            if stored.newest_timestamp_ms is not None:
+                self._newest(key, stored.newest_timestamp_ms)
+            self._stand(stored, fed, {})
+
     def record_stop(self, tx_id: str, error: BaseException, at_ms: int) -> None:
         """A query or topology ended with this error, now.
 
@@ -143,6 +175,16 @@ class MetricsRegistry:
                 gone = {partition_key(tx_id, each) for each in partitions}
                 self._drop(lambda key: key[:3] in gone)
 
+    def lag_of(self, tx_id: str) -> int | None:
+        """Lag in records of all partitions of an id; None where one is not known."""
+        with self._lock:
+            return self._standing.lag(tx_id)
+
+    def positions_of(self, tx_id: str) -> dict[TopicPartition, LogPosition]:
+        """The stored positions of an id that are shown."""
+        with self._lock:
+            return self._standing.positions_of(tx_id)
+
     # --- scrape ---------------------------------------------------------------------
 
     def samples(self) -> dict[str, Samples]:
@@ -161,15 +203,9 @@ class MetricsRegistry:
         key = (offsets.id,)
         self._begin(fed, key)
         self._of(catalogue.LAST_COMMIT).set(key, offsets.committed_at_ms / 1000)
-        self._of(catalogue.COMMIT_LATENCY).observe(key, offsets.commit_ms / 1000)
-        for partition in offsets.committed:
-            self._begin(fed, partition_key(offsets.id, partition))
-        positions = {
-            partition: LogPosition(offset, offsets.topic_ids.get(partition.topic))
-            for partition, offset in offsets.committed.items()
-        }
-        now_ms = self._monotonic_ms()
-        self._standing.committed(offsets.id, positions, offsets.bounds, now_ms)
+        if offsets.commit_ms is not None:
+            self._of(catalogue.COMMIT_LATENCY).observe(key, offsets.commit_ms / 1000)
+        self._stand(offsets, fed, offsets.bounds)
         for (partition, reason), count in offsets.skipped.items():
             self.add(
                 catalogue.SKIPPED_OFFSETS.name,
@@ -180,23 +216,48 @@ class MetricsRegistry:
                 reason=reason,
             )
 
+    def _stand(
+        self,
+        offsets: OffsetsCommitted | OffsetsStored,
+        fed: tuple[Fed, ...],
+        bounds: Mapping[TopicPartition, LogBounds | Unavailable],
+    ) -> None:
+        for partition in offsets.committed:
+            self._begin(fed, partition_key(offsets.id, partition))
+        ids, epochs = offsets.topic_ids, offsets.leader_epochs
+        positions = {
+            partition: LogPosition(
+                offset, ids.get(partition.topic), epochs.get(partition)
+            )
+            for partition, offset in offsets.committed.items()
+        }
+        now_ms = self._monotonic_ms()
+        self._standing.committed(offsets.id, positions, bounds, now_ms)
+
     def _batch(self, batch: BatchCommitted) -> None:
         key = (batch.id,)
-        self._of(catalogue.RECORDS).add(key, batch.records)
         self._of(catalogue.BATCHES).add((batch.id, "committed"), 1)
         self._of(catalogue.COMMITTED_TXID).set(key, batch.txid)
         self._of(catalogue.CURRENT_TXID).set(key, batch.txid + 1)
-        self._of(catalogue.BATCH_DURATION).observe(key, batch.duration_ms / 1000)
+        self._of(catalogue.REPLAYS).add(key, batch.replays)
+        if batch.duration_ms is not None:
+            self._of(catalogue.BATCH_DURATION).observe(key, batch.duration_ms / 1000)
+        if batch.records is None:
+            self._of(catalogue.UNMEASURED).add(key, 1)
+        else:
+            self._of(catalogue.RECORDS).add(key, batch.records)
         if batch.bytes is not None:
             self._of(catalogue.BYTES).add(key, batch.bytes)
         if batch.newest_timestamp_ms is not None:
-            newest = self._of(catalogue.NEWEST_RECORD)
             # A record from the future says nothing about those that come after it.
-            seconds = min(batch.newest_timestamp_ms, batch.committed_at_ms) / 1000
-            newest.set(key, max(seconds, newest.get(key) or seconds))
+            self._newest(key, min(batch.newest_timestamp_ms, batch.committed_at_ms))
         for phase, took_ms in batch.phases_ms.items():
             name = catalogue.PHASE_DURATION.name
             self.observe(name, took_ms / 1000, id=batch.id, phase=phase)
+
+    def _newest(self, key: Key, timestamp_ms: int) -> None:
+        newest = self._of(catalogue.NEWEST_RECORD)
+        newest.set(key, max(timestamp_ms / 1000, newest.get(key) or -math.inf))
 
     def _ranges(self, batch: BatchCommitted) -> None:
         starts = self._of(catalogue.START_OFFSET)

@@ -1,4 +1,7 @@
+from collections.abc import Sequence
+
 REVISION: int
+WRITER_REVISION: int
 
 class ReadError(Exception):
     """A range could not be read.
@@ -6,7 +9,8 @@ class ReadError(Exception):
     ``args``: kind, librdkafka's error code and its name (0 and empty where it had no
     part), next offset that was wanted, log start, log end (-1 where unknown), text.
     Kind ``stale``: the client read another range before, which may be the reason; a new
-    one should read on from the next offset.
+    one should read on from the next offset. Kind ``replaced``: at the log end that it
+    tells is a record of a later leader epoch.
     """
 
     args: tuple[str, int, str, int, int, int, str]
@@ -40,6 +44,7 @@ class Range:
         partition: int,
         start: int,
         end: int,
+        leader_epoch: int,
         has_headers: bool,
         batch_bytes: int,
         timeout_ms: int,
@@ -50,5 +55,88 @@ class Range:
 
     def close(self) -> None:
         """Let the client go; harmless at any time, also twice."""
+
+_Told = tuple[
+    int, str, str, int, int, bytes | None, bytes | None, int, list[tuple[str, bytes]]
+]
+"""Code, text, topic, partition, time, key, value, size of both, headers."""
+
+_Error = tuple[int, str, int, int, int]
+"""Code, text, is it fatal, may one try again, must the transaction be aborted."""
+
+class Producer:
+    """A Kafka producer; its length is the number of records on their way."""
+
+    def __new__(
+        cls, *, settings: tuple[str, ...], suspect: tuple[int, ...]
+    ) -> Producer: ...
+    def __len__(self) -> int: ...
+    def connect(self, topic: tuple[str], timeout_ms: int, /) -> None:
+        """Ask for a topic, to have a connection."""
+
+    def send(
+        self,
+        schema: object,
+        array: object,
+        topics: tuple[str, ...],
+        start: int,
+        wait_ms: int,
+        /,
+    ) -> tuple[int, int]:
+        """Hand rows over: the next row, and the code with which it is refused or 0.
+
+        Returns early where there is no room for ``wait_ms``, or news.
+        """
+
+    def produce(
+        self,
+        topic: tuple[str],
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] | None,
+        partition: int,
+        timestamp_ms: int,
+        /,
+    ) -> int:
+        """Hand one record over; 0, or the code with which it is refused."""
+
+    def poll(self, timeout_ms: int, /) -> int: ...
+    def flush(self, timeout_ms: int, /) -> int:
+        """0: nothing is on its way; or a code."""
+
+    def purge(self) -> int:
+        """Drop what is on its way."""
+
+    def init_transactions(self, timeout_ms: int, /) -> _Error | None: ...
+    def begin_transaction(self) -> _Error | None: ...
+    def commit_transaction(self, timeout_ms: int, /) -> _Error | None: ...
+    def abort_transaction(self, timeout_ms: int, /) -> _Error | None: ...
+    def send_offset(
+        self,
+        group: str,
+        topic: str,
+        partition: int,
+        offset: int,
+        metadata: str | None,
+        timeout_ms: int,
+        /,
+    ) -> _Error | None:
+        """Let an offset of a group without members be committed with the records."""
+
+    def news(
+        self,
+    ) -> tuple[list[tuple[int, int, str, str]], list[_Told], list[_Told]] | None:
+        """What was told since the last time, or None.
+
+        1. Reports of the client: whether a line of the log; code or level; facility;
+           text.
+        2. From the first record of a batch that was refused with one of ``suspect``:
+           all records that were told of, until nothing is on its way.
+        3. Of the records that failed with another code, the worst: the first by name of
+           the code, then the largest. Without value and headers.
+        """
+
+def check_sums(schema: object, array: object, topics: tuple[str, ...], /) -> int:
+    """The sum of the check sums of rows to write; see ``transactions.sink_parts``."""
 
 def bind(path: str, /) -> str: ...

@@ -1,4 +1,4 @@
-"""Clients that wait for the next range: making one costs more than a small range."""
+"""Clients that wait for their next user: making one costs more than a small task."""
 
 from __future__ import annotations
 
@@ -6,67 +6,72 @@ import atexit
 import os
 import threading
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from kafka_tx.native import _reader
 
-_SETTINGS_AT_MOST = 2
+_Key = TypeVar("_Key", bound=Hashable)
+_Client = TypeVar("_Client")
+
 _RANGES_AT_MOST = 100
 """A client knows, and reports on, all partitions of every topic it ever read."""
 
-_KEPT_S = 5.0
 
-_Settings = tuple[str, ...]
+class Idle(Generic[_Key, _Client]):
+    """Clients of this process that nobody uses now, by their settings.
 
+    Nobody gets a client after ``kept_s``; it is closed after twice that at most, and
+    when the process ends. Threads may share it. A fork has none: threads of clients
+    stay with the parent.
 
-@dataclass(slots=True)
-class SharedClient:
-    """A client, how many ranges it read to their ends, and when it became idle."""
-
-    client: _reader.Client
-    ranges: int = 0
-    idle_since: float = 0.0
-
-
-class IdleClients:
-    """One client for each of few settings, for a short time.
-
-    What was idle for longer may hold connections that a firewall has forgotten, which
-    nobody notices before a time-out; and librdkafka's reports pile up in it. Nobody
-    gets a client after ``kept_s``; it is closed after twice that at most. Threads may
-    share it.
+    Args:
+        kept_s: How long a client waits. One that was idle for longer may hold
+            connections that a firewall has forgotten, which nobody notices before a
+            time-out; and librdkafka's reports pile up in it.
+        each: How many are kept for the same settings; the oldest is closed first.
+        settings: How many settings have clients; the first one goes first.
     """
 
-    def __init__(self, kept_s: float = _KEPT_S) -> None:
+    def __init__(
+        self, kept_s: float, *, each: int | None = None, settings: int | None = None
+    ) -> None:
         self._kept_s = kept_s
-        self._kept: dict[_Settings, SharedClient] = {}
+        self._each = each
+        self._settings = settings
+        self._kept: dict[_Key, list[tuple[float, _Client]]] = {}
+        self._inherited: list[object] = []
         self._lock = threading.Lock()
         self._is_swept = False
+        os.register_at_fork(after_in_child=self._forget)
+        atexit.register(self.close_all)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return sum(map(len, self._kept.values()))
 
-    def take(self, settings: _Settings) -> SharedClient | None:
-        """The client that was kept for these settings; nobody else gets it."""
+    def take(self, settings: _Key) -> _Client | None:
+        """The client that was used last with these settings; nobody else gets it."""
         with self._lock:
-            found = self._kept.pop(settings, None)
-        return found if found and not self._is_expired(found) else None
+            found = self._kept.get(settings)
+            since, client = found.pop() if found else (0.0, None)
+            if not found:
+                self._kept.pop(settings, None)
+        return None if self._is_expired(since) else client
 
-    def keep(self, settings: _Settings, shared: SharedClient) -> None:
-        """Keep a client that read a range to its end; too many others are closed."""
-        shared.ranges += 1
-        shared.idle_since = time.monotonic()
-        if shared.ranges >= _RANGES_AT_MOST:
-            return
-        closing = []
+    def keep(self, settings: _Key, client: _Client) -> None:
+        """Keep a client for the next one to take; too many others are closed."""
+        closing: list[object] = []
         with self._lock:
-            closing.append(self._kept.pop(settings, None))
-            while len(self._kept) >= _SETTINGS_AT_MOST:
+            same = self._kept.setdefault(settings, [])
+            same.append((time.monotonic(), client))
+            if self._each is not None and len(same) > self._each:
+                closing.append(same.pop(0))
+            if self._settings is not None and len(self._kept) > self._settings:
                 closing.append(self._kept.pop(next(iter(self._kept))))
-            self._kept[settings] = shared
             self._sweep_later()
+        del closing
 
     def close_all(self) -> None:
         """Close those that are kept, as a process that ends should."""
@@ -75,14 +80,15 @@ class IdleClients:
             self._kept.clear()
         del closing
 
-    def forget(self) -> None:
-        """In a fork: its threads, and who held the lock, are those of the parent."""
+    def _forget(self) -> None:
+        """In a fork, which must not close them, and whose lock someone may hold."""
         self._lock = threading.Lock()
         self._is_swept = False
-        self._kept.clear()
+        self._inherited.append(self._kept)
+        self._kept = {}
 
-    def _is_expired(self, shared: SharedClient) -> bool:
-        return time.monotonic() - shared.idle_since >= self._kept_s
+    def _is_expired(self, since: float) -> bool:
+        return time.monotonic() - since >= self._kept_s
 
     def _sweep_later(self) -> None:
         """Close what expires, though nobody asks. The lock is held."""
@@ -97,19 +103,39 @@ class IdleClients:
         self._is_swept = True
 
     def _sweep(self) -> None:
+        closing: list[object] = []
         with self._lock:
-            expired = [
-                s for s, shared in self._kept.items() if self._is_expired(shared)
-            ]
-            closing = [self._kept.pop(settings) for settings in expired]
+            for settings, same in list(self._kept.items()):
+                fresh = [one for one in same if not self._is_expired(one[0])]
+                closing.append(self._kept.pop(settings))
+                if fresh:
+                    self._kept[settings] = fresh
             self._is_swept = False
             if self._kept:
                 self._sweep_later()
         del closing
 
 
+@dataclass(slots=True)
+class SharedClient:
+    """A client that reads, and how many ranges it read to their ends."""
+
+    client: _reader.Client
+    ranges: int = 0
+
+
+class IdleClients(Idle[tuple[str, ...], SharedClient]):
+    """One client that reads for each of few settings, for a short time."""
+
+    def __init__(self, kept_s: float = 5.0) -> None:
+        super().__init__(kept_s, each=1, settings=2)
+
+    def keep(self, settings: tuple[str, ...], client: SharedClient) -> None:
+        """Keep a client that read a range to its end, unless it has read many."""
+        client.ranges += 1
+        if client.ranges < _RANGES_AT_MOST:
+            super().keep(settings, client)
+
+
 idle = IdleClients()
 """Those of this process."""
-
-os.register_at_fork(after_in_child=idle.forget)
-atexit.register(idle.close_all)

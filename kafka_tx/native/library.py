@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 _NAME = "kafka_tx.native._reader"
 _FILE = "_reader.abi3.so"
-_REVISION = 2
+_REVISION = 3
 """Of the extension's functions, as this package calls them."""
 _PLAIN = (str, int, float)
 
@@ -137,6 +137,11 @@ def refusal(settings: Mapping[str, object]) -> str | None:
     if settings.get("sasl.oauthbearer.token.provider"):
         return "tokens come from a function in Python"
     return None
+
+
+def text(value: object) -> str:
+    """A setting as librdkafka reads it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def supports(settings: Mapping[str, object]) -> bool:

@@ -87,6 +87,10 @@ class NativeLook:
         """Topics and bounds; bounds come without ids."""
         return self.topics(wanted), self.bounds(partitions)
 
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
+        """Ids of topics by name; asked of the other view."""
+        return self._other().topic_ids(names)
+
     def offsets(
         self, wanted: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, int | Unavailable | None]:
@@ -104,6 +108,18 @@ class NativeLook:
             is_start = isinstance(position, Earliest)
             found[partition] = bounds.log_start if is_start else bounds.end
         return found
+
+    def ends(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, tuple[int, int | None]]:
+        """Where logs end, and under which leader; asked of the other view."""
+        return self._other().ends(partitions)
+
+    def epoch_ends(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
+        """Where leader epochs ended; tasks have no positions of former leaders."""
+        return self._other().epoch_ends(wanted)
 
     def _other(self) -> ClusterView:
         if self._thorough is None:

@@ -16,7 +16,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import small_ranges
 from kafka_tx.native.idle_clients import SharedClient, idle
-from kafka_tx.native.library import load, refusal
+from kafka_tx.native.library import load, refusal, text
 from kafka_tx.native.reader_failures import translated
 from kafka_tx.planned_topic import of_planned_topic
 from kafka_tx.record_schema import arrow_schema
@@ -135,7 +135,7 @@ class NativeRangeReader:
         return extension
 
     def _client_settings(self, defaults: Mapping[str, str]) -> tuple[str, ...]:
-        given = {k: _text(v) for k, v in self._settings.items() if not _GROUP.match(k)}
+        given = {k: text(v) for k, v in self._settings.items() if not _GROUP.match(k)}
         for name, value in given.items():
             if "\0" in name + value:
                 raise ConfigError(f"Kafka setting '{name}' has a NUL character")
@@ -165,6 +165,7 @@ class NativeRangeReader:
             partition=partition,
             start=wanted.start,
             end=wanted.end,
+            leader_epoch=-1 if wanted.leader_epoch is None else wanted.leader_epoch,
             has_headers=self._include_headers,
             batch_bytes=self._batch_bytes,
             timeout_ms=self._timeout_ms,
@@ -192,8 +193,3 @@ class _Exported:
         self, requested_schema: object | None = None
     ) -> tuple[object, object]:
         return self.schema.__arrow_c_schema__(), self.array
-
-
-def _text(value: object) -> str:
-    """A setting as librdkafka reads it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

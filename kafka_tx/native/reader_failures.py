@@ -14,6 +14,7 @@ from kafka_tx.errors import (
     UnknownTopicError,
 )
 from kafka_tx.model import OffsetRange
+from kafka_tx.planned_topic import replaced
 
 _SECRET = re.compile(
     r"password|passphrase|secret|key\.pem|oauthbearer\.(config|extensions)", re.I
@@ -48,6 +49,8 @@ def translated(
                 log_start=log_start,
                 log_end=log_end,
             )
+        case "replaced":
+            return replaced(wanted, log_end)
         case "denied":
             return AuthenticationError(
                 f"the brokers at {where} refused this client reading {wanted}"

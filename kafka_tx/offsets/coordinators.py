@@ -7,15 +7,193 @@ ZooKeeper, or ``FixedPartitions``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import Broker, TopicPartition
-from kafka_tx.offsets.assignment import Ownership, assign
-from kafka_tx.offsets.discovery import Discovery, Found
+from kafka_tx.errors import ConfigError, KafkaTxError
+from kafka_tx.model import Broker, TopicDescription, TopicPartition
+from kafka_tx.offsets.discovery import Discovery, Found, is_another
 from kafka_tx.offsets.managed import Managed, ManagerSource, names_of
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.protocols import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A task's share of the partitions, ascending; ``warning`` is to be logged."""
+
+    partitions: tuple[TopicPartition, ...]
+    warning: str | None = None
+
+
+def assign(
+    partitions: Iterable[TopicPartition], task_index: int, total_tasks: int
+) -> Assignment:
+    """Task i of n takes every n-th partition, beginning with the i-th.
+
+    The order is topic name, then number. It depends on nothing but the partitions, so
+    all tasks agree without talking; each partition is one task's. Partitions added to
+    the last topic move no other. Those added to an earlier topic may: their tasks close
+    them before others go on from what was committed.
+
+    Raises:
+        ConfigError: ``task_index`` is not within ``0 … total_tasks - 1``.
+
+    Source: Storm, KafkaUtils.calculatePartitionsForTask.
+    """
+    if not 0 <= task_index < total_tasks:
+        raise ConfigError.illegal(
+            "task_index", task_index, f"0 to {total_tasks - 1} (total_tasks - 1)"
+        )
+    ordered = sorted(set(partitions))
+    warning = None
+    if total_tasks > len(ordered):
+        warning = (
+            f"there are {total_tasks} tasks and only {len(ordered)} partitions:"
+            f" {total_tasks - len(ordered)} tasks have nothing to read"
+        )
+    return Assignment(tuple(ordered[task_index::total_tasks]), warning)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipChange:
+    """What one look at the cluster changed for one task; each ascending.
+
+    Attributes:
+        lost: To be closed (= committed) before anything of ``gained`` is opened.
+        gained: To be opened.
+        new: Those of ``gained`` that nobody owned before, as they were not there at the
+            first look: without a stored offset they start at the earliest.
+        kept: Owned before and now; those below among them.
+        leader_moved: Another broker leads; nothing else changed.
+        recreated: The topic was deleted and created again: the log is another one.
+        warning: To be logged.
+    """
+
+    lost: tuple[TopicPartition, ...] = ()
+    gained: tuple[TopicPartition, ...] = ()
+    new: tuple[TopicPartition, ...] = ()
+    kept: tuple[TopicPartition, ...] = ()
+    leader_moved: tuple[TopicPartition, ...] = ()
+    recreated: tuple[TopicPartition, ...] = ()
+    warning: str | None = None
+
+
+@dataclass(slots=True)
+class _KnownTopic:
+    """What is believed of one topic, put together from all answers so far."""
+
+    topic_id: str | None = None
+    leaders: dict[int, Broker] = field(default_factory=dict)
+    former_ids: set[str] = field(default_factory=set)
+
+
+class Ownership:
+    """One task's partitions, kept up to date by metadata answers that may be wrong.
+
+    A broker that was just started, or is cut off, answers with nothing or with what was
+    true a while ago. So an answer may add, and hardly ever takes away:
+
+    * A topic that is absent stays, for it may be hidden. It is gone once brokers, asked
+      for it by name, say ``gone_after`` times in a row that it does not exist. Its
+      stored offsets stay: should it come back, they count again.
+    * Fewer partitions than known: older; partitions are never taken away from a topic.
+    * A partition without a leader: known, it keeps its former leader; new, it is not
+      there yet.
+    * Another topic id: created again; an answer with a former id is older.
+    """
+
+    def __init__(
+        self, task_index: int, total_tasks: int, *, gone_after: int = 3
+    ) -> None:
+        assign((), task_index, total_tasks)  # refuses an index outside
+        self._task = (task_index, total_tasks)
+        self._gone_after = gone_after
+        self._topics: dict[str, _KnownTopic] = {}
+        self._mine: tuple[TopicPartition, ...] = ()
+        self._denials: dict[str, int] = {}
+        self._has_looked = False
+        self.leaderless: tuple[TopicPartition, ...] = ()
+        """Of the last answer: not there yet, but they may hold records; of any task."""
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """This task's partitions, ascending."""
+        return self._mine
+
+    def leader(self, partition: TopicPartition) -> Broker | None:
+        """The last known leader; None for a partition that is not known."""
+        known = self._topics.get(partition.topic)
+        return None if known is None else known.leaders.get(partition.partition)
+
+    def absent_from(
+        self, answer: Mapping[str, TopicDescription]
+    ) -> dict[str, str | None]:
+        """Known topics that a metadata answer does not name, with their ids."""
+        known = self._topics.items()
+        return {name: t.topic_id for name, t in known if name not in answer}
+
+    def refresh(
+        self, answer: Mapping[str, TopicDescription], deleted: Collection[str] = ()
+    ) -> OwnershipChange:
+        """Take a metadata answer in; returns what it changed for this task.
+
+        Args:
+            answer: The topics that it names.
+            deleted: Known topics that brokers, asked by name, say do not exist.
+        """
+        before = self._leaders()
+        recreated = {name for name, topic in answer.items() if self._learn(name, topic)}
+        self._let_go_of(deleted)
+        now = self._leaders()
+        self.leaderless = tuple(
+            sorted(p for t in answer.values() for p in t.partitions if p not in now)
+        )
+        share = assign(now, *self._task)
+        gained = sorted(set(share.partitions) - set(self._mine))
+        kept = sorted(set(share.partitions) & set(self._mine))
+        change = OwnershipChange(
+            lost=tuple(sorted(set(self._mine) - set(share.partitions))),
+            gained=tuple(gained),
+            new=tuple(p for p in gained if self._has_looked and p not in before),
+            kept=tuple(kept),
+            leader_moved=tuple(p for p in kept if before[p] != now[p]),
+            recreated=tuple(p for p in kept if p.topic in recreated),
+            warning=share.warning,
+        )
+        self._mine = share.partitions
+        self._has_looked = self._has_looked or bool(now)
+        return change
+
+    def _learn(self, name: str, seen: TopicDescription) -> bool:
+        """Take in one topic; returns whether it was created again."""
+        known = self._topics.get(name, _KnownTopic(seen.topic_id))
+        if seen.topic_id in known.former_ids:
+            return False
+        leaders = {p: leader for p, leader in seen.leaders.items() if leader}
+        recreated = is_another(known.topic_id, seen.topic_id)
+        if recreated:
+            former = {*known.former_ids, str(known.topic_id)}
+            known = _KnownTopic(seen.topic_id, {}, former)
+        known.topic_id = seen.topic_id or known.topic_id
+        known.leaders.update(leaders)
+        if known.leaders:
+            self._topics[name] = known
+        return recreated
+
+    def _let_go_of(self, deleted: Collection[str]) -> None:
+        self._denials = {name: self._denials.get(name, 0) + 1 for name in deleted}
+        for name, times in self._denials.items():
+            if times >= self._gone_after:
+                self._topics.pop(name, None)
+
+    def _leaders(self) -> dict[TopicPartition, Broker]:
+        return {
+            TopicPartition(name, number): leader
+            for name, known in self._topics.items()
+            for number, leader in known.leaders.items()
+        }
+
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +218,8 @@ class RefreshingCoordinator:
         total_tasks: All tasks of the spout.
         refresh_interval_ms: How old an answer may be when partitions are asked for.
         clock: Its monotonic time is used.
+        deleted: Asks brokers by name which of these topics do not exist under these
+            ids, as ``DeletedTopics.now``.
         managers: Opens and closes managers; None where only discovery is wanted.
         gone_after: See ``Ownership``.
 
@@ -55,10 +235,12 @@ class RefreshingCoordinator:
         *,
         refresh_interval_ms: int,
         clock: Clock,
+        deleted: Callable[[Mapping[str, str | None]], set[str]],
         managers: ManagerSource | None = None,
         gone_after: int = 3,
     ) -> None:
         self._discovery = discovery
+        self._deleted = deleted
         self._task = (task_index, total_tasks)
         self._interval_ms = refresh_interval_ms
         self._clock = clock
@@ -135,6 +317,7 @@ class RefreshingCoordinator:
         """
         try:
             found = self._discovery.look()
+            deleted = self._deleted(self._ownership.absent_from(found.topics))
         except KafkaTxError as error:
             if self._looked_ms is None or not error.retryable:
                 raise
@@ -143,20 +326,23 @@ class RefreshingCoordinator:
         is_led = (p for p in found.partitions if found.leader(p))
         share = assign(is_led, *self._task).partitions
         is_prepared = self._managed.prepare({*share, *self._ownership.partitions})
-        return lambda: self._take(found, may_open=is_prepared)
+        return lambda: self._take(found, deleted, may_open=is_prepared)
 
     def _not_answered(self) -> None:
         self._looked_ms = self._clock.monotonic_ms()
         self._is_complete = False
 
-    def _take(self, found: Found, *, may_open: bool) -> None:
+    def _take(self, found: Found, deleted: set[str], *, may_open: bool) -> None:
         self._looked_ms = self._clock.monotonic_ms()
         self._is_empty = not found.partitions
-        change = self._ownership.refresh(found.topics)
+        change = self._ownership.refresh(found.topics, deleted)
         if change.lost or change.gained:
             _log.info(
                 "lost %s, gained %s", names_of(change.lost), names_of(change.gained)
             )
+        left = [p for p in change.lost if p.topic in deleted and self._is_unfinished(p)]
+        if left:
+            _log.warning("deleted before all was processed: %s", names_of(left))
         if change.warning and change.warning != self._warned:
             _log.warning("%s", change.warning)
         self._warned = change.warning
@@ -173,6 +359,10 @@ class RefreshingCoordinator:
             self._managed.open(partition, leader)
         is_missing = self._managed.is_missing(self._ownership.partitions)
         self._is_complete = not is_missing and not self._ownership.leaderless
+
+    def _is_unfinished(self, partition: TopicPartition) -> bool:
+        manager = self._managed.get(partition)
+        return manager is not None and manager.pending > 0
 
     def close(self) -> None:
         """Close (= commit) every manager."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -13,9 +14,13 @@ from kafka_tx.model import (
     Subscription,
     TopicDescription,
     TopicPartition,
+    Topics,
 )
 
 _log = logging.getLogger(__name__)
+
+DELETED = ""
+"""Instead of the id of a topic that was deleted: another one than it ever had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,15 @@ def is_another(former_id: str | None, topic_id: str | None) -> bool:
     return None not in (former_id, topic_id) and former_id != topic_id
 
 
+def is_subscribed(wanted: Subscription, partition: TopicPartition) -> bool:
+    """Whether a subscription means a partition, if it exists."""
+    if isinstance(wanted, Assigned):
+        return partition in wanted.partitions
+    if isinstance(wanted, Topics):
+        return partition.topic in wanted.names
+    return re.fullmatch(wanted.pattern, partition.topic) is not None
+
+
 class Discovery:
     """Looks the partitions of a subscription up; remembers nothing.
 
@@ -100,8 +114,8 @@ class Discovery:
 class FixedPartitions:
     """Partitions and leaders that are given; only the ids of their topics are asked.
 
-    ``describe`` is for a ``Discovery``. While brokers do not answer, or a topic is not
-    there, its id is unknown, and the partitions stay.
+    ``describe`` is for a ``Discovery``. While brokers do not answer, ids are unknown,
+    and the partitions stay. A topic that an answer does not name is left out.
 
     Args:
         leaders: Of all partitions.
@@ -132,10 +146,9 @@ class FixedPartitions:
             if not error.retryable:
                 raise
             _log.info("the ids of %s are not known now: %s", [*self._leaders], error)
-            told = {}
+            told = {topic: TopicDescription(topic, {}) for topic in self._leaders}
         return {
-            topic: TopicDescription(
-                topic, leaders, told[topic].topic_id if topic in told else None
-            )
+            topic: TopicDescription(topic, leaders, told[topic].topic_id)
             for topic, leaders in self._leaders.items()
+            if topic in told
         }

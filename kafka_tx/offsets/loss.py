@@ -26,11 +26,6 @@ class LossReason(StrEnum):
     COMPACTED = "compacted"
     """Compaction removed them after they had failed, before they were tried again."""
 
-    @classmethod
-    def _missing_(cls, value: object) -> LossReason | None:
-        """Stores written by 0.1.0 hold other words."""
-        return {"trimmed": cls.TRIMMED, "behind": cls.BEHIND}.get(str(value))
-
 
 class OutOfRange(StrEnum):
     """What to do when the wanted offset is below the log start or above the log end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from kafka_tx.errors import ConfigError, OutOfOrderError
@@ -49,6 +50,7 @@ class PartitionManager:
         leader: Stored with the offset, for tools that show it.
         committed_to: The offset known to be in the store; None before the first.
         topic_id: Of the topic; stored with the offset. Empty: not known.
+        leader_epoch: Of the leader that told the log's end; stored with the offset.
         generation: Changes when the log was cut and offsets came to be used again.
         counts: What it has seen.
 
@@ -76,6 +78,7 @@ class PartitionManager:
         self.leader = leader
         self.committed_to = None if stored is None else stored.offset
         self.topic_id = start.topic_id
+        self.leader_epoch = start.leader_epoch
         self.generation = 1
         self.counts = Counts()
         self.counts.lost.update(lost or {})
@@ -100,22 +103,24 @@ class PartitionManager:
         without ``emitted`` gives the same again.
 
         Args:
-            bounds: What the log holds now.
+            bounds: What the log holds now. Its end is where other records begin, if it
+                was cut and continued.
             max_offsets: Retries and fresh records together.
             now_ms: Monotonic; decides which retries are due.
             fresh: False: retries only, as when a store asks for a pause.
 
         Raises:
-            OffsetOutOfRangeError: The log ends below ``emitted_to``, or is that of
+            OffsetOutOfRangeError: The log ends below ``reached``, or is that of
                 another topic, and the policy is to fail. Nothing was changed.
         """
         if is_another(self.topic_id or None, bounds.topic_id):
             self._begin_anew(bounds)
         elif not self._is_of_its_topic(bounds):
             return PartitionPlan((), None, self.generation)
-        elif bounds.end < self.emitted_to:
+        elif bounds.end < self.reached.offset:
             self._cut(bounds, now_ms)
         self.topic_id = bounds.topic_id or ""
+        self.leader_epoch = bounds.leader_epoch
         self.trim(bounds.log_start)
         due = OffsetRuns(*self._unfinished.retry.due(now_ms, max_offsets))
         return PartitionPlan(
@@ -133,7 +138,8 @@ class PartitionManager:
         return self._of_topic(start, end) if end > start else None
 
     def _of_topic(self, start: int, end: int) -> OffsetRange:
-        return OffsetRange(self.topic_partition, start, end, self.topic_id or None)
+        log = self.topic_id or None, self.leader_epoch
+        return OffsetRange(self.topic_partition, start, end, *log)
 
     def emitted(self, planned: OffsetRange, now_ms: int) -> None:
         """Note that a planned range is handed over; called just before it is.
@@ -274,8 +280,13 @@ class PartitionManager:
 
     @property
     def position(self) -> LogPosition:
-        """``emitted_to``, and the topic it is of."""
-        return LogPosition(self.emitted_to, self.topic_id or None)
+        """``emitted_to``, and the log it is of."""
+        return LogPosition(self.emitted_to, self.topic_id or None, self.leader_epoch)
+
+    @property
+    def reached(self) -> LogPosition:
+        """Behind all that it knows as emitted; its log must go so far."""
+        return replace(self.position, offset=self._unfinished.window.reached)
 
     def _is_of_its_topic(self, bounds: LogBounds) -> bool:
         """Whether records may be emitted: they are of its topic, as far as is known."""
@@ -297,17 +308,18 @@ class PartitionManager:
 
         What is left below the end was processed, or still is: it is not read again.
         """
-        policy, emitted_to = self._rules.out_of_range, self.emitted_to
-        policy.next_offset(self.topic_partition, emitted_to, bounds)
+        policy, reached = self._rules.out_of_range, self.reached.offset
+        policy.next_offset(self.topic_partition, reached, bounds)
         _log.warning(
-            "%s ends at %d now and was read to %d: its end was lost; %d offsets that"
-            " were read already will name other records, which are read too",
+            "%s was read to %d, and its log ends at %d or goes on there with other"
+            " records: its end was lost; %d offsets that were read already name other"
+            " records, which are read too",
             self.topic_partition,
+            reached,
             bounds.end,
-            emitted_to,
-            emitted_to - bounds.end,
+            reached - bounds.end,
         )
-        self.counts.skipped[LossReason.CUT] += emitted_to - bounds.end
+        self.counts.skipped[LossReason.CUT] += reached - bounds.end
         self._next_generation()
         self._unfinished.cut(bounds.end, now_ms)
 
@@ -335,6 +347,7 @@ class PartitionManager:
             self.leader,
             self.topic_id,
             tuple(islice(self._unfinished.failures(), _MOST_FAILURES)),
+            self.leader_epoch,
         )
         return None if _is_stored(wanted, self._stored) else wanted
 

@@ -10,12 +10,16 @@ from kafka_tx.model import CommittedOffset
 
 
 def extras_of(committed: CommittedOffset) -> dict[str, Any]:
-    """The topic's id and failed attempts, as far as there are any."""
+    """The topic's id, the leader's epoch, failed attempts, time: as far as known."""
     found: dict[str, Any] = {}
     if committed.topic_id:
         found["topic_id"] = committed.topic_id
+    if committed.leader_epoch is not None:
+        found["leader_epoch"] = committed.leader_epoch
     if committed.failures:
         found["failures"] = [list(run) for run in committed.failures]
+    if committed.committed_ms is not None:
+        found["committed_ms"] = committed.committed_ms
     return found
 
 
@@ -30,4 +34,11 @@ def with_extras(
     """
     failures = tuple((int(s), int(e), int(n)) for s, e, n in found.get("failures", ()))
     topic_id = str(found.get("topic_id", ""))
-    return replace(committed, topic_id=topic_id, failures=failures)
+    epoch, at_ms = found.get("leader_epoch"), found.get("committed_ms")
+    return replace(
+        committed,
+        topic_id=topic_id,
+        failures=failures,
+        leader_epoch=None if epoch is None else int(epoch),
+        committed_ms=None if at_ms is None else int(at_ms),
+    )

@@ -131,11 +131,11 @@ def lost_offsets(
     """The error for offsets that are not as their owner has left them."""
     return StateLostError(
         f"the offsets of id '{id}' in {store} are not as this spout left them: the"
-        f" store {by}. Nothing was written. Start again: the topology goes on from"
-        " the offsets that are stored, and what was completed since comes once more,"
-        " which maps and tables of the same database need, since they went back with"
-        " it. If the store is empty, it begins at startingOffsets: put the store right"
-        " before you start again if that is too late",
+        f" store {by}. Nothing was written. Start again if the stored offsets are"
+        " right: the topology goes on from them, and what was completed beyond them"
+        " comes once more, which maps and tables of the same database need, since they"
+        " went back with it. Else put the offsets right first: what is below them is"
+        " not read, and an empty store begins at startingOffsets",
         store=store,
         id=id,
     )

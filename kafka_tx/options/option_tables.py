@@ -1,60 +1,24 @@
-"""Every option and setting, in tables that also print themselves for the README."""
+"""The tables of options as the docs show them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
 from enum import StrEnum
+from typing import Any
 
-from kafka_tx.options.sink_table import SINK_OPTIONS
-from kafka_tx.options.source_table import OPTIONS, Option
-from kafka_tx.options.topology_options import SETTINGS, Setting, TopologySettings
-from kafka_tx.store_place import DEFAULT
-from kafka_tx.topology.declare.spout_config import SpoutConfig
-
-RECORD_SETTINGS = (
-    Option("tx.maxPending", "2", "Spark jobs in flight."),
-    Option(
-        "tx.chunkRecords",
-        "10000",
-        "Records of one Spark job, at most; fewer when bolts are slow.",
-    ),
-    Option("topology.max.spout.pending", "", "Records in flight."),
-    Option("tx.deployment", "", "Name in stored offsets, for `ignore_stored_offsets`."),
+from kafka_tx.config import LimitsConfig, SinkConfig, SourceConfig, TransactionsConfig
+from kafka_tx.options.table import (
+    AT_LEAST_ONCE,
+    SINK,
+    SOURCE,
+    STORMS,
+    TOPOLOGY,
+    Option,
 )
-"""Settings of at-least-once topologies, beside or instead of those of all."""
-
-
-def options_markdown(options: tuple[Option, ...] = OPTIONS) -> str:
-    """A table of options for the README."""
-    rows = ["| option | default | what it does |", "| --- | --- | --- |"]
-    for option in options:
-        sentence = option.sentence.replace("|", "\\|")
-        rows.append(f"| `{option.name}` | {option.default or '—'} | {sentence} |")
-    return "\n".join(rows)
-
-
-def settings_markdown() -> str:
-    """The settings of topologies, as a table for the README."""
-    first = {setting.field: setting.name for setting in reversed(SETTINGS)}
-    return options_markdown(
-        tuple(
-            Option(s.name, _default(s), s.sentence)
-            if first[s.field] == s.name
-            else Option(s.name, "", f"{s.sentence} `{first[s.field]}` wins.")
-            for s in SETTINGS
-        )
-    )
-
-
-def _default(setting: Setting) -> str:
-    if setting.name == "tx.store":
-        return DEFAULT
-    settings = TopologySettings()
-    for holder in (settings, settings.pacing):
-        if hasattr(holder, setting.field):
-            value = getattr(holder, setting.field)
-            return "" if value is None else str(value).lower()
-    return ""
+from kafka_tx.options.topology_options import RunnerLimits, TopologySettings
+from kafka_tx.topology.declare.spout_config import SpoutConfig
+from kafka_tx.transactions.pacing import Pacing
 
 
 class Table(StrEnum):
@@ -67,14 +31,32 @@ class Table(StrEnum):
     SPOUT = "spout"
 
     def markdown(self) -> str:
-        """The table as the README has it."""
-        return _TABLES[self]()
+        """The table as ``docs/options.md`` has it."""
+        if self is Table.SPOUT:
+            return SpoutConfig.table().rstrip()
+        options, *kinds = _TABLES[self]
+        defaults = {name: value for kind in kinds for name, value in _of(kind)}
+        first: dict[str, str] = {}
+        rows = ["| option | default | what it does |", "| --- | --- | --- |"]
+        for option in options:
+            wins = first.setdefault(option.field or option.name, option.name)
+            sentence, default = option.sentence, option.default
+            if wins != option.name:
+                sentence = f"{sentence} `{wins}` wins."
+            elif not default and defaults.get(option.field) is not None:
+                default = str(defaults[option.field]).lower()
+            sentence = sentence.replace("|", "\\|")
+            rows.append(f"| `{option.name}` | {default or '—'} | {sentence} |")
+        return "\n".join(rows)
 
 
-_TABLES: dict[Table, Callable[[], str]] = {
-    Table.SOURCE: options_markdown,
-    Table.SINK: lambda: options_markdown(SINK_OPTIONS),
-    Table.TOPOLOGY: settings_markdown,
-    Table.AT_LEAST_ONCE: lambda: options_markdown(RECORD_SETTINGS),
-    Table.SPOUT: lambda: SpoutConfig.table().rstrip(),
+def _of(kind: type[Any]) -> list[tuple[str, Any]]:
+    return [(f.name, f.default) for f in fields(kind) if f.default is not MISSING]
+
+
+_TABLES: dict[Table, tuple[Sequence[Option], *tuple[type[Any], ...]]] = {
+    Table.SOURCE: (SOURCE, SourceConfig, LimitsConfig, TransactionsConfig),
+    Table.SINK: (SINK, SinkConfig),
+    Table.TOPOLOGY: ((*TOPOLOGY, *STORMS), TopologySettings, Pacing),
+    Table.AT_LEAST_ONCE: (AT_LEAST_ONCE, RunnerLimits),
 }

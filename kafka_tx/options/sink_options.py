@@ -14,10 +14,9 @@ from kafka_tx.config import (
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.options.option_names import check_names
-from kafka_tx.options.option_values import boolean, long, positive
-from kafka_tx.options.sink_table import SINK_OPTIONS
 from kafka_tx.options.source_options import kafka_options, require_brokers
-from kafka_tx.options.source_table import OPTIONS
+from kafka_tx.options.table import SINK, SOURCE, picked, values_of
+from kafka_tx.options.values import long, whole
 
 GIVEN_BY_US = (
     *("tx.txid", "tx.parts", "tx.compares", "tx.epoch", "tx.owner", "tx.plan"),
@@ -50,9 +49,8 @@ def parse_sink(options: Mapping[str, str], *, told: bool = False) -> SinkConfig:
     return SinkConfig(
         kafka=kafka,
         topic=check_topic("topic", topic) if topic else None,
-        id=given["tx.id"].strip() if "tx.id" in given else None,
-        txid=positive(given, "tx.txid"),
-        parts=positive(given, "tx.parts") or 1,
+        txid=whole()("tx.txid", given["tx.txid"]) if "tx.txid" in given else None,
+        parts=whole()("tx.parts", given.get("tx.parts", "1")),
         compares=given.get("tx.compares") != "false",
         run=given.get("tx.epoch", ""),
         epoch=long("tx.epoch", given.get("tx.epoch", "0")),
@@ -61,7 +59,7 @@ def parse_sink(options: Mapping[str, str], *, told: bool = False) -> SinkConfig:
         memory=given.get("tx.memory", ""),
         numbering=given.get("tx.numbering", ""),
         marker_topic=_marker_topic(given),
-        takes_timestamp=boolean(given, "timestampColumn", default=False),
+        **picked(SinkConfig, values_of(SINK, given)),
     )
 
 
@@ -75,6 +73,6 @@ def _marker_topic(given: Mapping[str, str]) -> str:
 
 
 def _known() -> list[str]:
-    ours = [option.name for option in SINK_OPTIONS]
-    of_the_source = [o.name for o in OPTIONS if not o.name.startswith("tx.")]
+    ours = [option.name for option in SINK]
+    of_the_source = [o.name for o in SOURCE if not o.name.startswith("tx.")]
     return [*ours, *of_the_source, *_SPARKS]

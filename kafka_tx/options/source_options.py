@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TypeVar, get_args
+from typing import Any, TypeVar
 
 from kafka_tx.config import (
     EndRule,
     FromCommitted,
     LimitsConfig,
-    Mode,
     PerPartition,
     SourceConfig,
     StartRule,
@@ -38,8 +37,8 @@ from kafka_tx.model import (
 )
 from kafka_tx.options.java_pattern import PatternError, from_java
 from kafka_tx.options.option_names import KAFKA, check_names
-from kafka_tx.options.option_values import boolean, choice, duration_ms, long, positive
-from kafka_tx.options.source_table import OPTIONS
+from kafka_tx.options.table import SOURCE, picked, values_of
+from kafka_tx.options.values import long
 from kafka_tx.planning.offset_json import (
     MARK,
     parse_assign,
@@ -50,7 +49,7 @@ from kafka_tx.store_place import store_url
 
 logger = logging.getLogger(__name__)
 
-_KNOWN = {option.name.lower(): option.name for option in OPTIONS}
+_KNOWN = {option.name.lower(): option.name for option in SOURCE}
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
 _ENDS = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
 _TRIGGER = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay")
@@ -101,27 +100,20 @@ def check_source(options: Mapping[str, str]) -> None:
 
 def _config(given: Mapping[str, str], start: str) -> SourceConfig:
     _check_names(given)
-    transactions = _transactions(given)
+    values = values_of(SOURCE, given)
+    transactions = _transactions(given, values)
+    values.setdefault(
+        "fails_on_data_loss",
+        transactions is None or transactions.mode == "transactional",
+    )
     return SourceConfig(
         subscription=_subscription(given),
         kafka=kafka_options(given),
         start=_rule(given, "starting", start, _START_WORDS),
         end=_rule(given, "ending", "latest", _END_WORDS),
-        start_without_match=choice(
-            given, "startingOffsetsByTimestampStrategy", ("error", "latest"), "error"
-        ),
-        fails_on_data_loss=boolean(
-            given,
-            "failOnDataLoss",
-            default=transactions is None or transactions.mode == "transactional",
-        ),
-        include_headers=boolean(given, "includeHeaders", default=False),
-        limits=_limits(given),
-        group_id_prefix=given.get("groupidprefix", "spark-kafka-source"),
-        poll_timeout_ms=positive(given, "kafkaConsumer.pollTimeoutMs") or 120_000,
-        num_retries=positive(given, "fetchOffset.numRetries") or 3,
-        retry_interval_ms=positive(given, "fetchOffset.retryIntervalMs") or 1000,
+        limits=LimitsConfig(**picked(LimitsConfig, values)),
         transactions=transactions,
+        **picked(SourceConfig, values),
     )
 
 
@@ -260,18 +252,9 @@ def kafka_options(given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _limits(given: Mapping[str, str]) -> LimitsConfig:
-    delay = given.get("maxtriggerdelay", "15m")
-    return LimitsConfig(
-        max_offsets_per_trigger=positive(given, "maxOffsetsPerTrigger"),
-        min_offsets_per_trigger=positive(given, "minOffsetsPerTrigger"),
-        max_trigger_delay_ms=duration_ms("maxTriggerDelay", delay),
-        min_partitions=positive(given, "minPartitions"),
-        max_records_per_partition=positive(given, "maxRecordsPerPartition"),
-    )
-
-
-def _transactions(given: Mapping[str, str]) -> TransactionsConfig | None:
+def _transactions(
+    given: Mapping[str, str], values: Mapping[str, Any]
+) -> TransactionsConfig | None:
     if "tx.id" not in given:
         alone = [name for name in given if name.startswith("tx.")]
         if alone:
@@ -284,11 +267,5 @@ def _transactions(given: Mapping[str, str]) -> TransactionsConfig | None:
     if MARK in given.get("subscribe", "").split(","):
         raise ConfigError.illegal("subscribe", MARK, "any other topic name with tx.id")
     return TransactionsConfig(
-        id=given["tx.id"].strip(),
-        store=store_url(given.get("tx.store")),
-        mode=choice(given, "tx.mode", get_args(Mode), "transactional"),
-        commit_group_id=given.get("tx.commitgroupid") or None,
-        on_disagreement=choice(
-            given, "tx.onDisagreement", ("error", "checkpoint", "store"), "error"
-        ),
+        **{"store": store_url(None), **picked(TransactionsConfig, values)}
     )

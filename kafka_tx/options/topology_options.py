@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.endpoint import LOOPBACK
 from kafka_tx.options.option_names import nearest
+from kafka_tx.options.table import AT_LEAST_ONCE, STORMS, TOPOLOGY, picked, values_of
 from kafka_tx.store_place import default_store, store_url
 from kafka_tx.transactions.pacing import Pacing
 
@@ -62,19 +62,16 @@ def parse_settings(
     given = dict(config or {})
     for name in given:
         _check_name(name, others)
-    for name in given.keys() & _WITHOUT_EFFECT.keys():
-        logger.warning("setting '%s' has no effect: %s", name, _WITHOUT_EFFECT[name])
-    values = {
-        s.field: s.read(s.name, given[s.name]) for s in _STORMS if s.name in given
-    }
-    values |= {s.field: s.read(s.name, given[s.name]) for s in _OURS if s.name in given}
+    for name in given.keys() & _WITHOUT_EFFECT:
+        logger.warning("setting '%s' of Storm has no effect here", name)
+    values = values_of((*STORMS, *TOPOLOGY), {n.lower(): v for n, v in given.items()})
     if values.pop("times_out", True) is False:
         values["timeout_ms"] = None
-    pacing = {name: values.pop(name) for name in _PACING if name in values}
-    store = store_url(values.pop("store", None) or _zookeeper_url(values))
-    for name in _ZOOKEEPER:
-        values.pop(name, None)
-    return TopologySettings(store=store, pacing=Pacing(**pacing), own=given, **values)
+    values["store"] = store_url(values.get("store") or _zookeeper_url(values))
+    pacing = Pacing(**picked(Pacing, values))
+    return TopologySettings(
+        pacing=pacing, own=given, **picked(TopologySettings, values)
+    )
 
 
 def _check_name(name: str, others: Sequence[str]) -> None:
@@ -102,177 +99,21 @@ def _zookeeper_url(values: Mapping[str, Any]) -> str | None:
     return f"zookeeper://{hosts}/{root.strip('/')}{query}"
 
 
-# --- single values --------------------------------------------------------------------
-
-
-def _text(name: str, value: object) -> str:
-    if isinstance(value, str) and value.strip():
-        return value.strip()
-    raise ConfigError.illegal(name, value, "text that is not empty")
-
-
-def _boolean(name: str, value: object) -> bool:
-    word = str(value).strip().lower()
-    if word not in ("true", "false"):
-        raise ConfigError.illegal(name, value, "true or false")
-    return word == "true"
-
-
-def _whole(least: int, unit: int = 1) -> Callable[[str, object], int]:
-    def read(name: str, value: object) -> int:
-        text = str(value).strip()
-        if isinstance(value, bool) or not text.isdecimal() or int(text) < least:
-            raise ConfigError.illegal(name, value, f"a whole number from {least}")
-        return int(text) * unit
-
-    return read
-
-
-def _optional_whole(least: int) -> Callable[[str, object], int | None]:
-    read = _whole(least)
-    return lambda name, value: None if value is None else read(name, value)
-
-
-def _servers(name: str, value: object) -> list[str]:
-    if isinstance(value, str):
-        text = value.strip()
-        value = json.loads(text) if text.startswith("[") else text.split(",")
-    if isinstance(value, list | tuple):
-        servers = [str(server).strip() for server in value]
-        if servers and all(servers):
-            return servers
-    raise ConfigError.illegal(name, value, "a list of host names")
-
-
-# --- the table ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One row of the settings table."""
-
-    name: str
-    field: str
-    read: Callable[[str, Any], Any]
-    sentence: str
-
-
-_OURS = (
-    Setting(
-        "tx.store", "store", _text, "URL of the store that keeps txids and ranges."
-    ),
-    Setting("tx.maxPending", "max_pending", _whole(1), "Batches in flight."),
-    Setting(
-        "tx.timeoutMs",
-        "timeout_ms",
-        _whole(1),
-        "Longest processing or commit phase; twice as long after each time-out of the"
-        " batch, up to eight times.",
-    ),
-    Setting(
-        "tx.emitIntervalMs",
-        "emit_interval_ms",
-        _whole(0),
-        "Least time between batches.",
-    ),
-    Setting(
-        "tx.idlePauseMs",
-        "idle_pause_ms",
-        _whole(1),
-        "Pause when nothing is to be read.",
-    ),
-    Setting("tx.retryMs", "retry_ms", _whole(1), "Pause after a failed write or plan."),
-    Setting(
-        "tx.commitGroupId",
-        "commit_group_id",
-        _text,
-        "Kafka group of committed offsets.",
-    ),
-    Setting("tx.metricsPort", "metrics_port", _optional_whole(0), "Serves /metrics."),
-    Setting(
-        "tx.metricsAddress",
-        "metrics_address",
-        _text,
-        "Address of that port; `0.0.0.0` lets other machines in.",
-    ),
-    Setting("tx.progress", "shows_progress", _boolean, "Progress on the terminal."),
+_WITHOUT_EFFECT = frozenset(
+    {
+        "topology.workers",
+        "topology.acker.executors",
+        "topology.ackers",
+        "topology.debug",
+        "topology.max.task.parallelism",
+        "topology.tasks",
+        "topology.sleep.spout.wait.strategy.time.ms",
+        "topology.transactional.id",
+        "topology.kryo.register",
+    }
 )
-_STORMS = (
-    Setting(
-        "topology.max.spout.pending", "max_pending", _whole(1), "Batches in flight."
-    ),
-    Setting(
-        "topology.message.timeout.secs", "timeout_ms", _whole(1, 1000), "In seconds."
-    ),
-    Setting(
-        "topology.enable.message.timeouts", "times_out", _boolean, "`false`: none."
-    ),
-    Setting(
-        "topology.trident.batch.emit.interval.millis",
-        "emit_interval_ms",
-        _whole(0),
-        "Least time between batches.",
-    ),
-    Setting(
-        "transactional.zookeeper.servers", "servers", _servers, "The store's hosts."
-    ),
-    Setting(
-        "transactional.zookeeper.port", "port", _whole(1), "Where a host has none."
-    ),
-    Setting("transactional.zookeeper.root", "root", _text, "Path the store begins at."),
-    Setting(
-        "storm.zookeeper.servers",
-        "storm_servers",
-        _servers,
-        "The store's hosts, where `transactional.zookeeper.servers` names none.",
-    ),
-    Setting("storm.zookeeper.port", "storm_port", _whole(1), "Where a host has none."),
-    Setting(
-        "storm.zookeeper.session.timeout",
-        "session_timeout_ms",
-        _whole(1),
-        "Time-out of the store's session, ms.",
-    ),
-    Setting(
-        "storm.zookeeper.connection.timeout",
-        "connection_timeout_ms",
-        _whole(1),
-        "How long to wait for the store, ms.",
-    ),
-    Setting(
-        "storm.zookeeper.retry.times",
-        "retry_times",
-        _whole(0),
-        "Tries of a request of the store.",
-    ),
-    Setting(
-        "storm.zookeeper.retry.interval",
-        "retry_interval_ms",
-        _whole(1),
-        "First pause between them, ms.",
-    ),
-    Setting(
-        "storm.zookeeper.retry.intervalceiling.millis",
-        "retry_interval_ceiling_ms",
-        _whole(1),
-        "Longest pause between them, ms.",
-    ),
-)
-_SPARKS_PART = "Spark decides that; give parallelism to the builder."
-_WITHOUT_EFFECT = {
-    "topology.workers": _SPARKS_PART,
-    "topology.acker.executors": "batches are acked as a whole.",
-    "topology.ackers": "batches are acked as a whole.",
-    "topology.debug": "use Python's logging.",
-    "topology.max.task.parallelism": _SPARKS_PART,
-    "topology.tasks": _SPARKS_PART,
-    "topology.sleep.spout.wait.strategy.time.ms": "see 'tx.idlePauseMs'.",
-    "topology.transactional.id": "the id is the builder's first argument.",
-    "topology.kryo.register": "metadata is JSON.",
-}
-SETTINGS = (*_OURS, *_STORMS)
-_KNOWN = [*(setting.name for setting in SETTINGS), *_WITHOUT_EFFECT]
-_PACING = ("max_pending", "timeout_ms", "emit_interval_ms", "idle_pause_ms", "retry_ms")
+"""Names of Storm for what Spark, the builder or Python's logging decides here."""
+_KNOWN = [*(option.name for option in (*TOPOLOGY, *STORMS)), *_WITHOUT_EFFECT]
 _PATIENCE = (
     "session_timeout_ms",
     "connection_timeout_ms",
@@ -280,4 +121,76 @@ _PATIENCE = (
     "retry_interval_ms",
     "retry_interval_ceiling_ms",
 )
-_ZOOKEEPER = ("servers", "storm_servers", "port", "storm_port", "root", *_PATIENCE)
+
+
+# --- at least once ---------------------------------------------------------------
+
+_OWN = ("tx.chunkRecords", "tx.deployment")
+_SILENT_MS = 60_000
+"""How long a job may say nothing at least: its workers may have to start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerLimits:
+    """How much at once.
+
+    Attributes:
+        chunks: Jobs in flight.
+        chunk_records: Records of a job, at most; None: the usual bounds.
+        max_pending: Records in flight; None: no other bound.
+        timeout_ms: After once to twice as long a record that is not completed fails;
+            None: never.
+        patience: Time-outs that a job of which no task tells anything may take longer.
+        metrics_ms: Between two updates of the partitions' metrics.
+    """
+
+    chunks: int = 2
+    chunk_records: int | None = None
+    max_pending: int | None = None
+    timeout_ms: int | None = 30_000
+    patience: int = 4
+    metrics_ms: int = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeastOnceSettings:
+    """The settings of an at-least-once topology.
+
+    Attributes:
+        topology: What all topologies share: store, metrics.
+        limits: How much at once.
+        deployment: Names this start of the topology in stored offsets; empty: its id.
+    """
+
+    topology: TopologySettings
+    limits: RunnerLimits
+    deployment: str = ""
+
+
+def parse_at_least_once_settings(
+    config: Mapping[str, Any] | None,
+) -> AtLeastOnceSettings:
+    """Read and check the settings.
+
+    Beside those of all topologies: ``tx.chunkRecords``, most records of one Spark job
+    (1,000,000; 10,000 if a bolt runs on the driver); ``tx.maxPending`` (2), jobs in
+    flight; ``topology.max.spout.pending`` (no bound), records in flight;
+    ``tx.deployment``, the name under which offsets are stored, for
+    ``ignore_stored_offsets``.
+
+    Raises:
+        ConfigError: A setting is unknown or has an illegal value.
+    """
+    given = dict(config or {})
+    values = values_of(AT_LEAST_ONCE, {n.lower(): v for n, v in given.items()})
+    for option in AT_LEAST_ONCE:
+        if option.name != "tx.maxPending":
+            given.pop(option.name, None)
+    settings = parse_settings(given, others=_OWN)
+    timeout_ms = settings.pacing.timeout_ms
+    limits = RunnerLimits(
+        timeout_ms=timeout_ms,
+        patience=max(RunnerLimits.patience, _SILENT_MS // (timeout_ms or _SILENT_MS)),
+        **picked(RunnerLimits, values),
+    )
+    return AtLeastOnceSettings(settings, limits, values.get("deployment", ""))

@@ -62,7 +62,7 @@ def choose_starts(
             offset = first.get(partition, bounds.log_start)
             starts[partition] = _first_start(partition, offset, bounds, policy)
             continue
-        position = LogPosition(last["end"], last.get("id"))
+        position = position_after(last)
         if _goes_on(position, bounds):
             starts[partition] = position.offset
             continue
@@ -75,6 +75,11 @@ def choose_starts(
                 reason = LossReason.CUT if standing.cut else LossReason.TRIMMED
                 lost[partition] = {str(reason): standing.lost or standing.cut}
     return starts, lost
+
+
+def position_after(last: Mapping[str, Any]) -> LogPosition:
+    """Where a planned part of a batch ends."""
+    return LogPosition(last["end"], last.get("id"), last.get("epoch"))
 
 
 def _first_start(
@@ -96,7 +101,10 @@ def _first_start(
 
 def _goes_on(position: LogPosition, bounds: LogBounds) -> bool:
     """Whether there is nothing to decide, as almost always: quicker than ``stand``."""
-    is_same = position.topic_id == bounds.topic_id
+    is_same = (
+        position.topic_id == bounds.topic_id
+        and position.leader_epoch == bounds.leader_epoch
+    )
     return is_same and bounds.log_start <= position.offset <= bounds.end
 
 
@@ -137,8 +145,9 @@ def _refused(
     happened = {
         Finding.ANEW: f"the topic was re-created (its id was {was} and is {now}); the"
         " new log is read from its start",
-        Finding.CUT: "records were cut from the log's end, above it; reading goes on at"
-        " the new end, and nothing that was read is read again",
+        Finding.CUT: "records were cut from the log's end, above it (an unclean leader"
+        " election), and others may have their offsets now; reading goes on at"
+        f" {standing.next_offset}, and nothing that was read is read again",
         Finding.TRIMMED: "retention or a deletion removed records, also ones that were"
         " not read; reading goes on at the log's start",
     }[standing.finding]

@@ -13,6 +13,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.discovery import Discovery, Found, is_another
 from kafka_tx.planning import quiet
+from kafka_tx.planning.epoch_ends import EpochEnds
 from kafka_tx.planning.quiet import Bounds
 from kafka_tx.protocols import Clock, ClusterView
 
@@ -40,6 +41,7 @@ class CachedCluster:
         self._cluster = cluster
         self._discovery = Discovery(cluster.topics, wanted)
         self._clock = clock
+        self._ends = EpochEnds(cluster)
         self._found = Found()
         self.forget()
 
@@ -48,7 +50,7 @@ class CachedCluster:
         self._bounds: Bounds = {}
         self._topics: set[tuple[str, str | None]] = set()
         """Names and ids of the topics whose bounds these are."""
-        self._found_until_ms = self._bounds_until_ms = 0
+        self._found_until_ms = self._bounds_until_ms = self._whole_at_ms = 0
 
     def found(self) -> Found:
         """The partitions there are.
@@ -57,6 +59,10 @@ class CachedCluster:
         """
         is_old = self._clock.monotonic_ms() >= self._found_until_ms
         return self.fresh_found() if is_old else self._found
+
+    def last_found(self) -> Found:
+        """The partitions as seen last, however long ago."""
+        return self._found
 
     def fresh_found(self) -> Found:
         """The partitions there are now.
@@ -109,21 +115,32 @@ class CachedCluster:
     def bounds_beyond(self, positions: Mapping[TopicPartition, LogPosition]) -> Bounds:
         """What these logs hold now; of those read to their ends see ``quiet``.
 
+        Now and then the starts of all are asked for, too.
+
         Args:
             positions: Up to where each is planned.
 
         Raises: as ``ClusterView.bounds``.
         """
-        if self._is_anew():
-            return self.fresh_bounds(positions)
+        is_whole = self._clock.monotonic_ms() >= self._whole_at_ms
+        if is_whole or self._is_anew():
+            return self.completed(self.fresh_bounds(positions), positions)
         done = {
             partition: bounds
             for partition, at in positions.items()
             if isinstance(bounds := self._bounds.get(partition), LogBounds)
-            and bounds.end == at.offset
-            and bounds.topic_id == at.topic_id
+            and at.is_end_of(bounds)
         }
-        return self._looked(positions, done)
+        return self.completed(self._looked(positions, done), positions)
+
+    def completed(
+        self, bounds: Bounds, positions: Mapping[TopicPartition, LogPosition]
+    ) -> Bounds:
+        """The bounds, with what must be known to judge positions by them.
+
+        Raises: as ``ClusterView.epoch_ends``.
+        """
+        return self._ends.completed(bounds, positions)
 
     def _is_anew(self) -> bool:
         """Whether bounds are of other topics than those that are there now."""
@@ -136,6 +153,8 @@ class CachedCluster:
         done: Mapping[TopicPartition, LogBounds],
     ) -> Bounds:
         began_ms = self._clock.monotonic_ms()
+        if not done:
+            self._whole_at_ms = began_ms + quiet.WHOLE_LOOK_MS
         found = quiet.unchanged(self._cluster, done)
         rest = [partition for partition in partitions if partition not in found]
         if rest:

@@ -14,6 +14,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.discovery import Discovery, Found
+from kafka_tx.planning.epoch_ends import EpochEnds
 from kafka_tx.planning.standing import (
     BELIEVED_AFTER_MS,
     Finding,
@@ -26,6 +27,7 @@ from kafka_tx.protocols import Clock, ClusterView
 logger = logging.getLogger(__name__)
 
 Positions = Mapping[TopicPartition, int]
+LeaderEpochs = Mapping[TopicPartition, int]
 
 _GIVE_UP_MS = 30_000
 """Answers that contradict each other for so long: the last one counts."""
@@ -36,12 +38,14 @@ class ClusterState:
     """One look at the cluster.
 
     ``bounds`` are those of the topics that were ``found``. They leave out partitions
-    that did not answer: they are neither new nor lost.
+    that did not answer: they are neither new nor lost. ``ends`` asks what a position
+    needs that was held by another leader.
     """
 
     found: Found
     bounds: Mapping[TopicPartition, LogBounds]
     at_ms: int
+    ends: EpochEnds
 
     def reaches(self, target: Positions) -> bool:
         """Whether every partition answered, and holds all up to there."""
@@ -49,36 +53,50 @@ class ClusterState:
         return all(p in bounds and bounds[p].end >= end for p, end in target.items())
 
     def stand(
-        self, partition: TopicPartition, position: int, ids: Mapping[str, str]
+        self,
+        partition: TopicPartition,
+        position: int,
+        ids: Mapping[str, str],
+        epochs: LeaderEpochs,
     ) -> Standing:
-        """What it means for a position; ``ids`` are those of the position's topics."""
-        topic = self.found.topics.get(partition.topic)
-        bounds: LogBounds | Unavailable | None = self.bounds.get(partition)
-        if bounds is None and topic is not None:
-            bounds = Unavailable("no answer", topic.topic_id)
-        return stand(
-            LogPosition(position, ids.get(partition.topic)),
-            bounds,
-            exists=bounds is not None and self.found.exists(partition),
-        )
-
-    def end(self, partition: TopicPartition, ids: Mapping[str, str]) -> int | None:
-        """Where a log ends; None where nobody tells, or not whose log it is."""
-        bounds = self.bounds.get(partition)
-        if bounds is None or (bounds.topic_id is None and partition.topic in ids):
-            return None
-        return bounds.end
+        """What it means for a position; see ``standings``."""
+        return self.standings({partition: position}, ids, epochs)[partition]
 
     def standings(
-        self, positions: Positions, ids: Mapping[str, str]
+        self, positions: Positions, ids: Mapping[str, str], epochs: LeaderEpochs
     ) -> dict[TopicPartition, Standing]:
-        """What it means for each position."""
-        return {p: self.stand(p, offset, ids) for p, offset in positions.items()}
+        """What it means for each position.
+
+        Args:
+            positions: The next offsets.
+            ids: Of the topics that they are of; unknown ones are left out.
+            epochs: Of the leaders that held them; unknown ones are left out.
+
+        Raises: as ``ClusterView.epoch_ends``.
+        """
+        wanted = {
+            p: LogPosition(offset, ids.get(p.topic), epochs.get(p))
+            for p, offset in positions.items()
+        }
+        bounds = self.ends.completed(self.bounds, wanted)
+        return {p: self._stand(p, at, bounds.get(p)) for p, at in wanted.items()}
+
+    def _stand(
+        self,
+        partition: TopicPartition,
+        position: LogPosition,
+        bounds: LogBounds | Unavailable | None,
+    ) -> Standing:
+        topic = self.found.topics.get(partition.topic)
+        if bounds is None and topic is not None:
+            bounds = Unavailable("no answer", topic.topic_id)
+        exists = bounds is not None and self.found.exists(partition)
+        return stand(position, bounds, exists=exists)
 
     def standings_of(self, batch: BatchMetadata) -> dict[TopicPartition, Standing]:
         """What it means for the ends of a stored batch, where it has records."""
         ends = {r.topic_partition: r.end for r in batch.ranges if len(r)}
-        return self.standings(ends, batch.topic_ids)
+        return self.standings(ends, batch.topic_ids, batch.leader_epochs())
 
 
 class ClusterPoller:
@@ -100,6 +118,7 @@ class ClusterPoller:
         self._view = view
         self._discovery = discovery
         self._clock = clock
+        self._ends = EpochEnds(view)
         self._pause_ms = retries[1]
         shortest_ms = (retries[0] - 1) * retries[1]
         self._believed_after_ms = {
@@ -122,7 +141,7 @@ class ClusterPoller:
             if isinstance(answer := answers.get(p), LogBounds)
             and answer.topic_id == topics[p.topic].topic_id
         }
-        self.last = ClusterState(found, bounds, self._clock.monotonic_ms())
+        self.last = ClusterState(found, bounds, self._clock.monotonic_ms(), self._ends)
         return self.last
 
     def is_of_these_topics(self, look: ClusterState) -> bool:

@@ -7,14 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kafka_tx.errors import DataLossError
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import Skip, TopicPartition
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning.standing import Finding, Standing
 
 logger = logging.getLogger(__name__)
-
-Skip = tuple[TopicPartition, LossReason]
-"""A partition and the reason why offsets of it were jumped over."""
 
 
 class Losses:
@@ -38,7 +35,7 @@ class Losses:
 
     def judge(self, partition: TopicPartition, standing: Standing) -> None:
         """Report what a look means for a position, if it means loss."""
-        end = standing.bounds.end if standing.bounds else 0
+        end = standing.end
         if standing.finding is Finding.TRIMMED:
             self.trimmed(partition, standing.position, standing.next_offset)
         elif standing.finding is Finding.CUT:
@@ -52,10 +49,10 @@ class Losses:
             DataLossError(
                 "PARTITION_OFFSET_CHANGED",
                 f"Partition {partition} offset was changed from {wanted} to {end}: its"
-                " log ends below what was read or planned already. Brokers lost its"
-                " end (an unclean leader election), or the start offset is set too"
-                " high, or the topic was deleted and created again. With"
-                f" failOnDataLoss=false reading goes on at {end}.",
+                " log ends below what was read or planned already, or other records"
+                " follow there. Brokers lost its end (an unclean leader election), or"
+                " the start offset is set too high, or the topic was deleted and"
+                f" created again. With failOnDataLoss=false reading goes on at {end}.",
                 topic=partition.topic,
                 partition=partition.partition,
                 wanted=wanted,
@@ -88,14 +85,15 @@ class Losses:
             logger.warning("%s: [%d, %d) is gone and skipped", partition, first, end)
 
     def recreated(self, partition: TopicPartition, wanted: int, end: int) -> None:
-        """The topic has another id: it was deleted and created again."""
+        """The topic has another id: created again, or in another cluster."""
         self._report(
             DataLossError(
                 "PARTITION_OFFSET_CHANGED",
                 f"Partition {partition} offset was changed from {wanted} to {end}: the"
-                " topic was deleted and created again, and some data may have been"
-                " missed. With failOnDataLoss=false the new topic is read from its"
-                " beginning.",
+                " topic was deleted and created again, or this is another cluster, and"
+                " some data may have been missed. With failOnDataLoss=false the new"
+                " topic is read from its beginning: what it has from the former one"
+                " comes twice.",
                 topic=partition.topic,
                 partition=partition.partition,
                 wanted=wanted,

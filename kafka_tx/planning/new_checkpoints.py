@@ -1,14 +1,29 @@
-"""What a query loses with its checkpoint: said wherever a new one is advised."""
+"""What a query loses with its checkpoint, and how to begin anew without a loss."""
 
 from __future__ import annotations
 
 from kafka_tx.model import QueryShape
 
 _UNKNOWN = (
-    " What a query keeps in its state (open windows, groups, duplicates seen) is lost"
-    " with its checkpoint, and a source without tx.id begins again where its own"
-    " options say."
+    " With its checkpoint, a query loses its state (open windows, groups, known"
+    " duplicates), and a source without tx.id starts where its own options say."
 )
+
+BEGIN_ANEW = (
+    " If none of this is possible, restore checkpoint, store and sinks from copies that"
+    " were made together. If you have no such copies, begin anew: give each source"
+    " another tx.id, give the query new, empty sinks and a new checkpointLocation, and"
+    " set startingOffsets=earliest. The query then reads all records that the topics"
+    " still hold into the new sinks."
+)
+"""What loses nothing that brokers hold, where several sources are at odds."""
+
+
+HALF_WRITTEN = (
+    " Neither is right where the sink has only a part of the batch (a Kafka sink writes"
+    f" several parts), or where only some of several sinks have the txid.{BEGIN_ANEW}"
+)
+"""For a batch that cannot be read again: some of its records may be in a sink."""
 
 
 def lost_with_checkpoint(query: QueryShape | None) -> str:
@@ -23,13 +38,13 @@ def lost_with_checkpoint(query: QueryShape | None) -> str:
     told = ""
     if query.states:
         told += (
-            f" This query keeps state ({', '.join(query.states)}), which a new"
-            " checkpoint begins without: windows and groups that are open now are never"
+            f" This query keeps state ({', '.join(query.states)}), and a new checkpoint"
+            " starts without it: windows and groups that are open now are never"
             " emitted."
         )
     if query.others:
         told += (
-            f" In a new checkpoint {' and '.join(query.others)}, without tx.id, begins"
-            " where its own options say: records of it are left out or come again."
+            f" With a new checkpoint, {' and '.join(query.others)}, without tx.id,"
+            " starts where its own options say: its records are left out or repeated."
         )
     return told

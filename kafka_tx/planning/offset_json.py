@@ -3,18 +3,18 @@
 Spark's Kafka source writes ``{"orders": {"0": 250}}``. With ``tx.id`` the same object
 carries one more member, ``_kafka_tx``, so that whoever holds an offset (the checkpoint,
 a progress report) knows which transaction ended there. A note says of which topics the
-positions are (without ``tx.id``; else the mark does), and where a batch began that did
-not begin at the end of the one before. The note is the *name* of a member whose value
-is empty: Spark's own source reads over it, so it can go on with such a checkpoint. No
-topic has such a name. Where only offsets are wanted both are ignored, so a copied
-offset is legal in ``startingOffsets``.
+positions are, and which leaders held them (without ``tx.id``; else the mark does), and
+where a batch began that did not begin at the end of the one before. The note is the
+*name* of a member whose value is empty: Spark's own source reads over it, so it can go
+on with such a checkpoint. No topic has such a name. Where only offsets are wanted both
+are ignored, so a copied offset is legal in ``startingOffsets``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from typing import Any, Self
 
 from kafka_tx.errors import ConfigError
@@ -23,13 +23,16 @@ from kafka_tx.model import (
     Earliest,
     Latest,
     Position,
+    QueryShape,
     TopicPartition,
     short_digest,
 )
+from kafka_tx.offsets.leader_epochs import packed, unpacked
 
 MARK = "_kafka_tx"
 _NOTE = f"{MARK} "
-_BEGINS, _TOPIC_IDS = "begins", "topic_ids"
+_BEGINS, _TOPIC_IDS, _EPOCHS = "begins", "topic_ids", "leader_epochs"
+_UNSEEN, _QUERY = "unseen", "query"
 
 LATEST, EARLIEST = -1, -2
 
@@ -51,6 +54,9 @@ class TransactionMark:
         unseen: Positions of what was read before and is out of sight now. Nobody but
             the store knows them otherwise.
         numbering: Which sequence of txids ``txid`` is of; see the store's layout.
+        leader_epochs: Of the leaders that held the positions, as far as known.
+        query: What else the query keeps, if it is known to have several sources: a
+            store that went back may not know that.
     """
 
     id: str
@@ -60,19 +66,26 @@ class TransactionMark:
     topic_ids: Mapping[str, str] = field(default_factory=dict, compare=False)
     unseen: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
     numbering: str = ""
+    leader_epochs: Mapping[TopicPartition, int] = field(
+        default_factory=dict, compare=False
+    )
+    query: QueryShape | None = field(default=None, compare=False)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what ``to_json`` wrote."""
-        return cls(**{**data, "unseen": flat(data.get("unseen", {}))})
+        unseen, epochs = flat(data.get(_UNSEEN, {})), unpacked(data.get(_EPOCHS, {}))
+        query = QueryShape(*map(tuple, data[_QUERY])) if _QUERY in data else None
+        return cls(**{**data, _UNSEEN: unseen, _EPOCHS: epochs, _QUERY: query})
 
     def to_json(self) -> dict[str, Any]:
         """A dict; without what is empty."""
-        data = {**asdict(self), "unseen": nested(self.unseen)}
-        for optional in ("start", "topic_ids", "unseen", "numbering"):
-            if not data[optional]:
-                del data[optional]
-        return data
+        data = {each.name: getattr(self, each.name) for each in fields(self)}
+        data |= {_UNSEEN: nested(self.unseen), _EPOCHS: packed(self.leader_epochs)}
+        if self.query is not None:
+            data[_QUERY] = [list(names) for names in astuple(self.query)]
+        always = ("id", "txid", "epoch")
+        return {name: value for name, value in data.items() if value or name in always}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +98,21 @@ class SourceOffset:
         begins: Where the batch that ends here began, where not at the end before it.
         noted_ids: Of the topics that the positions belong to, as far as known; empty
             with a mark, which has them.
+        noted_epochs: Of the leaders that held the positions, as ``noted_ids``.
     """
 
     positions: Mapping[TopicPartition, int]
     mark: TransactionMark | None = None
     begins: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
     noted_ids: Mapping[str, str] = field(default_factory=dict, compare=False)
+    noted_epochs: Mapping[TopicPartition, int] = field(
+        default_factory=dict, compare=False
+    )
+
+    @property
+    def leader_epochs(self) -> Mapping[TopicPartition, int]:
+        """Leader epochs of the positions; unknown ones are left out."""
+        return self.mark.leader_epochs if self.mark else self.noted_epochs
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
@@ -109,6 +131,7 @@ class SourceOffset:
             TransactionMark.from_json(mark) if mark else None,
             flat(note.get(_BEGINS, {})),
             note.get(_TOPIC_IDS, {}),
+            unpacked(note.get(_EPOCHS, {})),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -119,6 +142,7 @@ class SourceOffset:
         note: dict[str, Any] = {
             _BEGINS: nested(self.begins),
             _TOPIC_IDS: dict(sorted(self.noted_ids.items())),
+            _EPOCHS: packed(self.noted_epochs),
         }
         if any(note.values()):
             said = {name: value for name, value in note.items() if value}

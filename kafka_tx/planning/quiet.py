@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from kafka_tx.model import Latest, LogBounds, TopicPartition, Unavailable
+from kafka_tx.model import LogBounds, TopicPartition, Unavailable
 from kafka_tx.protocols import ClusterView
 
 Bounds = Mapping[TopicPartition, LogBounds | Unavailable]
@@ -15,6 +15,11 @@ _PAUSE_MS_EACH = 4
 A look costs the driver some 25 µs for each that is quiet, so idleness less than 1 % of
 a core.
 """
+
+
+WHOLE_LOOK_MS = 30_000
+"""How often quiet logs are asked for their starts, too: retention takes what is read,
+and headroom is shown."""
 
 
 def longest_pause_ms(partitions: int) -> int:
@@ -39,8 +44,9 @@ def unchanged(
 ) -> dict[TopicPartition, LogBounds | Unavailable]:
     """Ask for the ends of quiet logs; give the bounds of those that still end there.
 
-    A log that was read to its end, and still ends there, is taken to begin where it
-    did, and to be of the same topic: nothing would be read of it. That halves the cost.
+    A log that was read to its end, and still ends there under the same leader, is taken
+    to begin where it did, and to be of the same topic: nothing would be read of it.
+    That halves the cost.
     A topic that was made anew with as many records is known by its id when topics are
     looked at next.
 
@@ -48,10 +54,10 @@ def unchanged(
         cluster: What is asked.
         quiet: The last bounds of logs of which all is read.
 
-    Raises: as ``ClusterView.offsets``.
+    Raises: as ``ClusterView.ends``.
     """
-    ends = cluster.offsets(dict.fromkeys(quiet, Latest())) if quiet else {}
-    return {p: quiet[p] for p, end in ends.items() if end == quiet[p].end}
+    ends = cluster.ends(quiet.keys()) if quiet else {}
+    return {p: b for p, b in quiet.items() if ends.get(p) == (b.end, b.leader_epoch)}
 
 
 def look(
@@ -71,3 +77,58 @@ def look(
     same = unchanged(cluster, {p: quiet[p] for p in partitions if p in quiet})
     rest = [p for p in partitions if p not in same]
     return same | cluster.bounds(rest) if rest else same
+
+
+LOOK_MS = 100
+"""Between two looks at the logs while there is nothing to read; longer and longer."""
+
+BUSY_LOOK_MS = 1_000
+"""The same while there is."""
+
+_DEAR_LOOK_MS = 5_000
+"""The same where a look takes long; it takes a fiftieth of the time at most."""
+
+_LOOK_SHARE = 50
+
+
+class LookTimes:
+    """One look at a time, in monotonic ms; the topology's thread only.
+
+    Attributes:
+        is_wanted: The next look is due at once.
+        had_nothing: Nothing was to be read when records were wanted last.
+    """
+
+    def __init__(self) -> None:
+        self.is_wanted = True
+        self.had_nothing = True
+        self._fruitless = 0
+        self._took_ms = 0
+        self._began_ms = self._ended_ms = 0
+
+    def began(self, now_ms: int) -> None:
+        """A look begins."""
+        self.is_wanted = False
+        self._began_ms = now_ms
+
+    def ended(self, now_ms: int, *, is_news: bool) -> None:
+        """Its answer was taken in, and told of a log that changed, or of none."""
+        self._ended_ms = now_ms
+        self._took_ms = now_ms - self._began_ms
+        self._fruitless = 0 if is_news else self._fruitless + 1
+
+    def failed(self, now_ms: int) -> None:
+        """There was no answer."""
+        self._ended_ms = now_ms
+
+    def due_ms(self, partitions: int) -> int:
+        """When to look at so many partitions again; 0: at once."""
+        if self.is_wanted:
+            return 0
+        return self._ended_ms + self._pause_ms(partitions)
+
+    def _pause_ms(self, partitions: int) -> int:
+        if self.had_nothing:
+            longest_ms = longest_pause_ms(partitions)
+            return pause_ms(max(self._fruitless, 1), LOOK_MS, longest_ms)
+        return max(BUSY_LOOK_MS, min(self._took_ms * _LOOK_SHARE, _DEAR_LOOK_MS))

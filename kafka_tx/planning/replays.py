@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import ReplayImpossibleError
 from kafka_tx.model import BatchMetadata, OffsetRange, QueryShape, TopicPartition
+from kafka_tx.offsets.leader_epochs import packed
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning.cluster_poller import ClusterState
 from kafka_tx.planning.impossible_replays import replay_impossible
 from kafka_tx.planning.losses import Losses
-from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
+from kafka_tx.planning.new_checkpoints import (
+    BEGIN_ANEW,
+    HALF_WRITTEN,
+    lost_with_checkpoint,
+)
 from kafka_tx.planning.offset_json import MARK, nested
-from kafka_tx.planning.standing import Finding
+from kafka_tx.planning.standing import Finding, Standing
+
+Parts = Mapping[str, BatchMetadata | None]
+"""Parts of a joint batch by ``tx.id``; None: unknown, or not unfinished."""
+
+
+_WAS_OPAQUE = (
+    "It was planned with tx.mode=opaque before, and sinks that take opaque batches may"
+    " have other records of it. If all sinks of the query take them, set tx.mode to"
+    " 'opaque': the sinks replace what they have. If only some of them do, put store"
+    " and sinks back from copies that were made together. If none does, go on like"
+    " this."
+)
 
 
 def readable_batch(
@@ -26,13 +43,15 @@ def readable_batch(
     *,
     is_committed: bool,
     query: QueryShape | None,
+    others: Callable[[BatchMetadata], Parts],
 ) -> BatchMetadata:
     """The same batch if all of it is still in the log; opaque: what is left of it.
 
     A partition that does not answer now keeps its range: its task waits for it. Only
     what is known to be gone counts as gone.
 
-    ``query``: what else the query keeps, for the text of the error.
+    ``query``: what else the query keeps, ``others``: the other sources' parts of the
+    batch, both for the text of the error.
 
     Raises:
         ReplayImpossibleError: Transactional or committed, and part of a range is
@@ -46,7 +65,7 @@ def readable_batch(
                 "It is committed, so the sink has its records: start with a new"
                 " checkpointLocation."
                 if is_committed
-                else _advice(transactions, batch, look)
+                else _advice(transactions, batch, look, query, others)
             )
             advice += lost_with_checkpoint(query)
             raise _impossible(transactions, batch, wanted, look, advice)
@@ -62,16 +81,23 @@ def readable_batch(
 
 def _left(wanted: OffsetRange, look: ClusterState, batch: BatchMetadata) -> OffsetRange:
     """What can still be had of a range."""
-    partition, start, end = wanted.topic_partition, wanted.start, wanted.end
-    standing = look.stand(partition, end, batch.topic_ids)
+    start, end = wanted.start, wanted.end
+    standing = _standing(wanted, look, batch)
     if not len(wanted) or standing.finding is Finding.UNANSWERED:
         return wanted
     if standing.finding is Finding.DELETED:  # or out of sight: it may come back
-        return OffsetRange(partition, start, start)
+        return wanted.between(start, start)
     if standing.finding is Finding.ANEW or standing.bounds is None:
-        return OffsetRange(partition, end, end)
+        return wanted.between(end, end)
     first = min(max(standing.bounds.log_start, start), end)
-    return OffsetRange(partition, first, max(first, min(end, standing.bounds.end)))
+    return wanted.between(first, max(first, min(end, standing.end)))
+
+
+def _standing(
+    wanted: OffsetRange, look: ClusterState, batch: BatchMetadata
+) -> Standing:
+    partition, ids = wanted.topic_partition, batch.topic_ids
+    return look.stand(partition, wanted.end, ids, batch.leader_epochs())
 
 
 def _impossible(
@@ -94,34 +120,87 @@ def _impossible(
 
 
 def _advice(
-    transactions: TransactionsConfig, batch: BatchMetadata, look: ClusterState
+    transactions: TransactionsConfig,
+    batch: BatchMetadata,
+    look: ClusterState,
+    query: QueryShape | None,
+    others: Callable[[BatchMetadata], Parts],
 ) -> str:
-    begins = _positions(batch.starts(), batch, look)
-    ends = _positions(batch.ends(), batch, look)
-    command = (
-        f"kafka-tx offsets set --id {transactions.id} --store <tx.store>"
-        " --bootstrap-servers <kafka.bootstrap.servers> --yes"
-    )
-    seen, also = f"txid {batch.txid}", ""
+    begins = {transactions.id: _positions(batch.starts(), batch, look)}
+    ends = {transactions.id: _positions(batch.ends(), batch, look)}
+    only = "Make sure that no other run of this query lives, and"
+    then = "start with a new checkpointLocation; the txid is not used again."
+    if batch.joint is None and query is not None and query.has_several_sources:
+        return (
+            f"{only} that the store did not go back to an older state (a copy, a"
+            " failover) after this transaction was planned. If it did go back, a sink"
+            " may have the batch: put checkpoint, store and sinks back from copies that"
+            " were made together. If it did not, no sink has seen any of the batch, and"
+            f" you can go on with what is left: {set_to(begins)}. Then {then}"
+        )
+    if batch.was_opaque:
+        only = f"{_WAS_OPAQUE} {only}"
+    seen, numbers = f"txid {batch.txid}", transactions.id
     if batch.joint is not None:
-        seen = f"txid {batch.joint.number} of '{batch.joint.numbers}'"
-        also = " Do the same for the ids of the query's other sources."
-    return (
-        "Make sure that no other run of this query lives, and look whether the sink"
-        f" has {seen}. If it has, its records are there: `{command}"
-        f" --offsets '{ends}'`. If it has not, go on with what is left: `{command}"
-        f" --offsets '{begins}'`.{also} Either way start with a new checkpointLocation"
-        " then; the txid is not used again."
+        numbers = batch.joint.numbers
+        seen = f"txid {batch.joint.number} of '{numbers}'"
+        for tx_id, part in others(batch).items():
+            if part is None:
+                return f"'{tx_id}' does not have its part of the batch.{BEGIN_ANEW}"
+            begins[tx_id] = as_given(
+                part.starts(), part.topic_ids, part.leader_epochs()
+            )
+            ends[tx_id] = as_given(part.ends(), part.topic_ids, part.leader_epochs())
+    later = (
+        " A later one there means that the store is older than the sink: put both back"
+        " from copies that were made together."
     )
+    return (
+        f"{only} look whether the sink has {seen}.{later if numbers in begins else ''}"
+        f" If it has, its records are there: {set_to(ends)}. If it has not, go on with"
+        f" what is left: {set_to(begins)}. Either way {then}{HALF_WRITTEN}"
+    )
+
+
+def set_to(offsets: Mapping[str, str]) -> str:
+    """The commands, all of which let ids go on at these offsets.
+
+    Args:
+        offsets: By ``tx.id``, as of ``as_given``.
+    """
+    return " and ".join(
+        f"`kafka-tx offsets set --id {tx_id} --store <tx.store>"
+        " --bootstrap-servers <kafka.bootstrap.servers> --yes"
+        f" --offsets '{given}'`"
+        for tx_id, given in offsets.items()
+    )
+
+
+def as_given(
+    positions: Mapping[TopicPartition, int],
+    ids: Mapping[str, str],
+    leader_epochs: Mapping[TopicPartition, int],
+) -> str:
+    """Positions as the command takes them, with what is known of the logs."""
+    given: dict[str, object] = dict(nested(positions))
+    epochs = {p: epoch for p, epoch in leader_epochs.items() if p in positions}
+    given[MARK] = {
+        "topic_ids": {t: ids[t] for t in sorted(given) if t in ids},
+        "leader_epochs": packed(epochs),
+    }
+    return json.dumps(given)
 
 
 def _now(wanted: OffsetRange, look: ClusterState, batch: BatchMetadata) -> str:
-    standing = look.stand(wanted.topic_partition, wanted.end, batch.topic_ids)
+    standing = _standing(wanted, look, batch)
     if standing.finding is Finding.ANEW:
         return "belongs to another topic of that name now"
     if standing.bounds is None:
         return "does not exist any more"
-    return f"now holds [{standing.bounds.log_start}, {standing.bounds.end})"
+    holds = f"now holds [{standing.bounds.log_start}, {standing.bounds.end})"
+    if standing.is_certain:
+        return f"{holds}, and from {standing.end} on other records than then"
+    return holds
 
 
 def _positions(
@@ -129,16 +208,18 @@ def _positions(
 ) -> str:
     """Where to go on, as JSON: no further than a log goes, from the start of another.
 
-    With the ids of the topics that are meant; unknown ones stay what they were.
+    With the ids of topics and the epochs of leaders that are meant; unknown ones stay
+    what they were.
     """
-    standings = look.standings(positions, batch.topic_ids)
+    standings = look.standings(positions, batch.topic_ids, batch.leader_epochs())
     anew = look.found.recreated(batch.topic_ids)
     there = {
         p: standing.next_offset
         for p, standing in standings.items()
         if look.found.exists(p) or p.topic not in anew
     }
-    given: dict[str, object] = dict(nested(there))
-    ids = {**batch.topic_ids, **look.found.topic_ids()}
-    given[MARK] = {"topic_ids": {t: ids[t] for t in sorted(given) if t in ids}}
-    return json.dumps(given)
+    epochs = {p: e for p, e in batch.leader_epochs().items() if p.topic not in anew}
+    for partition, standing in standings.items():
+        if standing.bounds is not None and standing.bounds.leader_epoch is not None:
+            epochs[partition] = standing.bounds.leader_epoch
+    return as_given(there, {**batch.topic_ids, **look.found.topic_ids()}, epochs)

@@ -5,12 +5,16 @@ lost its end (an unclean election, a truncation), or the answer is an older one:
 again until it is settled, then fail, or go on at the new end; what is below was
 processed already. Only another topic id means another log, which is read from its
 start.
+
+An end that was lost may be covered by other records. So a position has the epoch of the
+leader whose log held it. Where another leader tells the end, it is asked where that
+epoch ended in its log: the log of the position goes no further.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -26,13 +30,15 @@ class Finding(StrEnum):
 
     UNANSWERED = "unanswered"
     """The position stays, nothing is lost by it: the bounds are not known, or nobody
-    tells whether they are of the topic that the position is of."""
+    tells whether they are of the topic that the position is of, or of its log; or a
+    former leader told them."""
 
     TRIMMED = "trimmed"
     """The log start passed it: retention, or records were deleted."""
 
     CUT = "cut"
-    """The log ends below it, and the topic is the same, or was not known before."""
+    """The log ends below it, or other records begin there; and the topic is the same,
+    or was not known before."""
 
     ANEW = "anew"
     """The topic was deleted and created again: the position is of a log that is gone.
@@ -64,11 +70,33 @@ class Standing:
         finding: What the look means.
         position: The next offset, as it was known before.
         bounds: What the log holds; None where nobody told.
+        common_end: Where a later leader's log stops being the one that the position is
+            of, below it: what is above are other records. None: it does not.
     """
 
     finding: Finding
     position: int
     bounds: LogBounds | None = None
+    common_end: int | None = None
+
+    @property
+    def end(self) -> int:
+        """Where the log ends that the position is of; 0 where nobody told."""
+        if self.bounds is None:
+            return 0
+        return _end(self.bounds, self.common_end)
+
+    @property
+    def log(self) -> LogBounds | None:
+        """What is left of the log that the position is of; None where nobody told."""
+        if self.bounds is None or self.common_end is None:
+            return self.bounds
+        return replace(self.bounds, end=self.end)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it cannot be an old answer: a later leader says what was lost."""
+        return self.common_end is not None
 
     @property
     def means_loss(self) -> bool:
@@ -83,8 +111,13 @@ class Standing:
         if self.finding is Finding.TRIMMED and self.bounds is not None:
             return self.bounds.log_start
         if self.finding is Finding.CUT and self.bounds is not None:
-            return self.bounds.end
+            return self.end
         return self.position
+
+    @property
+    def reached(self) -> int:
+        """Up to where the log is read that is there now; or was trimmed beyond."""
+        return self.position if self.finding is Finding.TRIMMED else self.next_offset
 
     @property
     def lost(self) -> int:
@@ -102,6 +135,10 @@ class Standing:
         return self.position - self.next_offset if self.finding is Finding.CUT else 0
 
 
+def _end(bounds: LogBounds, common_end: int | None) -> int:
+    return bounds.end if common_end is None else max(common_end, bounds.log_start)
+
+
 def stand(
     position: LogPosition,
     bounds: LogBounds | Unavailable | None,
@@ -114,28 +151,53 @@ def stand(
     which topic the log is of. A position whose topic was not known when it was learnt
     is judged by its offset alone: nothing else is left.
 
+    Leader epochs are compared where both are known, and are of one known topic.
+
     Args:
-        position: The next offset, and the topic it was learnt of.
+        position: The next offset, and the log it was learnt of.
         bounds: What the brokers answered; None, as ``Unavailable``: nothing.
         exists: Whether the brokers name the partition.
     """
     now_id = None if bounds is None else bounds.topic_id
-    known = bounds if isinstance(bounds, LogBounds) else None
-    if known is not None and position.topic_id is not None and now_id is None:
-        known = None
+    known, common_end = _known_of(position, bounds)
     if not exists:
         finding = Finding.DELETED
     elif is_another(position.topic_id, now_id):
         finding = Finding.ANEW
     elif known is None:
         finding = Finding.UNANSWERED
-    elif known.end < position.offset:
+    elif _end(known, common_end) < position.offset:
         finding = Finding.CUT
     elif known.log_start > position.offset:
         finding = Finding.TRIMMED
     else:
         finding = Finding.WITHIN
-    return Standing(finding, position.offset, known)
+    return Standing(finding, position.offset, known, common_end)
+
+
+def _known_of(
+    position: LogPosition, bounds: LogBounds | Unavailable | None
+) -> tuple[LogBounds | None, int | None]:
+    """The bounds if they tell something of a position, and ``Standing.common_end``."""
+    if not isinstance(bounds, LogBounds):
+        return None, None
+    if position.topic_id is not None and bounds.topic_id is None:
+        return None, None
+    if not is_of_other_leader(position, bounds):
+        return bounds, None
+    ended = bounds.epoch_ends.get(position.leader_epoch or 0)
+    if ended is None:  # a former leader told the bounds, or the new one did not answer
+        return None, None
+    return bounds, ended if ended < position.offset else None
+
+
+def is_of_other_leader(position: LogPosition, bounds: LogBounds) -> bool:
+    """Whether a log's end was told by another leader than held the position."""
+    return (
+        position.leader_epoch != bounds.leader_epoch
+        and position.topic_id == bounds.topic_id
+        and None not in (position.topic_id, position.leader_epoch, bounds.leader_epoch)
+    )
 
 
 class Settling:
@@ -168,7 +230,7 @@ class Settling:
         if finding is Finding.UNANSWERED:
             return True
         after_ms = self._after_ms.get(finding, 0)
-        if not after_ms:
+        if not after_ms or standing.is_certain:
             self._since.pop(partition, None)
             return True
         former, since_ms = self._since.get(partition, (finding, now_ms))

@@ -126,7 +126,11 @@ def _anew(
         f"{partition} starts at {bounds.log_start}: the topic was deleted and created"
         f" again since offset {stored.offset} was stored"
     )
-    start = CommittedOffset(bounds.log_start, topic_id=bounds.topic_id or "")
+    start = CommittedOffset(
+        bounds.log_start,
+        topic_id=bounds.topic_id or "",
+        leader_epoch=bounds.leader_epoch,
+    )
     return StartDecision(start, reason)
 
 
@@ -139,21 +143,25 @@ def _within(
     lost: dict[LossReason, int],
 ) -> StartDecision:
     """Move a start that lies outside of the log."""
-    wanted = chosen.offset
+    wanted, reached = chosen.offset, chosen.reached.offset
+    if reached > bounds.end:
+        # What the record tells of offsets there is of a log that is gone.
+        chosen = cut_at(chosen, policy.next_offset(partition, reached, bounds))
+        lost[LossReason.CUT] = reached - bounds.end
+        why += (
+            f"; {reached} is above {bounds.end}, where the log ends or other records"
+            " follow: the log lost its end, and what is left was read already"
+        )
     if wanted < bounds.log_start:
         start = policy.next_offset(partition, wanted, bounds)
         lost[LossReason.TRIMMED] = _unfinished(chosen, start)
         chosen = skip_below(chosen, start)
         why += f"; {wanted} was trimmed, the log starts at {bounds.log_start}"
-    elif wanted > bounds.end:
-        # The offsets named by the record belong to a log that is gone.
-        chosen = CommittedOffset(policy.next_offset(partition, wanted, bounds))
-        lost[LossReason.CUT] = wanted - bounds.end
-        why += (
-            f"; {wanted} is above the log end {bounds.end}: the log lost its end, and"
-            " what is left was read already"
-        )
-    chosen = replace(chosen, topic_id=bounds.topic_id or chosen.topic_id)
+    chosen = replace(
+        chosen,
+        topic_id=bounds.topic_id or chosen.topic_id,
+        leader_epoch=bounds.leader_epoch,
+    )
     reason = f"{partition} starts at {chosen.offset}: {why}"
     return StartDecision(chosen, reason, {k: n for k, n in lost.items() if n})
 
@@ -185,6 +193,16 @@ def skip_below(committed: CommittedOffset, offset: int) -> CommittedOffset:
         done.add(start, end)
     (_, start), *beyond = done
     return replace(committed, offset=start, completed=tuple(beyond))
+
+
+def cut_at(committed: CommittedOffset, end: int) -> CommittedOffset:
+    """The same progress, without what it tells of ``end`` and all above."""
+    offset = min(committed.offset, end)
+    done = [(s, min(e, end)) for s, e in committed.completed if s < end]
+    failed = [(s, min(e, end), n) for s, e, n in committed.failures if s < end]
+    return replace(
+        committed, offset=offset, completed=tuple(done), failures=tuple(failed)
+    )
 
 
 def _unfinished(committed: CommittedOffset, end: int) -> int:

@@ -1,4 +1,4 @@
-"""What ended a query or topology: counted, and kept where others find it later."""
+"""What a store tells of earlier runs as a job starts, and keeps of how it ended."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import logging
 
 from kafka_tx import assembly
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.metrics.events import stop_reason
+from kafka_tx.metrics.events import OffsetsStored, stop_reason
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.protocols import Clock, Store
+from kafka_tx.transactions.held import newest_ms
+from kafka_tx.transactions.ledger import LedgerState
 from kafka_tx.transactions.stops import Stop, keep_stop, last_stop, notes_id
 
 logger = logging.getLogger(__name__)
@@ -67,3 +69,27 @@ def show_last_stop(
         return
     if found is not None:
         registry.record_last_stop(id or store.id, found.reason, found.at_ms)
+
+
+def show_committed(
+    registry: MetricsRegistry,
+    id: str,  # noqa: A002 - the word users know
+    state: LedgerState,
+) -> None:
+    """Show where the store has an id, until something is committed here."""
+    committed = state.committed
+    if committed is None:
+        return
+    registry.record_stored(
+        OffsetsStored(
+            id=id,
+            committed=committed.offsets,
+            topic_ids=committed.topic_ids,
+            leader_epochs=committed.leader_epochs,
+            committed_at_ms=(committed.completed_ms or None)
+            if committed.txid
+            else None,
+            newest_timestamp_ms=newest_ms(state.held),
+            txid=committed.txid,
+        )
+    )

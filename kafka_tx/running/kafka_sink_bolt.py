@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from kafka_tx import sink_assembly
 from kafka_tx.errors import ConfigError, FailedException, KafkaTxError
+from kafka_tx.kafka.out_batch import OutBatch, as_bytes
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.options.sink_options import parse_sink
@@ -130,9 +130,9 @@ class KafkaBolt(BatchBolt, RichBolt):
     def remembered(self) -> dict[str, str]:
         """A setting with what is known of the sink's markers; none without ``tx.id``.
 
-        Called on the driver before the first batch of a start, once its owner has the
-        topology: tasks then read only what came after that. Where the brokers do not
-        answer there is none, and each task reads for itself.
+        Called on the driver before a start takes the topology over: tasks then read
+        only what came after that. Where the brokers do not answer there is none, and
+        each task reads for itself.
 
         Raises:
             ConfigError: The marker topic is not compacted.
@@ -175,8 +175,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             self._held.append(batch)
             return
         with _asking_for_replay():
-            for record in self._records(batch):
-                self._take(record)
+            self._write(self._out_batch(batch))
 
     def finish_batch(self) -> None:
         """Await all deliveries; with ``tx.id``: write the part (commit phase)."""
@@ -213,6 +212,13 @@ class KafkaBolt(BatchBolt, RichBolt):
             if self._delivery == "sync":
                 sender.flush()
 
+    def _write(self, batch: OutBatch) -> None:
+        if self._delivery == "async":
+            self._opened().write(batch)
+        else:
+            for record in batch.records():
+                self._take(record)
+
     def _post(self, row: Row, record: OutRecord | None) -> None:
         if record is None:
             self._collector.ack(row)
@@ -247,7 +253,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             memory=context.settings.get(f"{SINK_MEMORY}{self._config.id}", ""),
         )
         part = sink_assembly.part_transaction(config, context.task)
-        part.write(_Held(self._held, self._records))
+        part.write(_Held(self._held, self._out_batch))
 
     def _opened(self) -> Sender:
         if self._sender is None:
@@ -278,35 +284,38 @@ class KafkaBolt(BatchBolt, RichBolt):
         message = self._mapper(row)
         return OutRecord(
             topic,
-            _as_bytes("key", message.key),
-            _as_bytes("value", message.value),
+            as_bytes("key", message.key),
+            as_bytes("value", message.value),
             message.headers,
             message.partition,
             message.timestamp_ms,
         )
 
-    def _records(self, batch: pa.RecordBatch) -> Iterator[OutRecord]:
+    def _out_batch(self, batch: pa.RecordBatch) -> OutBatch:
         assert isinstance(self._mapper, FieldMapper)
-        keys, values = self._mapper.columns(batch)
-        for topic, key, value in zip(self._topics(batch), keys, values, strict=False):
-            if topic is None:
-                self._skip()
-            else:
-                yield OutRecord(topic, _as_bytes("key", key), _as_bytes("value", value))
+        topic = self._topics(batch)
+        if topic is None:
+            self._skip(len(batch))
+            topic, batch = "", batch.slice(0, 0)
+        elif not isinstance(topic, str) and topic.null_count:
+            self._skip(topic.null_count)
+            topic, batch = topic.drop_null(), batch.filter(topic.is_valid())
+        key, value = self._mapper.columns(batch)
+        return OutBatch.of(topic, value, key)
 
-    def _topics(self, batch: pa.RecordBatch) -> Iterator[str | None]:
+    def _topics(self, batch: pa.RecordBatch) -> str | pa.Array | None:
         if isinstance(self._topic, str):
-            return repeat(self._topic)
+            return self._topic
         assert isinstance(self._topic, FieldTopic)
         index = self._topic.index(batch.schema.names)
         if index is None:
-            return repeat(self._topic.default)
-        found = batch.column(index).to_pylist()
-        return iter([None if name is None else str(name) for name in found])
+            return self._topic.default
+        names = (None if n is None else str(n) for n in batch.column(index).to_pylist())
+        return pa.array(names, pa.string())
 
-    def _skip(self) -> None:
-        self._skipped += 1
-        if self._skipped == 1:
+    def _skip(self, rows: int = 1) -> None:
+        self._skipped += rows
+        if rows and self._skipped == rows:
             logger.warning(
                 "component '%s' does not write rows of %s: their topic is None",
                 self._context.component,
@@ -320,17 +329,14 @@ class _Held:
     def __init__(
         self,
         held: list[OutRecord | pa.RecordBatch],
-        records: Callable[[pa.RecordBatch], Iterator[OutRecord]],
+        columns: Callable[[pa.RecordBatch], OutBatch],
     ) -> None:
         self._held = held
-        self._records = records
+        self._columns = columns
 
-    def __iter__(self) -> Iterator[OutRecord]:
+    def __iter__(self) -> Iterator[OutRecord | OutBatch]:
         for held in self._held:
-            if isinstance(held, OutRecord):
-                yield held
-            else:
-                yield from self._records(held)
+            yield held if isinstance(held, OutRecord) else self._columns(held)
 
 
 def _check_selectors(topic: object, mapper: object) -> None:
@@ -356,12 +362,3 @@ def _asking_for_replay() -> Iterator[None]:
         if error.retryable:
             raise FailedException(str(error)) from error
         raise
-
-
-def _as_bytes(what: str, value: object) -> bytes | None:
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    message = f"the {what} of a message is {value!r}; legal: text, bytes or None"
-    raise TypeError(message)

@@ -9,8 +9,8 @@ from functools import partial
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import TopicPartition
-from kafka_tx.planning.quiet import Bounds
+from kafka_tx.model import TopicPartition, Unavailable
+from kafka_tx.planning.epoch_ends import Bounds, EpochEnds
 from kafka_tx.protocols import Clock, ClusterView
 
 logger = logging.getLogger(__name__)
@@ -28,11 +28,12 @@ class LagWatch:
     """Asks the brokers for log bounds of all watched ids, also while no query runs.
 
     A thread of the user's process. What cannot be asked now is asked again next time; a
-    dashboard then shows what was last known.
+    dashboard then shows what was last known. An id whose options changed may be of
+    another cluster: ``forget`` it.
 
     Args:
         registry: Where the bounds go.
-        positions: Committed positions of every id that committed something.
+        positions: Partitions of every id that is to be watched.
         open_view: Makes the look at the cluster of one id.
         interval_s: Pause between two looks.
     """
@@ -48,8 +49,10 @@ class LagWatch:
         self._positions = positions
         self._open_view = open_view
         self._interval_s = interval_s
-        self._views: dict[str, ClusterView] = {}
-        self._closed = threading.Event()
+        self._views: dict[str, tuple[ClusterView, EpochEnds]] = {}
+        self._former: set[str] = set()
+        self._is_due = threading.Event()
+        self._is_closed = False
         self._thread = threading.Thread(
             target=self._run, name="kafka_tx-lag", daemon=True
         )
@@ -57,25 +60,49 @@ class LagWatch:
 
     def look(self) -> None:
         """One look at the logs of every id."""
-        for id_, partitions in self._positions().items():
+        watched = self._positions()
+        for id_ in self._views.keys() - watched:
+            self._views.pop(id_)[0].close()
+        for id_, partitions in watched.items():
             found = _found(id_, partial(self._bounds, id_, partitions))
-            if found is not None:
+            if found is not None and id_ not in self._former:
                 self._registry.record_log(id_, found)
 
+    def look_soon(self) -> None:
+        """Look now instead of after the pause. Any thread; does not wait."""
+        self._is_due.set()
+
+    def forget(self, id_: str) -> None:
+        """Open the view of an id anew with the next look. Any thread; does not wait."""
+        self._former.add(id_)
+
     def _bounds(self, id_: str, partitions: list[TopicPartition]) -> Bounds:
+        if id_ in self._former:
+            self._former.discard(id_)
+            former = self._views.pop(id_, None)
+            if former is not None:
+                former[0].close()
         if id_ not in self._views:
-            self._views[id_] = self._open_view(id_)
-        return self._views[id_].bounds(partitions)
+            view = self._open_view(id_)
+            self._views[id_] = view, EpochEnds(view)
+        view, ends = self._views[id_]
+        positions = self._registry.positions_of(id_)
+        return ends.completed(view.bounds(partitions), positions)
 
     def close(self) -> None:
         """End the thread and release connections."""
-        self._closed.set()
+        self._is_closed = True
+        self._is_due.set()
         self._thread.join(timeout=5)
-        for view in self._views.values():
+        for view, _ in self._views.values():
             view.close()
 
     def _run(self) -> None:
-        while not self._closed.wait(self._interval_s):
+        while True:
+            self._is_due.wait(self._interval_s)
+            self._is_due.clear()
+            if self._is_closed:
+                return
             self.look()
 
 
@@ -112,6 +139,9 @@ class SpoutLagWatch:
         found = _found(self._id, self._ask)
         if found is not None and (found != self._seen or now_ms >= self._again_ms):
             self._registry.record_log(self._id, found)
+            unknown = {p for p, b in self._seen.items() if isinstance(b, Unavailable)}
+            if unknown - found.keys():  # deleted before a batch has read them
+                self._registry.forget(self._id, unknown - found.keys())
             self._seen, self._again_ms = found, now_ms + TELL_AGAIN_MS
 
 

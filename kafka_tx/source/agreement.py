@@ -6,17 +6,20 @@ never given to other records.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Literal
 
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import CheckpointDisagreesError
-from kafka_tx.model import BatchMetadata, JointBatch, QueryShape, TopicPartition
-from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
-from kafka_tx.planning.offset_json import MARK, SourceOffset, nested
+from kafka_tx.model import BatchMetadata, QueryShape
+from kafka_tx.offsets.discovery import is_another
+from kafka_tx.planning.new_checkpoints import BEGIN_ANEW, lost_with_checkpoint
+from kafka_tx.planning.offset_json import SourceOffset, TransactionMark, nested
 from kafka_tx.transactions.ledger import Committed
+
+TopicIds = Callable[[], Mapping[str, str]]
+"""Asks the brokers for the ids of topics, by name; unknown ones are left out."""
 
 
 class Case(Enum):
@@ -55,12 +58,21 @@ class Case(Enum):
     APART = "apart"
     """Both went on from the same transaction, or the store was set by a person."""
 
+    IN_ANOTHER_MODE = "in another mode"
+    """Another ``tx.mode`` has planned its unfinished transaction."""
+
     PARTED = "parted"
     """It has an unfinished transaction with other records of the other sources."""
+
+    UNDECIDED = "undecided"
+    """It decided for one source of a query that has several."""
 
 
 _ONLY_CHECKPOINT = frozenset({Case.RENAMED, Case.EMPTY, Case.UNNUMBERED})
 """Where to go on from the store would lose or repeat what the checkpoint has done."""
+_ONLY_STORE = frozenset({Case.BEHIND, Case.APART})
+"""Where a new checkpoint goes on rightly."""
+
 _RIGHT = {
     Case.FOREIGN: "error",
     Case.SCATTERED: "error",
@@ -70,75 +82,112 @@ _RIGHT = {
 }
 """The one way that loses nothing; the other one is not gone, whoever asks for it."""
 
+IS_OLDER = (
+    "The store is older than the checkpoint: it was restored from a copy, its database"
+    " lost its last writes, or tx.store names another store. If tx.store is wrong, set"
+    " tx.store to the right one."
+)
+_IS_NEWER = "The checkpoint is newer than the store: the query ran without tx.id."
+_TXIDS_AGAIN = (
+    " Do not start with a new checkpointLocation: it would use txids again that sinks"
+    " hold with other records."
+)
+
 _ADVICE = {
-    Case.RENAMED: "Set tx.id back to the one that the checkpoint counts. To rename it,"
-    " set tx.onDisagreement=checkpoint for one run: offsets, numbers and numbering go"
-    " on under the new name, and sinks with them. Do not start with a new"
-    " checkpointLocation: nothing is stored under this tx.id, so it would begin at"
-    " startingOffsets and with txid 1.",
-    Case.FOREIGN: "Set tx.id back to the one that the checkpoint counts: the store of"
-    " this one is somebody else's. If this tx.id is right, the checkpoint is wrong: set"
-    " checkpointLocation to the one that this tx.id had.",
-    Case.EMPTY: "Set tx.store to the store that has this id. If that one is lost, set"
-    " tx.onDisagreement=checkpoint for one run: offsets and numbers go on where the"
-    " checkpoint is; what sinks lost with it is not read again. Do not start with a new"
-    " checkpointLocation: it would begin again with txid 1, which sinks have seen.",
-    Case.ANOTHER: "The store has begun anew since, or tx.store names another one: its"
-    " txids are of another numbering, and sinks refuse those of the one that they do"
-    " not know. Set tx.store to the one that this checkpoint was used with. If that is"
-    " lost, set tx.onDisagreement=checkpoint for one run: offsets, numbers and their"
-    " numbering go on where the checkpoint is. Do not start with a new"
-    " checkpointLocation.",
-    Case.UNNUMBERED: "The checkpoint is newer than the store: it was used without tx.id"
-    " since. Set tx.onDisagreement=checkpoint for one run: offsets go on where the"
-    " checkpoint is, numbers where the store is. Do not start with a new"
-    " checkpointLocation: it would read again what was read without tx.id.",
-    Case.AHEAD: "The store is older than the checkpoint: it was put back from a copy,"
-    " its database lost its last writes, or tx.store names another one. Set tx.store"
-    " right. If that cannot be, look which txid the sinks hold. Txid {done} or later:"
-    " set tx.onDisagreement=checkpoint for one run: offsets and numbers go on where the"
-    " checkpoint is. Txid {stored} or {following}, since they went back with it: set"
-    " tx.onDisagreement=store for one run: the query goes on where the store is. Any"
-    " other: put store and sinks back from copies that were made together. Do not start"
-    " with a new checkpointLocation: it would use txids again that sinks may have seen"
-    " with other records.",
+    Case.RENAMED: "The checkpoint belongs to another tx.id. Set tx.id back to the id of"
+    " the checkpoint. To rename the id instead, set tx.onDisagreement=checkpoint for"
+    " one run: offsets, txids and numbering continue under the new id, and sinks accept"
+    " them. Do not start with a new checkpointLocation: the store has nothing under"
+    " this tx.id, so the query would start at startingOffsets and with txid 1.",
+    Case.FOREIGN: "The checkpoint belongs to another tx.id, and under this tx.id the"
+    " store has batches of another query. Set tx.id back to the id of the checkpoint,"
+    " without tx.onDisagreement. If this tx.id is right, the checkpoint is wrong: set"
+    " checkpointLocation to the checkpoint of this tx.id.",
+    Case.EMPTY: "The store has nothing under this tx.id. Set tx.store to the store that"
+    " has it. If that store is lost, set tx.onDisagreement=checkpoint for one run:"
+    " offsets and txids continue where the checkpoint is. Records that sinks lost with"
+    " the store are not read again. Do not start with a new checkpointLocation: the"
+    " query would start again with txid 1, which sinks hold already.",
+    Case.ANOTHER: "The checkpoint has another numbering than the store: the store was"
+    " reset, or tx.store names another store. Compare both with the numbering in the"
+    " sinks; a map or table has its numbering in kafka_tx_progress. If the sinks have"
+    " {logged}, the numbering of the checkpoint, or none: set tx.store to the store of"
+    " this checkpoint. If that store is lost, set tx.onDisagreement=checkpoint for one"
+    " run: offsets, txids and numbering continue where the checkpoint is. Do not start"
+    " with a new checkpointLocation in these two cases. If the sinks have {numbering},"
+    " the numbering of the store, or are empty, they hold no record of this checkpoint,"
+    " unless the query ran without tx.id: start with a new checkpointLocation, or with"
+    " the checkpoint that the query had before.",
+    Case.UNNUMBERED: f"{_IS_NEWER} Set tx.onDisagreement=checkpoint for one run:"
+    " offsets continue where the checkpoint is, and txids where the store is. Do not"
+    " start with a new checkpointLocation: the query would repeat the records that it"
+    " read without tx.id.",
+    Case.AHEAD: f"{IS_OLDER} If tx.store is right, compare with the last txid in the"
+    " sinks. Txid {done} or later: set tx.onDisagreement=checkpoint for one run:"
+    " offsets and txids continue where the checkpoint is. {stored}, because the sinks"
+    " went back with the store: set tx.onDisagreement=store for one run: the query"
+    " continues where the store is. Any other txid: restore store and sinks from copies"
+    f" that were made together.{_TXIDS_AGAIN}",
     Case.TOGETHER: "The store is older than the checkpoint, and so are the sinks in its"
-    " database: it lost its last writes, or was put back from a copy as a whole. Set"
-    " tx.onDisagreement=store for one run: the query goes on where they are, and reads"
-    " again what they lost. Sinks elsewhere have later txids: put them back to the same"
-    " time first, or the database to where it was. Do not start with a new"
-    " checkpointLocation: this one would be taken for a newer one later on.",
+    " database: the database lost its last writes, or was restored from a copy. Set"
+    " tx.onDisagreement=store for one run: the query continues where the store is, and"
+    " reads the records again that these sinks lost. If sinks elsewhere have later"
+    " txids, first restore them to the same time, or restore the newest state of the"
+    " database. Do not start with a new checkpointLocation: a later start with the"
+    " present checkpoint would take it for the newer one.",
     Case.ALONE: "The store is older than the checkpoint, but the sinks in its database"
-    " are not: its records alone were put back. Set tx.onDisagreement=checkpoint for"
-    " one run: offsets and numbers go on where the checkpoint and the sinks are. Do not"
-    " start with a new checkpointLocation: it would use txids again that sinks have"
-    " seen with other records.",
+    " are not: only the records of the store were restored from a copy. Set"
+    " tx.onDisagreement=checkpoint for one run: offsets and txids continue where the"
+    f" checkpoint and the sinks are.{_TXIDS_AGAIN}",
     Case.SCATTERED: "The store is older than the checkpoint, and the sinks in its"
-    " database are at neither of them: they were put back from copies of several times."
-    " Put the database back from one copy, as a whole, and then start again. Do not"
-    " start with a new checkpointLocation: it would use txids again that sinks have"
-    " seen with other records.",
-    Case.BEHIND: "The checkpoint is older than the store: it was put back from a copy,"
-    " or another checkpoint was used since. To go on where the store is, start with a"
-    " new checkpointLocation or set tx.onDisagreement=store for one run.",
-    Case.APART: "Another checkpoint was used since, or offsets were set by hand. To go"
-    " on where the store is, start with a new checkpointLocation or set"
-    " tx.onDisagreement=store for one run.",
+    " database match neither of them: they were restored from copies of several times."
+    f" Restore the whole database from one copy, and then start again.{_TXIDS_AGAIN}",
+    Case.BEHIND: "The checkpoint is older than the store: it was restored from a copy,"
+    " or the query ran with another checkpoint since. To continue where the store is,"
+    " start with a new checkpointLocation or set tx.onDisagreement=store for one run.",
+    Case.APART: "The query ran with another checkpoint since, or somebody set the"
+    " offsets by hand. To continue where the store is, start with a new"
+    " checkpointLocation or set tx.onDisagreement=store for one run.",
 }
 
+_SEVERAL = {
+    Case.RENAMED: "The checkpoint belongs to another tx.id. Set tx.id back to the id of"
+    " the checkpoint.",
+    Case.EMPTY: "The store has nothing under this tx.id. Set tx.store to the store that"
+    " has it.",
+    Case.ANOTHER: "The checkpoint has another numbering than the store: the store was"
+    " reset, or tx.store names another store. Set tx.store to the store of this"
+    " checkpoint.",
+    Case.UNNUMBERED: f"{_IS_NEWER} Restore both from copies that were made together.",
+    Case.AHEAD: IS_OLDER,
+    Case.TOGETHER: IS_OLDER,
+    Case.ALONE: IS_OLDER,
+    Case.SCATTERED: IS_OLDER,
+    Case.BEHIND: "The checkpoint is older than the store: it was restored from a copy,"
+    " or the query ran with another checkpoint since. To continue where the store is,"
+    " start with a new checkpointLocation.",
+    Case.APART: "The query ran with another checkpoint since, or somebody set the"
+    " offsets by hand. To continue where the store is, start with a new"
+    " checkpointLocation.",
+}
+"""The same for one source of several: one decision must hold for all of them."""
 
+_NOBODY_DECIDES = (
+    " If a query has several streaming sources, tx.onDisagreement decides nothing: each"
+    " source would decide alone, but a batch has records of all of them."
+)
 _COUNTED_IN_STORE = (
-    " Let the checkpoint decide only if no sink holds a txid above {logged}: batches"
-    " without records of this source are not in its checkpoint, and their txids would"
-    " come again. If one does, put store and sinks back from copies that were made"
-    " together."
+    " Use tx.onDisagreement=checkpoint only if no sink holds a txid above {logged}. The"
+    " checkpoint lacks batches without records of this source, so their txids would be"
+    " used again. If a sink holds a later txid, restore store and sinks from copies"
+    " that were made together."
 )
 _BY_CHECKPOINT = frozenset({Case.RENAMED, Case.EMPTY, Case.ANOTHER, Case.AHEAD})
 """Where numbers may go on that the checkpoint alone tells."""
 
 _ALONE = (
-    " Make sure first that no other run of this tx.id lives: what it does meanwhile"
-    " would be decided, too."
+    " Before you set tx.onDisagreement, make sure that no other run of this tx.id is"
+    " alive: the option would undo what that run commits meanwhile."
 )
 
 
@@ -147,16 +196,13 @@ def numbering_of(offset: SourceOffset) -> str:
     return offset.mark.numbering if offset.mark else ""
 
 
-def fits(
-    transactions: TransactionsConfig,
-    numbering: str,
-    batch: BatchMetadata,
-    end: SourceOffset,
-) -> bool:
+def fits(numbering: str, batch: BatchMetadata, end: SourceOffset) -> bool:
     """Whether a stored batch, of this numbering, is the one that ends at an offset.
 
-    Transactional, the txid says so, whoever planned it. An opaque one may have been
-    planned anew since, and sinks then hold what nobody has in that checkpoint.
+    Transactional, the txid says so, whoever has read the plan since; but not an owner
+    before the one that made it: that one logged a plan that the store has lost. An
+    opaque one may have been planned anew since, and sinks then hold what nobody has in
+    that checkpoint.
     """
     if batch.spark_batch or batch.logged_ends() != dict(end.positions):
         return False
@@ -164,8 +210,9 @@ def fits(
     if mark is None:
         return True
     is_its_plan = not batch.logged_as or batch.logged_as == logged_as(end)
-    is_its_number = mark.txid == batch.txid and transactions.mode == "transactional"
-    return mark.numbering == numbering and (is_its_plan or is_its_number)
+    is_its_number = mark.txid == batch.txid and batch.mode == "transactional"
+    is_known = is_its_number and mark.epoch >= _planner(batch)
+    return mark.numbering == numbering and (is_its_plan or is_known)
 
 
 def logged_as(end: SourceOffset) -> str:
@@ -173,8 +220,13 @@ def logged_as(end: SourceOffset) -> str:
     return f"{end.mark.txid}@{end.mark.epoch}" if end.mark else ""
 
 
+def _planner(batch: BatchMetadata) -> int:
+    """The epoch of the owner whose plan it is; 0: not known."""
+    epoch = batch.logged_as.rpartition("@")[2]
+    return int(epoch) if epoch.isdecimal() else 0
+
+
 def agrees(
-    transactions: TransactionsConfig,
     numbering: str,
     start: SourceOffset,
     state: Committed,
@@ -183,18 +235,20 @@ def agrees(
     """Whether the next transaction of a checkpoint is the next one of the store.
 
     Args:
-        transactions: Of the query.
         numbering: Of the store.
         start: Where the checkpoint is.
         state: What the store has committed.
         last: The last committed batch that had records, as far as it is kept.
     """
-    if last is not None and fits(transactions, numbering, last, start):
+    if last is not None and fits(numbering, last, start):
         return True
     mark = start.mark
     if mark is not None and (mark.numbering, mark.txid) != (numbering, state.carried):
         return False
     if mark is None and state.txid and start.positions.keys() != state.offsets.keys():
+        return False
+    ids = start.topic_ids.items()
+    if any(is_another(state.topic_ids.get(topic), known) for topic, known in ids):
         return False
     return all(state.offsets.get(p) == at for p, at in start.positions.items())
 
@@ -204,23 +258,71 @@ def case_of(
     numbering: str,
     offset: SourceOffset,
     state: Committed | None,
+    topics: TopicIds,
+    unread: BatchMetadata | None = None,
+    last: BatchMetadata | None = None,
+    *,
+    is_alone: bool = True,
 ) -> Case:
     """How they contradict each other, given that they do.
 
     Opaque, a checkpoint that is one transaction ahead is not: another one has planned
-    that txid anew since, and sinks take back what they have of it.
+    that txid anew since, and sinks take back what they have of it. Where the query has
+    other sources that plan must be there: else they had later batches without it.
+    Neither is one where the store went back, and on from there with another checkpoint.
+
+    Args:
+        transactions: Of the query.
+        numbering: Of the store.
+        offset: Where the checkpoint is.
+        state: What the store has committed.
+        topics: Asks which topics there are now.
+        unread: What the store has planned next.
+        last: As of ``agrees``.
+        is_alone: Whether the query has no other source.
     """
-    is_opaque = transactions.mode == "opaque"
+    was_opaque = unread is not None and (unread.mode == "opaque" or unread.was_opaque)
+    is_opaque = transactions.mode == "opaque" or was_opaque
+    is_anew = is_opaque and (is_alone or unread is not None)
     mark = offset.mark
     if mark is None:
-        return _unnumbered(offset, state)
+        return _unnumbered(offset, state or Committed(0, {}), topics)
     if state is None:
         return Case.EMPTY if mark.id == transactions.id else Case.RENAMED
     if mark.numbering != numbering:
         return Case.ANOTHER if mark.id == transactions.id else Case.FOREIGN
-    if mark.txid > state.txid + is_opaque:
-        return Case.AHEAD
+    if mark.txid > state.txid + is_anew:
+        is_another = _is_from_another(offset, mark, unread, last)
+        return Case.APART if is_another else Case.AHEAD
     return Case.BEHIND if mark.txid < state.carried else Case.APART
+
+
+def follows_another(mark: TransactionMark, before: BatchMetadata | None) -> bool:
+    """Whether a later owner has planned what a checkpoint's txid comes after.
+
+    Txids are planned in order: the checkpoint's one followed another batch, which the
+    store had before it went back.
+    """
+    return before is not None and _planner(before) > mark.epoch
+
+
+def _is_from_another(
+    offset: SourceOffset,
+    mark: TransactionMark,
+    unread: BatchMetadata | None,
+    last: BatchMetadata | None,
+) -> bool:
+    """Whether a later txid of a checkpoint does not follow what the store has.
+
+    It was planned before that; or it is the next one, and holds other records.
+    """
+    if follows_another(mark, last):
+        return True
+    if unread is None:
+        return False
+    if unread.txid != mark.txid:
+        return unread.txid < mark.txid and follows_another(mark, unread)
+    return unread.logged_ends() != dict(offset.positions)
 
 
 def ahead(sinks: Mapping[str, int], stored: int, done: int) -> Case:
@@ -240,18 +342,35 @@ def ahead(sinks: Mapping[str, int], stored: int, done: int) -> Case:
     return Case.TOGETHER if newest <= stored + 1 else Case.SCATTERED
 
 
-def _unnumbered(offset: SourceOffset, state: Committed | None) -> Case:
-    stored = state.offsets if state else {}
-    moved = {at - stored.get(p, -1) for p, at in offset.positions.items()}
+def _unnumbered(offset: SourceOffset, state: Committed, topics: TopicIds) -> Case:
+    """Which is newer; of two topics of one name, the one that is there now is.
+
+    Where that is a third one, neither knows anything of it.
+    """
+    former, ids = state.topic_ids, offset.topic_ids
+    anew = {t for t, known in ids.items() if is_another(former.get(t), known)}
+    now = topics() if anew else {}
+    moved = {
+        at - state.offsets.get(p, -1)
+        for p, at in offset.positions.items()
+        if p.topic not in anew
+    }
+    moved |= {(now.get(t) == ids[t]) - (now.get(t) == former[t]) for t in anew}
     if max(moved, default=0) <= 0:
         return Case.BEHIND
     return Case.UNNUMBERED if min(moved) >= 0 else Case.APART
 
 
 def who_decides(
-    transactions: TransactionsConfig, case: Case
+    transactions: TransactionsConfig, case: Case, query: QueryShape | None
 ) -> Literal["error", "checkpoint", "store"]:
-    """What ``tx.onDisagreement`` says, as far as that may be followed."""
+    """What ``tx.onDisagreement`` says, as far as that may be followed.
+
+    Not where the query has several sources: each would decide for itself, and one batch
+    is all of their parts.
+    """
+    if query is not None and query.has_several_sources:
+        return "error"
     wish = transactions.on_disagreement
     return wish if _RIGHT.get(case, wish) == wish else "error"
 
@@ -281,76 +400,61 @@ def contradiction(
     tx_id = transactions.id
     stored = "empty"
     if state is not None:
-        stored = f"at txid {state.txid} ({numbering}) {nested(state.offsets)}"
+        at = nested(state.offsets)
+        stored = f"at txid {state.txid} (numbering {numbering}) {at}"
     mark, logged = offset.mark, "no txid"
     if mark is not None:
-        logged = f"txid {mark.txid} of '{mark.id}' ({mark.numbering})"
+        logged = f"txid {mark.txid} of '{mark.id}' (numbering {mark.numbering})"
     if sinks:
-        stored += f", with sinks beside it at txids {dict(sorted(sinks.items()))}"
-    txid = state.txid if state else 0
-    advice = _ADVICE[case].format(done=done, stored=txid, following=txid + 1)
-    is_new = "start with a new checkpointLocation" in advice.replace(
-        "Do not start with", ""
-    )
-    decides = "tx.onDisagreement" in _ADVICE[case]
-    lost = _ALONE if decides else ""
-    if mark is not None and case in _BY_CHECKPOINT:
-        lost = _COUNTED_IN_STORE.format(logged=mark.txid) + lost
-    lost += lost_with_checkpoint(query) if is_new else ""
+        stored += f", with sinks in its database at txids {dict(sorted(sinks.items()))}"
+    if query is not None and query.has_several_sources and case in _SEVERAL:
+        advice = _for_several(case, query)
+    else:
+        txid = state.txid if state else 0
+        advice = _ADVICE[case].format(
+            done=done,
+            stored=f"Txid {txid}" + (f" or {txid + 1}" if txid + 1 < done else ""),
+            logged=numbering_of(offset),
+            numbering=numbering,
+        )
+        advice += _beside(case, mark, query)
     return CheckpointDisagreesError(
         f"the checkpoint of '{tx_id}' is at {logged} {nested(offset.positions)} and its"
-        f" store is {stored}. {advice}{lost} `kafka-tx status` shows the store.",
+        f" store is {stored}. {advice} `kafka-tx status` shows the store.",
         id=tx_id,
         case=case.value,
     )
 
 
-def parted(
-    tx_id: str,
-    batches: Mapping[str, BatchMetadata],
-    joint: JointBatch,
-    query: QueryShape | None,
+def in_another_mode(
+    transactions: TransactionsConfig, batch: BatchMetadata
 ) -> CheckpointDisagreesError:
-    """The error for a transaction that comes without what it was one batch with.
-
-    Args:
-        tx_id: Of the source that finds it.
-        batches: Parts that are stored and not finished, by ``tx.id``.
-        joint: The batch as it was handed out.
-        query: What else the query kept then.
-    """
-    others = [f"'{name}'" for name in joint.parts if name != tx_id]
-    beside = (
-        f"one batch with {' and '.join(others)}" if others else "a batch of its own"
-    )
-    numbered = [name for name, (txid, _) in joint.parts.items() if txid]
-    unknown = [name for name in numbered if name not in batches]
-    each = f" Do the same for {' and '.join(unknown)}." if unknown else ""
-    ends = [_set_to(id_, batch, batch.ends()) for id_, batch in batches.items()]
-    starts = [_set_to(id_, batch, batch.starts()) for id_, batch in batches.items()]
+    """The error for an unfinished transaction that is not planned in this mode."""
     return CheckpointDisagreesError(
-        f"transaction {batches[tx_id].txid} of '{tx_id}' is not finished and is"
-        f" {beside}; with this checkpoint, or these sources, other records would come"
-        " with it, and a sink that has it would leave them out. Nothing was written."
-        " Start the query with the checkpointLocation and the sources that it had: that"
-        " finishes the transaction, and only then start with a new checkpointLocation."
-        " If that checkpoint is gone, look whether the sink has txid"
-        f" {joint.number} of '{joint.numbers}'. If it has, its records are there:"
-        f" {' and '.join(ends)}. If it has not: {' and '.join(starts)}.{each} Then"
-        " start with a new checkpointLocation; the txid is not used again."
-        f"{lost_with_checkpoint(query)}",
-        id=tx_id,
-        case=Case.PARTED.value,
+        f"transaction {batch.txid} of '{transactions.id}' was planned with"
+        f" tx.mode={batch.mode} and is not finished. With tx.mode={transactions.mode}"
+        " it may get other records, and a sink that holds the txid would leave them"
+        f" out. Nothing was written. Set tx.mode to '{batch.mode}', run the query until"
+        " `kafka-tx status` shows no unfinished transaction, and then change the mode.",
+        id=transactions.id,
+        case=Case.IN_ANOTHER_MODE.value,
     )
 
 
-def _set_to(
-    tx_id: str, batch: BatchMetadata, positions: Mapping[TopicPartition, int]
-) -> str:
-    """The command that lets an id go on there, with the ids of topics."""
-    mark = {MARK: {"topic_ids": dict(sorted(batch.topic_ids.items()))}}
-    return (
-        f"`kafka-tx offsets set --id {tx_id} --store <tx.store>"
-        " --bootstrap-servers <kafka.bootstrap.servers> --yes"
-        f" --offsets '{json.dumps({**nested(positions), **mark})}'`"
-    )
+def _for_several(case: Case, query: QueryShape) -> str:
+    advice = _SEVERAL[case] + _NOBODY_DECIDES
+    is_new = case in _ONLY_STORE
+    return advice + (lost_with_checkpoint(query) if is_new else BEGIN_ANEW)
+
+
+def _beside(case: Case, mark: TransactionMark | None, query: QueryShape | None) -> str:
+    """What else is to be known before the advice for one source is followed."""
+    told = ""
+    if mark is not None and case in _BY_CHECKPOINT:
+        told += _COUNTED_IN_STORE.format(logged=mark.txid)
+    if query is None and case in _BY_CHECKPOINT:
+        told += _NOBODY_DECIDES + BEGIN_ANEW
+    if "tx.onDisagreement=" in _ADVICE[case]:
+        told += _ALONE
+    is_new = case in _ONLY_STORE or case is Case.ANOTHER
+    return told + (lost_with_checkpoint(query) if is_new else "")

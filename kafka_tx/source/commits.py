@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,16 +13,26 @@ from kafka_tx.errors import FencedError, KafkaTxError
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.events import BatchCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import BatchMetadata, LogBounds, TopicPartition
-from kafka_tx.planning.offset_json import MARK, SourceOffset, flat, only_offsets
+from kafka_tx.model import BatchMetadata, LogBounds, OffsetRange, TopicPartition
+from kafka_tx.planning.offset_json import (
+    MARK,
+    SourceOffset,
+    TransactionMark,
+    flat,
+    only_offsets,
+)
 from kafka_tx.protocols import Clock
 from kafka_tx.source.questions import moves
 from kafka_tx.source.receipts import Receipts
-from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.held import KEPT, Held, Told
+from kafka_tx.transactions.ledger import Ledger, LedgerState
 
 logger = logging.getLogger(__name__)
 
 Mirror = Callable[[Mapping[TopicPartition, int]], None]
+
+LET_GO_AFTER_MS = 15 * 60_000
+"""How long what an ended query used is kept for its next run."""
 
 _WAITING = 100
 """Batches that wait for the planning process; beyond that the oldest are forgotten."""
@@ -36,7 +47,6 @@ class Finished:
         end: Its end offset, with the transaction mark.
         latest: What ``reportLatestOffset`` said, with the log starts; from Spark 4.0
             and 4.1, which do not ask for that, the end once more.
-        records: Records read.
         duration_ms: How long the trigger took.
         receipts: What the tasks reported; None where they could not.
         spark_batch: Spark's name of the batch, by which one without new records is
@@ -46,10 +56,21 @@ class Finished:
     start: Mapping[str, Any] | None
     end: Mapping[str, Any]
     latest: Mapping[str, Any] | None
-    records: int
     duration_ms: float
     receipts: Receipts | None = None
     spark_batch: str = ""
+
+    @property
+    def ranges(self) -> list[OffsetRange]:
+        """What Spark's log says that it holds."""
+        start = SourceOffset.from_json(self.start) if self.start is not None else None
+        end = SourceOffset.from_json(self.end)
+        begins = {**(start.positions if start else {}), **end.begins}
+        return [
+            OffsetRange(partition, begins[partition], at)
+            for partition, at in end.positions.items()
+            if begins.get(partition, at) < at
+        ]
 
     @property
     def has_records(self) -> bool:
@@ -66,8 +87,10 @@ class _Query:
     doubtful_txid: int = 0  # whether its commit landed is unknown
     seen_txid: int = 0
     partitions: list[TopicPartition] = field(default_factory=list)
-    skipped: dict[tuple[TopicPartition, str], int] = field(default_factory=dict)
-    mirror_failures: int = 0
+    numbering: str = ""
+    mirror_failures: dict[int, int] = field(default_factory=dict)
+    told: dict[tuple[int, int], Told] = field(default_factory=dict)
+    ended_ms: int | None = None
 
 
 class CommitFeed:
@@ -76,6 +99,7 @@ class CommitFeed:
     The planning process commits too, at the next trigger; whoever comes first does it,
     and the other finds it done. A batch whose commit this process may not make (it was
     planned under an older epoch and replayed) waits until the planning process made it.
+    One thread at a time may call it; ``partitions`` any.
     """
 
     def __init__(
@@ -97,6 +121,7 @@ class CommitFeed:
         query = self._query(mark["id"])
         if query is None:
             return
+        query.ended_ms = None
         query.waiting.append(batch)
         self._flush(mark["id"], query)
 
@@ -106,8 +131,35 @@ class CommitFeed:
             self._flush(id_, query)
 
     def partitions(self) -> dict[str, list[TopicPartition]]:
-        """The partitions of every id that committed something here."""
-        return {id_: q.partitions for id_, q in self._queries.items() if q.partitions}
+        """The partitions of every id whose committed offsets are shown."""
+        known = list(self._queries.items())
+        return {id_: query.partitions for id_, query in known if query.partitions}
+
+    def began(self, id_: str) -> None:
+        """A query of this id has started: what it uses is kept."""
+        self._ended_at(id_, None)
+
+    def stands_at(self, id_: str, partitions: Iterable[TopicPartition]) -> None:
+        """The store of a query that started has committed offsets of these."""
+        query = self._query(id_)
+        if query is not None and not query.partitions:
+            query.partitions = sorted(partitions)
+
+    def ended(self, id_: str) -> None:
+        """The last query of this id has ended as it should."""
+        self._ended_at(id_, self._clock.monotonic_ms())
+
+    def let_go(self, release: Callable[[str], None]) -> None:
+        """Forget the ids that ended ``LET_GO_AFTER_MS`` ago; release each of them."""
+        until_ms = self._clock.monotonic_ms() - LET_GO_AFTER_MS
+        gone = [
+            id_
+            for id_, query in self._queries.items()
+            if query.ended_ms is not None and query.ended_ms <= until_ms
+        ]
+        for id_ in gone:
+            self.forget(id_)
+            release(id_)
 
     def forget(self, id_: str) -> None:
         """Open the parts of an id anew with its next batch."""
@@ -117,9 +169,13 @@ class CommitFeed:
 
     def close(self) -> None:
         """Release connections."""
-        for query in self._queries.values():
-            query.ledger.close()
-        self._queries.clear()
+        for id_ in list(self._queries):
+            self.forget(id_)
+
+    def _ended_at(self, id_: str, now_ms: int | None) -> None:
+        query = self._queries.get(id_)
+        if query is not None:
+            query.ended_ms = now_ms
 
     def _query(self, id_: str) -> _Query | None:
         if id_ not in self._queries:
@@ -147,35 +203,95 @@ class CommitFeed:
         end = SourceOffset.from_json(batch.end)
         assert end.mark is not None
         state = query.ledger.load()
-        if batch.has_records:
-            txid, stored = end.mark.txid, state.planned.get(end.mark.txid)
-        else:
-            stored = state.batch_of(batch.spark_batch) if batch.spark_batch else None
-            if stored is None:
-                return True  # nobody asked for a txid
-            txid = stored.txid
-        done = state.txid >= txid
-        mine = done and query.doubtful_txid == txid == state.txid
+        txid, stored = _which(batch, end.mark, state)
+        if not txid:
+            return True  # nobody asked for a txid
+        told = _told(batch, stored)
+        if not self._is_committed(query, end, state.txid, txid, stored, told):
+            return False
+        if query.numbering != end.mark.numbering:
+            query.numbering, query.seen_txid = end.mark.numbering, 0
+        if txid > query.seen_txid:
+            self._tell(query, end.mark.epoch, txid, told)
+            held = {each.txid: each for each in query.ledger.held()}
+            self._count_unreported(query, end.mark, txid, held)
+            query.seen_txid = txid
+            self._forget_gone(end, query)
+            commit_ms = self._clock.monotonic_ms() - began_ms
+            ranges = stored.ranges if stored else batch.ranges
+            starts = {each.topic_partition: each.start for each in ranges}
+            self._record(query, batch, starts, told, held.get(txid), commit_ms, txid)
+        return True
+
+    def _is_committed(
+        self,
+        query: _Query,
+        end: SourceOffset,
+        committed_txid: int,
+        txid: int,
+        stored: BatchMetadata | None,
+        told: Told,
+    ) -> bool:
+        """Commit a transaction unless it is committed; False: the planner must."""
+        assert end.mark is not None
+        done = committed_txid >= txid
+        mine = done and query.doubtful_txid == txid == committed_txid
         if not done:
             if stored is None or not (stored.spark_batch or _ends_at(stored, end)):
                 return False
             query.doubtful_txid = txid
+            now_ms = self._clock.now_ms()
             try:
-                mine = query.ledger.commit(
-                    end.mark.epoch, txid, completed_ms=self._clock.now_ms()
-                )
+                mine = query.ledger.commit(end.mark.epoch, txid, now_ms, told=told)
             except FencedError as error:
                 logger.info("txid %d was planned by an earlier owner: %s", txid, error)
                 return False
         query.doubtful_txid = 0
         if mine and query.mirror is not None:
             query.mirror(end.positions)
-        if txid > query.seen_txid:
-            query.seen_txid = txid
-            self._forget_gone(end, query)
-            commit_ms = self._clock.monotonic_ms() - began_ms
-            self._record(query, batch, txid, stored, commit_ms)
         return True
+
+    def _tell(self, query: _Query, epoch: int, txid: int, told: Told) -> None:
+        """Have the store keep what tasks told, also of what the planner committed.
+
+        A planner that commits again writes what it remembers, without it.
+        """
+        kept = {key: each for key, each in query.told.items() if key[1] > txid - KEPT}
+        query.told = {**kept, (epoch, txid): told}
+        with suppress(FencedError):  # the newer owner's run tells what it reads
+            query.ledger.tell(epoch, query.told)
+
+    def _count_unreported(
+        self,
+        query: _Query,
+        mark: TransactionMark,
+        before_txid: int,
+        held: Mapping[int, Held],
+    ) -> None:
+        """Count what the planner committed and Spark reported to nobody.
+
+        That is above all the batch that an earlier process had finished and not
+        committed. What was committed before this run was counted there.
+        """
+        for txid, each in held.items():
+            is_own = query.seen_txid > 0 or each.epoch == mark.epoch
+            if query.seen_txid < txid < before_txid and is_own:
+                self._registry.record_commit(
+                    BatchCommitted(
+                        id=mark.id,
+                        txid=txid,
+                        starts={},
+                        committed={},
+                        committed_at_ms=each.committed_ms,
+                        commit_ms=None,
+                        records=each.told.records,
+                        bytes=each.told.bytes,
+                        newest_timestamp_ms=each.told.newest_ms,
+                        duration_ms=None,
+                        skipped=each.all_skipped(each.told),
+                        replays=each.attempts - 1,
+                    )
+                )
 
     def _forget_gone(self, end: SourceOffset, query: _Query) -> None:
         gone = [p for p in query.partitions if p not in end.positions]
@@ -187,40 +303,49 @@ class CommitFeed:
         self,
         query: _Query,
         batch: Finished,
-        txid: int,
-        stored: BatchMetadata | None,
+        starts: Mapping[TopicPartition, int],
+        told: Told,
+        held: Held | None,
         commit_ms: int,
+        txid: int,
     ) -> None:
         end = SourceOffset.from_json(batch.end)
         assert end.mark is not None
-        measured = _measured(batch, stored)
-        if measured is None:
-            self._registry.add(catalogue.UNMEASURED.name, id=end.mark.id)
         self._registry.record_commit(
             BatchCommitted(
                 id=end.mark.id,
                 txid=txid,
-                starts=stored.starts() if stored else {},
+                starts=starts,
                 committed=dict(end.positions),
                 topic_ids=end.mark.topic_ids,
-                committed_at_ms=self._clock.now_ms(),
+                leader_epochs=end.mark.leader_epochs,
+                committed_at_ms=held.committed_ms if held else self._clock.now_ms(),
                 commit_ms=commit_ms,
-                records=batch.records,
-                bytes=None if measured is None else measured.total_bytes(),
-                newest_timestamp_ms=None if measured is None else measured.newest_ms(),
+                records=told.records,
+                bytes=told.bytes,
+                newest_timestamp_ms=told.newest_ms,
                 duration_ms=batch.duration_ms,
                 bounds=_bounds(batch.latest),
-                skipped=_newly_skipped(query, batch),
+                skipped=held.all_skipped(told) if held else told.skipped,
+                replays=held.attempts - 1 if held else 0,
             )
         )
         failures = _extra(batch.latest).get("mirrorFailures", 0)
-        if failures > query.mirror_failures:
-            self._registry.add(
-                "kafka_tx_mirror_failures_total",
-                failures - query.mirror_failures,
-                id=end.mark.id,
-            )
-        query.mirror_failures = failures
+        seen = query.mirror_failures.get(end.mark.epoch, 0)  # a planner counts its own
+        if failures > seen:
+            name = catalogue.MIRROR_FAILURES.name
+            self._registry.add(name, failures - seen, id=end.mark.id)
+        query.mirror_failures = {end.mark.epoch: failures}
+
+
+def _which(
+    batch: Finished, mark: TransactionMark, state: LedgerState
+) -> tuple[int, BatchMetadata | None]:
+    """Which txid it is, and what the store says of it; 0: it has none."""
+    if batch.has_records:
+        return mark.txid, state.planned.get(mark.txid)
+    stored = state.batch_of(batch.spark_batch) if batch.spark_batch else None
+    return (stored.txid, stored) if stored is not None else (0, None)
 
 
 def _ends_at(stored: BatchMetadata, end: SourceOffset) -> bool:
@@ -245,29 +370,7 @@ def _bounds(latest: Mapping[str, Any] | None) -> dict[TopicPartition, LogBounds]
     }
 
 
-def _measured(batch: Finished, stored: BatchMetadata | None) -> Receipts | None:
-    """The reports of its tasks; None where some are missing: half a sum is no sum."""
-    receipts = batch.receipts or Receipts()
-    if stored is not None:
-        return receipts if receipts.cover(stored.ranges) else None
-    return batch.receipts
-
-
-def _newly_skipped(
-    query: _Query, batch: Finished
-) -> dict[tuple[TopicPartition, str], int]:
-    """What this batch had to leave out, in planning and in its tasks.
-
-    The planner counts since it started; only what came on top is new.
-    """
-    totals = {
-        (partition, reason): count
-        for reason, values in _extra(batch.latest).get("skipped", {}).items()
-        for partition, count in flat(values).items()
-    }
-    news = {key: n - query.skipped.get(key, 0) for key, n in totals.items()}
-    query.skipped = totals
-    found = {key: n for key, n in news.items() if n > 0}
-    for key, n in (batch.receipts.skipped_offsets() if batch.receipts else {}).items():
-        found[key] = found.get(key, 0) + n
-    return found
+def _told(batch: Finished, stored: BatchMetadata | None) -> Told:
+    """What the tasks told; they may have told of an earlier try, too."""
+    ranges = batch.ranges if stored is None else stored.ranges
+    return (batch.receipts or Receipts()).told_of(ranges)

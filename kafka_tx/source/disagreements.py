@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kafka_tx.config import TransactionsConfig
-from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.model import BatchMetadata, OffsetRange, Skip, Skipped, TopicPartition
 from kafka_tx.offsets.discovery import is_another
+from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning.cluster_poller import Positions
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source import agreement
@@ -55,7 +56,8 @@ class Disagreements:
             assert kept.committed is not None
             known = {**kept.committed.offsets, **kept.settled(start)}
             return self._take(kept.txid + 1, known, end)
-        decides = agreement.who_decides(self._tx, kept.case_of(end, is_finished=False))
+        case = kept.case_of(end, is_finished=False)
+        decides = agreement.who_decides(self._tx, case, kept.query)
         if decides == "store" and kept.committed is not None:
             unread = kept.next()
             return unread if unread and not unread.spark_batch else None
@@ -63,8 +65,9 @@ class Disagreements:
             logged = end.mark.txid if end.mark else 0
             numbering = agreement.numbering_of(end)
             txid = max(logged, kept.newest(numbering) + 1)
-            begins, ids = begun(start, end)
-            kept.adopt(txid - 1, begins, ids, numbering)
+            begins, ids, epochs = begun(start, end)
+            log = ids, numbering, epochs
+            kept.adopt(txid - 1, begins, *log, by_checkpoint=True)
             return self._take(txid, begins, end)
         raise kept.contradiction(end, is_finished=False)
 
@@ -72,13 +75,18 @@ class Disagreements:
         """Whether it begins where the store is, and only its ranges are not there.
 
         They were planned after the copy was made that the store was put back from; or,
-        opaque, another checkpoint planned the txid anew.
+        opaque, another checkpoint planned the txid anew. Not where that one was handed
+        out with other sources' records: sinks may have it.
         """
         mark, kept = end.mark, self._kept
         expected = (kept.numbering, kept.txid + 1)
-        if mark is not None and (mark.numbering, mark.txid) != expected:
+        if mark is not None and (
+            (mark.numbering, mark.txid) != expected
+            or agreement.follows_another(mark, kept.last())
+        ):
             return False
-        is_free = self._tx.mode == "opaque" or kept.next() is None
+        unread = kept.next()
+        is_free = unread is None or (unread.mode == "opaque" and not unread.joint)
         return is_free and kept.agrees(start)
 
     def _first_of_checkpoint(
@@ -91,36 +99,47 @@ class Disagreements:
         ranges = self._ranges_from_log(positions, end)
         begins = {r.topic_partition: r.start for r in ranges}
         ids = {**start.topic_ids, **end.topic_ids}
-        self._kept.adopt(0, {**positions, **begins}, ids)
-        return self._stored(1, ranges, end)
+        self._kept.adopt(
+            0, {**positions, **begins}, ids, leader_epochs=start.leader_epochs
+        )
+        return self._stored(1, ranges, end, {})
 
     def _take(
         self, txid: int, positions: Positions, end: SourceOffset
     ) -> BatchMetadata:
         """Plan a transaction as Spark's log has it.
 
-        It began at the start of topics that are others since, and nowhere where a log
-        lost its end. What is out of sight keeps its range: that is not read, not lost.
+        It began where the log says, else at the start of topics that are others since.
+        What is out of sight keeps its range: that is not read, not lost.
         """
         former, ids = self._kept.ids(), end.topic_ids
         begins: dict[TopicPartition, int] = {}
+        skipped: dict[Skip, int] = {}
         for partition, position in positions.items():
             topic = partition.topic
             is_anew = is_another(former.get(topic), ids.get(topic))
             ended = end.positions.get(partition, position)
-            begins[partition] = 0 if is_anew else min(position, ended)
+            began = end.begins.get(partition, 0 if is_anew else position)
+            begins[partition] = began = min(began, ended)
+            if began != position and not is_anew:
+                reason = LossReason.TRIMMED if began > position else LossReason.CUT
+                skipped[partition, reason] = abs(began - position)
         begins = {**end.begins, **begins}  # new ones, whose topic may be out of sight
         ranges = self._ranges_from_log(begins, end)
         found = {r.topic_partition for r in ranges}
         ranges += [
-            OffsetRange(p, begins[p], at)
+            OffsetRange(p, begins[p], at, None, end.leader_epochs.get(p))
             for p, at in sorted(end.positions.items())
             if p in begins and p not in found
         ]
-        return self._stored(txid, ranges, end)
+        return self._stored(txid, ranges, end, skipped)
 
     def _stored(
-        self, txid: int, ranges: list[OffsetRange], end: SourceOffset
+        self,
+        txid: int,
+        ranges: list[OffsetRange],
+        end: SourceOffset,
+        skipped: Skipped,
     ) -> BatchMetadata:
         ends = {r.topic_partition: r.end for r in ranges}
         logged = {p: at for p, at in end.positions.items() if ends.get(p) != at}
@@ -128,8 +147,11 @@ class Disagreements:
         former = self._kept.planned.get(txid)
         joint = former.joint if former else None
         batch = BatchMetadata(
-            txid, tuple(ranges), end.topic_ids, "", logged, name, joint
+            *(txid, tuple(ranges), end.topic_ids, "", logged, name, joint),
+            mode=self._tx.mode,
+            skipped=skipped,
+            attempts=former.attempts if former else 1,
         )
         self._kept.store(batch)
         self._kept.own.discard(txid)  # whether it can be read is still to be seen
-        return batch
+        return self._kept.planned[txid]

@@ -17,6 +17,8 @@ _INSTEAD = "instead"
 
 def stored_empty(kept: KeptBatches, question: Question) -> BatchMetadata | None:
     """The transaction of the batch, where an earlier try has stored it."""
+    if agreement.numbering_of(question.end) not in ("", kept.numbering):
+        return None  # equal names of another numbering
     names = {question.spark_batch, question.query_batch}
     known = (b for b in kept.planned.values() if b.spark_batch in names)
     held = kept.planned.get(kept.held)
@@ -40,15 +42,20 @@ def new_empty(
     before = kept.committed
     assert before is not None
     unread = kept.next()
-    if unread is not None and transactions.mode == "transactional":
+    if unread is not None and unread.mode == "transactional":
         raise kept.contradiction(question.end)
-    ranges = tuple(OffsetRange(p, o, o) for p, o in sorted(before.offsets.items()))
+    epochs = before.leader_epochs
+    ranges = tuple(
+        OffsetRange(p, o, o, None, epochs.get(p))
+        for p, o in sorted(before.offsets.items())
+    )
     batch = BatchMetadata(
         before.txid + 1,
         ranges,
         before.topic_ids,
         question.spark_batch,
         logged_as=_INSTEAD if unread is not None else "",
+        mode=transactions.mode,
     )
     kept.store(batch)
     return batch

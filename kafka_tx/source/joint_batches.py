@@ -15,9 +15,10 @@ from dataclasses import replace
 
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import CheckpointDisagreesError
-from kafka_tx.model import BatchMetadata, JointBatch
+from kafka_tx.model import BatchMetadata, JointBatch, JointPart, QueryShape
 from kafka_tx.planning.offset_json import SourceOffset
-from kafka_tx.source import agreement
+from kafka_tx.planning.replays import Parts
+from kafka_tx.source import agreement, joint_refusals
 from kafka_tx.source.kept_batches import KeptBatches
 from kafka_tx.source.questions import Question
 from kafka_tx.transactions.ledger import Ledger, LedgerState
@@ -45,6 +46,7 @@ class JointBatches:
         self._kept = kept
         self._ledger_of = ledger_of
         self._is_settled = False
+        self._has_waited = False
 
     def settle(self) -> None:
         """Learn what became elsewhere of the batch that was unfinished when it began.
@@ -64,14 +66,42 @@ class JointBatches:
             return
         found = [
             self._part(name, batch.joint)
-            for name, (txid, _) in batch.joint.parts.items()
-            if txid and name != self._tx.id
+            for name, part in batch.joint.parts.items()
+            if part.txid and name != self._tx.id
         ]
         if any(is_finished for is_finished, _ in found):
             kept.commit(batch.txid)
         elif batch.spark_batch and any(has_records for _, has_records in found):
             kept.held = batch.txid
         self._is_settled = True
+
+    def wait_for_others(self, batch: BatchMetadata) -> None:
+        """Leave it to the other sources to give their parts of it again, once.
+
+        They do so when Spark asks each source for its next batch, if they are in this
+        query.
+
+        Raises:
+            CheckpointDisagreesError: They are not: this source would wait for ever.
+        """
+        assert batch.joint is not None
+        if self._has_waited:
+            raise self._parted(batch, batch.joint)
+        self._has_waited = True
+
+    def check_done(self, start: SourceOffset) -> None:
+        """Refuse what Spark is done with and the store has not seen handed out.
+
+        All sources number a batch before any sink sees it: the store went back since,
+        and what the others had in later batches is not in this checkpoint.
+
+        Raises:
+            CheckpointDisagreesError: The store is older than the checkpoint.
+        """
+        kept, batch = self._kept, self._kept.next()
+        is_several = kept.query is not None and kept.query.has_several_sources
+        if is_several and batch and not batch.joint and kept.fits(batch, start):
+            raise joint_refusals.store_is_older(self._tx.id, batch.txid)
 
     def check_start(self, start: SourceOffset) -> None:
         """Refuse to go on beside an unfinished batch of a source without ``tx.id``.
@@ -92,7 +122,7 @@ class JointBatches:
         with, from when this was the query's only source.
         """
         kept, query = self._kept, self._kept.query
-        is_alone = query is not None and len(query.numbered) == 1 and not query.others
+        is_alone = query is not None and not query.has_several_sources
         end = agreement.logged_as(question.end)
         is_here = batch.spark_batch or batch.logged_as == end
         is_open = batch.txid > kept.txid and self._tx.mode == "transactional"
@@ -103,22 +133,54 @@ class JointBatches:
         """The batch, with what goes with it stored before any sink sees it.
 
         Raises:
-            CheckpointDisagreesError: The txid went with other records of other sources.
+            CheckpointDisagreesError: The txid went with other records of other sources;
+                or the checkpoint decided for this source alone, or the store of one of
+                them has begun anew.
         """
         kept, given = self._kept, question.joint
         assert question.shape is not None
+        shape = question.shape.counting(given)
+        if given is not None:
+            self._check_numbers(given, shape)
         known = self.known(batch, question)
         if known is not None and not known.is_same(given or self._single(batch)):
             raise self._parted(batch, known)
-        if kept.query != question.shape:
-            kept.describe(question.shape)
+        if kept.query != shape:
+            kept.describe(shape)
         if batch.joint is None and given is not None and batch.txid > kept.txid:
             batch = replace(batch, joint=given)
             kept.note(batch)
         return batch
 
     def _single(self, batch: BatchMetadata) -> JointBatch:
-        return JointBatch(self._tx.id, {self._tx.id: (batch.txid, "")})
+        part = JointPart(batch.txid, "", self._kept.numbering)
+        return JointBatch(self._tx.id, {self._tx.id: part})
+
+    def _check_numbers(self, given: JointBatch, shape: QueryShape) -> None:
+        """Refuse where one source went back, or began anew, and the others did not.
+
+        Txids of batches that held records of the others alone are in no checkpoint; and
+        of the batches that sinks have a checkpoint may be an older one.
+        """
+        before = self._kept.committed
+        if given.numbers == self._tx.id:
+            for name in shape.begun_anew(self._kept.query):
+                raise joint_refusals.begun_anew(name, given, shape)
+        is_by_checkpoint = before is not None and before.by_checkpoint
+        if is_by_checkpoint and self._is_doubtful(given):
+            raise joint_refusals.undecided(self._tx.id, given, shape)
+
+    def _is_doubtful(self, given: JointBatch) -> bool:
+        """Whether sinks may have batches that the checkpoint of this source lacks.
+
+        Those that the source has finished that numbers. A person who sets its offsets
+        looks into the sink.
+        """
+        if given.numbers == self._tx.id:
+            return True
+        state = self._state_of(given.numbers)
+        last = state.planned.get(state.txid) if state else None
+        return last is not None and last.joint is not None
 
     def check_records(self) -> None:
         """Refuse to number a batch without records where the txid is one with others.
@@ -136,22 +198,36 @@ class JointBatches:
         What a person has set is no commit: its metadata is gone.
         """
         state = self._state_of(name)
-        txid, _ = joint.parts[name]
+        txid = joint.parts[name].txid
         batch = state.planned.get(txid) if state is not None else None
         if state is None or batch is None or not joint.is_same(batch.joint):
             return False, False
         is_finished = state.txid >= txid
         return is_finished, not is_finished and any(len(r) for r in batch.ranges)
 
+    def others(self, batch: BatchMetadata) -> Parts:
+        """Its parts that other sources with a ``tx.id`` have and are not past.
+
+        None: it is not known what that source had in it.
+        """
+        found: dict[str, BatchMetadata | None] = {}
+        joint = batch.joint
+        assert joint is not None
+        for name, (txid, _, numbering) in joint.parts.items():
+            if not txid or name == self._tx.id:
+                continue
+            state = self._state_of(name)
+            if state is None or state.numbering != numbering or state.txid < txid:
+                part = state.planned.get(txid) if state else None
+                is_it = part and (part.joint is None or joint.is_same(part.joint))
+                found[name] = part if is_it else None
+        return found
+
     def _parted(
         self, batch: BatchMetadata, joint: JointBatch
     ) -> CheckpointDisagreesError:
-        parts = {self._tx.id: batch}
-        for name, (txid, _) in joint.parts.items():
-            state = self._state_of(name) if txid and name != self._tx.id else None
-            if state is not None and txid in state.unfinished:
-                parts[name] = state.unfinished[txid]
-        return agreement.parted(self._tx.id, parts, joint, self._kept.query)
+        parts = {self._tx.id: batch, **self.others(replace(batch, joint=joint))}
+        return joint_refusals.parted(self._tx.id, parts, joint, self._kept.query)
 
     def _state_of(self, tx_id: str) -> LedgerState | None:
         if self._ledger_of is None:

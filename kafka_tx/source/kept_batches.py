@@ -14,8 +14,10 @@ from kafka_tx.planning.cluster_poller import Positions
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark, nested
 from kafka_tx.protocols import Clock
 from kafka_tx.source import agreement
-from kafka_tx.source.agreement import Case
+from kafka_tx.source.agreement import Case, TopicIds
 from kafka_tx.transactions.ledger import Committed, Ledger
+from kafka_tx.transactions.ledger_records import first_kept
+from kafka_tx.transactions.refusals import at_work
 from kafka_tx.transactions.txid_layout import new_name
 
 logger = logging.getLogger(__name__)
@@ -24,6 +26,11 @@ Mirror = Callable[[Mapping[TopicPartition, int]], None]
 
 _CHECK_MS = 5_000
 """How often an idle query looks whether the store is where it was left."""
+
+SILENT_MS = 10_000
+"""How long an owner that lives can be silent: three times what it takes to beat."""
+
+_LISTEN_MS = 500
 
 _RENEW_MS = 3_600_000
 """How often offsets are written to a group again that did not change."""
@@ -34,6 +41,7 @@ class KeptBatches:
 
     Attributes:
         epoch: Of this owner; 0 before ``open``.
+        is_owner: Whether the store knows that: ``take`` went through.
         committed: What the store has committed; None: nothing yet.
         planned: What each txid holds, from the committed one on.
         own: Txids that this owner has planned, or has seen to be readable.
@@ -49,15 +57,23 @@ class KeptBatches:
         transactions: TransactionsConfig,
         ledger: Ledger,
         clock: Clock,
+        topics: TopicIds,
         mirror: Mirror | None = None,
+        *,
+        spares_owners: bool = False,
     ) -> None:
         self._tx = transactions
+        self._spares_owners = spares_owners
+        self._topics = topics
         self._ledger = ledger
         self._clock = clock
         self._mirror = mirror
         self._mirrored_ms = 0
+        self._must_send = False
         self._checked_ms = 0
+        self._is_logged = False
         self.epoch = 0
+        self.is_owner = False
         self.committed: Committed | None = None
         self.planned: dict[int, BatchMetadata] = {}
         self.own: set[int] = set()
@@ -88,6 +104,10 @@ class KeptBatches:
         """Ids of the topics that the committed positions are of."""
         return self.committed.topic_ids if self.committed else {}
 
+    def leader_epochs(self) -> Mapping[TopicPartition, int]:
+        """Of the leaders that held the committed positions, as far as known."""
+        return self.committed.leader_epochs if self.committed else {}
+
     def position(self, partition: TopicPartition) -> int | None:
         """The committed position of a partition."""
         return self.committed.offsets.get(partition) if self.committed else None
@@ -95,10 +115,16 @@ class KeptBatches:
     # --- ownership ---
 
     def open(self) -> None:
-        """Take over the id, once: from here on an older owner is fenced."""
+        """Read what is stored, once. What follows before ``take`` is a rehearsal.
+
+        Raises:
+            OwnerLivesError: And this query spares owners that live.
+        """
         if self.epoch:
             return
-        epoch = self._ledger.acquire()
+        if self._spares_owners:
+            self._listen()
+        epoch = self._ledger.rehearse()
         state = self._ledger.load()
         self.committed = state.committed
         self.planned = dict(state.planned)
@@ -106,14 +132,57 @@ class KeptBatches:
         self.query = state.query
         self.epoch = epoch
         self._send_to_group()
+
+    def take(self) -> None:
+        """Take over the id, once: from here on an older owner is fenced.
+
+        Raises:
+            StateConflictError: The store has changed since it was read; nobody was
+                fenced, nothing was written.
+        """
+        if self.is_owner or not self.epoch:
+            return
+        self._ledger.beat(self.epoch)
+        self._ledger.perform()
+        self.is_owner = True
+        if self._must_send:
+            self._send_to_group()
         logger.info(
             "%s opened in %s with epoch %d, committed txid %d, unfinished %s",
             self._tx.id,
             self._ledger.url,
-            epoch,
+            self.epoch,
             self.txid,
             sorted(txid for txid in self.planned if txid > self.txid),
         )
+
+    def _listen(self) -> None:
+        """Wait until an owner that has not let go would have changed something."""
+        signs = self._ledger.signs()
+        until_ms = self._clock.monotonic_ms() + SILENT_MS
+        while signs is not None and self._clock.monotonic_ms() < until_ms:
+            self._clock.sleep_ms(_LISTEN_MS)
+            if self._ledger.signs() != signs:
+                raise at_work(self._ledger)
+
+    def beat(self) -> None:
+        """Leave a sign of life, as often as ``SILENT_MS`` asks. In any thread.
+
+        Raises:
+            FencedError: Another query has taken over, or this one is just about to
+                raise its epoch.
+            StateUnavailableError, StateError: Of the store.
+        """
+        if self.is_owner:
+            self._ledger.beat(self.epoch)
+
+    def let_go(self) -> None:
+        """Take the sign away, as the last thing: nobody need wait for this owner.
+
+        Raises: as ``beat``.
+        """
+        if self.is_owner:
+            self._ledger.let_go(self.epoch)
 
     def check(self) -> None:
         """Make sure that nobody has taken over, and that the store did not go back.
@@ -124,6 +193,20 @@ class KeptBatches:
         """
         self._ledger.check(self.epoch)
         self._checked_ms = self._clock.monotonic_ms()
+
+    def check_mode(self) -> None:
+        """Refuse to plan anew what is fixed until it is finished.
+
+        What was planned opaque is not: only sinks have it that take back what they got.
+
+        Raises:
+            CheckpointDisagreesError: Opaque, and the next one was always transactional.
+        """
+        batch = self.next()
+        if batch is None or batch.was_opaque:
+            return
+        if batch.mode != self._tx.mode == "opaque":
+            raise agreement.in_another_mode(self._tx, batch)
 
     def rest(self) -> None:
         """There is nothing to plan: look at the store now and then all the same.
@@ -137,13 +220,18 @@ class KeptBatches:
     def own_newest(self, offset: SourceOffset) -> None:
         """Hold an epoch above all that the checkpoint has seen, as sinks have.
 
-        It has seen later ones where the store was put back from a copy.
+        It has seen later ones, or an equal one that was not this owner's, where the
+        store was put back from a copy.
         """
         seen = offset.mark.epoch if offset.mark else 0
+        is_own = self._is_logged or self.is_initial(offset)
         if self.epoch < seen:
             self.check()
-        while self.epoch < seen:
-            self.epoch = self._ledger.acquire()
+        if self.epoch < seen or (self.epoch == seen and not is_own):
+            self.epoch = self._ledger.acquire(above=seen)
+        query = offset.mark.query if offset.mark else None
+        if self.query is None and query and self._tx.id in query.numbered:
+            self.describe(query)
 
     def close(self) -> None:
         """Release connections."""
@@ -157,10 +245,17 @@ class KeptBatches:
         A transactional one may go by any of its names.
         """
         name = f"{batch.txid}@{self.epoch}"
-        is_named = batch.logged_as and self._tx.mode == "transactional"
+        is_named = batch.logged_as and batch.mode == "transactional"
         if not is_named and batch.logged_as != name:
             batch = replace(batch, logged_as=name)
             self.store(batch)
+        return self.in_this_mode(batch)
+
+    def in_this_mode(self, batch: BatchMetadata) -> BatchMetadata:
+        """The batch as one of this owner's mode, before a sink has it from here."""
+        if batch.mode != self._tx.mode and batch.txid > self.txid:
+            batch = replace(batch, mode=self._tx.mode)
+            self.note(batch)
         return batch
 
     def store(self, batch: BatchMetadata) -> None:
@@ -170,8 +265,10 @@ class KeptBatches:
 
     def note(self, batch: BatchMetadata) -> None:
         """The same, where what it holds need not be readable."""
-        is_known = batch.txid in self.planned
-        self._ledger.plan(self.epoch, batch, replace=is_known)
+        former = self.planned.get(batch.txid)
+        if former is not None and (former.was_opaque or former.mode == "opaque"):
+            batch = replace(batch, was_opaque=True)
+        self._ledger.plan(self.epoch, batch, replace=former is not None)
         self.planned[batch.txid] = batch
 
     def describe(self, query: QueryShape) -> None:
@@ -184,7 +281,8 @@ class KeptBatches:
         now_ms = self._clock.now_ms()
         is_first = self._ledger.commit(self.epoch, txid, completed_ms=now_ms)
         self.committed = self._ledger.last_committed()
-        self.planned = {n: b for n, b in self.planned.items() if n >= txid}
+        kept = first_kept(self.planned, txid)
+        self.planned = {n: b for n, b in self.planned.items() if n >= kept}
         self.own = {n for n in self.own if n >= txid}
         self.held = 0
         if is_first:  # else the listener sends
@@ -202,15 +300,19 @@ class KeptBatches:
         positions: Positions,
         ids: Mapping[str, str] | None = None,
         numbering: str = "",
+        leader_epochs: Mapping[TopicPartition, int] | None = None,
+        *,
+        by_checkpoint: bool = False,
     ) -> None:
         """Make a position that the store did not have the committed one.
 
         Of the numbering given, else of the one that is stored, else of a new one.
+        ``by_checkpoint``: a checkpoint decides it, against what the store says.
         """
         former = self.committed or Committed(0, {})
         topics = {p.topic for p in positions}
         kept = {t: known for t, known in former.topic_ids.items() if t not in topics}
-        given = ids or {}
+        given, epochs = ids or {}, leader_epochs or {}
         same = {
             p: at
             for p, at in former.offsets.items()
@@ -221,6 +323,8 @@ class KeptBatches:
             offsets={**same, **positions},
             topic_ids={**kept, **given},
             completed_ms=self._clock.now_ms(),
+            by_checkpoint=by_checkpoint,
+            leader_epochs={**former.epochs_of(same.keys() - positions), **epochs},
         )
         self.numbering = numbering or self.numbering or new_name()
         self._ledger.adopt(self.epoch, taken, self.numbering)
@@ -241,7 +345,10 @@ class KeptBatches:
             self._send_to_group()
 
     def _send_to_group(self) -> None:
-        if self._mirror is not None and self.committed is not None:
+        if self._mirror is None or self.committed is None:
+            return
+        self._must_send = not self.is_owner
+        if self.is_owner:
             self._mirrored_ms = self._clock.monotonic_ms()
             self._mirror(self.committed.offsets)
 
@@ -249,18 +356,21 @@ class KeptBatches:
 
     def fits(self, batch: BatchMetadata, end: SourceOffset) -> bool:
         """Whether a stored batch is the one that ends at a logged offset."""
-        return agreement.fits(self._tx, self.numbering, batch, end)
+        return agreement.fits(self.numbering, batch, end)
 
     def agrees(self, start: SourceOffset) -> bool:
         """Whether the next transaction of a checkpoint is the next one of the store."""
         state = self.committed
         return state is not None and agreement.agrees(
-            self._tx,
             self.numbering,
             start,
             state,
-            self.planned.get(state.carried),
+            self.last(),
         )
+
+    def last(self) -> BatchMetadata | None:
+        """The last committed batch that had records, as far as it is kept."""
+        return self.planned.get(self.committed.carried) if self.committed else None
 
     def case_of(self, offset: SourceOffset, *, is_finished: bool = True) -> Case:
         """How a checkpoint contradicts the store, and what sinks beside it say.
@@ -269,7 +379,17 @@ class KeptBatches:
             offset: Where the checkpoint is.
             is_finished: Whether Spark is done with the batch that ends there.
         """
-        case = agreement.case_of(self._tx, self.numbering, offset, self.committed)
+        is_alone = self.query is None or not self.query.has_several_sources
+        case = agreement.case_of(
+            self._tx,
+            self.numbering,
+            offset,
+            self.committed,
+            self._topics,
+            self.next(),
+            self.last(),
+            is_alone=is_alone,
+        )
         if case is not Case.AHEAD:
             return case
         self.sinks = self._ledger.sinks(self.numbering)
@@ -307,16 +427,24 @@ class KeptBatches:
     def offset(self, batch: BatchMetadata, start: SourceOffset) -> SourceOffset:
         """Its end; with its beginning where Spark's log has none, or another."""
         ends = batch.logged_ends()
+        self._is_logged = True
         is_first = start.mark is not None and start.mark.start
         before = {} if is_first else start.positions
-        begins = {p: at for p, at in batch.starts().items() if before.get(p) != at}
-        return SourceOffset(ends, self.mark(batch.txid, ends, batch.topic_ids), begins)
+        ids, epochs = batch.topic_ids, batch.leader_epochs()
+        begins = {
+            p: at
+            for p, at in batch.starts().items()
+            if before.get(p) != at
+            or is_another(start.topic_ids.get(p.topic), ids.get(p.topic))
+        }
+        return SourceOffset(ends, self.mark(batch.txid, ends, ids, epochs), begins)
 
     def mark(
         self,
         txid: int,
         positions: Positions,
         ids: Mapping[str, str],
+        leader_epochs: Mapping[TopicPartition, int],
         *,
         start: bool = False,
     ) -> TransactionMark:
@@ -332,7 +460,15 @@ class KeptBatches:
         every = {**state.topic_ids, **ids}
         known = {topic: known for topic, known in every.items() if topic in topics}
         return TransactionMark(
-            self._tx.id, txid, self.epoch, start, known, unseen, self.numbering
+            self._tx.id,
+            txid,
+            self.epoch,
+            start,
+            known,
+            unseen,
+            self.numbering,
+            {**state.epochs_of(unseen), **leader_epochs},
+            self.query if self.query and self.query.has_several_sources else None,
         )
 
 

@@ -15,7 +15,7 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.planning.cluster_poller import ClusterState, Positions
+from kafka_tx.planning.cluster_poller import ClusterState, LeaderEpochs, Positions
 from kafka_tx.planning.losses import Losses
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import SourceOffset, nested
@@ -77,7 +77,7 @@ def readable_ranges(
     return [
         _readable(
             begins.get(partition),
-            OffsetRange(partition, 0, at),
+            OffsetRange(partition, 0, at, None, end.leader_epochs.get(partition)),
             look,
             end.noted_ids,
             losses,
@@ -97,11 +97,14 @@ def _readable(
     """What is left of one partition's part, which ends where ``below`` does."""
     partition, end = below.topic_partition, below.end
     bounds = look.bounds.get(partition)
-    if look.stand(partition, end, ids).finding is Finding.ANEW:
+    epoch = below.leader_epoch
+    epochs = {} if epoch is None else {partition: epoch}
+    standing = look.stand(partition, end, ids, epochs)
+    if standing.finding is Finding.ANEW:
         losses.recreated(partition, end, bounds.end if bounds else 0)
-        return OffsetRange(partition, end, end)
+        return below.between(end, end)
     if begin == end or (bounds is None and begin is not None):
-        return OffsetRange(partition, min(begin, end), end)
+        return below.between(min(begin, end), end)
     assert bounds is not None  # new in this batch: the caller made sure
     first = min(bounds.log_start, end)
     if begin is None and first > 0:
@@ -112,14 +115,17 @@ def _readable(
         losses.trimmed(partition, begin, first)
     elif begin is not None:
         first = begin
-    last = max(min(end, bounds.end), first)
-    if bounds.end < end:
+    log_end = standing.end if standing.is_certain else bounds.end
+    last = max(min(end, log_end), first)
+    if log_end < end:
         losses.cut(partition, end, last)
-    return OffsetRange(partition, first, last)
+    return below.between(first, last)
 
 
-def begun(start: SourceOffset, end: SourceOffset) -> tuple[Positions, Topics]:
-    """Where a logged batch began, and of which topics.
+def begun(
+    start: SourceOffset, end: SourceOffset
+) -> tuple[Positions, Topics, LeaderEpochs]:
+    """Where a logged batch began, of which topics, and which leaders held that.
 
     One that began elsewhere than the end before it says so itself, as the first of a
     checkpoint does: no log has its start.
@@ -132,7 +138,14 @@ def begun(start: SourceOffset, end: SourceOffset) -> tuple[Positions, Topics]:
     if start.mark is not None and start.mark.start:
         before = {p: at for p, at in before.items() if p in end.positions}
         ids = {**ids, **end.topic_ids}
-    return {**before, **_unseen_at(end), **end.begins}, ids
+    said_by_end = {**_unseen_at(end), **end.begins}
+    epochs = {
+        p: epoch
+        for offset, positions in ((start, before), (end, said_by_end))
+        for p, epoch in offset.leader_epochs.items()
+        if p in positions and (offset is end or p not in said_by_end)
+    }
+    return {**before, **said_by_end}, ids, epochs
 
 
 def all_of(offset: SourceOffset) -> dict[TopicPartition, int]:

@@ -7,19 +7,23 @@ the thin edge that Spark calls.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kafka_tx.config import FromCommitted, SourceConfig
 from kafka_tx.errors import BrokerUnavailableError, ConfigError
-from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.offsets.discovery import Discovery
-from kafka_tx.planning.cluster_poller import ClusterPoller, ClusterState, Positions
-from kafka_tx.planning.losses import Losses, Skip
+from kafka_tx.model import LogBounds, OffsetRange, Skipped, TopicPartition, epochs_of
+from kafka_tx.offsets.discovery import DELETED, Discovery
+from kafka_tx.planning.cluster_poller import (
+    ClusterPoller,
+    ClusterState,
+    LeaderEpochs,
+    Positions,
+)
+from kafka_tx.planning.losses import Losses
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.planning.split import is_delayed, rate_limit
-from kafka_tx.planning.standing import Finding
+from kafka_tx.planning.standing import Finding, Standing
 from kafka_tx.planning.start_positions import assigned_partitions, committed_or, resolve
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.source.logged_batches import first_begins, readable_ranges
@@ -29,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN_MS = 1_000
 """How old the last look may be where the end of the run is known."""
+
+Logs = Mapping[TopicPartition, LogBounds | None]
+"""What logs hold; None where nobody tells, or not whose log it is."""
 
 GroupOffsets = Callable[[list[TopicPartition]], dict[TopicPartition, int]]
 """Committed offsets of a Kafka group; partitions without one are left out."""
@@ -41,7 +48,10 @@ class MicroBatchPlan:
     ranges: tuple[OffsetRange, ...]
     ends: Positions
     topic_ids: Mapping[str, str]
-    """Of the topics that the ends are of; one that nobody tells now is what it was."""
+    """Of the topics that the ends are of; one that nobody tells now is what it was.
+
+    Those that were deleted for good have the id ``DELETED``.
+    """
 
     def moves(self, start: Positions) -> bool:
         """Whether it reads or skips anything: otherwise there is no batch."""
@@ -75,7 +85,8 @@ class MicroBatches:
         self._clock = clock
         self._committed = committed
         self.losses = Losses(fails=config.fails_on_data_loss)
-        self.skipped: Counter[Skip] = Counter()
+        self.skipped: Skipped = {}
+        """What the batch that was planned last jumps over."""
         self._looks = ClusterPoller(
             view,
             self._discovery,
@@ -86,6 +97,7 @@ class MicroBatches:
         self._target: dict[TopicPartition, int] | None = None
         self._last_batch_ms: int | None = None
         self._topic_ids: dict[str, str] = {}
+        self._leader_epochs: dict[TopicPartition, int] = {}
         self._out_of_sight: dict[TopicPartition, int] = {}
         self._cut_to: dict[TopicPartition, tuple[int, int]] = {}
         self._planned: dict[str, tuple[OffsetRange, ...]] = {}
@@ -112,6 +124,12 @@ class MicroBatches:
             everything: The trigger asked to ignore all limits.
         """
         self._topic_ids.update(start.topic_ids)
+        others = {
+            p: epoch
+            for p, epoch in self._leader_epochs.items()
+            if p not in start.positions
+        }
+        self._leader_epochs = {**others, **start.leader_epochs}
         positions = {p: self._actual(p, at) for p, at in start.positions.items()}
         plan = self.plan(positions, everything=everything)
         if plan is None or not plan.moves(start.positions):
@@ -119,7 +137,8 @@ class MicroBatches:
         is_first = positions == self._initial
         begins = plan.begins({} if is_first else start.positions)
         ids = _ids_of(plan.ends, plan.topic_ids)
-        end = SourceOffset(plan.ends, begins=begins, noted_ids=ids)
+        epochs = epochs_of(plan.ranges)
+        end = SourceOffset(plan.ends, None, begins, ids, epochs)
         self._planned = {_key(start, end): plan.ranges}
         return end
 
@@ -175,9 +194,22 @@ class MicroBatches:
         """Ids of the topics that positions are of; unknown ones are left out."""
         return self._topic_ids
 
+    def _held_by(self) -> LeaderEpochs:
+        """Of the leaders that held the positions; unknown ones are left out."""
+        return self._leader_epochs
+
     def _remembered(self, partition: TopicPartition) -> int | None:
         """The position of a partition that Spark's offsets do not name."""
         return self._out_of_sight.get(partition)
+
+    def _deleted(
+        self,
+        ends: Positions,  # noqa: ARG002 - with a store there are positions elsewhere
+        look: ClusterState,  # noqa: ARG002
+        ids: Mapping[str, str],  # noqa: ARG002
+    ) -> set[str]:
+        """Topics out of sight whose positions need not be kept."""
+        return set()
 
     def _actual(self, partition: TopicPartition, logged: int) -> int:
         """The position that a logged one means: less where a log lost its end."""
@@ -206,12 +238,23 @@ class MicroBatches:
     def plan(self, start: Positions, *, everything: bool) -> MicroBatchPlan | None:
         """A new batch from ``start``, or None when it should wait for more records."""
         ids = dict(self._ids())
-        look = self._recent_look(start) or self._looks.steady(
-            lambda look: look.standings(self._known(start, look), ids)
-        )
+
+        last: tuple[ClusterState, dict[TopicPartition, Standing]] | None = None
+
+        def judged(look: ClusterState) -> dict[TopicPartition, Standing]:
+            nonlocal last
+            if last is None or last[0] is not look:
+                known = self._known(start, look)
+                last = look, look.standings(known, ids, self._held_by())
+            return last[1]
+
+        look = self._recent_look(start) or self._looks.steady(judged)
         limits = self._config.limits
-        starts = self._starts(start, look, ids)
-        ends = self._ends(starts, look, ids)
+        self.losses.take()
+        standings = judged(look)
+        starts = self._starts(standings, look)
+        logs = {**look.bounds, **{p: s.bounds for p, s in standings.items()}}
+        ends = self._ends(starts, logs)
         if not everything:
             if self._waits(starts, ends):
                 self.losses.take()
@@ -219,9 +262,14 @@ class MicroBatches:
             if limits.max_offsets_per_trigger is not None:
                 ends = rate_limit(limits.max_offsets_per_trigger, starts, ends)
         self._learn(start, starts, look)
-        ranges = tuple(OffsetRange(p, starts[p], ends[p]) for p in sorted(ends))
-        self.skipped.update(self.losses.take())
+        epochs = self._epochs_after(standings, logs)
+        ranges = tuple(
+            OffsetRange(p, starts[p], ends[p], None, epochs.get(p))
+            for p in sorted(ends)
+        )
         told = {**_ids_of(ends, ids), **look.found.topic_ids()}
+        self.skipped = self.losses.take()
+        told |= dict.fromkeys(self._deleted(ends, look, ids), DELETED)
         return MicroBatchPlan(ranges, ends, told)
 
     def ranges_from_log(self, start: Positions, end: SourceOffset) -> list[OffsetRange]:
@@ -236,7 +284,9 @@ class MicroBatches:
         if start == self._initial and end.mark is None and not end.begins:
             begins |= first_begins(self._config.start, end.positions)
         ids = end.noted_ids
-        look = self._looks.steady(lambda look: look.standings(end.positions, ids))
+        look = self._looks.steady(
+            lambda look: look.standings(end.positions, ids, end.noted_epochs)
+        )
         begins |= end.begins
         unknown = [
             str(p)
@@ -253,7 +303,7 @@ class MicroBatches:
             if r.end < end.positions[r.topic_partition]:
                 logged = end.positions[r.topic_partition]
                 self._cut_to[r.topic_partition] = logged, r.end
-        self.skipped.update(self.losses.take())
+        self.skipped = self.losses.take()
         return ranges
 
     def _waits(self, starts: Positions, ends: Positions) -> bool:
@@ -283,7 +333,7 @@ class MicroBatches:
         look, target = self._looks.last, self._target
         if target is None or look is None or self._config.transactions is not None:
             return None
-        standings = look.standings(start, self._ids()).values()
+        standings = look.standings(start, self._ids(), self._held_by()).values()
         is_enough = look.reaches(target) and not any(
             s.finding not in {Finding.WITHIN, Finding.TRIMMED} for s in standings
         )
@@ -293,10 +343,9 @@ class MicroBatches:
         return look if self._looks.is_of_these_topics(look) else None
 
     def _starts(
-        self, start: Positions, look: ClusterState, ids: Mapping[str, str]
+        self, standings: Mapping[TopicPartition, Standing], look: ClusterState
     ) -> dict[TopicPartition, int]:
         """Where reading begins, every loss reported."""
-        standings = look.standings(self._known(start, look), ids)
         gone = {p for p, s in standings.items() if s.finding is Finding.DELETED}
         self.losses.deleted(gone)
         starts = {}
@@ -321,14 +370,24 @@ class MicroBatches:
         if self._target is not None and is_another and bounds is not None:
             self._target[partition] = bounds.end
 
-    def _ends(
-        self, starts: Positions, look: ClusterState, ids: Mapping[str, str]
-    ) -> dict[TopicPartition, int]:
+    def _epochs_after(
+        self, standings: Mapping[TopicPartition, Standing], logs: Logs
+    ) -> dict[TopicPartition, int | None]:
+        """Of the leaders that told the ends; what nobody can judge keeps its own."""
+        held = self._held_by()
+        silent = {
+            p: held.get(p)
+            for p, standing in standings.items()
+            if standing.finding is Finding.UNANSWERED
+        }
+        return silent | {p: log.leader_epoch for p, log in logs.items() if log}
+
+    def _ends(self, starts: Positions, logs: Logs) -> dict[TopicPartition, int]:
         """The end of every partition: what it holds now, or no further than frozen."""
         ends = {}
         for partition, start in starts.items():
-            known = look.end(partition, ids)
-            end = start if known is None else known
+            log = logs.get(partition)
+            end = start if log is None else log.end
             if self._target is not None:
                 end = min(end, self._target.get(partition, start))
             ends[partition] = max(end, start)

@@ -59,7 +59,7 @@ class Question:
 
     @property
     def query_batch(self) -> str:
-        """What Spark knows the batch by, and version 0.2.0 knew it by."""
+        """What Spark knows the batch by."""
         return f"{self.query_id}/{self.batch_id}"
 
     @property

@@ -1,4 +1,4 @@
-"""What tasks report of the ranges they read: bytes, newest timestamps, skipped offsets.
+"""What tasks report of the ranges they read: records, bytes, newest timestamps, skips.
 
 Reports are measurements: nothing else depends on them, and a batch of which some are
 missing is known as such.
@@ -6,12 +6,12 @@ missing is known as such.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.model import OffsetRange, Skip, TopicPartition
 from kafka_tx.offsets.loss import LossReason
-from kafka_tx.planning.losses import Skip
+from kafka_tx.transactions.held import Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +20,14 @@ class Receipt:
 
     Attributes:
         wanted: The range it was given, and has read to its end.
+        records: How many there were.
         bytes: Of keys and values.
         skipped: Offsets at its beginning that were gone.
         newest_ms: Newest record timestamp (Unix time); None where there was none.
     """
 
     wanted: OffsetRange
+    records: int
     bytes: int
     skipped: int = 0
     newest_ms: int | None = None
@@ -42,9 +44,36 @@ class Receipts:
         where = (receipt.wanted.topic_partition, receipt.wanted.start)
         self.by_range[where] = receipt
 
+    def told_of(self, ranges: Sequence[OffsetRange]) -> Told:
+        """What tasks told of a batch of these ranges; no sums where some did not."""
+        own = self.of(ranges)
+        if not own.cover(ranges):
+            return Told(skipped=own.skipped_offsets())
+        return Told(
+            records=own.total_records(),
+            bytes=own.total_bytes(),
+            newest_ms=own.newest_ms(),
+            skipped=own.skipped_offsets(),
+        )
+
+    def of(self, ranges: Iterable[OffsetRange]) -> Receipts:
+        """Those that make up these ranges; an earlier try may have read others."""
+        found = Receipts()
+        for wanted in ranges:
+            for receipt in self._along(wanted):
+                found.add(receipt)
+        return found
+
     def cover(self, ranges: Iterable[OffsetRange]) -> bool:
         """Whether every offset of these ranges was reported."""
-        return all(self._covers(wanted) for wanted in ranges)
+        return all(
+            sum(len(each.wanted) for each in self._along(wanted)) == len(wanted)
+            for wanted in ranges
+        )
+
+    def total_records(self) -> int:
+        """Records of the batch."""
+        return sum(each.records for each in self.by_range.values())
 
     def total_bytes(self) -> int:
         """Key and value bytes of the batch."""
@@ -64,11 +93,12 @@ class Receipts:
                 found[key] = found.get(key, 0) + receipt.skipped
         return found
 
-    def _covers(self, wanted: OffsetRange) -> bool:
+    def _along(self, wanted: OffsetRange) -> Iterator[Receipt]:
+        """From the start of a range, each one where the one before ends."""
         position = wanted.start
         while position < wanted.end:
             found = self.by_range.get((wanted.topic_partition, position))
             if found is None or not len(found.wanted):
-                return False
+                return
+            yield found
             position = found.wanted.end
-        return True

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
 
 from kafka_tx.config import SourceConfig, TransactionsConfig
-from kafka_tx.errors import ReplayImpossibleError
+from kafka_tx.errors import ReplayImpossibleError, StateConflictError
 from kafka_tx.model import BatchMetadata, JointBatch, OffsetRange, TopicPartition
-from kafka_tx.planning.cluster_poller import Positions
+from kafka_tx.planning.cluster_poller import (
+    ClusterState,
+    LeaderEpochs,
+    Positions,
+)
+from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.planning.replays import readable_batch
+from kafka_tx.planning.start_positions import assigned_partitions
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.source.disagreements import Disagreements
 from kafka_tx.source.empty_batches import new_empty, stored_empty
@@ -19,6 +28,10 @@ from kafka_tx.source.microbatches import GroupOffsets, MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.settling import CheckpointSettling
 from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.refusals import at_work
+from kafka_tx.transactions.rehearsals import TRIES
+
+_T = TypeVar("_T")
 
 
 class TransactionalMicroBatches(MicroBatches):
@@ -37,10 +50,14 @@ class TransactionalMicroBatches(MicroBatches):
     5. The batch is in Spark's commit log: the listener, or step 1 of n+1, commits n:
        one atomic write, then the group mirror.
 
+    The id is taken over in the first of these steps, once that has found nothing to
+    refuse: until then the owner that it has is not fenced, and nothing is written.
+
     A checkpoint may be one step ahead of the store (crash before 5) or exactly with it;
-    anything else contradicts and ``tx.onDisagreement`` decides. A txid that Spark
-    logged is then left behind where a sink may have seen it with other records: the
-    batch gets one above all that either side knows, which ``number`` tells.
+    anything else contradicts and ``tx.onDisagreement`` decides, if this is the query's
+    only source. A txid that Spark logged is then left behind where a sink may have seen
+    it with other records: the batch gets one above all that either side knows, which
+    ``number`` tells.
     """
 
     def __init__(
@@ -57,26 +74,52 @@ class TransactionalMicroBatches(MicroBatches):
     ) -> None:
         super().__init__(config, view, clock, committed)
         self._tx = transactions
-        self._kept = KeptBatches(transactions, ledger, clock, mirror)
-        self._joint = JointBatches(transactions, self._kept, ledger_of)
-        self._settling = CheckpointSettling(
-            transactions, self._kept, self._joint, config.subscription
+        self._deleted_topics = DeletedTopics(view, clock)
+        self._ledger = ledger
+        self._ledger_of = ledger_of
+        self._mirror = mirror
+        self._begins: list[SourceOffset] = []
+        self._is_bounded = False
+        self._look_anew()
+
+    def _look_anew(self) -> None:
+        """Know nothing of the store."""
+        tx = self._tx
+        spares = tx.if_owned == "refuse" or (not tx.if_owned and self._is_bounded)
+        kept = KeptBatches(
+            *(tx, self._ledger, self._clock, self._topics_now, self._mirror),
+            spares_owners=spares,
         )
+        joint = JointBatches(tx, kept, self._ledger_of)
+        self._kept, self._joint = kept, joint
+        self._settling = CheckpointSettling(tx, kept, joint, self._config.subscription)
         self._disagreements = Disagreements(
-            transactions, self._kept, self._begin_anew, self.ranges_from_log
+            tx, kept, self._begin_anew, self.ranges_from_log
         )
 
     # --- what Spark asks ---
 
     def initial(self) -> SourceOffset:
-        """Where the store says, else where ``startingOffsets`` says (transaction 0)."""
-        kept = self._opened()
-        if kept.committed is None:
-            kept.adopt(0, self.start_positions(), self._topic_ids)
+        """Where the store says, else where ``startingOffsets`` says (transaction 0).
+
+        Raises:
+            UnknownTopicError: Nothing is stored of what the query reads, and a named
+                topic or partition does not exist.
+        """
+        if self._opened().committed is None:
+            self._owning(self._adopt_start)
+        begin = self._begin_of(self._opened())
+        if not begin.positions:
+            assigned_partitions(self._config, self._discovery.look())
+        self._begins.append(begin)
+        return begin
+
+    def _begin_of(self, kept: KeptBatches) -> SourceOffset:
         state = kept.committed
         assert state is not None
         positions = self._settling.subscribed(state.offsets)
-        mark = kept.mark(state.carried, positions, state.topic_ids, start=True)
+        log = state.topic_ids, state.epochs_of(positions)
+        mark = kept.mark(state.carried, positions, *log, start=True)
         return SourceOffset(positions, mark)
 
     def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
@@ -86,21 +129,37 @@ class TransactionalMicroBatches(MicroBatches):
             FencedError: Another query has taken over this ``tx.id``.
             StateLostError: The store is not where this query left it.
             CheckpointDisagreesError: See the class.
+            OwnerLivesError: An owner of this ``tx.id`` is at work: it changed the store
+                each time that this query was about to take over; or it shows signs of
+                life, and this query spares it.
         """
+        return self._owning(lambda: self._latest(start, everything))
+
+    def _latest(self, asked: SourceOffset, everything: bool) -> SourceOffset:
         kept = self._opened()
+        # an owner that was at work may have gone on since this run asked where to begin
+        start = self._begin_of(kept) if asked in self._begins else asked
         positions = self._settling.settle(start)
         stored = kept.next()
         if stored is not None and stored.txid == kept.held:
-            return start  # its other sources give their parts of it again
+            self._joint.wait_for_others(stored)
+            return asked
         if stored is not None and (
-            self._tx.mode == "transactional" or stored.joint or stored.txid in kept.own
+            stored.mode == "transactional" or stored.joint or stored.txid in kept.own
         ):
             return kept.offset(kept.named(stored), start)
         plan = self.plan(positions, everything=everything)
         if plan is None or not (plan.moves(positions) or not kept.agrees(start)):
             kept.rest()
-            return start
-        batch = BatchMetadata(kept.txid + 1, plan.ranges, plan.topic_ids)
+            return asked
+        batch = BatchMetadata(
+            kept.txid + 1,
+            plan.ranges,
+            plan.topic_ids,
+            mode=self._tx.mode,
+            skipped=self.skipped,
+            attempts=stored.attempts + 1 if stored else 1,
+        )
         return kept.offset(kept.named(batch), start)
 
     def ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
@@ -112,7 +171,7 @@ class TransactionalMicroBatches(MicroBatches):
         """
         if not moves(start, end):
             return []
-        batch = self._batch_between(start, end)
+        batch = self._owning(lambda: self._batch_between(start, end))
         if batch is None:
             return []
         ids = batch.topic_ids
@@ -134,6 +193,9 @@ class TransactionalMicroBatches(MicroBatches):
             CheckpointDisagreesError: See the class; or the txid went with other records
                 of the query's other sources.
         """
+        return self._owning(lambda: self._number(question))
+
+    def _number(self, question: Question) -> Answer:
         self._opened().check()
         batch = None
         if question.has_records:
@@ -148,6 +210,27 @@ class TransactionalMicroBatches(MicroBatches):
         """Spark's log has the batch that ends here: commit its transaction."""
         self._opened().commit_if_next(end)
 
+    def prepare_available_now(self) -> None:
+        """Freeze the end; an owner of this ``tx.id`` that lives is not fenced."""
+        self._is_bounded = True
+        if not self._kept.epoch:
+            self._look_anew()
+        super().prepare_available_now()
+
+    def beat(self) -> None:
+        """Leave a sign of life, if this query owns the id. In any thread.
+
+        Raises: as ``KeptBatches.beat``.
+        """
+        self._kept.beat()
+
+    def let_go(self) -> None:
+        """The run is over: the next one need not wait. In any thread.
+
+        Raises: as ``beat``.
+        """
+        self._kept.let_go()
+
     def close(self) -> None:
         """Release connections."""
         super().close()
@@ -158,17 +241,70 @@ class TransactionalMicroBatches(MicroBatches):
     def _ids(self) -> Mapping[str, str]:
         return self._kept.ids()
 
+    def _held_by(self) -> LeaderEpochs:
+        return self._kept.leader_epochs()
+
+    def _deleted(
+        self, ends: Positions, look: ClusterState, ids: Mapping[str, str]
+    ) -> set[str]:
+        """Topics of the store's positions that were deleted for good.
+
+        A query that fails on data loss leaves out only what it reads: of that it has
+        told the loss.
+        """
+        stored = self._kept.committed.offsets if self._kept.committed else {}
+        unseen = {p: at for p, at in stored.items() if p.topic not in look.found.topics}
+        if self._config.fails_on_data_loss:
+            unseen = self._settling.subscribed(unseen)
+        missing = {p.topic for p in unseen if p not in ends}
+        others = {p.topic for p in ends if missing and p not in unseen}
+        return self._deleted_topics.for_good(
+            {topic: ids.get(topic) for topic in missing},
+            {topic: ids.get(topic) for topic in others},
+        )
+
     def _remembered(self, partition: TopicPartition) -> int | None:
         return self._kept.position(partition)
+
+    def _topics_now(self) -> Mapping[str, str]:
+        return self._discovery.look().topic_ids()
 
     def _begin_anew(self) -> Positions:
         self._initial = self.start_positions()
         return self._initial
 
+    # --- ownership ---
+
+    def _owning(self, act: Callable[[], _T]) -> _T:
+        """Act on what is stored, and take over the id once nothing was refused.
+
+        Raises:
+            OwnerLivesError: See ``latest``.
+        """
+        if self._kept.is_owner:
+            return act()
+        for _ in range(TRIES):
+            try:
+                answer = act()
+                self._kept.take()
+            except StateConflictError:
+                continue
+            else:
+                return answer
+            finally:
+                if not self._kept.is_owner:
+                    self._look_anew()
+        raise at_work(self._ledger)
+
+    def _adopt_start(self) -> None:
+        kept = self._opened()
+        if kept.committed is None:
+            kept.adopt(0, self.start_positions(), self._topic_ids)
+
     # --- which transaction ---
 
     def _opened(self) -> KeptBatches:
-        """What the store holds, once this planner owns the id."""
+        """What the store holds, and what this planner made of it."""
         self._kept.open()
         self._joint.settle()
         return self._kept
@@ -184,7 +320,8 @@ class TransactionalMicroBatches(MicroBatches):
         """The transaction of a batch without new records: stored before, or now."""
         stored = stored_empty(self._kept, question)
         if stored is not None:
-            return stored
+            self._kept.check_mode()
+            return self._kept.in_this_mode(stored)
         ended = question.start or question.end  # it ends where it began
         self._settling.settle(ended)
         self._joint.check_records()
@@ -196,9 +333,12 @@ class TransactionalMicroBatches(MicroBatches):
         """What Spark logged between two ends; None: the store decides otherwise."""
         kept = self._opened()
         kept.own_newest(end)
+        kept.check_mode()
+        self.losses.take()
+        self.skipped = {}
         # also one that Spark logged before ``tx.id``
-        fitting = (b for b in kept.planned.values() if kept.fits(b, end))
-        batch = next(fitting, None) or self._disagreements.batch(start, end)
+        stored = next((b for b in kept.planned.values() if kept.fits(b, end)), None)
+        batch = stored or self._disagreements.batch(start, end)
         if batch is None or batch.txid in kept.own:
             return batch
         look = self._looks.steady(lambda look: look.standings_of(batch))
@@ -210,15 +350,27 @@ class TransactionalMicroBatches(MicroBatches):
                 self.losses,
                 is_committed=batch.txid <= kept.txid,
                 query=kept.query,
+                others=self._joint.others,
             )
         except ReplayImpossibleError:
             kept.check()  # what the error advises is only right for this store
+            if stored is None:
+                kept.take()  # and gives up only what is stored: sinks may have its txid
             raise
-        self.skipped.update(self.losses.take())
-        if left != batch and left.txid > kept.txid:
+        if left.txid > kept.txid:
+            is_same = replace(left, mode=self._tx.mode) == batch
+            counted = (batch.skipped, self.skipped, self.losses.take())
+            self.skipped = sum(map(Counter, counted), Counter())
+            left = replace(
+                left,
+                mode=self._tx.mode,
+                skipped=self.skipped,
+                attempts=batch.attempts + 1,
+            )
             if kept.fits(batch, end):
                 kept.store(left)
-            else:  # the checkpoint that has logged the whole of it may be done with it
+            elif not is_same:
+                # The checkpoint that has logged the whole of it may be done with it.
                 left = kept.named(left)
         kept.own.add(left.txid)
         if not kept.fits(left, end):  # Spark's log has it only after another question

@@ -1,29 +1,210 @@
-"""One database behind a SQLAlchemy URL: connections, transactions, durable SQLite."""
+"""One database behind a SQLAlchemy URL: waits, connections, transactions, SQLite."""
 
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+import time
+import weakref
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from kafka_tx.clock import SystemClock
-from kafka_tx.errors import ConfigError, StateUnavailableError
+from kafka_tx.errors import ConfigError, StateLostError, StateUnavailableError
 from kafka_tx.sql import postgresql
 from kafka_tx.sql.address import address
 from kafka_tx.sql.database_failures import translate
-from kafka_tx.sql.sqlite_file import BUSY_TIMEOUT_S, WRITES, SqliteFile
-from kafka_tx.sql.upgrade import AddColumn, missing_columns
-from kafka_tx.sql.waits import Waits
-from kafka_tx.transactions.patience import Patience
-from kafka_tx.transactions.refusals import unpicklable
+from kafka_tx.transactions.patience import DEFAULT_MS, Patience
+from kafka_tx.transactions.refusals import AFTER_A_FILE, unpicklable
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waits:
+    """Our own parameters of a database's URL.
+
+    Attributes:
+        retry_for_ms: How long what cannot be had now is tried again; 0 tries once.
+        silence_ms: PostgreSQL with psycopg: how long a connection may be silent before
+            the server is asked, by another one, what became of it; 0 never asks.
+    """
+
+    retry_for_ms: int = DEFAULT_MS
+    silence_ms: int = 8_000
+
+    @classmethod
+    def taken_from(cls, url: URL, option: str) -> tuple[URL, Waits]:
+        """The URL without our parameters, and what they say.
+
+        Raises:
+            ConfigError: One of them is no number.
+        """
+        names = [field.name for field in fields(cls)]
+        given = {
+            name: _number(name, url.query[name], option)
+            for name in names
+            if name in url.query
+        }
+        return url.difference_update_query(names), replace(cls(), **given)
+
+
+def _number(name: str, text: str | tuple[str, ...], option: str) -> int:
+    if not (isinstance(text, str) and text.isascii() and text.isdecimal()):
+        raise ConfigError.illegal(
+            f"{option}: {name}", text, "milliseconds, such as 120000; 0 switches it off"
+        )
+    return int(text)
+
+
+IDLE_CONNECTIONS = 4
+"""How many connections of a pool stay open while nobody uses them.
+
+Nobody waits for another one's: more are opened, and closed when they are given back.
+"""
+
+
+class Pool:
+    """Connections that several users share; closed with the last user.
+
+    Attributes:
+        engine: SQLAlchemy's.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self.engine = engine
+        self._users = weakref.WeakSet[object]()
+
+    def used_by(self, user: object) -> Pool:
+        """Keep the connections open for one more user."""
+        self._users.add(user)
+        return self
+
+    def left_by(self, user: object) -> None:
+        """Close the connections, unless others use them."""
+        with _LOCK:
+            self._users.discard(user)
+            if self._users:
+                return
+        self.leave_connections()
+
+    def leave_connections(self) -> None:
+        """Close idle connections now, and those in use when they are given back."""
+        pool = self.engine.pool
+        self.engine.dispose()
+        event.listen(pool, "checkin", lambda _, record: record.invalidate())
+        pool.dispose()  # what was given back meanwhile
+
+
+_LOCK = threading.Lock()
+_SHARED = weakref.WeakValueDictionary[tuple[int, Hashable], Pool]()
+
+
+def shared(key: Hashable, user: object, make: Callable[[], sa.Engine]) -> Pool:
+    """The pool of this process under a key, made if there is none.
+
+    Args:
+        key: Of all that makes connections differ, passwords included.
+        user: Who leaves it later.
+        make: Makes the engine.
+    """
+    with _LOCK:
+        here = os.getpid(), key
+        pool = _SHARED.get(here)
+        if pool is None:
+            pool = _SHARED[here] = Pool(make())
+        return pool.used_by(user)
+
+
+def _forget_parents() -> None:
+    """A forked process has pools of its own, and a lock that nobody holds."""
+    global _LOCK
+    _LOCK = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
+
+
+BUSY_TIMEOUT_S = 10
+"""How long a statement waits for another writer before the store is unavailable."""
+
+WRITES = "kafka_tx_writes"
+"""The execution option of a connection that takes the write lock as it begins."""
+
+_File = tuple[int, int]
+"""Device and number."""
+
+
+class SqliteFile:
+    """Makes an engine's connections, and compares their file with the one at the path.
+
+    An open connection goes on writing to a file that was removed or replaced, and
+    nothing tells it. So each connection keeps which file it has opened.
+
+    Args:
+        address: Of the database, for errors.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._path = ""
+        self._opened: _File | None = None
+
+    def listen(self, engine: Engine) -> None:
+        """Look after all connections of an engine."""
+        event.listen(engine, "connect", self._connected)
+        event.listen(engine, "begin", self._begun)
+
+    def _connected(self, connection: Any, _record: object) -> None:  # noqa: ANN401
+        connection.isolation_level = None  # we say BEGIN ourselves
+        _keep_a_log(connection)
+        connection.execute("PRAGMA synchronous = FULL")
+        (_, _, self._path), *_ = connection.execute("PRAGMA database_list")
+        self._opened = self._opened or self._at_path()
+
+    def _begun(self, connection: Connection) -> None:
+        """Begin, and then make sure that it is a transaction on the right file."""
+        writes = connection.get_execution_options().get(WRITES)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        found = self._at_path()
+        if found != self._opened:
+            what = "removed" if found is None else "replaced by another one"
+            raise StateLostError(
+                f"the file of {self._address} was {what} while it was in use. Nothing"
+                f" was written. {AFTER_A_FILE}",
+                store=self._address,
+                path=self._path,
+            )
+
+    def _at_path(self) -> _File | None:
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
+
+def _keep_a_log(connection: Any) -> None:  # noqa: ANN401 - DB-API
+    """Switch a new file to its log; SQLite itself does not wait for others here."""
+    gives_up_at = time.monotonic() + BUSY_TIMEOUT_S
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            is_locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_locked or time.monotonic() > gives_up_at:
+                raise
+            time.sleep(0.01)
+        else:
+            return  # perhaps without one: some file systems cannot keep it
+
 
 _T = TypeVar("_T")
 
@@ -39,18 +220,18 @@ class Database:
     """Connections to one database, opened when first used.
 
     Errors of the driver leave as errors of ours, with the address and without the
-    password. Threads may share an object. A process that was forked with one opens
-    connections of its own.
+    password. Threads may share an object. Objects of one process share their
+    connections to a server (see ``Pool``); a SQLite file is opened by each. A process
+    that was forked with one opens connections of its own.
     """
 
     def __init__(self, url: str, option: str = "tx.store") -> None:
         self._url, self._waits = Waits.taken_from(_parse(url, option), option)
         self._option = option
-        self._engine: sa.Engine | None = None
+        self._pool: Pool | None = None
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._ready: set[sa.MetaData] = set()
-        self._up_to_date: set[sa.MetaData] = set()
 
     def __repr__(self) -> str:
         return f"Database({self.url!r})"
@@ -102,27 +283,24 @@ class Database:
         """A connection in a transaction, committed at the end, rolled back on an error.
 
         SQLite: the write lock is taken at the beginning, so that what is read inside
-        stays true until the commit. Tables of ours from an earlier release get the
-        columns that have come since.
+        stays true until the commit.
 
         Raises: as ``reading``.
         """
         with self._translated():
             self._make(tables)
-            self._bring_up_to_date(tables)
             with self._connect(writes=True) as connection, connection.begin():
                 yield connection
 
     def close(self) -> None:
         """Release connections. Calling it twice is harmless; a later call reopens."""
         with self._lock:
-            if self._engine is not None and self._pid == os.getpid():
-                _close_all(self._engine)
-            elif self._engine is not None:
-                self._engine.dispose(close=False)  # the parent's connections
-            self._engine = None
+            if self._pool is not None and self._pid == os.getpid():
+                self._pool.left_by(self)
+            elif self._pool is not None:
+                self._pool.engine.dispose(close=False)  # the parent's connections
+            self._pool = None
             self._ready.clear()
-            self._up_to_date.clear()
 
     def _connect(self, *, writes: bool) -> sa.Connection:
         connection = self._here().connect()
@@ -130,13 +308,21 @@ class Database:
 
     def _here(self) -> sa.Engine:
         with self._lock:
-            if self._engine is not None and self._pid != os.getpid():
-                self._engine.dispose(close=False)  # the parent's connections
-                self._engine = None
-            if self._engine is None:
-                self._engine = _open(self._url, self._option, self._waits)
+            if self._pool is not None and self._pid != os.getpid():
+                self._pool.engine.dispose(close=False)  # the parent's connections
+                self._pool = None
+            if self._pool is None:
+                self._pool = self._open()
                 self._pid = os.getpid()
-            return self._engine
+            return self._pool.engine
+
+    def _open(self) -> Pool:
+        def make() -> sa.Engine:
+            return _engine(self._url, self._option, self._waits)
+
+        if self.dialect == "sqlite":  # each object notices when its file is replaced
+            return Pool(make()).used_by(self)
+        return shared((self._url, self._waits.silence_ms), self, make)
 
     def _make(self, tables: sa.MetaData) -> None:
         """Create missing tables, once for each process; two may try at a time."""
@@ -152,21 +338,6 @@ class Database:
         with self._connect(writes=True) as connection, connection.begin():
             tables.create_all(connection, checkfirst=True)
 
-    def _bring_up_to_date(self, tables: sa.MetaData) -> None:
-        """Add columns that tables of ours lack, once for each process; as ``_make``."""
-        if tables in self._up_to_date:
-            return
-        _in_a_race(lambda: self._add_columns(tables))
-        self._up_to_date.add(tables)
-
-    def _add_columns(self, tables: sa.MetaData) -> None:
-        with self._connect(writes=False) as connection:
-            missing = missing_columns(connection, tables)
-        if missing:
-            with self._connect(writes=True) as connection, connection.begin():
-                for column in missing:
-                    connection.execute(AddColumn(column))
-
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
@@ -181,8 +352,8 @@ class Database:
     def _leave_connections(self) -> None:
         """Try again on new ones: old ones may be read-only or of a former primary."""
         with self._lock:
-            if self._engine is not None and self._pid == os.getpid():
-                _close_all(self._engine)
+            if self._pool is not None and self._pid == os.getpid():
+                self._pool.leave_connections()
 
 
 def _parse(text: str, option: str) -> URL:
@@ -222,7 +393,7 @@ def _sqlite_file(url: URL, option: str) -> URL:
     return url.set(database=str(Path(file).absolute()))
 
 
-def _open(url: URL, option: str, waits: Waits) -> sa.Engine:
+def _engine(url: URL, option: str, waits: Waits) -> sa.Engine:
     backend = url.get_backend_name()
     arguments = {
         name: value
@@ -231,7 +402,11 @@ def _open(url: URL, option: str, waits: Waits) -> sa.Engine:
     }
     try:
         engine = sa.create_engine(
-            url, connect_args=arguments, pool_pre_ping=backend != "sqlite"
+            url,
+            connect_args=arguments,
+            pool_pre_ping=backend != "sqlite",
+            pool_size=IDLE_CONNECTIONS,
+            max_overflow=-1,
         )
     except (exc.ArgumentError, ImportError) as error:
         raise ConfigError(
@@ -245,14 +420,6 @@ def _open(url: URL, option: str, waits: Waits) -> sa.Engine:
     if backend == "postgresql":
         postgresql.listen(engine, waits.silence_ms)
     return engine
-
-
-def _close_all(engine: sa.Engine) -> None:
-    """Close idle connections now, and those in use as soon as they are given back."""
-    pool = engine.pool
-    engine.dispose()
-    event.listen(pool, "checkin", lambda _, record: record.invalidate())
-    pool.dispose()  # what was given back meanwhile
 
 
 def _in_a_race(change: Callable[[], None]) -> None:

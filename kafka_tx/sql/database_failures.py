@@ -10,6 +10,7 @@ from sqlalchemy.engine import URL
 
 from kafka_tx.errors import StateCorruptedError, StateError, StateUnavailableError
 from kafka_tx.sql.address import address, without_secrets
+from kafka_tx.transactions.refusals import AFTER_A_FILE
 
 _SQLITE_LATER = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL")
 _SQLITE_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
@@ -62,9 +63,10 @@ def translate(error: exc.SQLAlchemyError, url: URL) -> StateError:
 def _of_statement(store: str, reason: str) -> StateError:
     return StateError(
         f"the database {store} refuses a statement: {reason}. Nothing of it was"
-        " written. If it names a table, a column or a type, something else made the"
-        " table: compare the two, or choose another name; if it names a value, that"
-        " value does not fit the column",
+        " written. If it names a table, a column or a type, something else made or"
+        " changed the table: give it the columns that are named. Choose another table"
+        " only if this job has written nothing into this one, for a new one begins"
+        " empty. If it names a value, that value does not fit the column",
         store=store,
     )
 
@@ -80,8 +82,8 @@ def _of_sqlite(
         )
     if name.startswith(_SQLITE_DAMAGED):
         return StateCorruptedError(
-            f"the file of store {store} is damaged or no SQLite database: {reason}."
-            " Nothing was changed. Put back a copy of it, or name another file",
+            f"the file of store {store} is damaged: {reason}. Nothing was changed."
+            f" {AFTER_A_FILE}. If it never was a SQLite database, name another file",
             store=store,
             path=url.database,
             reason=reason,

@@ -190,7 +190,8 @@ def _runs_text(offset: CommittedOffset) -> str:
     return json.dumps(told, separators=(",", ":"))
 
 
-def topic_id_in(text: str) -> str | None:
-    """The topic's id in what ``_runs_text`` made; None: not known."""
+def log_in(text: str) -> tuple[str | None, int | None]:
+    """Topic id and leader epoch in what ``_runs_text`` made; None: not known."""
     told = json.loads(text)
-    return told.get("topic_id") if isinstance(told, dict) else None
+    found = told if isinstance(told, dict) else {}
+    return found.get("topic_id"), found.get("leader_epoch")

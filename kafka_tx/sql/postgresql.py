@@ -163,9 +163,10 @@ class _Lookout:
         connection.silence_s = self._silence_s
         try:
             session: _Session = connection.execute(_SELF).fetchone()
-            while self._abandoned:
-                connection.execute(_END, self._abandoned[-1])
-                self._abandoned.pop()
+            for gone in list(self._abandoned):
+                connection.execute(_END, gone)
+                with suppress(ValueError):  # another thread has ended it, too
+                    self._abandoned.remove(gone)
             connection.commit()
         except BaseException:
             connection.close()

@@ -13,7 +13,7 @@ from kafka_tx.offsets.owners import LOST_BY
 from kafka_tx.sql.columns import exact_text
 from kafka_tx.sql.state_tables import check_store_beside
 from kafka_tx.sql.upsert import upsert
-from kafka_tx.transactions.admission import is_written
+from kafka_tx.transactions.admission import following, is_written
 
 NEVER = TransactionAttempt(0, 0)
 
@@ -95,14 +95,9 @@ class Progress:
         if not check_store_beside(connection, attempt, what):
             self._check_left(attempt, stored, what)
         is_replay = is_written(attempt, stored, what=what, is_opaque=self.is_opaque)
-        written = {
-            "txid": attempt.txid,
-            "attempt_id": attempt.attempt_id,
-            "epoch": attempt.epoch,
-            "plan": attempt.plan,
-            "numbering": attempt.numbering or stored.numbering,
-            "source": attempt.source or stored.source,
-        }
+        next_ = following(attempt, stored)
+        names = ("txid", "attempt_id", "epoch", "plan", "numbering", "source")
+        written = {name: getattr(next_, name) for name in names}
         if row is None:
             first = {"name": self.name, "kind": self.kind}
             connection.execute(sa.insert(self.table).values(**first, **written))
@@ -126,9 +121,14 @@ class Progress:
     def _check_left(
         self, attempt: TransactionAttempt, stored: TransactionAttempt, what: str
     ) -> None:
-        """Refuse to write on top of a state that is older than this owner left it."""
+        """Refuse to write on top of a state that is older than this owner left it.
+
+        The attempts of an owner rise. A lower one is of another owner, to which a store
+        that went back gave the same epoch.
+        """
         left = _left.get((self.address, self.name), NEVER)
         is_owner = (attempt.numbering, attempt.epoch) == (left.numbering, left.epoch)
+        is_owner = is_owner and attempt >= left
         if not attempt.numbering or not is_owner or stored.txid >= left.txid:
             return
         raise StateLostError(

@@ -9,19 +9,139 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
+from pathlib import Path
 
 import sqlalchemy as sa
+from sqlalchemy.engine import make_url
 
 from kafka_tx.config import check_id
-from kafka_tx.errors import StateConflictError
-from kafka_tx.protocols import Expected, Paths, Texts
+from kafka_tx.errors import StateConflictError, StateError
+from kafka_tx.model import LogPosition, TopicPartition
+from kafka_tx.protocols import NOTHING, Expected, Paths, Texts
 from kafka_tx.sql.database import Database
+from kafka_tx.sql.offsets import OFFSETS, OWNERS, log_in
 from kafka_tx.sql.progress import progress_table
 from kafka_tx.sql.state_tables import OWNER, STATE, STORE
 from kafka_tx.sql.upsert import upsert
+from kafka_tx.transactions import records
 from kafka_tx.transactions.records import check_path, check_value
 from kafka_tx.transactions.refusals import conflict, fenced
 from kafka_tx.transactions.state_of_id import StateOfId
+
+
+def stored_ids(url: str) -> list[str]:
+    """Every id with records or offsets, ascending. Makes nothing, changes nothing.
+
+    Raises:
+        ConfigError: The URL cannot be used.
+        StateUnavailableError: The database does not answer or is locked.
+        StateCorruptedError: The file is damaged or no database.
+        StateError: There is no such SQLite file, or the database refuses.
+    """
+    database = Database(url)
+    _must_exist(database)
+    found: set[str] = set()
+    try:
+        with database.reading(sa.MetaData()) as connection:
+            for table in (STATE, OFFSETS):
+                if sa.inspect(connection).has_table(table.name):
+                    found |= set(connection.scalars(sa.select(table.c.id).distinct()))
+    finally:
+        database.close()
+    return sorted(found)
+
+
+def stored_offsets(
+    url: str,
+    id: str,  # noqa: A002 - the word of every store
+) -> tuple[int, dict[TopicPartition, LogPosition]]:
+    """Newest epoch (0: none) and next offsets of the at-least-once topology ``id``.
+
+    Raises:
+        StateCorruptedError: The record of the owners makes no sense.
+        ConfigError, StateError: As of ``stored_ids``.
+    """
+    database = Database(url)
+    _must_exist(database)
+    columns = (
+        OFFSETS.c.topic,
+        OFFSETS.c.partition,
+        OFFSETS.c.next_offset,
+        OFFSETS.c.completed,
+    )
+    try:
+        with database.reading(sa.MetaData()) as connection:
+            if not sa.inspect(connection).has_table(OFFSETS.name):
+                return 0, {}
+            rows = connection.execute(sa.select(*columns).where(OFFSETS.c.id == id))
+            offsets = {
+                TopicPartition(topic, n): LogPosition(offset, *log_in(runs))
+                for topic, n, offset, runs in rows
+            }
+            return _epoch(connection, database.url, id), offsets
+    finally:
+        database.close()
+
+
+def _epoch(connection: sa.Connection, url: str, id_: str) -> int:
+    if not sa.inspect(connection).has_table(OWNERS.name):
+        return 0
+    text = connection.scalar(sa.select(OWNERS.c.owners).where(OWNERS.c.id == id_))
+    return records.decode_owners(text, path=OWNERS.name, store=url, id=id_).last
+
+
+def _must_exist(database: Database) -> None:
+    """Connecting would make a missing SQLite file."""
+    file = make_url(database.url).database
+    if database.dialect != "sqlite" or not file or file.startswith("file:"):
+        return
+    if not Path(file).exists():
+        raise StateError(
+            f"there is no store {database.url}: the file does not exist. A job makes"
+            " it on its first run, where its option tx.store says; a relative path"
+            " begins in the folder the job was started in.",
+            store=database.url,
+        )
+
+
+_SETTINGS = sa.text(
+    "SELECT current_setting('synchronous_commit'),"
+    " current_setting('synchronous_standby_names'),"
+    " (SELECT count(*) FROM pg_stat_replication)"
+)
+
+
+def forgets(url: str) -> str:
+    """Why commits may be lost by a crash or a failover; empty where nothing says so.
+
+    PostgreSQL tells it to every user; of other databases nothing is known.
+
+    Raises:
+        ConfigError: The URL cannot be used.
+        StateUnavailableError: The database does not answer.
+        StateError: It refuses.
+    """
+    database = Database(url)
+    try:
+        if database.dialect != "postgresql":
+            return ""
+        with database.reading(sa.MetaData()) as connection:
+            commit, names, standbys = connection.execute(_SETTINGS).one()
+    finally:
+        database.close()
+    if commit == "off":
+        return (
+            "synchronous_commit is off: a crash loses the last commits. Set it to on"
+            " for the store's user: ALTER ROLE … SET synchronous_commit = on"
+        )
+    if standbys and (not names or commit == "local"):
+        return (
+            f"{standbys} standby servers follow asynchronously: a failover to one of"
+            " them loses the last commits. Set synchronous_standby_names, and"
+            " synchronous_commit to on"
+        )
+    return ""
+
 
 _PATHS_PER_STATEMENT = 500
 
@@ -39,18 +159,21 @@ class SqlStore(StateOfId):
         super().__init__(self._database.url, check_id(id))
         self.patience = self._database.patience
 
-    def acquire(self) -> int:
-        """Raise the stored epoch by one and return it.
+    def acquire(
+        self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None
+    ) -> int:
+        """Raise the stored epoch by one, or above ``above``, and return it.
 
         Raises:
+            StateConflictError: A path of ``expect`` has another value.
             StateUnavailableError: The database does not answer or is locked.
             StateCorruptedError: The file is damaged or no database.
             StateError: The database refuses: rights, path, password, disk.
         """
         try:
-            return self._raise_epoch()
+            return self._raise_epoch(put, above, expect)
         except StateConflictError:  # somebody else made the row; now it can be locked
-            return self._raise_epoch()
+            return self._raise_epoch(put, above, expect)
 
     def epoch(self) -> int:
         """The stored epoch; 0 when the id was never acquired.
@@ -96,10 +219,7 @@ class SqlStore(StateOfId):
             StateError: The database refuses: rights, path, password, disk.
         """
         gone = [check_path(path) for path in delete]
-        rows = [
-            {"id": self.id, "path": check_path(p), "value": check_value(p, value)}
-            for p, value in put.items()
-        ]
+        rows = self._rows(put)
         with self._database.writing(STORE) as connection:
             stored = self._locked_epoch(connection) or 0
             if stored != epoch or not stored:
@@ -132,27 +252,36 @@ class SqlStore(StateOfId):
         """Release connections. Calling it twice is harmless."""
         self._database.close()
 
-    def _raise_epoch(self) -> int:
+    def _raise_epoch(self, put: Texts, above: int, expect: Expected) -> int:
+        rows = self._rows(put)
         with self._database.writing(STORE) as connection:
             stored = self._locked_epoch(connection)
+            epoch = max(stored or 0, above) + 1
             if stored is None:
-                return self._first_epoch(connection)
-            connection.execute(
-                sa.update(OWNER).where(OWNER.c.id == self.id).values(epoch=stored + 1)
-            )
-            return stored + 1
+                self._make_row(connection, epoch)
+            else:
+                is_ours = OWNER.c.id == self.id
+                connection.execute(sa.update(OWNER).where(is_ours).values(epoch=epoch))
+            self._check_expected(connection, expect or {})
+            upsert(connection, STATE, rows)
+            return epoch
+
+    def _rows(self, put: Texts) -> list[dict[str, str]]:
+        return [
+            {"id": self.id, "path": check_path(p), "value": check_value(p, value)}
+            for p, value in put.items()
+        ]
 
     def _locked_epoch(self, connection: sa.Connection) -> int | None:
         """The stored epoch, ours to change until the transaction ends."""
         query = sa.select(OWNER.c.epoch).where(OWNER.c.id == self.id)
         return connection.scalar(query.with_for_update())
 
-    def _first_epoch(self, connection: sa.Connection) -> int:
+    def _make_row(self, connection: sa.Connection, epoch: int) -> None:
         try:
-            connection.execute(sa.insert(OWNER).values(id=self.id, epoch=1))
+            connection.execute(sa.insert(OWNER).values(id=self.id, epoch=epoch))
         except sa.exc.IntegrityError as error:
             raise conflict(self, OWNER.name) from error
-        return 1
 
     def _check_expected(
         self, connection: sa.Connection, expect: Mapping[str, str | None]

@@ -21,7 +21,7 @@ from kafka_tx.sql.progress import (
     progress_table,
     writings_table,
 )
-from kafka_tx.transactions.second_writes import second_write
+from kafka_tx.transactions.admission import second_write
 
 TXID = "txid"
 """The column that an opaque table has beside the rows' own."""

@@ -3,18 +3,30 @@
 ``ManualClock`` stands still until it is told to move. ``MemoryLog`` is a cluster in
 memory: a ``ClusterView`` and a ``RangeReader`` at once, whose partitions are appended
 to, compacted, trimmed, cut and deleted, and lose their leaders. ``CrashingStore`` lets
-a driver die before or after any write to its store.
+a driver die before or after any write to its store. ``quick_spark`` gives a Spark that
+starts in half the time. ``feed`` fills a topic and counts what brokers confirm, and
+``process_tree`` kills a program with everything that it started.
 """
 
 from kafka_tx.testing.clock import ManualClock
 from kafka_tx.testing.crashing_store import Crash, CrashingStore
 from kafka_tx.testing.memory_log import MEMORY_BROKER, MemoryLog, MemoryRecord
+from kafka_tx.testing.spark_home import (
+    QUICK_JAVA,
+    quick_checkpoints,
+    quick_spark,
+    spark_directory,
+)
 
 __all__ = [
     "MEMORY_BROKER",
+    "QUICK_JAVA",
     "Crash",
     "CrashingStore",
     "ManualClock",
     "MemoryLog",
     "MemoryRecord",
+    "quick_checkpoints",
+    "quick_spark",
+    "spark_directory",
 ]

@@ -28,7 +28,7 @@ from kafka_tx.model import (
     Topics,
     Unavailable,
 )
-from kafka_tx.planned_topic import of_planned_topic
+from kafka_tx.planned_topic import of_planned_topic, replaced
 from kafka_tx.protocols import Survey
 from kafka_tx.record_schema import arrow_schema
 
@@ -53,6 +53,12 @@ class _Partition:
     log_start: int = 0
     end: int = 0
     records: list[MemoryRecord] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=lambda: [0])
+    """Where each leader epoch began."""
+
+    def end_of(self, epoch: int) -> int:
+        """Where a leader epoch ended."""
+        return self.epochs[epoch + 1] if epoch + 1 < len(self.epochs) else self.end
 
     def keep(self, low: int, high: int) -> None:
         self.records = self.between(low, high)
@@ -128,10 +134,21 @@ class MemoryLog:
         log.keep(log.log_start, log.end)
 
     def cut(self, partition: TopicPartition, end: int) -> None:
-        """Remove ``end`` and all above, as an unclean leader election does."""
+        """Remove ``end`` and all above; the leader stays. See ``elect``."""
         log = self._log(partition)
         log.end = min(log.end, max(end, log.log_start))
         log.keep(log.log_start, log.end)
+
+    def elect(self, partition: TopicPartition, end: int | None = None) -> None:
+        """Give a partition a new leader, with its leader epoch.
+
+        With ``end``: an unclean election, of a leader whose log ends there. What is
+        appended next takes the offsets of other records.
+        """
+        log = self._log(partition)
+        if end is not None:
+            self.cut(partition, end)
+        log.epochs = [min(began, log.end) for began in log.epochs] + [log.end]
 
     def set_leader(self, partition: TopicPartition, leader: Broker | None) -> None:
         """Move a partition to another leader, or leave it without one."""
@@ -167,9 +184,8 @@ class MemoryLog:
             elif log.leader is None:
                 found[partition] = _NO_LEADER
             else:
-                found[partition] = LogBounds(
-                    log.log_start, log.end, self._ids.get(partition.topic)
-                )
+                id_, epoch = self._ids.get(partition.topic), len(log.epochs) - 1
+                found[partition] = LogBounds(log.log_start, log.end, id_, epoch)
         return found
 
     def survey(
@@ -177,6 +193,10 @@ class MemoryLog:
     ) -> Survey:
         """Topics, and bounds of these partitions of them."""
         return self.topics(wanted), self.bounds(partitions)
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
+        """Ids of these topics; None: it does not exist."""
+        return {name: self._ids.get(name) for name in names}
 
     def offsets(
         self, wanted: Mapping[TopicPartition, Position]
@@ -198,6 +218,26 @@ class MemoryLog:
                     found[partition] = self._at(partition, timestamp_ms)
         return found
 
+    def ends(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int | None]]:
+        """Where logs end, and under which leader."""
+        return {
+            partition: (bounds.end, bounds.leader_epoch)
+            for partition, bounds in self.bounds(partitions).items()
+            if isinstance(bounds, LogBounds)
+        }
+
+    def epoch_ends(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Where leader epochs ended; without a leader nobody tells."""
+        return {
+            partition: self._partitions[partition].end_of(epoch)
+            for partition, epoch in wanted.items()
+            if isinstance(self.bounds([partition])[partition], LogBounds)
+        }
+
     def close(self) -> None:
         """Nothing to release."""
 
@@ -207,7 +247,8 @@ class MemoryLog:
         """The records of a range, in offset order.
 
         Raises:
-            OffsetOutOfRangeError: It begins below the log start or ends beyond the end.
+            OffsetOutOfRangeError: It begins below the log start or ends beyond the end,
+                or has records of a later leader epoch than it was planned under.
             UnknownTopicError: There is no such partition.
         """
         log = self._log(wanted.topic_partition)
@@ -220,7 +261,14 @@ class MemoryLog:
                 log_start=log.log_start,
                 log_end=log.end,
             )
-        return log.between(wanted.start, wanted.end)
+        records = log.between(wanted.start, wanted.end)
+        epoch = wanted.leader_epoch
+        common_end = log.end if epoch is None else log.end_of(epoch)
+        for record in records[-1:]:
+            if record.offset >= common_end:
+                others = log.between(common_end, wanted.end)
+                raise replaced(wanted, others[0].offset)
+        return records
 
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The records of a range as one Arrow batch; none when it holds no record.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from kafka_tx.config import check_id
 from kafka_tx.errors import ConfigError
+from kafka_tx.topology.at_least_once.records import RecordSpout
 from kafka_tx.topology.declare.declaring import (
     BoltDeclarer,
     Draft,
@@ -23,11 +24,9 @@ from kafka_tx.topology.declare.graph import (
 )
 from kafka_tx.topology.declare.spouts import Spout
 from kafka_tx.topology.declare.templates import Dumps, pickled
-from kafka_tx.topology.plan.describing import describe, mermaid
 from kafka_tx.topology.plan.physical import PhysicalPlan
-from kafka_tx.topology.plan.stages import plan_of
+from kafka_tx.topology.plan.stages import describe, mermaid, plan_of
 from kafka_tx.topology.rows.fields import Fields, FieldsLike
-from kafka_tx.topology.tracked.records import RecordSpout
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,15 @@
 """Whether an attempt may write: the one rule of every sink that counts a txid once.
 
-Sinks keep the attempt that wrote last: numbering, txid, epoch, and what stands for the
-records of the batch. Maps, tables and Kafka's markers ask here before they write.
+A sink stores the attempt that wrote last: numbering, txid, epoch, and the digest of the
+batch's plan. Before a write, the sink asks ``is_written``; ``tests/conformance`` has a
+suite for sinks. A txid may be skipped: a batch need not reach every sink.
 """
 
 from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 from kafka_tx.errors import (
     AnotherNumberingError,
@@ -55,6 +60,17 @@ def is_written(
     return True
 
 
+def following(
+    given: TransactionAttempt, stored: TransactionAttempt
+) -> TransactionAttempt:
+    """The attempt to store after a write: an attempt made by hand keeps the names."""
+    return replace(
+        given,
+        numbering=given.numbering or stored.numbering,
+        source=given.source or stored.source,
+    )
+
+
 def check_mode(given: TransactionAttempt, what: str) -> None:
     """Refuse an opaque attempt where nothing can be taken back.
 
@@ -91,13 +107,16 @@ def check_numbering(
             f"{what} holds txid {stored.txid} of {_numbering(stored)}, and this is txid"
             f" {given.txid} of {_numbering(given)}. Nothing was written: equal txids of"
             " two numberings hold different records. If another query or topology"
-            " writes here, give each a sink of its own. Else the store has begun anew,"
-            " or tx.store names another one: set tx.store right. If the right one is"
-            " lost and a checkpoint of the query is left, start with that and"
+            " writes here, give each a sink of its own. Else the id was renamed, the"
+            " store has begun anew, or tx.store names another one: set tx.id to"
+            f" '{stored.source}', and set tx.store right; `kafka-tx status` shows"
+            f" numbering {stored.numbering} there. If that store is lost and a"
+            " checkpoint with that numbering is left, start with the newest one and"
             " tx.onDisagreement=checkpoint for one run. If both are lost, look where in"
             " the topic that ends what is stored here, let the id go on there with"
             f" `kafka-tx offsets set --numbering {stored.numbering} --attempt"
-            f" {stored}`, and start with a new checkpointLocation."
+            f" {stored}` (and the id of each other source of the query with"
+            " `kafka-tx offsets set`), and start with a new checkpointLocation."
             f"{lost_with_checkpoint(None)} The id of a topology cannot be set: give its"
             " sinks new names",
             id=what,
@@ -137,9 +156,12 @@ def check_newest(
     if given.txid < stored.txid:
         raise OutOfOrderError(
             f"transaction {given.txid} comes after {stored.txid}, which {what} already"
-            " holds. Nothing was changed. Transactions are committed in order: either"
-            " another job writes here too (give each its own name), or the store of the"
-            f" tx.id is older than this state{PUT_BACK}",
+            " holds. Nothing was changed. Transactions are committed in order. If"
+            " another job writes here too, give each its own name. Else look at"
+            f" `kafka-tx status`. If it shows txid {stored.txid} of '{given.source}',"
+            " finished or not, a query goes on from an older checkpoint: start with a"
+            f" new checkpointLocation.{lost_with_checkpoint(None)} If it does not, the"
+            f" store of the tx.id is older than this state{PUT_BACK}",
             txid=given.txid,
             stored_txid=stored.txid,
         )
@@ -159,4 +181,58 @@ def _check_plan(
         f"{lost_with_checkpoint(None)}",
         id=what,
         txid=given.txid,
+    )
+
+
+# --- one write of each batch ---------------------------------------------------------
+
+_written: dict[Hashable, TransactionAttempt] = {}
+"""The last attempt that this program has written to each sink."""
+
+
+@contextmanager
+def only_write(
+    sink: Hashable, attempt: TransactionAttempt, *, what: str, option: str, advice: str
+) -> Iterator[None]:
+    """Around the write of an attempt to a sink. One that fails may be tried again.
+
+    A second one would be taken for a replay of the first: dropped, or put in its place.
+    Every try at a batch has an attempt of its own, so no replay is refused here.
+
+    The first write is committed when the second one is refused. A union of both would
+    come under a txid that the sink has, and the second half of the batch would be
+    dropped: so the advice is another sink for the second write.
+
+    Args:
+        sink: Which one: equal for the same.
+        attempt: Of the batch.
+        what: The sink in words.
+        option: What names it.
+        advice: How the second write gets a sink of its own.
+
+    Raises:
+        ConfigError: The attempt is written already.
+    """
+    if _is_same(_written.get(sink), attempt):
+        raise second_write(attempt, what=what, option=option, advice=advice)
+    yield
+    _written[sink] = attempt
+
+
+def _is_same(written: TransactionAttempt | None, given: TransactionAttempt) -> bool:
+    """A store that begins anew gives the same numbers again, to other batches."""
+    return written == given and written.numbering == given.numbering
+
+
+def second_write(
+    attempt: TransactionAttempt, *, what: str, option: str, advice: str
+) -> ConfigError:
+    """The error for another write of an attempt; arguments as of ``only_write``."""
+    return ConfigError(
+        f"{what} was written already in transaction {attempt}, and takes one write of"
+        f" each. The first write of txid {attempt.txid} is committed; this second one,"
+        " which would be taken for its replay, changed nothing. Leave the first write"
+        f" as it is, and {advice}; then start again. Do not join the two: the replay of"
+        f" txid {attempt.txid} would leave out what is joined to the first",
+        option=option,
     )

@@ -115,10 +115,13 @@ class OpaqueChain(MetadataChain[M]):
         self._planned = {t: plan for t, plan in self._planned.items() if t < txid}
 
     def record(self, txid: int) -> Change:
-        """Store its metadata, and clean up strictly below."""
+        """Store its metadata, and delete that of all other txids.
+
+        A transactional owner may have planned later ones from what this txid held then.
+        """
         planned = self._planned[txid]
         own = self._stored.override_state(txid, planned.metadata)
-        return own | self._stored.cleanup_before(txid)
+        return own | self._stored.cleanup_except(txid)
 
     def apply(self, change: Change) -> None:
         """Follow a change that is in the store now, and plan no more what it sets."""

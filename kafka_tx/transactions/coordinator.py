@@ -2,18 +2,275 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
 
+from kafka_tx.config import Mode
+from kafka_tx.errors import TransactionError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.actions import Action, Outcome, TransactionCommitted
-from kafka_tx.transactions.chain import Planned
-from kafka_tx.transactions.flights import CAN_FAIL, BatchPhase
-from kafka_tx.transactions.rotating import Change
-from kafka_tx.transactions.transaction_window import TransactionWindow
-from kafka_tx.transactions.txid_layout import CURRENT
-from kafka_tx.transactions.writes import Purpose
+from kafka_tx.transactions.actions import (
+    Action,
+    Cancel,
+    Initialize,
+    Outcome,
+    StartBatch,
+    StartCommit,
+    Stopped,
+    TransactionCommitted,
+)
+from kafka_tx.transactions.chain import Opened, Planned, currtx_codec, open_chain
+from kafka_tx.transactions.flights import CAN_FAIL, BatchFlights, BatchPhase
+from kafka_tx.transactions.pacing import Pacing, PlanningGate
+from kafka_tx.transactions.rotating import Change, Codec
+from kafka_tx.transactions.txid_layout import CURRENT, numbering_of
+from kafka_tx.transactions.writes import Purpose, WriteQueue
 
 M = TypeVar("M")
+
+LOOK_MS = 5_000
+"""How long nothing is written before the store is looked at."""
+
+
+class TransactionWindow(Generic[M]):
+    """The txids [current, current + max_pending): what each does, what is due for it.
+
+    ``TransactionCoordinator`` is this with the answers it takes; see there.
+    """
+
+    def __init__(
+        self,
+        mode: Mode,
+        codec: Codec[M | None],
+        pacing: Pacing,
+        opened: Opened,
+    ) -> None:
+        self._pacing = pacing
+        self._epoch = opened.epoch
+        numbering = numbering_of(opened.values, opened.store, opened.id)
+        self._made: dict[str, Any] = {
+            "source": opened.id,
+            "numbering": numbering.name if numbering else "",
+            "mode": mode,
+        }
+        self._currtx_codec = currtx_codec(opened)
+        self._current, newest, self._chain = open_chain(mode, codec, opened)
+        self._gate = PlanningGate(pacing, newest)
+        self._flights = BatchFlights(pacing.timeout_ms, pacing.patience_ms)
+        self._writes = WriteQueue(opened.values)
+        self._attempts = 0
+        self._now_ms = 0
+        self._looked_ms: int | None = None  # when the store last took a write of ours
+        self._is_paused = self._is_stopping = self._is_stopped = False
+        self.stale_answers = 0
+        """Answers that no longer counted."""
+
+    # --- the rule ---
+
+    def tick(self, now_ms: int, *, is_ready: bool) -> list[Action[M]]:
+        """Do what is due: time-outs, the lowest commit, new batches in txid order.
+
+        To be called after every event, and at ``wakes_at_ms`` without one. ``now_ms``
+        is monotonic. ``is_ready``: the spout's answer where ``asks_ready``, else any.
+        """
+        self._now_ms = now_ms
+        if self._is_stopped:
+            return []
+        attempt = self._flights.endless(now_ms)
+        if attempt is not None:
+            return self.abort(self._endless(attempt))
+        return [
+            *self._time_out(),
+            *self._writes.again(now_ms),
+            *self._ask_who_owns(),
+            *self._look_at_store(),
+            *self._fill_window(is_ready),
+            *self._finish(),
+        ]
+
+    def _time_out(self) -> list[Action[M]]:
+        late = self._flights.late(self._now_ms)
+        if late is None:
+            return []
+        txid = late.attempt.txid
+        reason = f"{late.phase} took longer than {self._flights.limit_ms(txid)} ms"
+        self._flights.was_late(txid)
+        return self._fail_from(txid, reason, Outcome.TIMED_OUT)
+
+    def _ask_who_owns(self) -> list[Action[M]]:
+        """Before the commit phase that is due: a write that only the owner can make."""
+        flight = self._flights.may_commit(self._current)
+        if flight is None or self._writes.confirms():
+            return []
+        return self._write(flight.attempt, Change(), Purpose.CONFIRM)
+
+    def _look_at_store(self) -> list[Action[M]]:
+        """Now and then without a reason: a store that went back is noticed when idle.
+
+        Source: none; Storm's coordinator believes its memory.
+        """
+        if self._looked_ms is None:
+            self._looked_ms = self._now_ms
+        if self._writes or self._now_ms < self._looked_ms + LOOK_MS:
+            return []
+        nothing = TransactionAttempt(self._current, 0)
+        return self._write(nothing, Change(), Purpose.CONFIRM)
+
+    def _commit_lowest(self) -> list[Action[M]]:
+        """Commit phases: the lowest uncommitted txid, alone, and no later one.
+
+        Only when the store has just taken a write under our epoch: a former owner that
+        was frozen, or cut off, finds out before user code writes for it.
+        """
+        flight = self._flights.may_commit(self._current)
+        if flight is None:
+            return []
+        flight.phase, flight.since_ms = BatchPhase.COMMITTING, self._now_ms
+        return [StartCommit(flight.attempt)]
+
+    def _fill_window(self, is_ready: bool) -> list[Action[M]]:
+        """Processing phases: start what has metadata, plan the first without, no more.
+
+        Window 3, current 1:  1 open, 2 done, 3 open → nothing starts; 2 waits for 1
+                              1 has committed        → 2 commits, 4 is planned
+                              2 fails, 3 was done    → 2 and 3 start again, 2 first
+        """
+        actions: list[Action[M]] = []
+        if self._is_paused or self._is_stopping:
+            return actions
+        for txid in self._window():
+            if txid in self._flights:
+                continue
+            if not self._chain.has(txid):
+                return actions + self._plan(txid, is_ready)
+            actions.append(self._start(txid))
+        return actions
+
+    def _plan(self, txid: int, is_ready: bool) -> list[Action[M]]:
+        if self._writes.keeps_metadata():
+            return []
+        if not self._gate.lets_pass(txid, self._now_ms, is_ready=is_ready):
+            return []
+        self._gate.planning = attempt = self._new_attempt(txid)
+        previous = self._chain.metadata(txid - 1) if txid > 1 else None
+        return [Initialize(attempt, previous)]
+
+    def _start(self, txid: int) -> Action[M]:
+        attempt = self._chain.attempt(txid) or self._new_attempt(txid)
+        attempt = replace(attempt, plan=self._chain.digest(txid))
+        self._flights.start(attempt, self._now_ms)
+        return StartBatch(attempt, self._chain.metadata(txid), self.committed_txid)
+
+    def _fail_from(
+        self, txid: int, reason: str, outcome: Outcome = Outcome.FAILED
+    ) -> list[Action[M]]:
+        """Drop this txid and all later ones, whatever their phase."""
+        dropped = self._flights.drop_from(txid, self._now_ms)
+        self._chain.drop_from(txid)
+        if self._chain.is_opaque:
+            self._gate.planning = None  # for a later txid, from a plan now forgotten
+        return [Cancel(dropped, reason, outcome)] if dropped else []
+
+    def _write(
+        self, attempt: TransactionAttempt, change: Change, purpose: Purpose
+    ) -> list[Action[M]]:
+        return [*self._writes.add(self._epoch, change, attempt, purpose)]
+
+    def _finish(self) -> list[Action[M]]:
+        if not self._is_stopping or self._writes or not self._flights.is_idle():
+            return []
+        return [self._end(None)]
+
+    # --- questions ---
+
+    @property
+    def committed_txid(self) -> int | None:
+        """The last txid recorded as committed; None while there was none."""
+        return self._current - 1 or None
+
+    @property
+    def max_pending(self) -> int:
+        """How many batches may be in flight."""
+        return self._pacing.max_pending
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether ``Stopped`` was given."""
+        return self._is_stopped
+
+    @property
+    def planning(self) -> TransactionAttempt | None:
+        """The attempt whose ``initialized`` counts now; a plan for another is void."""
+        return self._gate.planning
+
+    @property
+    def phases(self) -> dict[TransactionAttempt, BatchPhase]:
+        """Every attempt in flight, in txid order, and its phase."""
+        return self._flights.phases()
+
+    def asks_ready(self, now_ms: int) -> bool:
+        """Whether ``tick(now_ms)`` plans a brand-new txid if the spout is ready."""
+        at_ms = self._plans_at_ms(only_new=True)
+        return at_ms is not None and at_ms <= now_ms
+
+    def wakes_at_ms(self) -> int | None:
+        """When ``tick`` has something to do without an event; None: never."""
+        times = (
+            self._flights.next_deadline_ms(),
+            self._writes.again_at_ms,
+            self._plans_at_ms(),
+            self._looks_at_ms(),
+        )
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
+
+    # --- parts of the rule ---
+
+    def _looks_at_ms(self) -> int | None:
+        """When the store is looked at, if nothing is written before."""
+        if self._looked_ms is None or self._writes or self._is_stopped:
+            return None
+        return self._looked_ms + LOOK_MS
+
+    def _endless(self, attempt: TransactionAttempt) -> TransactionError:
+        return TransactionError(
+            f"the commit phase of attempt {attempt} was given up and has not ended"
+            f" {self._pacing.patience_ms} ms later. Nothing may commit beside it: look"
+            " where its committer hangs, end that process if it still runs, and start"
+            " again. Let the committer's own waits end well before 'tx.timeoutMs'.",
+            txid=attempt.txid,
+        )
+
+    def _plans_at_ms(self, *, only_new: bool = False) -> int | None:
+        """When the next batch is planned, if only time and readiness are missing."""
+        is_busy = self._gate.planning is not None or self._writes.keeps_metadata()
+        if is_busy or self._is_paused or self._is_stopping or self._is_stopped:
+            return None
+        txid = next((t for t in self._window() if not self._chain.has(t)), None)
+        if txid is None or (only_new and not self._gate.is_new(txid)):
+            return None
+        return self._gate.opens_at_ms(txid)
+
+    def _window(self) -> range:
+        return range(self._current, self._current + self._pacing.max_pending)
+
+    def _new_attempt(self, txid: int) -> TransactionAttempt:
+        self._attempts += 1
+        attempt = TransactionAttempt.of(txid, epoch=self._epoch, number=self._attempts)
+        return replace(attempt, **self._made)
+
+    def abort(self, error: BaseException) -> list[Action[M]]:
+        """Stop now, with an error. A restart goes on from what is stored."""
+        if self._is_stopped:
+            return []
+        reason = f"stopped by {error}"
+        dropped = self._fail_from(self._current, reason, Outcome.CANCELLED)
+        return [*dropped, self._end(error)]
+
+    def _end(self, error: BaseException | None) -> Action[M]:
+        self._is_stopped = True
+        self._gate.planning = None
+        self._writes.clear()
+        return Stopped(error)
 
 
 class TransactionCoordinator(TransactionWindow[M]):
@@ -33,7 +290,8 @@ class TransactionCoordinator(TransactionWindow[M]):
     3. n is current: ``tick`` → a ``Write`` of nothing, which only the owner can make,
        and only on a store that is where it was left. ``stored`` → ``StartCommit``,
        COMMITTING. ``committed``: RECORDING.
-    4. → one ``Write``: currtx = n + 1, opaque metadata of n, no metadata below n.
+    4. → one ``Write``: currtx = n + 1, what n held, opaque metadata of n, no metadata
+       below n.
        ``stored`` → ``TransactionCommitted``; current is n + 1, and commits at once if
        it can.
 
@@ -94,15 +352,20 @@ class TransactionCoordinator(TransactionWindow[M]):
         flight.phase = BatchPhase.PROCESSED
         return []
 
-    def committed(self, attempt: TransactionAttempt) -> list[Action[M]]:
-        """The commit phase is complete: record that."""
+    def committed(
+        self, attempt: TransactionAttempt, held: Mapping[str, str] | None = None
+    ) -> list[Action[M]]:
+        """The commit phase is complete: record that.
+
+        ``held`` are records to be stored in the same step: what the batch held.
+        """
         flight = self._flights.find(attempt, BatchPhase.COMMITTING)
         if flight is None:
             self._flights.has_ended(attempt)
             return self._stale()
         flight.phase = BatchPhase.RECORDING
         text = self._currtx_codec.encode(attempt.txid + 1)
-        currtx = Change(put={CURRENT: text})
+        currtx = Change(put={**(held or {}), CURRENT: text})
         record = currtx | self._chain.record(attempt.txid)
         return self._write(attempt, record, Purpose.RECORD)
 

@@ -18,19 +18,29 @@ from kafka_tx.transactions.refusals import lost
 from kafka_tx.transactions.txid_layout import CURRENT, OWNER
 
 
-def take_over(store: Store) -> int:
-    """Become the owner, leave the word, and return the new epoch.
+def take_over(
+    store: Store, above: int = 0, expect: Expected = None, word: str = ""
+) -> int:
+    """Become the owner, leave a new word, and return the new epoch.
 
-    The word begins with the epoch. Until it is there, nobody else knows the position.
+    Args:
+        store: Of the id.
+        above: The new epoch is greater.
+        expect: As of ``Store.acquire``.
+        word: What is left, as it is stored; by chance where it is not given.
 
     Raises:
+        StateConflictError: A path of ``expect`` has another value; no owner was fenced.
         StateUnavailableError: The store does not answer.
         StateError: The store refuses.
     """
-    epoch = store.acquire()
-    word = f"{epoch}:{secrets.token_hex(8)}"
-    store.write(epoch, {OWNER: records.encode(OWNER, word)})
-    return epoch
+    word = word or records.encode(OWNER, secrets.token_hex(8))
+    try:
+        return store.acquire({OWNER: word}, above=above, expect=expect)
+    except StateConflictError:
+        if store.get(OWNER) != word:
+            raise
+        return store.epoch()  # a former try had landed
 
 
 def write(

@@ -5,6 +5,7 @@ Where a store keeps them: ``txid_layout``.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,17 +20,28 @@ from kafka_tx.model import BatchMetadata, QueryShape
 from kafka_tx.protocols import Store
 from kafka_tx.transactions import records
 from kafka_tx.transactions.following import take_over
+from kafka_tx.transactions.held import (
+    HELD,
+    Held,
+    Told,
+    held_in,
+    held_record,
+    told_record,
+)
 from kafka_tx.transactions.ledger_reading import LedgerReader, Reading
 from kafka_tx.transactions.ledger_records import (
     Committed,
     after,
     batch_record,
+    first_kept,
     metadata_path,
     position_records,
     shape_fields,
 )
 from kafka_tx.transactions.refusals import fenced, lost
+from kafka_tx.transactions.rehearsals import RehearsedStore
 from kafka_tx.transactions.txid_layout import (
+    ALIVE,
     COMMITTED,
     METADATA,
     NUMBERING,
@@ -37,6 +49,7 @@ from kafka_tx.transactions.txid_layout import (
     Door,
     Numbering,
     new_name,
+    position,
 )
 
 __all__ = ["Committed", "Ledger", "LedgerState"]
@@ -56,9 +69,11 @@ class LedgerState:
         epoch: The owner's epoch when it was read; 0 if there never was one.
         committed: None before the first commit or adopted position.
         planned: Stored metadata by ascending txid. The committed txid's own stays until
-            the next commit, so that a replay of that batch is recognised.
+            the next commit, so that a replay of that batch is recognised; see
+            ``first_kept``.
         numbering: Which numbering its txids are of; empty before the first write.
         query: What else the query keeps that was handed its last batch; None: none was.
+        held: What the last committed txids held, ascending, as far as it is kept.
     """
 
     epoch: int
@@ -66,6 +81,7 @@ class LedgerState:
     planned: Mapping[int, BatchMetadata]
     numbering: str = ""
     query: QueryShape | None = None
+    held: tuple[Held, ...] = ()
 
     @property
     def txid(self) -> int:
@@ -86,7 +102,9 @@ class LedgerState:
 class Ledger:
     """Reads and writes the transactions of one id.
 
-    1. The planning process takes the id over: ``acquire``, then ``load``.
+    1. The planning process takes the id over: ``rehearse``, then ``load``. It judges
+       what it finds, and writes what follows from that, all in memory; ``perform``
+       makes it happen, if nothing has changed.
     2. It stores the ranges of txid n before anybody may read them: ``plan``.
     3. n is done: ``commit``, from the planning process or from the listener in the
        user's process, or from both. The first one writes; the other finds it done.
@@ -100,8 +118,8 @@ class Ledger:
     """
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._reader = LedgerReader(store)
+        self._store = RehearsedStore(store)
+        self._reader = LedgerReader(self._store)
         self._texts: Mapping[str, str] | None = None
         self._is_owner = False
         self._left: list[Reading] = []
@@ -116,16 +134,42 @@ class Ledger:
         """The address of the store, without secrets."""
         return self._store.url
 
-    def acquire(self) -> int:
+    @property
+    def id(self) -> str:
+        """Whose transactions these are."""
+        return self._store.id
+
+    def acquire(self, above: int = 0) -> int:
         """Become the owner and return the new epoch; former owners are fenced.
+
+        The new epoch is greater than ``above``, too.
 
         Raises:
             StateUnavailableError: The store does not answer.
             StateError: The store refuses.
         """
-        epoch = take_over(self._store)
+        epoch = take_over(self._store, above)
         self._is_owner, self._texts, self._left = True, None, []
         return epoch
+
+    def rehearse(self) -> int:
+        """As ``acquire``, but nothing happens in the store before ``perform``.
+
+        Raises: as ``acquire``.
+        """
+        self._store.rehearse()
+        return self.acquire()
+
+    def perform(self) -> None:
+        """Become the owner, and write what was rehearsed.
+
+        Raises:
+            StateConflictError: The store has changed since: rehearse again. No owner
+                was fenced, nothing was written.
+            FencedError: A newer owner came meanwhile.
+            StateUnavailableError, StateError: As of ``acquire``.
+        """
+        self._store.perform()
 
     def load(self) -> LedgerState:
         """Everything, from one reading. Writes nothing; needs no ownership.
@@ -138,7 +182,12 @@ class Ledger:
         """
         seen = self._look()
         return LedgerState(
-            self._left_epoch, seen.committed, seen.planned, seen.numbering, seen.query
+            self._left_epoch,
+            seen.committed,
+            seen.planned,
+            seen.numbering,
+            seen.query,
+            seen.held,
         )
 
     def last_committed(self) -> Committed | None:
@@ -152,6 +201,15 @@ class Ledger:
         texts = self._texts
         seen = self._look() if texts is None else self._reader.reading_of(texts)
         return seen.committed
+
+    def held(self) -> tuple[Held, ...]:
+        """What the last committed txids held, as of ``last_committed``.
+
+        Raises:
+            StateCorruptedError, StateUnavailableError: As of ``load``.
+        """
+        texts = self._texts
+        return self._look().held if texts is None else held_in(texts)
 
     def plan(
         self, epoch: int, metadata: BatchMetadata, *, replace: bool = False
@@ -179,6 +237,7 @@ class Ledger:
         completed_ms: int,
         *,
         metadata: BatchMetadata | None = None,
+        told: Told | None = None,
     ) -> bool:
         """Mark a txid committed, in one atomic write; True if this call did it.
 
@@ -186,6 +245,7 @@ class Ledger:
         of lower txids goes, ``currtx`` is the next one. False, and nothing is written,
         when it was committed before: both processes may call this. True for a retry
         after an unknown outcome that finds what this object itself has written.
+        ``told`` is what its tasks told; it is kept with it, with what the plan skipped.
         ``metadata`` gives the ranges of a txid that was not planned, or other ones than
         planned, in the same write (opaque); later txids that began where the planned
         ones ended are dropped.
@@ -199,8 +259,28 @@ class Ledger:
             StateUnavailableError: The store does not answer; unknown if it landed.
         """
         return self._until_unmoved(
-            lambda seen: self._commit(seen, epoch, txid, completed_ms, metadata)
+            lambda seen: self._commit(seen, epoch, txid, completed_ms, metadata, told)
         )
+
+    def tell(self, epoch: int, told: Mapping[tuple[int, int], Told]) -> None:
+        """Keep what the tasks of committed txids told, where that is not kept yet.
+
+        For the listener: the planning process often commits first, and knows nothing
+        of tasks.
+
+        Args:
+            epoch: Of the owner.
+            told: By epoch of the commit and txid.
+
+        Raises: as ``describe``.
+        """
+
+        def decide(seen: Reading) -> None:
+            put = told_record(seen.texts, told)
+            if put:
+                self._write(seen, epoch, put, [])
+
+        self._until_unmoved(decide)
 
     def adopt(self, epoch: int, committed: Committed, numbering: str = "") -> None:
         """Make ``committed`` the position, whatever the ledger says; drop all metadata.
@@ -226,12 +306,12 @@ class Ledger:
                     seen,
                     epoch,
                     {**put, **_named(seen.texts, numbering)},
-                    [p for p in seen.texts if p.startswith(METADATA)],
+                    [p for p in seen.texts if p == HELD or p.startswith(METADATA)],
                 )
             )
         else:  # a person's tool: what is there need not make sense
             texts = self._store.read()
-            gone = [p for p in texts if p.startswith(METADATA)]
+            gone = [p for p in texts if p == HELD or p.startswith(METADATA)]
             self._store.write(epoch, put | _named(texts, numbering), gone)
 
     def describe(self, epoch: int, query: QueryShape) -> None:
@@ -244,6 +324,37 @@ class Ledger:
         """
         put = {QUERY: records.encode(QUERY, shape_fields(query))}
         self._until_unmoved(lambda seen: self._write(seen, epoch, put, []))
+
+    # --- signs of life ---
+
+    def beat(self, epoch: int) -> None:
+        """Leave a new sign of life.
+
+        Raises:
+            FencedError: ``epoch`` is not the current one.
+            StateUnavailableError, StateError: As of ``plan``.
+        """
+        sign = records.encode(ALIVE, secrets.token_hex(4))
+        self._store.write(epoch, {ALIVE: sign})
+
+    def let_go(self, epoch: int) -> None:
+        """Take the sign away: nobody need wait for this owner any more.
+
+        Raises: as ``beat``.
+        """
+        self._store.write(epoch, {}, [ALIVE])
+
+    def signs(self) -> Mapping[str, str | None] | None:
+        """What changes while an owner lives; None: there is none, or it has let go.
+
+        Raises:
+            StateUnavailableError, StateError: As of ``load``.
+        """
+        texts = self._store.inside.read()
+        alive = texts.get(ALIVE)
+        return None if alive is None else {**position(texts), ALIVE: alive}
+
+    # --- reading ---
 
     def check(self, epoch: int) -> None:
         """Make sure that the store is ours, and where it was left. One read.
@@ -295,6 +406,7 @@ class Ledger:
         txid: int,
         completed_ms: int,
         given: BatchMetadata | None,
+        told: Told | None,
     ) -> bool:
         if txid <= seen.txid:
             self._must_own(epoch)
@@ -305,10 +417,20 @@ class Ledger:
         if txid > seen.txid + 1 or metadata is None or metadata.txid != txid:
             raise self._out_of_order(epoch, txid, seen, "be committed")
         put = position_records(after(seen.committed, metadata, completed_ms))
+        held = Held(
+            txid=txid,
+            epoch=epoch,
+            committed_ms=completed_ms,
+            attempts=metadata.attempts,
+            skipped=metadata.skipped,
+            told=told or Told(),
+        )
+        put |= held_record(seen.texts, held)
         if given:
             put[metadata_path(txid)] = batch_record(given)
         same = not given or seen.texts.get(metadata_path(txid)) == batch_record(given)
-        gone = [metadata_path(n) for n in seen.planned if n < txid or not same]
+        kept = first_kept(seen.planned, txid)
+        gone = [metadata_path(n) for n in seen.planned if n < kept or not same]
         self._tried = put[COMMITTED]
         self._write(seen, epoch, put, gone)
         self._tried = None
@@ -327,11 +449,7 @@ class Ledger:
         self._texts, self._left, self._left_epoch = after.texts, [after], epoch
 
     def _look(self) -> Reading:
-        """Read everything, and hold it against what is remembered.
-
-        Who is not the owner remembers nothing of a moment in which a new owner has its
-        epoch and has not left its word: all that follows differs from it.
-        """
+        """Read everything, and hold it against what is remembered."""
         self._texts = None
         epoch = self._store.epoch()  # first: one that is too old only gets us fenced
         seen = self._reader.look()
@@ -340,9 +458,7 @@ class Ledger:
             epoch = self._store.epoch()
             if epoch <= self._left_epoch:
                 raise self._lost(epoch, seen)
-        is_settled = self._is_owner or seen.owner_epoch == epoch
-        self._texts, self._left_epoch = seen.texts, epoch
-        self._left = [seen] if is_settled else []
+        self._texts, self._left, self._left_epoch = seen.texts, [seen], epoch
         return seen
 
     def _may_find(self, seen: Reading) -> bool:

@@ -10,6 +10,7 @@ from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import BatchMetadata, QueryShape
 from kafka_tx.protocols import Store
 from kafka_tx.transactions import records
+from kafka_tx.transactions.held import Held, held_in
 from kafka_tx.transactions.ledger_records import (
     Committed,
     metadata_path,
@@ -32,18 +33,18 @@ from kafka_tx.transactions.txid_layout import (
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One reading of the store: its texts and what they say.
-
-    Attributes:
-        owner_epoch: Of the owner that left its word last; a newer one may be about to.
-    """
+    """One reading of the store: its texts and what they say."""
 
     texts: Mapping[str, str]
     committed: Committed | None
     planned: Mapping[int, BatchMetadata]
     numbering: str = ""
     query: QueryShape | None = None
-    owner_epoch: int = 0
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """What the last committed txids held, ascending."""
+        return held_in(self.texts)
 
     @property
     def txid(self) -> int:
@@ -113,10 +114,9 @@ class LedgerReader:
                 path = metadata_path(txid)
                 raise self._corrupted(path, "it is missing and a later one exists")
         query = self._record(texts, QUERY, read_shape)
-        owner_epoch = self._record(texts, OWNER, _epoch_of) or 0
         self._decoded = {p: d for p, d in self._decoded.items() if p in texts}
         name = numbering.name if numbering else ""
-        return Reading(texts, committed, planned, name, query, owner_epoch)
+        return Reading(texts, committed, planned, name, query)
 
     def _planned_txids(self, texts: Iterable[str]) -> list[int]:
         names = [p.removeprefix(METADATA) for p in texts if p.startswith(METADATA)]
@@ -153,7 +153,3 @@ class LedgerReader:
         return records.corrupted(
             reason, path=path, store=self._store.url, id=self._store.id
         )
-
-
-def _epoch_of(word: str) -> int:
-    return int(word.partition(":")[0])

@@ -1,23 +1,27 @@
 """The records of the ledger: what they are called and how they are written.
 
-Compact on purpose: ``{"topic":{"0":[start,end]}}`` takes a few dozen bytes for a
-partition, so that 5,000 partitions are one record of a quarter of a megabyte.
+Compact on purpose: ``{"topic":{"0":[start,end]}}`` takes about twenty bytes for a
+partition, and leader epochs take few; see ``offsets/leader_epochs``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from kafka_tx.model import (
     BatchMetadata,
     JointBatch,
+    JointPart,
+    LogPosition,
     OffsetRange,
     QueryShape,
+    Skipped,
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import is_another
+from kafka_tx.offsets.leader_epochs import packed, unpacked
 from kafka_tx.transactions import records
 from kafka_tx.transactions.txid_layout import COMMITTED, CURRENT, METADATA
 
@@ -28,9 +32,12 @@ _T = TypeVar("_T")
 class Committed:
     """The last transaction that is committed; ``txid`` 0 is a start position.
 
-    ``offsets`` has the next offset of every partition that ever took part, also of
-    those without a range in the last batch. ``completed_ms``: wall clock, Unix epoch.
-    ``empty``: how many of the last txids were batches without new records.
+    ``offsets`` has the next offset of every partition that ever took part and may still
+    exist, also of those without a range in the last batch. ``completed_ms``: wall
+    clock, Unix epoch. ``empty``: how many of the last txids were batches without new
+    records.
+    ``by_checkpoint``: a checkpoint decided it, and nothing was committed since.
+    ``leader_epochs``: of the leaders that held the offsets, as far as known.
     """
 
     txid: int
@@ -38,6 +45,23 @@ class Committed:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     completed_ms: int = 0
     empty: int = 0
+    by_checkpoint: bool = False
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def epochs_of(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Leader epochs of some of the partitions; unknown ones are left out."""
+        known = self.leader_epochs
+        return {p: known[p] for p in partitions if p in known}
+
+    def positions(self) -> dict[TopicPartition, LogPosition]:
+        """The next offsets, each with the log it is of."""
+        ids, epochs = self.topic_ids, self.leader_epochs
+        return {
+            p: LogPosition(offset, ids.get(p.topic), epochs.get(p))
+            for p, offset in self.offsets.items()
+        }
 
     @property
     def carried(self) -> int:
@@ -53,37 +77,54 @@ def metadata_path(txid: int) -> str:
     return f"{METADATA}{txid}"
 
 
+def first_kept(planned: Mapping[int, BatchMetadata], txid: int) -> int:
+    """The lowest txid whose metadata stays when ``txid`` is committed.
+
+    By it a replay of that batch is recognised. Where two batches in line hold no new
+    records, the second may be another checkpoint's: the first may still come again.
+    """
+    two = planned.get(txid - 1), planned.get(txid)
+    return txid - all(batch is not None and batch.spark_batch for batch in two)
+
+
 def after(
     former: Committed | None, metadata: BatchMetadata, completed_ms: int
 ) -> Committed:
     """The position once ``metadata`` is committed on top of ``former``.
 
     Partitions that the batch left out keep their offsets, but not those of a topic that
-    is another one since: its log is gone.
+    is another one since, or was deleted: its log is gone.
     """
     before = former or Committed(0, {})
     ids = {**before.topic_ids, **metadata.topic_ids}
-    kept = {
-        partition: offset
-        for partition, offset in before.offsets.items()
-        if not is_another(
-            before.topic_ids.get(partition.topic), ids.get(partition.topic)
-        )
-    }
+    gone = {t for t, id_ in before.topic_ids.items() if is_another(id_, ids.get(t))}
+    kept = {p: offset for p, offset in before.offsets.items() if p.topic not in gone}
     empty = before.empty + 1 if metadata.spark_batch else 0
-    offsets = {**kept, **metadata.ends()}
-    return Committed(metadata.txid, offsets, ids, completed_ms, empty)
+    ends = metadata.ends()
+    epochs = {
+        **before.epochs_of(kept.keys() - ends.keys()),
+        **metadata.leader_epochs(),
+    }
+    offsets = {**kept, **ends}
+    topics = {partition.topic for partition in offsets}
+    ids = {topic: id_ for topic, id_ in ids.items() if topic in topics}
+    return Committed(
+        metadata.txid, offsets, ids, completed_ms, empty, leader_epochs=epochs
+    )
 
 
 def position_records(committed: Committed) -> dict[str, str]:
     """Where the next transaction stands: the two records that move together."""
-    payload = {
+    payload: dict[str, Any] = {
         "txid": committed.txid,
         "offsets": _by_topic(committed.offsets.items()),
         "topic_ids": dict(committed.topic_ids),
         "completed_ms": committed.completed_ms,
         **({"empty": committed.empty} if committed.empty else {}),
+        **({"by_checkpoint": True} if committed.by_checkpoint else {}),
     }
+    if committed.leader_epochs:
+        payload["leader_epochs"] = packed(committed.leader_epochs)
     return {
         COMMITTED: records.encode(COMMITTED, payload),
         CURRENT: records.encode(CURRENT, committed.txid + 1),
@@ -97,14 +138,21 @@ def batch_record(metadata: BatchMetadata) -> str:
         "txid": metadata.txid,
         "ranges": _by_topic(ranges),
         "topic_ids": dict(metadata.topic_ids),
-        **({"spark_batch": metadata.spark_batch} if metadata.spark_batch else {}),
     }
+    if epochs := metadata.leader_epochs():
+        payload["leader_epochs"] = packed(epochs)
     if metadata.logged:
         payload["logged"] = _by_topic(metadata.logged.items())
-    if metadata.logged_as:
-        payload["logged_as"] = metadata.logged_as
+    flat = ("spark_batch", "logged_as", "was_opaque")
+    payload |= {name: value for name in flat if (value := getattr(metadata, name))}
     if metadata.joint is not None:
         payload["joint"] = joint_fields(metadata.joint)
+    if metadata.mode == "opaque":
+        payload["mode"] = metadata.mode
+    if metadata.skipped:
+        payload["skipped"] = skipped_fields(metadata.skipped)
+    if metadata.attempts > 1:
+        payload["attempts"] = metadata.attempts
     return records.encode("batch", payload)
 
 
@@ -116,15 +164,19 @@ def read_committed(payload: Any) -> Committed:  # noqa: ANN401 - any JSON
         topic_ids=dict(payload["topic_ids"]),
         completed_ms=int(payload["completed_ms"]),
         empty=int(payload.get("empty", 0)),
+        by_checkpoint=bool(payload.get("by_checkpoint")),
+        leader_epochs=unpacked(payload.get("leader_epochs", {})),
     )
 
 
 def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
     """The ranges that a payload says; KeyError and the like when it says none."""
+    epochs = unpacked(payload.get("leader_epochs", {}))
     ranges = tuple(
-        OffsetRange(TopicPartition(topic, int(number)), int(start), int(end))
+        OffsetRange(partition, int(start), int(end), None, epochs.get(partition))
         for topic, by_number in payload["ranges"].items()
         for number, (start, end) in by_number.items()
+        for partition in (TopicPartition(topic, int(number)),)
     )
     return BatchMetadata(
         int(payload["txid"]),
@@ -134,7 +186,29 @@ def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
         _offsets(payload.get("logged", {})),
         str(payload.get("logged_as", "")),
         read_joint(payload.get("joint")),
+        payload.get("mode", "transactional"),
+        read_skipped(payload.get("skipped", {})),
+        int(payload.get("attempts", 1)),
+        bool(payload.get("was_opaque")),
     )
+
+
+def skipped_fields(skipped: Skipped) -> dict[str, Any]:
+    """Skipped offsets for JSON: ``{"retention": {"topic": {"0": 7}}}``."""
+    reasons = sorted({str(reason) for _, reason in skipped})
+    return {
+        reason: _by_topic((p, n) for (p, why), n in skipped.items() if why == reason)
+        for reason in reasons
+    }
+
+
+def read_skipped(payload: Any) -> dict[tuple[TopicPartition, str], int]:  # noqa: ANN401 - any JSON
+    """What ``skipped_fields`` made."""
+    return {
+        (partition, str(reason)): n
+        for reason, nested in payload.items()
+        for partition, n in _offsets(nested).items()
+    }
 
 
 def joint_fields(joint: JointBatch) -> dict[str, Any]:
@@ -147,7 +221,7 @@ def read_joint(payload: Any) -> JointBatch | None:  # noqa: ANN401 - any JSON
     """What ``joint_fields`` made; None of None."""
     if payload is None:
         return None
-    parts = {n: (int(txid), str(end)) for n, (txid, end) in payload["parts"].items()}
+    parts = {name: JointPart(*part) for name, part in payload["parts"].items()}
     return JointBatch(str(payload["numbers"]), parts)
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_tx.errors import ConfigError, KafkaTxError, StateCorruptedError
-from kafka_tx.model import BatchMetadata
+from kafka_tx.model import BatchMetadata, TopicPartition
+from kafka_tx.offsets.discovery import is_another
 from kafka_tx.protocols import Store
 from kafka_tx.transactions import records
-from kafka_tx.transactions.chain_repair import Chain
+from kafka_tx.transactions.ledger import LedgerState
 from kafka_tx.transactions.ledger_records import (
     Committed,
     after,
@@ -37,6 +38,150 @@ from kafka_tx.transactions.txid_layout import (
     new_name,
     read_numbering,
 )
+
+
+def moved(
+    state: LedgerState,
+    given: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, str],
+    now_ms: int,
+    txid: int = 0,
+    leader_epochs: Mapping[TopicPartition, int] | None = None,
+) -> Committed:
+    """The position with these offsets instead; partitions not given keep theirs.
+
+    Open txids, and those up to ``txid``, are given up and never used again. The offsets
+    count for topics of these ids, or for whatever exists when they are used, and for
+    logs as leaders of these epochs held them, where these are known. ``txid``:
+    that a sink holds; 0: nobody has looked, and a number that a checkpoint has decided
+    stays as doubtful as before.
+    """
+    former = state.committed or Committed(0, {})
+    same = _same(former, topic_ids)
+    topics = {partition.topic for partition in given}
+    kept = {t: id_ for t, id_ in former.topic_ids.items() if t not in topics}
+    return Committed(
+        txid=max([txid, state.txid, *state.planned]),
+        offsets={**same, **given},
+        topic_ids={**kept, **topic_ids},
+        completed_ms=now_ms,
+        by_checkpoint=former.by_checkpoint and not txid,
+        leader_epochs={
+            **former.epochs_of(same.keys() - given),
+            **(leader_epochs or {}),
+        },
+    )
+
+
+def _same(former: Committed, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+    """Offsets of topics that have not become others."""
+    ids = former.topic_ids
+    return {
+        p: at
+        for p, at in former.offsets.items()
+        if not is_another(ids.get(p.topic), topic_ids.get(p.topic))
+    }
+
+
+def forgotten(state: LedgerState, topic: str, now_ms: int) -> Committed:
+    """The position as if the topic had never been read. Open txids are given up."""
+    former = state.committed or Committed(0, {})
+    offsets = {p: at for p, at in former.offsets.items() if p.topic != topic}
+    return Committed(
+        txid=max([state.txid, *state.planned]),
+        offsets=offsets,
+        topic_ids={t: id_ for t, id_ in former.topic_ids.items() if t != topic},
+        completed_ms=now_ms,
+        by_checkpoint=former.by_checkpoint,
+        leader_epochs=former.epochs_of(offsets),
+    )
+
+
+@dataclass
+class Chain:
+    """The records of a topology, read as far as they can be.
+
+    A topology goes on from the metadata of the txid before ``currtx``, with every txid
+    from there on, without a hole. ``currtx`` says which one that is; where it cannot be
+    read, the lowest metadata does: a commit leaves none below its own.
+
+    Attributes:
+        texts: Every record of the id, by path.
+        store: Address of the store, without secrets.
+        id: Whose they are.
+        problems: Path and reason of each record that is wrong.
+    """
+
+    texts: Mapping[str, str]
+    store: str
+    id: str
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        paths = [path for path in self.texts if path.startswith(METADATA)]
+        readable = [path for path in paths if self._read(path, "metadata")]
+        self._txids = sorted(map(_txid_of, readable))
+        self._others = set(paths) - set(readable)
+        names = (path.removeprefix(METADATA) for path in paths)
+        self._lowest = min(map(int, filter(_is_txid, names)), default=0)
+        self._current = self._stored_current()
+
+    def current(self) -> int | None:
+        """The lowest uncommitted txid; None where no readable record tells."""
+        if self._current is None:
+            self.problems.setdefault(CURRENT, "it is missing")
+            return self._lowest + 1 if self._lowest in self._txids else None
+        first = max(self._current - 1, 1)
+        if self._current > 1 and first not in self._txids:
+            self.problems[metadata_path(first)] = (
+                f"it is missing, and '{CURRENT}' is {self._current}"
+            )
+            return None
+        return self._current
+
+    def gone(self, current: int) -> tuple[str, ...]:
+        """Metadata that is no part of the chain: too old, after a hole, unreadable."""
+        txid = max(current - 1, 1)
+        kept = set()
+        while txid in self._txids:
+            kept.add(txid)
+            txid += 1
+        for txid in set(self._txids) - kept:
+            what = "of a committed txid" if txid < current else "after one that is not"
+            self.problems.setdefault(metadata_path(txid), f"it is {what} there")
+        left = {metadata_path(txid) for txid in self._txids if txid not in kept}
+        return tuple(sorted(left | self._others))
+
+    def _stored_current(self) -> int | None:
+        """What ``currtx`` says; 1: nothing was ever committed; None: unreadable."""
+        if CURRENT not in self.texts:
+            return 1 if self._lowest <= 1 else None
+        payload = self._read(CURRENT, CURRENT)
+        if payload and isinstance(payload[0], int) and payload[0] > 0:
+            return payload[0]
+        self.problems.setdefault(CURRENT, "its content makes no sense")
+        return None
+
+    def _read(self, path: str, kind: str) -> tuple[object] | None:
+        """The payload, in a tuple as it may be null; None: unreadable."""
+        if path.startswith(METADATA) and not _is_txid(path.removeprefix(METADATA)):
+            self.problems[path] = "its name is no txid"
+            return None
+        where = {"path": path, "store": self.store, "id": self.id}
+        try:
+            return (records.decode(self.texts[path], kind, **where),)
+        except StateCorruptedError as error:
+            self.problems[path] = str(error.fields["reason"])
+            return None
+
+
+def _is_txid(name: str) -> bool:
+    return name.isdecimal() and str(int(name)) == name
+
+
+def _txid_of(path: str) -> int:
+    return int(path.removeprefix(METADATA))
+
 
 _NO_SENSE = (ValueError, TypeError, KeyError, AttributeError, ConfigError)
 

@@ -8,7 +8,7 @@ from threading import Lock
 
 from kafka_tx.config import check_id
 from kafka_tx.model import CommittedOffset, TopicPartition
-from kafka_tx.protocols import Expected, Paths, Texts
+from kafka_tx.protocols import NOTHING, Expected, Paths, Store, Texts
 from kafka_tx.transactions.records import check_path, check_value
 from kafka_tx.transactions.refusals import conflict, fenced
 from kafka_tx.transactions.state_of_id import StateOfId
@@ -44,12 +44,22 @@ class MemoryStore(StateOfId):
         super().__init__(f"memory:{name}", check_id(id))
         self._cell = _cells.setdefault((name, id), _Cell())
 
-    def acquire(self) -> int:
-        """Raise the epoch by one and return it."""
+    def acquire(
+        self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None
+    ) -> int:
+        """Raise the epoch by one, or above ``above``, and return it.
+
+        Raises:
+            ConfigError: A path or value that no store can hold.
+            StateConflictError: A path of ``expect`` has another value.
+        """
+        new = {check_path(p): check_value(p, value) for p, value in put.items()}
         with self._cell.lock:
             now = self._cell.now
-            self._cell.now = MemorySnapshot(now.epoch + 1, now.values)
-            return now.epoch + 1
+            self._check_expected(now, expect)
+            epoch = max(now.epoch, above) + 1
+            self._cell.now = MemorySnapshot(epoch, {**now.values, **new})
+            return epoch
 
     def epoch(self) -> int:
         """The epoch now; 0 before the first ``acquire``."""
@@ -80,11 +90,14 @@ class MemoryStore(StateOfId):
             now = self._cell.now
             if now.epoch != epoch or not epoch:
                 raise fenced(self, held=epoch, stored=now.epoch)
-            for path, value in (expect or {}).items():
-                if now.values.get(path) != value:
-                    raise conflict(self, path)
+            self._check_expected(now, expect)
             kept = {p: v for p, v in now.values.items() if p not in gone}
             self._cell.now = MemorySnapshot(epoch, {**kept, **new})
+
+    def _check_expected(self, now: MemorySnapshot, expect: Expected) -> None:
+        for path, value in (expect or {}).items():
+            if now.values.get(path) != value:
+                raise conflict(self, path)
 
     def sinks(self, numbering: str) -> dict[str, int]:  # noqa: ARG002
         """None: no sink is kept in it."""
@@ -101,6 +114,14 @@ class MemoryStore(StateOfId):
         """Go back to ``snapshot``, for every object of this name and id."""
         with self._cell.lock:
             self._cell.now = snapshot
+
+
+class Draft(MemoryStore):
+    """A store on its own that begins as a copy of another one."""
+
+    def __init__(self, of: Store, now: MemorySnapshot) -> None:
+        StateOfId.__init__(self, of.url, of.id)
+        self._cell = _Cell(now)
 
 
 class MemoryOffsetStore(StateOfId):

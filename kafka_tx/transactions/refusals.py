@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kafka_tx.errors import (
     FencedError,
+    OwnerLivesError,
     StateConflictError,
     StateError,
     StateLostError,
@@ -13,27 +14,33 @@ from kafka_tx.errors import (
 from kafka_tx.offsets.owners import LOST_BY
 from kafka_tx.protocols import Store
 
+if TYPE_CHECKING:
+    from kafka_tx.transactions.ledger import Ledger
+
 PUT_BACK = (
-    ": tx.store names another one, or it was put back from a copy. Set tx.store right,"
-    " or put both back from copies that were made together, while no query ran. Do not"
-    " start again before: txids may come that are stored here with other records"
+    ": tx.store names another store, or the store was restored from a copy. Set"
+    " tx.store to the right one, or restore both from copies that were made together,"
+    " while no query runs. Do not start again before: the query would use txids that"
+    " are stored here with other records"
 )
 """What to do where a store has forgotten what its sinks remember."""
 
 AFTER_A_LOSS = (
-    "If it shall be where it was, put it right before you start again. Maps and tables"
-    " in the same database went back with it: where the job writes nothing else, start"
-    " again; a topology goes on from there, and a query tells what to do about its"
-    " checkpoint. What the job wrote elsewhere has later txids already: put that back"
-    " to the same time first, or this store to where it was"
+    "If you can restore the newest state of the store, do this before you start again."
+    " Otherwise start a query again: it compares its checkpoint with the store, and"
+    " says how to continue. Maps and tables in the same database went back with the"
+    " store: a topology that writes nowhere else continues from there when you start it"
+    " again. If a topology writes elsewhere, these sinks have later txids: restore"
+    " these sinks to the same time first, or the store to its newest state"
 )
 """What is safe once a store is no longer where a job left it."""
 AFTER_A_FILE = (
-    "Before you start again, put the file back with all that was written, or, from"
-    " copies of one time, it and all that the job writes: txids that sinks have seen"
-    " must not come again. If it is a store and is lost, a query goes on with"
-    " tx.onDisagreement=checkpoint for one run; a topology begins anew with txid 1, so"
-    " empty what it writes first"
+    "Before you start again, restore the newest state of the file, or restore the file"
+    " and all sinks of the job from copies of the same time: txids that sinks hold must"
+    " not be used again. If the file is a store and is lost, a query of one source"
+    " continues with tx.onDisagreement=checkpoint for one run. A query of several"
+    " sources says what to do when it starts. A topology starts anew with txid 1, so"
+    " empty its sinks first"
 )
 """What is safe once a file is gone, or another one is in its place."""
 
@@ -81,6 +88,22 @@ def conflict(store: Store, path: str) -> StateConflictError:
         store=store.url,
         id=store.id,
         path=path,
+    )
+
+
+def at_work(store: Store | Ledger) -> OwnerLivesError:
+    """The error for a start that leaves the owner of the id alone."""
+    return OwnerLivesError(
+        f"another run of id '{store.id}' is at work: it changed its records in the"
+        f" store {store.url} while this one was starting. This one ends; it has fenced"
+        " nobody, and nothing was written. If the other run does the same work, as a"
+        " scheduled run does that takes longer than its interval, leave it: the next"
+        " run goes on. If this one shall be in its place, stop the other and start"
+        " again; a query with tx.ifOwned=fence need not wait for that. A query that"
+        " joins a source with itself opens it twice: load each side with a tx.id of its"
+        " own.",
+        store=store.url,
+        id=store.id,
     )
 
 

@@ -203,6 +203,11 @@ class RotatingState(Generic[V]):
         lower = (other for other in sorted(self._values) if other < txid)
         return Change(delete=tuple(self._path(other) for other in lower))
 
+    def cleanup_except(self, txid: int) -> Change:
+        """Delete every other txid."""
+        others = (other for other in sorted(self._values) if other != txid)
+        return Change(delete=tuple(self._path(other) for other in others))
+
     # --- paths ---
 
     def _is_ours(self, path: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from kafka_tx.transactions.sink_parts import Marker, group_of, name_of
@@ -18,6 +18,10 @@ class Entry:
     """A marker of a part, or the plan of a sink, as one transaction commits it twice.
 
     It is a record of the marker topic and the offset of a group.
+
+    A writer whose part nobody knows *announces* it: it puts such a record, of txid 0,
+    first into its transaction. If it dies there, the next run finds the record, though
+    not committed, and ends the transaction, for which readers of the sink would wait.
 
     Attributes:
         sink: The id of the sink.
@@ -44,6 +48,16 @@ class Entry:
         """The offset of the group: of a part what was written, of a plan its begin."""
         kept = self.kept
         return kept.txid if isinstance(kept, Marker) else kept.since
+
+    @property
+    def is_announcement(self) -> bool:
+        """Whether it only says that a writer has begun; never kept by a group."""
+        return self.txid == 0
+
+    def announced(self) -> Entry:
+        """The announcement of a marker."""
+        assert isinstance(self.kept, Marker)
+        return replace(self, kept=replace(self.kept, txid=0))
 
     @property
     def metadata(self) -> str:
@@ -119,6 +133,8 @@ class Memory:
         kept = entry.kept
         if isinstance(kept, SinkPlan):
             self.plan = kept
+            return
+        if entry.is_announcement:  # what it announced follows
             return
         self._markers.pop((kept.life, kept.index), None)  # so that it becomes the last
         self._markers[kept.life, kept.index] = kept

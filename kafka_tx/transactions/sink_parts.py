@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from struct import Struct
 from typing import Protocol, TypeVar
 from zlib import crc32
 
@@ -14,37 +15,18 @@ from kafka_tx.model import TransactionAttempt
 
 _WORDS = 8
 _NONE = "-"
+_LENGTHS, _OF_HEADER = Struct("<6q"), Struct("<2q")
+_NO_TIME = -(2**63)
 
 
 class Written(Protocol):
-    """A record, as far as a digest looks at it: all that readers can see of it."""
+    """One record or several, as far as a digest looks at them."""
 
-    @property
-    def topic(self) -> str:
-        """Where it goes."""
-
-    @property
-    def key(self) -> bytes | None:
-        """Its key."""
-
-    @property
-    def value(self) -> bytes | None:
-        """Its value."""
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes | None]] | None:
-        """Its headers, in order."""
-
-    @property
-    def partition(self) -> int | None:
-        """The partition that it asks for."""
-
-    @property
-    def timestamp_ms(self) -> int | None:
-        """The time that it asks for."""
+    def counted(self) -> tuple[int, int]:
+        """How many, and the sum of their check sums: see ``check_sum``."""
 
 
-_Record = TypeVar("_Record", bound=Written)
+_Records = TypeVar("_Records", bound=Written)
 
 
 @dataclass(slots=True)
@@ -59,29 +41,50 @@ class Digest:
     rows: int = 0
     sum: int = 0
 
-    def of(self, records: Iterable[_Record]) -> Iterator[_Record]:
+    def of(self, written: Iterable[_Records]) -> Iterator[_Records]:
         """Hand records on, and count them."""
         rows, total = 0, 0
-        for record in records:
-            rows += 1
-            total += _check_sum(record)
-            yield record
+        for some in written:
+            count, check_sums = some.counted()
+            rows += count
+            total += check_sums
+            yield some
         self.rows, self.sum = rows, total
 
     def __str__(self) -> str:
         return f"{self.rows} {self.sum:x}"
 
 
-def _check_sum(record: Written) -> int:
-    """Lengths keep key and value apart, and nothing from what is empty."""
-    key, value = record.key, record.value
-    lengths = (
-        None if key is None else len(key),
-        None if value is None else len(value),
+def check_sum(
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]],
+    partition: int | None,
+    timestamp_ms: int | None,
+) -> int:
+    """Of one record: all that readers can see of it.
+
+    Lengths keep its members apart, and nothing from what is empty. The native writer
+    computes the same (``check_sum.c``).
+    """
+    name = topic.encode("utf-8", "surrogatepass")
+    total = crc32(
+        _LENGTHS.pack(
+            len(name),
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+            -1 if partition is None else partition,
+            _NO_TIME if timestamp_ms is None else timestamp_ms,
+            len(headers),
+        )
     )
-    asked = record.topic, record.partition, record.timestamp_ms
-    headers = list(record.headers or ())
-    total = crc32(f"{lengths} {asked} {headers}".encode("utf-8", "surrogatepass"))
+    total = crc32(name, total)
+    for text, content in headers:
+        header = text.encode("utf-8", "surrogatepass")
+        size = -1 if content is None else len(content)
+        total = crc32(_OF_HEADER.pack(len(header), size), total)
+        total = crc32(content or b"", crc32(header, total))
     return crc32(value or b"", crc32(key or b"", total))
 
 

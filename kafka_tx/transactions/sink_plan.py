@@ -6,7 +6,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.admission import check_newest, check_numbering
+from kafka_tx.transactions.admission import (
+    check_newest,
+    check_numbering,
+    following,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ def planned(stored: SinkPlan | None, wish: Wish, txid: int = 0) -> SinkPlan:
     known = replace(known, source=stored.source, numbering=stored.numbering)
     check_numbering(given, known, what)
     check_newest(given, known, what)
-    source, numbering = given.source or known.source, given.numbering or known.numbering
     now = stored.parts_of(given.txid)
     since = given.txid + 1 if now != parts else min(stored.since, given.txid)
-    return SinkPlan(parts, since, now, source, given.epoch, numbering)
+    next_ = following(given, known)
+    return SinkPlan(parts, since, now, next_.source, next_.epoch, next_.numbering)

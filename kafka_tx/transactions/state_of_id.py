@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from kafka_tx.protocols import Expected, Paths, Store, Texts
+from kafka_tx.protocols import NOTHING, Expected, Paths, Store, Texts
 from kafka_tx.transactions.refusals import unpicklable
 
 _T = TypeVar("_T")
@@ -40,9 +40,11 @@ class StoreAround(StateOfId):
     def _call(self, call: Callable[[Store], _T]) -> _T:
         return call(self.inside)
 
-    def acquire(self) -> int:
+    def acquire(
+        self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None
+    ) -> int:
         """As ``Store.acquire``."""
-        return self._call(lambda store: store.acquire())
+        return self._call(lambda store: store.acquire(put, above=above, expect=expect))
 
     def epoch(self) -> int:
         """As ``Store.epoch``."""

@@ -6,8 +6,10 @@
     currtx       the txid that is first in line (committed + 1)
     meta/<txid>  what a txid holds; those from currtx on are unfinished
     committed    sources: txid, offsets of all partitions, when it was
+    held         what the last committed txids held: numbers for people
     query        sources: what else the query keeps that reads the id
     owner        a word that only the present owner knows
+    alive        a word that the owner changes every few seconds; gone: it has let go
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ CURRENT = "currtx"
 COMMITTED = "committed"
 METADATA = "meta/"
 OWNER = "owner"
+ALIVE = "alive"
 QUERY = "query"
 
 
@@ -101,6 +104,20 @@ def position(texts: Mapping[str, str]) -> dict[str, str | None]:
     newest = max(filter(_is_of_txid, texts), key=_txid_of, default=None)
     paths = [CURRENT, OWNER, *([newest] if newest else [])]
     return {path: texts.get(path) for path in paths}
+
+
+def next_step(texts: Mapping[str, str], store: Store) -> dict[str, str | None]:
+    """``position``, and the absence of the txid that the owner plans next.
+
+    Nobody who takes over on these records misses what a living owner did meanwhile.
+    """
+    txids = [_txid_of(path) for path in texts if _is_of_txid(path)]
+    current = 1
+    if CURRENT in texts:
+        where = {"path": CURRENT, "store": store.url, "id": store.id}
+        current = int(records.decode(texts[CURRENT], CURRENT, **where))
+    following = max([current - 1, *txids]) + 1
+    return {**position(texts), f"{METADATA}{following}": None}
 
 
 def _is_of_txid(path: str) -> bool:

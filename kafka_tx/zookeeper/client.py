@@ -1,4 +1,4 @@
-"""A ZooKeeper client with bounded waits, many requests in flight, and our errors."""
+"""What a request to ZooKeeper can change, and a client with bounded waits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 from kafka_tx.errors import KafkaTxError, StateError, StateUnavailableError
 from kafka_tx.transactions.refusals import unpicklable
-from kafka_tx.zookeeper.operations import Op, add
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
+
+MAX_REQUEST_BYTES = 900_000
+"""What we put into one request; servers take 1,048,575 bytes unless set otherwise."""
 
 _IN_FLIGHT = 1_000
 """Requests sent before the first answer is awaited; servers throttle beyond that."""
@@ -53,6 +55,73 @@ class Node:
     data: bytes
     version: int
     children: int
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a node. Its parent exists."""
+
+    path: str
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Set a node's data, if it has this version (-1: whatever version)."""
+
+    path: str
+    data: bytes
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a node without children."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Change nothing, but fail if the node has another version."""
+
+    path: str
+    version: int
+
+
+Op = Create | Set | Delete | Check
+
+
+def _add(transaction: Any, operation: Op) -> None:  # noqa: ANN401 - kazoo's request
+    """Put an operation into kazoo's transaction."""
+    match operation:
+        case Create(path, data):
+            transaction.create(path, data)
+        case Set(path, data, version):
+            transaction.set_data(path, data, version)
+        case Delete(path):
+            transaction.delete(path)
+        case Check(path, version):
+            transaction.check(path, version)
+
+
+def size_of(operation: Op) -> int:
+    """Bytes that an operation takes in a request, rather too many than too few."""
+    data = getattr(operation, "data", b"")
+    return len(operation.path.encode()) + len(data) + 150
+
+
+def in_requests(operations: Iterable[Op]) -> list[list[Op]]:
+    """Cut operations into lists that fit one request each, in order."""
+    requests: list[list[Op]] = [[]]
+    size = 0
+    for operation in operations:
+        size += size_of(operation)
+        if size > MAX_REQUEST_BYTES and requests[-1]:
+            requests.append([])
+            size = size_of(operation)
+        requests[-1].append(operation)
+    return requests
 
 
 class ZooKeeperClient:
@@ -128,7 +197,7 @@ class ZooKeeperClient:
         client = self._client()
         transaction = client.transaction()
         for operation in operations:
-            add(transaction, operation)
+            _add(transaction, operation)
         try:
             results = transaction.commit_async().get(timeout=self._patience_s)
         except (*_LOST, KazooTimeoutError) as error:

@@ -28,12 +28,16 @@ from kafka_tx.transactions import records
 from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.state_of_id import StateOfId
 from kafka_tx.zookeeper.client import (
+    Check,
+    Create,
     MovedError,
     Node,
+    Op,
     OutcomeUnknownError,
+    Set,
     ZooKeeperClient,
+    in_requests,
 )
-from kafka_tx.zookeeper.operations import Check, Create, Op, Set, in_requests
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings, check_root
 
 OWNERS = "~owners"

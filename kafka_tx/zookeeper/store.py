@@ -5,37 +5,135 @@ the paths of a topology give exactly Storm's layout. One node more, ``~owner``, 
 the epoch. Every write sets it too, at the version that was read: that fences, orders
 the writers of one id, and tells a reader whether something changed while it read.
 
-A write too large for one request is first kept whole in ``~journal-…`` nodes. The step
-that names them in ``~owner`` makes it valid; after that whoever comes next, the writer
-or another process, carries it out. Readers look through it until then.
+A write is one request. What does not fit into one is refused before it is sent.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from threading import RLock
 
 from kafka_tx.clock import SystemClock
 from kafka_tx.config import check_id
-from kafka_tx.errors import StateCorruptedError, StateUnavailableError
-from kafka_tx.protocols import Expected, Paths, Texts
+from kafka_tx.errors import StateCorruptedError, StateError, StateUnavailableError
+from kafka_tx.model import LogPosition, TopicPartition
+from kafka_tx.protocols import NOTHING, Expected, Paths, Store, Texts
 from kafka_tx.transactions import records
 from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.refusals import conflict, fenced
 from kafka_tx.transactions.state_of_id import StateOfId
 from kafka_tx.zookeeper.client import (
+    MAX_REQUEST_BYTES,
+    Check,
+    Create,
+    Delete,
     MovedError,
+    Node,
+    Op,
     OutcomeUnknownError,
+    Set,
     ZooKeeperClient,
+    size_of,
 )
-from kafka_tx.zookeeper.journal import Journals
-from kafka_tx.zookeeper.layout import Layout
-from kafka_tx.zookeeper.operations import Check, Create, Delete, Op, Set, in_requests
-from kafka_tx.zookeeper.owner import OWNER, Owner
+from kafka_tx.zookeeper.offsets import OWNERS, offset_of
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
-from kafka_tx.zookeeper.tree import Tree
+from kafka_tx.zookeeper.tree import Layout, Tree
+
+_PARTITION = re.compile(r"partition_[0-9]+")
+
+
+def stored_ids(url: str) -> list[str]:
+    """Every id with records or with offsets in Storm's form, ascending. Only reads.
+
+    Raises:
+        ConfigError: The URL cannot be used.
+        StateUnavailableError: ZooKeeper does not answer.
+        StateError: It refuses: authentication, ACL.
+    """
+    settings = ZooKeeperSettings.parse(url)
+    client = ZooKeeperClient(settings)
+    try:
+        root = settings.root or "/"
+        names = client.children([root]).get(root, [])
+        below = client.children(f"{settings.root}/{name}" for name in names)
+        return sorted(
+            node.rpartition("/")[2]
+            for node, children in below.items()
+            if (OWNER in children and len(children) > 1) or _keeps_offsets(children)
+        )
+    finally:
+        client.close()
+
+
+def stored_offsets(
+    url: str,
+    id: str,  # noqa: A002 - the word of every store
+) -> tuple[int, dict[TopicPartition, LogPosition]]:
+    """Newest epoch (0: none) and next offsets of the at-least-once topology ``id``.
+
+    Raises:
+        ConfigError: The URL cannot be used.
+        StateCorruptedError: A node makes no sense.
+        StateUnavailableError: ZooKeeper does not answer.
+        StateError: It refuses: authentication, ACL.
+    """
+    settings = ZooKeeperSettings.parse(url)
+    client = ZooKeeperClient(settings)
+    base = f"{settings.root}/{id}"
+    try:
+        names = client.children([base]).get(base, [])
+        if not _keeps_offsets(names):
+            return 0, {}
+        folders = [f"{base}/{n}" for n in names if n not in {OWNERS, OWNER}]
+        below = client.children(folders)
+        nodes = [f for f in folders if not below.get(f)]
+        nodes += [f"{f}/{name}" for f in folders for name in below.get(f, ())]
+        wanted = [node for node in nodes if _PARTITION.fullmatch(node.split("/")[-1])]
+        found = client.nodes(wanted)
+        offsets = dict(
+            _offset(path, node.data, settings) for path, node in found.items()
+        )
+        return _epoch(client, base, settings, id), offsets
+    finally:
+        client.close()
+
+
+def _epoch(
+    client: ZooKeeperClient, base: str, settings: ZooKeeperSettings, id_: str
+) -> int:
+    node = client.node(f"{base}/{OWNERS}")
+    text = None if node is None else node.data.decode(errors="replace")
+    return records.decode_owners(text, path=OWNERS, store=settings.url, id=id_).last
+
+
+def _offset(
+    path: str, data: bytes, settings: ZooKeeperSettings
+) -> tuple[TopicPartition, LogPosition]:
+    try:
+        record = json.loads(data)
+        partition = TopicPartition(str(record["topic"]), int(record["partition"]))
+        log = record.get("kafka_tx") or {}
+        of = log.get("topic_id"), log.get("leader_epoch")
+        return partition, LogPosition(offset_of(record), *of)
+    except (ValueError, TypeError, KeyError) as error:
+        raise StateCorruptedError(
+            f"node {path} of ZooKeeper {settings.hosts} is no record of an offset"
+            f" ({error!r})",
+            store=settings.url,
+            path=path,
+            reason=repr(error),
+        ) from None
+
+
+def _keeps_offsets(children: Iterable[str]) -> bool:
+    return any(name == OWNERS or _PARTITION.fullmatch(name) for name in children)
+
+
+OWNER = "~owner"
 
 _BEGUN_ANEW_AT = 2_000_000_000
 """The version at which ``~owner`` is made anew: ZooKeeper counts to 2**31 - 1 and goes
@@ -48,12 +146,48 @@ _TRIES = 100
 _Found = tuple[dict[str, str], dict[str, list[str]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What ``~owner`` says: who owns the id, and the name of the last write.
+
+    ``version`` is -1 when the node does not exist.
+    """
+
+    epoch: int = 0
+    write: str = ""
+    version: int = -1
+
+    @classmethod
+    def of(cls, node: Node, store: Store) -> Owner:
+        """Read the node.
+
+        Raises:
+            StateCorruptedError: It is no such record.
+        """
+        where = {"path": OWNER, "store": store.url, "id": store.id}
+        text = node.data.decode(errors="replace")
+        payload = records.decode(text, "owner", **where)
+        try:
+            return cls(
+                epoch=int(payload["epoch"]),
+                write=str(payload["write"]),
+                version=node.version,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"it makes no sense ({error})"
+            raise records.corrupted(reason, **where) from None
+
+    def record(self) -> bytes:
+        """The data of the node that says this."""
+        payload = {"epoch": self.epoch, "write": self.write}
+        return records.encode("owner", payload).encode()
+
+
 class ZooKeeperStore(StateOfId):
     """A Store in ZooKeeper: ``zookeeper://h1:2181,h2:2181/root``, or its settings.
 
-    A value may be larger than a node; a write may be larger than a request. A lost
-    connection is waited for, and whether the write arrived is then looked up. A session
-    given as ``client`` is shared with others, and not closed here.
+    A lost connection is waited for, and whether the write arrived is then looked up. A
+    session given as ``client`` is shared with others, and not closed here.
     """
 
     def __init__(
@@ -73,27 +207,33 @@ class ZooKeeperStore(StateOfId):
         self._tree = Tree(self._client, self._base, self._corrupted)
         self._layout = Layout(-1)
         self._writing = RLock()
-        self._journals = Journals(self._client, self._base, self._corrupted)
 
-    def acquire(self) -> int:
-        """Raise the stored epoch by one and return it.
+    def acquire(
+        self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None
+    ) -> int:
+        """Raise the stored epoch by one, or above ``above``, and return it.
 
         Raises:
+            ConfigError: A path or value that no store can hold.
+            StateConflictError: A path of ``expect`` has another value.
             StateUnavailableError: ZooKeeper does not answer.
             StateCorruptedError: ``~owner`` cannot be read.
             StateError: ZooKeeper refuses: authentication, ACL.
         """
+        new = {records.check_path(p): records.check_value(p, put[p]) for p in put}
+        expected = {records.check_path(path): v for path, v in (expect or {}).items()}
         write = secrets.token_hex(8)
         with self._writing:
             for _ in range(_TRIES):
                 now = self._now()
-                if now.journal:
-                    self._carry_out(now)
-                    continue
-                wanted = Owner(now.epoch + 1, write, (), now.version)
+                self._check_expected(expected)
+                wanted = Owner(max(now.epoch, above) + 1, write, now.version)
                 way = self._way() if now.version < 0 else []
-                if self._step(now, wanted, way):
-                    self._journals.sweep(self._check(_after(now)))
+                texts: list[Op] = []
+                if new:
+                    layout = self._layout_at(now)
+                    texts = self._tree.operations(new, [], layout)
+                if self._step(now, wanted, [*way, *texts]):
                     return wanted.epoch
             raise self._restless()
 
@@ -134,7 +274,8 @@ class ZooKeeperStore(StateOfId):
             StateUnavailableError: ZooKeeper does not answer; unknown whether the write
                 arrived.
             StateCorruptedError: ``~owner`` cannot be read.
-            StateError: ZooKeeper refuses: authentication, ACL.
+            StateError: ZooKeeper refuses: authentication, ACL; or the write is larger
+                than a request. Nothing was written.
         """
         gone = [records.check_path(path) for path in delete]
         new = {records.check_path(p): records.check_value(p, put[p]) for p in put}
@@ -147,11 +288,10 @@ class ZooKeeperStore(StateOfId):
                     return
                 if now.epoch != epoch or not epoch:
                     raise fenced(self, held=epoch, stored=now.epoch)
-                if now.journal:
-                    self._carry_out(now)
-                    continue
                 self._check_expected(expected)
-                if self._try(now, write, new, gone):
+                layout = self._layout_at(now)
+                texts = self._tree.operations(new, gone, layout)
+                if self._step(now, replace(now, write=write), texts):
                     return
             raise self._restless()
 
@@ -166,24 +306,13 @@ class ZooKeeperStore(StateOfId):
 
     # --- one step -----------------------------------------------------------------
 
-    def _try(
-        self, now: Owner, write: str, put: Mapping[str, str], gone: list[str]
-    ) -> bool:
-        wanted = replace(now, write=write)
-        operations = self._tree.operations(put, gone, write, self._layout_at(now))
-        if len(in_requests([*self._set(now, wanted), *operations])) == 1:
-            return self._step(now, wanted, operations)
-        wanted = replace(wanted, journal=self._journals.stage(write, put, gone))
-        if not self._step(now, wanted, []):
-            return False
-        self._carry_out(replace(wanted, version=_after(now)))
-        return True
-
     def _step(self, now: Owner, wanted: Owner, operations: Sequence[Op]) -> bool:
         """Change the nodes if ``~owner`` is still ``now``; False if it is not."""
+        request = [*operations, *self._set(now, wanted)]
+        self._check_size(sum(map(size_of, request)))
         layout, self._layout = self._layout, Layout(-1)
         try:
-            self._client.change([*operations, *self._set(now, wanted)])
+            self._client.change(request)
         except MovedError:
             self._client.catch_up(self._base)
             return False
@@ -210,15 +339,12 @@ class ZooKeeperStore(StateOfId):
             return [Create(node, wanted.record())]
         if now.version >= _BEGUN_ANEW_AT:
             anew = Create(node, wanted.record())
-            return [self._check(now.version), Delete(node), anew]
+            return [Check(node, now.version), Delete(node), anew]
         return [Set(node, wanted.record(), now.version)]
 
     def _now(self) -> Owner:
         node = self._client.node(f"{self._base}/{OWNER}")
         return Owner.of(node, self) if node else Owner()
-
-    def _check(self, version: int) -> Check:
-        return Check(f"{self._base}/{OWNER}", version)
 
     def _way(self) -> list[Op]:
         """Make the nodes that lead to this id, where they are missing."""
@@ -228,62 +354,38 @@ class ZooKeeperStore(StateOfId):
         return [Create(node) for node in nodes if node not in existing]
 
     def _check_expected(self, expected: Mapping[str, str | None]) -> None:
-        try:
-            found = self._tree.texts(expected) if expected else {}
-        except MovedError:  # a text is being replaced, so it is not what was expected
-            found = {}
+        found = self._tree.texts(expected) if expected else {}
         for path, value in expected.items():
             if found.get(path) != value:
                 raise conflict(self, path)
 
+    def _check_size(self, size: int) -> None:
+        if size > MAX_REQUEST_BYTES:
+            raise StateError(
+                f"a write of id '{self.id}' takes {size:,} bytes, and a request to"
+                f" ZooKeeper holds {MAX_REQUEST_BYTES:,}: enough for about 15,000"
+                " partitions. Nothing was written. Set tx.store to a SQL database; the"
+                " error of the first start there says how to go on",
+                store=self.url,
+                id=self.id,
+            )
+
     # --- reading ------------------------------------------------------------------
 
     def _look(self, read: Callable[[], _Found]) -> dict[str, str]:
-        """Read with nothing changing in between; what is valid in a journal counts."""
+        """Read with nothing changing in between."""
         for _ in range(_TRIES):
             before = self._now()
-            try:
-                found, seen = read()
-                put, gone = self._journals.load(before.journal)
-            except MovedError as error:
-                if self._now().version == before.version:
-                    raise self._corrupted(str(error), "a part is missing") from None
-                continue
+            found, seen = read()
             if self._now().version == before.version:
                 self._remember(before, seen)
-                kept = {path: v for path, v in found.items() if path not in gone}
-                return {**kept, **put}
+                return found
         raise self._restless()
 
     def _remember(self, now: Owner, seen: Mapping[str, list[str]]) -> None:
         with self._writing:
             if self._layout.version <= now.version:
                 self._layout_at(now).learn(seen)
-
-    # --- writes that are larger than a request ------------------------------------
-
-    def _carry_out(self, owner: Owner) -> None:
-        """Bring a valid write into the nodes. Any number of processes may do it."""
-        check = self._check(owner.version)
-        done = replace(owner, journal=())
-        clean = [Delete(f"{self._base}/{name}") for name in owner.journal]
-        for _ in range(_TRIES):
-            layout, self._layout = self._layout_at(owner), Layout(-1)
-            try:
-                put, gone = self._journals.load(owner.journal)
-                operations = self._tree.operations(put, gone, owner.write, layout)
-                for some in in_requests(operations):
-                    self._client.change([check, *some])
-                self._client.change([*clean, *self._set(owner, done)])
-            except (MovedError, OutcomeUnknownError):
-                self._client.catch_up(self._base)
-                if self._now().version != owner.version:
-                    return
-            else:
-                layout.follow(operations, _after(owner))
-                self._layout = layout
-                return
-        raise self._restless()
 
     def _corrupted(self, path: str, reason: str) -> StateCorruptedError:
         return records.corrupted(reason, path=path, store=self.url, id=self.id)

@@ -1,28 +1,65 @@
 """A map from paths to texts as nodes below one base node.
 
 A path's text is the data of the node with that path, as UTF-8. A node that only leads
-to others has no data. Names that begin with ``~``, as no path does, are ours::
-
-    <path>              the text; NUL for an empty text; NUL and {"parts": …}
-    <path>/~<name>.<n>  the parts of a text that is too large for one node
+to others has no data, and that of an empty text is NUL. Names that begin with ``~``, as
+no path does, are ours.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_tx.errors import StateCorruptedError
-from kafka_tx.zookeeper.client import MovedError, ZooKeeperClient
-from kafka_tx.zookeeper.layout import Layout
-from kafka_tx.zookeeper.operations import Create, Delete, Op, Set
+from kafka_tx.zookeeper.client import Create, Delete, Op, Set, ZooKeeperClient
 
-MAX_NODE_BYTES = 800_000
-"""The data of one node; servers take 1 MB with everything around it."""
-
-_MARK = b"\x00"
+_EMPTY = b"\x00"
 _OURS = "~"
+
+
+class Layout:
+    """Names of the children of nodes, so that a write need not ask for each node.
+
+    True for one version of ``~owner``: who changes anything below it changes that too.
+    If somebody else did, a write based on it fails as a whole and it is thrown away.
+    """
+
+    def __init__(
+        self, version: int, children: Mapping[str, Collection[str]] | None = None
+    ) -> None:
+        self.version = version
+        self._children = {n: set(names) for n, names in (children or {}).items()}
+
+    def unknown(self, nodes: Iterable[str]) -> list[str]:
+        """Those of ``nodes`` that exist and whose children are not known."""
+        return [n for n in nodes if n not in self._children and self.has(n)]
+
+    def learn(self, children: Mapping[str, Collection[str]]) -> None:
+        """Take what somebody saw at this version."""
+        for node, names in children.items():
+            self._children[node] = set(names)
+
+    def has(self, node: str) -> bool:
+        """Whether a node exists; its parent's children are known, or it has none."""
+        parent, _, name = node.rpartition("/")
+        return name in self._children.get(parent, ())
+
+    def children(self, node: str) -> list[str]:
+        """Names of the known children, ascending."""
+        return sorted(self._children.get(node, ()))
+
+    def follow(self, operations: Iterable[Op], version: int) -> None:
+        """Do to the layout what was done to the nodes."""
+        for operation in operations:
+            parent, _, name = operation.path.rpartition("/")
+            if isinstance(operation, Create):
+                if parent in self._children:
+                    self._children[parent].add(name)
+                self._children[operation.path] = set()
+            elif isinstance(operation, Delete):
+                self._children.get(parent, set()).discard(name)
+                self._children.pop(operation.path, None)
+        self.version = version
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +74,6 @@ class Tree:
         """Every path that begins with ``prefix`` with its text; children of nodes seen.
 
         Raises:
-            MovedError: A part of a text went away while it was read.
             StateCorruptedError: A node's data is no text.
             StateUnavailableError, StateError: As the client.
         """
@@ -69,13 +105,11 @@ class Tree:
         return self._texts({wanted[at]: node.data for at, node in nodes.items()})
 
     def operations(
-        self, put: Mapping[str, str], delete: Iterable[str], name: str, layout: Layout
+        self, put: Mapping[str, str], delete: Iterable[str], layout: Layout
     ) -> list[Op]:
         """What changes the nodes, as they are now, into what is wanted; parents first.
 
-        ``layout`` learns what it does not know. ``name`` is for the parts of large
-        texts: new for new texts, the same when a change that was begun is completed.
-        Once everything is as wanted, the operations only say it again.
+        ``layout`` learns what it does not know.
 
         Raises:
             StateUnavailableError, StateError: As the client.
@@ -87,13 +121,15 @@ class Tree:
         for path in sorted({*leads_on, *put}):
             node = self._node(path)
             if path in put:
-                done.extend(self._place(node, put[path].encode(), name, layout))
+                kind = Set if layout.has(node) else Create
+                done.append(kind(node, put[path].encode() or _EMPTY))
             elif not layout.has(node):
                 done.append(Create(node))
         for path in sorted(gone, reverse=True):
             node = self._node(path)
             if layout.has(node):
-                done.extend(self._remove(node, path in leads_on, layout))
+                leads = path in leads_on or layout.children(node)
+                done.append(Set(node, b"") if leads else Delete(node))
         return done
 
     def _look_at(self, paths: Iterable[str], layout: Layout) -> None:
@@ -104,36 +140,6 @@ class Tree:
         for depth in range(max(map(len, ways), default=0)):
             nodes = {self._node(way[depth]) for way in ways if depth < len(way)}
             layout.learn(self._client.children(layout.unknown(nodes)))
-
-    def _place(self, node: str, data: bytes, name: str, layout: Layout) -> Iterator[Op]:
-        """Put a text into its node, and away with parts of the former one."""
-        new, children = not layout.has(node), layout.children(node)
-        kept: list[str] = []
-        if len(data) > MAX_NODE_BYTES:
-            pieces = range(0, len(data), MAX_NODE_BYTES)
-            kept = [f"{_OURS}{name}.{number}" for number in range(len(pieces))]
-            if new:
-                yield Create(node)
-            for part, first in zip(kept, pieces, strict=True):
-                piece = data[first : first + MAX_NODE_BYTES]
-                kind = Set if part in children else Create
-                yield kind(f"{node}/{part}", piece)
-            yield Set(node, _MARK + json.dumps({"parts": kept}).encode())
-        else:
-            yield (Create if new else Set)(node, data or _MARK)
-        for child in children:
-            if child.startswith(_OURS) and child not in kept:
-                yield Delete(f"{node}/{child}")
-
-    def _remove(self, node: str, leads_on: bool, layout: Layout) -> Iterator[Op]:
-        children = layout.children(node)
-        for child in children:
-            if child.startswith(_OURS):
-                yield Delete(f"{node}/{child}")
-        if leads_on or any(not child.startswith(_OURS) for child in children):
-            yield Set(node, b"")
-        else:
-            yield Delete(node)
 
     def _below(
         self, folders: list[str], children: Mapping[str, list[str]], prefix: str
@@ -152,33 +158,11 @@ class Tree:
         ]
 
     def _texts(self, found: Mapping[str, bytes]) -> dict[str, str]:
-        parts = {
-            path: [f"{self._node(path)}/{part}" for part in self._parts(path, data)]
-            for path, data in found.items()
-            if data.startswith(_MARK) and data != _MARK
-        }
-        nodes = self._client.nodes([part for some in parts.values() for part in some])
-        texts = {}
-        for path, data in found.items():
-            if not data:
-                continue
-            whole = data.removeprefix(_MARK)
-            if path in parts:
-                if not set(parts[path]) <= set(nodes):
-                    raise MovedError(path)
-                whole = b"".join(nodes[part].data for part in parts[path])
-            texts[path] = self._text(path, whole)
-        return texts
-
-    def _parts(self, path: str, data: bytes) -> list[str]:
-        try:
-            return [str(part) for part in json.loads(data[1:])["parts"]]
-        except (ValueError, KeyError, TypeError):
-            raise self._corrupted(path, "its list of parts is unreadable") from None
+        return {path: self._text(path, data) for path, data in found.items() if data}
 
     def _text(self, path: str, data: bytes) -> str:
         try:
-            return data.decode()
+            return data.removeprefix(_EMPTY).decode()
         except UnicodeDecodeError as error:
             raise self._corrupted(path, f"it is not UTF-8 ({error})") from None
 

@@ -70,8 +70,10 @@ def offsets_of_a_known_topic(url):
     state = SqlStore(url, "known")
     ledger = Ledger(state)
     offsets = {TopicPartition("orders", 0): DONE}
+    epochs = dict.fromkeys(offsets, 0)
     ledger.adopt(
-        ledger.acquire(), Committed(txid=3, offsets=offsets, topic_ids={"orders": "a"})
+        ledger.acquire(),
+        Committed(3, offsets, topic_ids={"orders": "a"}, leader_epochs=epochs),
     )
     state.close()
 
@@ -97,6 +99,30 @@ def test_of_a_topic_made_anew_all_is_lag(run, offsets_of_a_known_topic, told, ur
     assert (row["committed"], row["lag"], row["headroom"]) == (DONE, 2, 0)
     assert "lag in total: 2\n" in table
     assert "orders-0: offset 4 is of a topic that was deleted; all there is" in table
+
+
+def test_where_other_records_took_the_place_of_lost_ones_these_are_lag(
+    run, offsets_of_a_known_topic, told, url
+):
+    asked = ("lag", "--store", url, "--id", "known", "--bootstrap-servers", "b:1")
+    told(1, DONE, "a", 1, {0: 2})
+
+    table = run(*asked).stdout
+    (row,) = json.loads(run(*asked, "--json").stdout)
+
+    assert (row["committed"], row["lag"], row["headroom"]) == (DONE, DONE - 2, 1)
+    assert "lag in total: 2\n" in table
+    assert "orders-0: the log that was read to 4 ends at 2: records were lost" in table
+
+
+def test_a_new_leader_that_does_not_tell_where_the_former_log_ended_has_no_lag(
+    run, offsets_of_a_known_topic, told, url
+):
+    told(0, 100, "a", 1)
+
+    table = run("lag", "--store", url, "--id", "known", "--bootstrap-servers", "b:1")
+
+    assert "and its log still goes on from epoch 0" in table.stdout
 
 
 def test_a_log_of_which_nobody_tells_whose_it_is_has_no_lag(

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,9 +12,13 @@ import pytest
 from kafka_tx.cli import offsets
 from kafka_tx.errors import AnotherNumberingError, FencedError, StateCorruptedError
 from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.model import LogBounds, TransactionAttempt
+from kafka_tx.model import LogBounds, LogPosition, QueryShape, TransactionAttempt
 from kafka_tx.sql.maps import TransactionalMap
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.topology.kafka.stored_batches import stored_batches
+from kafka_tx.transactions import records
 from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.rotating import RecordCodec
 from kafka_tx.transactions.txid_layout import Door, Numbering
 from tests.cli.conftest import COMMITTED_TXID, NUMBERING, OPEN_END, ORDERS
 
@@ -57,7 +62,7 @@ def test_set_moves_the_position_and_never_reuses_an_open_txid(run, store, url):
 
     state = Ledger(store).load()
     assert result.exit_code == 0
-    assert "txid 42 is given up" in result.stdout
+    assert "txid 42 is dropped" in result.stdout
     assert state.txid == COMMITTED_TXID + 1
     assert not state.unfinished
     assert state.committed is not None
@@ -65,6 +70,31 @@ def test_set_moves_the_position_and_never_reuses_an_open_txid(run, store, url):
         "orders-0": 7,
         "other-3": 9,
     }
+
+
+def test_of_a_query_with_several_sources_all_are_set_before_it_starts(run, store, url):
+    ledger = Ledger(store)
+    ledger.describe(ledger.acquire(), QueryShape(("orders", "payments")))
+
+    result = run(
+        *("offsets", "set", "--store", url, "--id", "orders", "--yes", "--unchecked"),
+        *("--offsets", '{"orders": {"0": 7}}'),
+    )
+
+    assert "Set 'payments' of the same query, too" in result.stdout
+    assert "tx.onDisagreement" not in result.stdout
+
+
+def test_of_a_query_with_several_sources_all_are_reset_or_none(run, store, url):
+    ledger = Ledger(store)
+    ledger.describe(ledger.acquire(), QueryShape(("orders", "payments")))
+    reset = ("offsets", "reset", "--store", url, "--id", "orders")
+
+    assert "the query has other sources: reset 'payments', too" in run(*reset).stdout
+    assert (
+        "reset 'payments' of the same query too, empty sinks"
+        in run(*reset, "--yes").stdout
+    )
 
 
 def test_an_id_counts_on_where_a_sink_is_that_knew_a_lost_store(run, store, url):
@@ -211,7 +241,7 @@ def test_what_no_record_tells_is_not_made_up_and_resetting_begins_anew(run, stor
     )
     assert printed is not None
     done = run(*shlex.split(printed[1]), "--yes")
-    assert "The next txid is 1: empty sinks" in done.stdout
+    assert "The next txid is 1. Now empty sinks" in done.stdout
     assert store.read() == {}
 
 
@@ -244,10 +274,78 @@ def test_forget_takes_a_topic_out(run, store, url):
 
     state = Ledger(store).load()
     assert (told.exit_code, done.exit_code) == (0, 0)
-    assert "-> forgotten" in told.stdout
+    assert "-> deleted" in told.stdout
+    assert "set their offsets to the start" in done.stdout
     assert state.committed is not None
     assert not [p for p in state.committed.offsets if p.topic == "orders"]
     assert (state.txid, dict(state.unfinished)) == (COMMITTED_TXID + 1, {})
+
+
+def plan_of_a_topology(url, **metadata):
+    """Txid 7 of a transactional topology is committed; others may be planned."""
+    state = SqlStore(url, "words")
+    codec = RecordCodec[Any]("metadata", state.url, state.id)
+    texts = {"currtx": records.encode("currtx", 8)}
+    texts |= Numbering(NUMBERING, Door.TRANSACTIONAL).record
+    for txid, topics in metadata.items():
+        parts = {f"{topic}-0": {"start": 1, "end": 2} for topic in topics}
+        texts[f"meta/{txid.removeprefix('tx')}"] = codec.encode(parts)
+    state.write(state.acquire(), texts)
+    return state
+
+
+def topics_of(state, txid=7):
+    return {p.topic for p in stored_batches(state).planned[txid].ends()}
+
+
+def test_forget_takes_a_topic_out_of_the_batches_of_a_topology(run, url):
+    state = plan_of_a_topology(url, tx7=["gone-1", "orders"], tx8=["orders"])
+    asked = ("offsets", "forget", "--store", url, "--id", "words")
+
+    told = run(*asked, "--topic", "gone-1")
+    assert "Nothing was written" in told.stdout
+    assert topics_of(state) == {"gone-1", "orders"}
+    done = run(*asked, "--topic", "gone-1", "--yes")
+    unknown = run(*asked, "--topic", "gone-1", "--yes")
+
+    after = stored_batches(state)
+    assert (told.exit_code, done.exit_code, unknown.exit_code) == (0, 0, 1)
+    assert topics_of(state) == {"orders"}
+    assert (after.txid, list(after.planned)) == (7, [7, 8])
+    assert after.epoch == 2
+    state.close()
+
+
+def test_forget_waits_until_a_topology_has_finished_what_it_planned(run, url):
+    state = plan_of_a_topology(url, tx7=["both", "orders"], tx8=["both", "orders"])
+    before = state.read()
+    asked = ("offsets", "forget", "--store", url, "--id", "words", "--yes")
+
+    refused = run(*asked, "--topic", "both")
+    assert refused.exit_code != 0
+    assert "txid 8 is not finished" in " ".join(refused.stderr.split())
+    assert state.read() == before
+    state.write(1, {"currtx": records.encode("currtx", 9)}, ["meta/7"])
+    done = run(*asked, "--topic", "both")
+
+    assert done.exit_code == 0
+    assert topics_of(state, 8) == {"orders"}
+    state.close()
+
+
+def test_forget_leaves_a_topology_its_only_topic(run, url):
+    state = plan_of_a_topology(url, tx7=["one"])
+    before = state.read()
+
+    result = run(
+        *("offsets", "forget", "--store", url, "--id", "words", "--yes"),
+        *("--topic", "one"),
+    )
+
+    assert result.exit_code != 0
+    assert "no other topic" in " ".join(result.stderr.split())
+    assert state.read() == before
+    state.close()
 
 
 def test_forget_names_the_topics_there_are(run, store, url):
@@ -292,7 +390,7 @@ def test_set_asks_the_brokers_before_it_writes(run, store, url):
         ('{"orders": {"7": 1}}', "orders-7: "),
         (
             '{"orders": {"0": 4}}',
-            "0: 4 is outside of the log, which holds 0 to 3",
+            "0: offset 4 is outside of the log, which holds 0 to 3",
         ),
     ],
 )
@@ -350,8 +448,8 @@ def test_offsets_that_fit_the_log_get_the_id_of_its_topic(set_told, store, wante
 @pytest.mark.parametrize(
     ("told_id", "reason"),
     [
-        ("now", "7 is of the topic with the id former, which was deleted; the one"),
-        (None, "no broker tells whether its topic has the id former"),
+        ("now", "offset 7 belongs to the deleted topic with the id former;"),
+        (None, "no broker confirms that its topic has the id former"),
     ],
 )
 def test_offsets_of_a_topic_that_may_be_gone_are_refused(
@@ -364,3 +462,31 @@ def test_offsets_of_a_topic_that_may_be_gone_are_refused(
     assert result.exit_code == 1
     assert f"orders-0: {reason}" in " ".join(result.stderr.split())
     assert store.read() == before
+
+
+def test_offsets_of_a_log_that_lost_its_end_are_refused(run, store, url, monkeypatch):
+    """Others get the epoch of the leader that has them now."""
+    bounds = {ORDERS: LogBounds(0, 9, "id", 2, {1: 5})}
+    monkeypatch.setattr(offsets, "look", lambda *_: bounds)
+    before = store.read()
+
+    def set_to(offset):
+        mark = {"topic_ids": {"orders": "id"}, "leader_epochs": {"orders": [[1, "0"]]}}
+        return run(
+            *("offsets", "set", "--store", url, "--id", "orders", "--yes"),
+            *("--bootstrap-servers", "b:1", "--offsets"),
+            json.dumps({"orders": {"0": offset}, "_kafka_tx": mark}),
+        )
+
+    refused = set_to(7)
+
+    assert refused.exit_code == 1
+    assert (
+        "orders-0: offset 7 is above 5, where the log of leader epoch 1 ends and other"
+        in " ".join(refused.stderr.split())
+    )
+    assert store.read() == before
+    assert set_to(5).exit_code == 0
+    committed = Ledger(store).load().committed
+    assert committed is not None
+    assert committed.positions()[ORDERS] == LogPosition(5, "id", 2)

@@ -11,8 +11,9 @@ from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions import records
+from kafka_tx.transactions.held import Held, held_record
 from kafka_tx.transactions.rotating import RecordCodec
-from kafka_tx.transactions.stops import Stop, keep_stop
+from kafka_tx.transactions.stops import Stop, keep_stop, notes_id
 from kafka_tx.transactions.txid_layout import Door, Numbering
 from tests.cli.conftest import NUMBERING
 
@@ -87,6 +88,17 @@ def test_status_knows_transactional_topologies(run, topology, url):
     assert "txid 7\n" in run("status", "--store", url).stdout
 
 
+def test_status_shows_when_a_topology_committed_last(run, topology, url):
+    state = SqlStore(url, "words")
+    held = Held(txid=7, epoch=1, committed_ms=1_700_000_000_000)
+    state.write(1, held_record({}, held))
+    state.close()
+
+    (found,) = json.loads(run("status", "--store", url, "--json").stdout)
+
+    assert found["committed_ms"] == 1_700_000_000_000
+
+
 def test_a_topology_without_a_commit_has_none(run, url):
     state = SqlStore(url, "words")
     metadata = RecordCodec[Any]("metadata", state.url, state.id)
@@ -114,6 +126,34 @@ def test_status_knows_at_least_once_topologies(run, url):
     assert "orders-3  40" in run("status", "--store", url).stdout
     shown = run("offsets", "show", "--store", url, "--id", "clicks")
     assert shown.stdout == "orders-3\t40\n"
+
+
+def test_two_topologies_with_one_id_are_both_shown(run, topology, url):
+    offsets = SqlOffsetStore(url, "words")
+    offsets.store({TopicPartition("clicks", 3): CommittedOffset(40)})
+    offsets.close()
+
+    found = json.loads(run("status", "--store", url, "--json").stdout)
+
+    assert [(one["id"], one["door"], one["offsets"]) for one in found] == [
+        ("words", "transactional topology", {"orders": {"0": 20}}),
+        ("words", "at-least-once topology", {"clicks": {"3": 40}}),
+    ]
+    shown = run("offsets", "show", "--store", url, "--id", "words")
+    assert shown.exit_code == 1
+    assert "transactional topology and of an at-least-once topology" in shown.output
+
+
+def test_an_id_that_is_called_like_the_notes_of_another_one_is_shown(run, url):
+    for name in ("clicks", notes_id("clicks")):
+        state = SqlStore(url, name)
+        epoch = state.acquire()
+        state.write(epoch, Numbering(NUMBERING, Door.TRANSACTIONAL).record)
+        state.close()
+
+    found = json.loads(run("status", "--store", url, "--json").stdout)
+
+    assert [one["id"] for one in found] == ["clicks", notes_id("clicks")]
 
 
 def test_an_unknown_id_is_one_line_with_the_known_ones(run, store, url):

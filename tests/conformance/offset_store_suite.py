@@ -22,6 +22,7 @@ class OffsetStoreSuite:
     keeps_runs = True
     keeps_broker = True
     keeps_deployment = True
+    keeps_time = True
     shared = True
     """Several objects see the same offsets."""
     fences = True
@@ -55,6 +56,7 @@ class OffsetStoreSuite:
             topology_name=committed.topology_name if self.keeps_deployment else "",
             broker=committed.broker if self.keeps_broker else None,
             topic_id=committed.topic_id,
+            leader_epoch=committed.leader_epoch,
             failures=committed.failures,
         )
 
@@ -73,13 +75,19 @@ class OffsetStoreSuite:
             topology_name="zählen",
             broker=Broker("broker-1", 9093),
             topic_id="bG9uZyBlbm91Z2ggdG8gYmUgYW4gaWQ",
+            leader_epoch=0,
             failures=((100, 101, 3), (130, 140, 1)),
+            committed_ms=1_700_000_000_000,
         )
 
         offsets.store({one: committed})
 
         reader = open_offsets() if self.shared else offsets
-        assert reader.load([one]) == {one: self.kept(committed)}
+        found = reader.load([one])
+        assert found == {one: self.kept(committed)}
+        assert found[one].committed_ms == (
+            committed.committed_ms if self.keeps_time else None
+        )
 
     def test_a_bare_offset_comes_back_bare(self, offsets, topic):
         one = TopicPartition(topic("orders"), 0)

@@ -42,6 +42,33 @@ class OwnersSuite:
         with pytest.raises(FencedError):
             former.write(old, {})
 
+    def test_an_owner_brings_its_first_records_with_it(self, open_store):
+        former, owner = open_store(), open_store()
+        former.write(former.acquire(), {"a": "1", "b": "1"})
+
+        epoch = owner.acquire({"a": "2", "c/d": "2"}, expect={"a": "1", "c/d": None})
+
+        assert (epoch, open_store().epoch()) == (2, 2)
+        assert open_store().read() == {"a": "2", "b": "1", "c/d": "2"}
+
+    @pytest.mark.parametrize("is_new", [True, False])
+    def test_who_expects_what_is_not_there_fences_nobody(self, open_store, is_new):
+        former = open_store()
+        held = 0 if is_new else former.acquire({"a": "1"})
+
+        with pytest.raises(StateConflictError, match="'a'"):
+            open_store().acquire({"a": "2"}, expect={"a": "another"})
+
+        assert open_store().epoch() == held
+        assert open_store().get("a") == (None if is_new else "1")
+        if held:
+            former.write(held, {"b": "1"})
+
+    def test_an_epoch_above_a_given_one_is_taken_in_one_step(self, open_store):
+        assert open_store().acquire(above=5_000) == 5_001
+        assert open_store().acquire(above=7) == 5_002
+        assert open_store().epoch() == 5_002
+
     @pytest.mark.parametrize("epoch", [0, 2, 99])
     def test_an_epoch_that_was_never_given_writes_nothing(self, open_store, epoch):
         store = open_store()

@@ -10,13 +10,11 @@ from kafka_tx.errors import ConfigError, FencedError, StateError, StateLostError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.transactions import following
 from kafka_tx.transactions.following import take_over
+from kafka_tx.transactions.held import Held, Told
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.records import encode
 from kafka_tx.transactions.txid_layout import position
 from tests.conformance.owners_suite import OwnersSuite
-
-LARGE = 3_000_000
-"""Characters: past the node and packet limits of ZooKeeper."""
 
 
 def record(currtx: int) -> str:
@@ -26,8 +24,12 @@ def record(currtx: int) -> str:
 class StoreSuite(OwnersSuite):
     """``open_store(id="orders")`` opens the same state each time it is called."""
 
+    large = 3_000_000
+    """Characters of one value that the store takes, as large as any that occurs."""
+    paths = 5_000
+    """How many of them one write takes."""
     many_paths_s = 5.0
-    """Generous bound for one write of 5,000 paths on a busy machine."""
+    """Generous bound for such a write on a busy machine."""
 
     # --- one owner ---
 
@@ -156,7 +158,7 @@ class StoreSuite(OwnersSuite):
     def test_large_values_come_and_go(self, open_store):
         store = open_store()
         epoch = store.acquire()
-        large, other = "ä" * LARGE, "b" * (LARGE + 1)
+        large, other = "ä" * self.large, "b" * (self.large + 1)
 
         store.write(epoch, {"a": large, "a/b": "small"})
         assert open_store().get("a") == large
@@ -172,7 +174,7 @@ class StoreSuite(OwnersSuite):
         store.write(epoch, {}, ["a/b"])
         assert open_store().read() == {"a": "small again"}
 
-    def test_five_thousand_paths_are_one_write(self, open_store):
+    def test_thousands_of_paths_are_one_write(self, open_store):
         store = open_store()
         epoch = store.acquire()
         users = itertools.count()
@@ -180,7 +182,7 @@ class StoreSuite(OwnersSuite):
 
         def write():
             user = f"user-{next(users)}/"
-            written = {f"{user}orders-{n}/17": value for n in range(5_000)}
+            written = {f"{user}orders-{n}/17": value for n in range(self.paths)}
             store.write(epoch, written)
             return user, written
 
@@ -189,6 +191,29 @@ class StoreSuite(OwnersSuite):
         assert open_store().read(user) == written
         store.write(epoch, {"currtx": "18"}, open_store().read())
         assert open_store().read() == {"currtx": "18"}
+
+    def test_what_a_transaction_held_is_stored_with_its_commit(self, open_store):
+        ledger = Ledger(open_store())
+        epoch, at = ledger.acquire(), TopicPartition("orders", 0)
+        skipped, told = {(at, "retention"): 3}, Told(records=9, bytes=90, newest_ms=7)
+        batch = BatchMetadata(1, (OffsetRange(at, 3, 13),), skipped=skipped, attempts=2)
+        ledger.plan(epoch, batch)
+        assert Ledger(open_store()).load().held == ()
+
+        ledger.commit(epoch, 1, 5, told=told)
+
+        found = Ledger(open_store()).load()
+        assert found.planned == {1: batch}
+        assert found.held == (
+            Held(
+                txid=1,
+                epoch=epoch,
+                committed_ms=5,
+                attempts=2,
+                skipped=skipped,
+                told=told,
+            ),
+        )
 
     def test_a_ledger_of_five_thousand_partitions_moves_quickly(self, store):
         ledger = Ledger(store)

@@ -62,6 +62,7 @@ class TestKafkaGroupOffsetStore(OffsetStoreSuite):
 
     keeps_broker = False
     fences = False
+    keeps_time = False
     many = 100
 
     @pytest.fixture

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.kafka import bounds
 from kafka_tx.kafka import client_settings as settings_module
+from kafka_tx.kafka import translations
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings, is_secret
 from kafka_tx.kafka.librdkafka_names import COMMON, PRODUCER_ONLY
 from kafka_tx.kafka.refusals import Purpose
@@ -272,7 +272,7 @@ def test_a_name_without_effect_is_said_once(
 
     assert "max.poll.records" not in first
     assert [r.getMessage() for r in caplog.records] == [
-        "option 'kafka.max.poll.records' has no effect: batches are bounded by bytes"
+        "option 'kafka.max.poll.records' has no effect here"
     ]
 
 
@@ -372,7 +372,7 @@ def test_a_number_that_is_changed_is_told_once(caplog):
     ("name", "end"),
     [
         (name, end)
-        for name in sorted(bounds.BOUNDS)
+        for name in sorted(translations.BOUNDS)
         for end in (0, 1)
         if (name, end)
         not in {
@@ -382,17 +382,17 @@ def test_a_number_that_is_changed_is_told_once(caplog):
     ],
 )
 def test_the_bounds_are_librdkafkas(name, end):
-    value = bounds.BOUNDS[name][end]
+    value = translations.BOUNDS[name][end]
     made = client_settings({**BROKERS, name: str(value)}, purpose="consumer")
     Consumer({"group.id": "g", "log_level": 0, **made}).close()
 
 
 @pytest.mark.parametrize("end", [0, 1])
 @pytest.mark.parametrize(
-    "name", sorted(bounds.BOUNDS.keys() & (COMMON | PRODUCER_ONLY))
+    "name", sorted(translations.BOUNDS.keys() & (COMMON | PRODUCER_ONLY))
 )
 def test_the_bounds_are_librdkafkas_for_producers_too(name, end):
-    value = bounds.BOUNDS[name][end]
+    value = translations.BOUNDS[name][end]
     patient = {"delivery.timeout.ms": "2147483647"}  # more than any linger.ms
     made = client_settings({**BROKERS, **patient, name: str(value)}, purpose="producer")
     Producer({"log_level": 0, **made})

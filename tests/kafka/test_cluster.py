@@ -13,6 +13,7 @@ from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, ConfigE
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.kafka.offset_requests import Told
 from kafka_tx.model import (
     Assigned,
     AtOffset,
@@ -338,9 +339,9 @@ class ToldInTurn(KafkaClusterView):
     def _listed(self, questions: object) -> list[Any]:
         end = self._answers.pop(0)
         assert isinstance(end, int), "a log is asked where topics should be"
-        return [{T0: 0}, {T0: end}]
+        return [{T0: Told(0, 0)}, {T0: Told(end, 3)}]
 
-    def ends(self) -> None:
+    def is_over(self) -> None:
         """All answers were asked for."""
         assert not self._answers
 
@@ -351,11 +352,11 @@ T0 = TopicPartition("t", 0)
 @pytest.mark.parametrize(
     ("answers", "found"),
     [
-        (["a", 7, "a"], LogBounds(0, 7, "a")),
-        ([None, 7, None], LogBounds(0, 7, None)),
-        (["a", 7, "b", 5, "b"], LogBounds(0, 5, "b")),
-        ([None, 7, "b", 5, "b"], LogBounds(0, 5, "b")),
-        (["gone", 7, "b", 5, "b"], LogBounds(0, 5, "b")),
+        (["a", 7, "a"], LogBounds(0, 7, "a", 3)),
+        ([None, 7, None], LogBounds(0, 7, None, 3)),
+        (["a", 7, "b", 5, "b"], LogBounds(0, 5, "b", 3)),
+        ([None, 7, "b", 5, "b"], LogBounds(0, 5, "b", 3)),
+        (["gone", 7, "b", 5, "b"], LogBounds(0, 5, "b", 3)),
         (
             ["a", 7, "b", 5, "c"],
             Unavailable("t-0: its topic was made anew while it was looked at", "c"),
@@ -375,7 +376,7 @@ def test_bounds_are_of_the_topic_that_was_there_before_and_after(
     view = ToldInTurn(*answers)
 
     assert view.bounds([T0]) == {T0: found}
-    view.ends()
+    view.is_over()
 
 
 def test_an_id_that_was_told_long_before_is_as_good_as_one_just_before() -> None:
@@ -383,5 +384,9 @@ def test_an_id_that_was_told_long_before_is_as_good_as_one_just_before() -> None
 
     seen = [view.survey(Topics(("t",)), [T0])[1][T0] for _ in range(3)]
 
-    assert seen == [LogBounds(0, 7, "a"), LogBounds(0, 8, "a"), LogBounds(0, 2, "b")]
-    view.ends()
+    assert seen == [
+        LogBounds(0, 7, "a", 3),
+        LogBounds(0, 8, "a", 3),
+        LogBounds(0, 2, "b", 3),
+    ]
+    view.is_over()

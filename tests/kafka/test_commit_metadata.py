@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_tx.kafka.commit_metadata import LIMIT, decode, encode, fitting
+from kafka_tx.kafka.group_offsets import LIMIT, decode, encode, fitting
 from kafka_tx.model import CommittedOffset
 
 

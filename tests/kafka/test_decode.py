@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafka_tx.kafka.decode import record_batch
+from kafka_tx.kafka.reader import record_batch
 from kafka_tx.record_schema import arrow_schema
 
 SPARK_SCHEMA = StructType(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import threading
+import weakref
 
 import pytest
 
@@ -10,9 +12,10 @@ from kafka_tx.errors import DeliveryError
 from kafka_tx.kafka import producer, sender_pool
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.kafka.producer import OutRecord, ProducerClient
+from kafka_tx.kafka.producer import Deliveries, OutRecord, ProducerClient
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.kafka.transaction import Transaction
+from kafka_tx.native.idle_clients import Idle
 
 LARGE = b"x" * 3_000_000
 
@@ -96,6 +99,19 @@ def test_a_sender_that_nobody_awaits_is_not_lent_to_those_who_do(settings):
     assert sender_pool.borrow(settings, is_awaited=False) is forgetful
 
 
+def test_senders_that_nobody_borrows_are_closed(settings, monkeypatch):
+    monkeypatch.setattr(sender_pool, "_awaited", Idle(0.2, each=2))
+    closed = [threading.Event() for _ in range(3)]
+    for event in closed:
+        sender = Sender(settings)
+        weakref.finalize(sender, event.set)
+        sender_pool.give_back(sender)
+        del sender
+
+    assert closed[0].is_set()  # there was no room for it
+    assert all(event.wait(10) for event in closed)
+
+
 @pytest.mark.parametrize(
     "contrary",
     [{"acks": "1"}, {"retries": "0"}, {"max.in.flight.requests.per.connection": "50"}],
@@ -124,7 +140,7 @@ def test_retries_repeat_and_reorder_nothing_unless_told_otherwise(
     monkeypatch.setattr(producer, "new_producer", remember)
     options = {"bootstrap.servers": cluster.bootstrap_servers, **given}
 
-    ProducerClient(client_settings(options, purpose="producer"))
+    ProducerClient(client_settings(options, purpose="producer"), Deliveries())
 
     assert made["enable.idempotence"] == expected
 

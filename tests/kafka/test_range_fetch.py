@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -100,6 +101,10 @@ def record(offset: int) -> Message:
     return Message(topic="orders", partition=0, offset=offset, value=b"v")
 
 
+def of_epoch(epoch: int, offset: int) -> Message:
+    return Message("orders", 0, offset, value=b"v", leader_epoch=epoch)
+
+
 def event(code: int, offset: int = -1) -> Message:
     return Message(
         topic="orders", partition=0, offset=offset, error=ClientError(code, "because")
@@ -116,6 +121,23 @@ def drain(fetch: RangeFetch) -> list[int | None]:
     while not fetch.is_done:
         offsets += [message.offset() for message in fetch.take(100)]
     return offsets
+
+
+@pytest.mark.parametrize("others", [[11, 12], [12], [14], [16]])
+def test_no_record_of_a_later_leader_epoch_is_given(
+    consumer: ScriptedConsumer, others: list[int]
+) -> None:
+    wanted = replace(WANTED, leader_epoch=3)
+    fetch = RangeFetch(SETTINGS, wanted, TIMEOUT_MS)
+    before = [of_epoch(2, 10), of_epoch(3, 11)][: others[0] - 10]
+    consumer.script = [before + [of_epoch(4, offset) for offset in others]]
+
+    if others[0] >= END:
+        assert drain(fetch) == [10, 11]
+        return
+    with pytest.raises(OffsetOutOfRangeError, match="leader epoch 3") as caught:
+        drain(fetch)
+    assert caught.value.fields["log_end"] == others[0]
 
 
 # --- the end of a range -------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
-from kafka_tx.kafka.tls import tls_settings
+from kafka_tx.kafka.security import tls_settings
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kafka_tx.metrics import catalogue, dashboard
-from kafka_tx.metrics.panel import query
+from grafana import dashboard
+from grafana.panels import query
+from kafka_tx.metrics import catalogue
 from tests.metrics.promql import metrics_in, problems
 
 FILE = Path(__file__).parents[2] / "grafana" / "dashboard.json"

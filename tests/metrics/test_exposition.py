@@ -15,7 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from kafka_tx.metrics import MetricsRegistry, catalogue
-from kafka_tx.metrics.text import exposition
+from kafka_tx.metrics.endpoint import exposition
 from kafka_tx.model import LogBounds, TopicPartition
 from tests.metrics.facts import batch
 

@@ -141,6 +141,22 @@ def test_of_a_topic_made_anew_all_is_lag_since_it_was_first_seen(
     assert orders(registry, "retention_headroom_records") == 0
 
 
+def test_records_in_place_of_those_that_were_read_are_lag(
+    registry: MetricsRegistry,
+) -> None:
+    """Until the new leader is asked, offsets alone count."""
+    log = {"topic_ids": {"orders": "a"}, "leader_epochs": {ORDERS_0: 4}}
+    registry.record_commit(batch(bounds={ORDERS_0: LogBounds(50, 140, "a", 4)}, **log))
+    assert orders(registry, "lag_records") == 0
+
+    registry.record_log("job", {ORDERS_0: LogBounds(50, 150, "a", 5)})
+    assert orders(registry, "lag_records") == 10
+    registry.record_log("job", {ORDERS_0: LogBounds(50, 150, "a", 5, {4: 120})})
+
+    assert orders(registry, "lag_records") == 30
+    assert orders(registry, "retention_headroom_records") == 70
+
+
 def test_a_log_of_which_nobody_tells_whose_it_is_moves_no_lag(
     registry: MetricsRegistry,
 ) -> None:
@@ -166,3 +182,26 @@ def test_offsets_behind_latest_as_in_the_metrics_of_sparks_source(
         ("job", "avg"): (30,),
     }
     assert not registry.samples()["kafka_tx_behind_latest_offsets"]
+
+
+def test_the_lag_of_an_id_is_unknown_while_one_of_its_partitions_does_not_answer(
+    registry: MetricsRegistry,
+) -> None:
+    assert registry.lag_of("job") is None
+    registry.record_commit(batch())
+    assert registry.lag_of("job") == 60
+
+    registry.record_log("job", {ORDERS_0: Unavailable("no leader")})
+    assert registry.lag_of("job") is None
+    assert orders(registry, "lag_records") == 60  # a dashboard shows the last one
+
+    registry.record_log("job", {ORDERS_0: LogBounds(50, 210)})
+    assert registry.lag_of("job") == 70
+
+
+def test_the_lag_of_an_id_is_unknown_before_all_of_its_logs_were_looked_at(
+    registry: MetricsRegistry,
+) -> None:
+    registry.record_commit(batch(bounds={ORDERS_0: LogBounds(50, 200)}))
+
+    assert registry.lag_of("job") is None

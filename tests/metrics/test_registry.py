@@ -11,6 +11,7 @@ from kafka_tx.metrics import (
     OffsetsCommitted,
     catalogue,
 )
+from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.model import LogBounds
 from tests.metrics.facts import (
     MINUTE,
@@ -337,3 +338,39 @@ def test_one_that_was_fenced_still_says_so(registry: MetricsRegistry) -> None:
 
     fenced = {"id": "job", "reason": "fenced"}
     assert value(registry, "last_stop_timestamp_seconds", **fenced) == 5
+
+
+def stored(txid=7):
+    return OffsetsStored(
+        id="job", committed={ORDERS_0: 140}, committed_at_ms=9_000, txid=txid
+    )
+
+
+def test_a_job_that_has_not_committed_yet_shows_where_its_store_is(registry):
+    registry.record_stored(stored())
+    registry.record_log("job", {ORDERS_0: LogBounds(50, 200)})
+
+    assert orders(registry, "committed_offset") == 140
+    assert orders(registry, "lag_records") == 60
+    assert orders(registry, "retention_headroom_records") == 90
+    assert value(registry, "last_commit_timestamp_seconds", id="job") == 9
+    assert value(registry, "committed_txid", id="job") == 7
+    assert value(registry, "commit_latency_seconds_count", id="job") in {None, 0}
+    assert value(registry, "batches_total", id="job", outcome="committed") == 0
+
+
+def test_a_start_position_is_no_commit(registry):
+    registry.record_stored(stored(txid=0))
+
+    assert orders(registry, "committed_offset") == 140
+    assert value(registry, "committed_txid", id="job") is None
+    assert value(registry, "current_txid", id="job") == 1
+
+
+def test_what_was_read_of_a_store_too_late_is_not_shown(registry):
+    registry.record_commit(batch(txid=8))
+    shown = registry.samples()
+
+    registry.record_stored(stored())
+
+    assert registry.samples() == shown

@@ -58,7 +58,7 @@ int main(int argc, char **argv) {
     const char *settings[] = {"bootstrap.servers", argv[2], "auto.offset.reset", "error",
                               "enable.partition.eof", "true", "check.crcs", "true",
                               "fetch.wait.max.ms", "10", NULL};
-    range_request request = {.topic = argv[3], .start = atoll(argv[4]),
+    range_request request = {.topic = argv[3], .leader_epoch = -1, .start = atoll(argv[4]),
                              .end = atoll(argv[5]), .batch_bytes = atoll(argv[6]),
                              .has_headers = 1, .timeout_ms = 20000, .grace_ms = 500};
     client *used = client_open(&rdk, settings, &failure);

@@ -1,11 +1,11 @@
-"""Run the native reader under AddressSanitizer, UBSan and valgrind.
+"""Run the native reader and writer under AddressSanitizer, UBSan and valgrind.
 
 ``python -m tests.native.sanitize`` builds into a temporary directory, needs gcc and
 valgrind, takes about two minutes, and ends with an error where anything is found:
 
 1. every test of ``tests/native`` with an extension built with the sanitizers;
-2. a driver without Python that reads ranges and releases arrays in parts, with the leak
-   check on: once with the sanitizers, once in valgrind;
+2. drivers without Python that read ranges and release arrays in parts, and that write
+   columns, with the leak check on: once with the sanitizers, once in valgrind;
 3. a driver that fills and exports columns while each single allocation fails in turn.
 """
 
@@ -25,7 +25,8 @@ from kafka_tx.kafka.mock import MockCluster
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SOURCES = ROOT / "kafka_tx/native/src"
-PYTHON = {SOURCES / f"{n}.c" for n in ("module", "client_type", "range_type")}
+MODULE = ("module", "client_type", "range_type", "producer_type")
+PYTHON = {SOURCES / f"{n}.c" for n in MODULE}
 CORE = sorted(set(SOURCES.glob("*.c")) - PYTHON)
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 COMMON = ["-std=c11", "-g", "-O1", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
@@ -102,6 +103,18 @@ def drivers(build: Path) -> None:
             same = run(*VALGRIND, plain, *arguments)
             print("rows, bytes, batches, state:", found, end="")
             assert found == same, (found, same)
+        writing(build, cluster)
+
+
+def writing(build: Path, cluster: MockCluster) -> None:
+    sources = [HERE / "writer_driver.c", *CORE]
+    plain = compiled("writer", *sources, into=build)
+    sanitized = compiled("writer-s", *sources, *SANITIZERS, into=build)
+    for program in ([sanitized], [*VALGRIND, plain]):
+        asked = (cimpl_library(), cluster.bootstrap_servers, "orders", "3000")
+        found = run(*program, *asked)
+        print("handed over, code of the refused one, left:", found, end="")
+        assert found == "3000 10 0\n", found
 
 
 def fill(cluster: MockCluster) -> None:

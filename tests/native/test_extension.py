@@ -28,6 +28,7 @@ def open_range(*settings, **more):
         "partition": 0,
         "start": 0,
         "end": 10,
+        "leader_epoch": -1,
         "has_headers": False,
         "batch_bytes": 1 << 20,
         "timeout_ms": 10_000,

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import Broker, TopicDescription, TopicPartition
-from kafka_tx.offsets.assignment import Ownership, OwnershipChange, assign
+from kafka_tx.offsets.coordinators import Ownership, OwnershipChange, assign
 
 ONE, TWO = Broker("kafka-1", 9092, 1), Broker("kafka-2", 9092, 2)
 KEYS = st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 9))
@@ -124,21 +124,26 @@ def test_a_partition_without_a_leader_is_not_there_yet(ownership):
     assert ownership.leader(TopicPartition("absent", 0)) is None
 
 
-def test_a_topic_is_gone_when_it_is_absent_again_and_again(ownership):
-    other = topic("other", leaders=(ONE,), topic_id="id-9")
+@pytest.mark.parametrize("others", [{}, topic("other", (ONE,))], ids=["no", "one"])
+def test_a_topic_is_gone_once_brokers_say_so_again_and_again(ownership, others):
+    ownership.refresh(topic() | others)
+    assert ownership.absent_from(others) == {"orders": "id-1"}
 
-    nothing: dict[str, TopicDescription] = {}
-    changes = [ownership.refresh(seen) for seen in (other, nothing, other, other)]
+    changes = [ownership.refresh(others, {"orders"}) for _ in range(3)]
 
-    assert [change.lost for change in changes] == [(), (), (), orders(0, 1)]
-    assert ownership.partitions == (TopicPartition("other", 0),)
+    assert [change.lost for change in changes] == [(), (), orders(0, 1)]
+    assert [p.topic for p in ownership.partitions] == [*others]
+    assert ownership.absent_from(others) == {}
 
 
-def test_a_topic_that_is_seen_in_between_is_not_gone(ownership):
-    other = topic("other", leaders=(ONE,))
+def test_a_topic_that_is_only_absent_is_not_gone(ownership):
+    for _ in range(10):
+        assert not ownership.refresh(topic("other", leaders=(ONE,))).lost
 
-    for answer in (other, other, topic() | other, other, other):
-        assert not ownership.refresh(answer).lost
+
+def test_a_topic_that_is_not_denied_in_between_is_not_gone(ownership):
+    for deleted in (["orders"], ["orders"], [], ["orders"], ["orders"]):
+        assert not ownership.refresh({}, deleted).lost
 
 
 def test_a_topic_with_another_id_was_created_again(ownership):

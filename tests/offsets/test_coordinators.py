@@ -9,7 +9,14 @@ from kafka_tx.errors import (
     FencedError,
     StateUnavailableError,
 )
-from kafka_tx.model import Assigned, Broker, CommittedOffset, TopicPartition, Topics
+from kafka_tx.model import (
+    Assigned,
+    Broker,
+    CommittedOffset,
+    LogBounds,
+    TopicPartition,
+    Topics,
+)
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery, FixedPartitions
 from kafka_tx.offsets.manager import PartitionManager
@@ -64,6 +71,7 @@ class Cluster:
         self.clock = ManualClock()
         self.managers = Managers()
         self.failure: Exception | None = None
+        self.is_hidden = False
         self.looks = 0
         self._task = task, total
         self.coordinate(Discovery(self.describe, Topics(("clicks", "orders"))))
@@ -79,6 +87,7 @@ class Cluster:
             *self._task,
             refresh_interval_ms=INTERVAL_MS,
             clock=self.clock,
+            deleted=self.denied,
             managers=self.managers,
         )
 
@@ -87,6 +96,10 @@ class Cluster:
         if self.failure:
             raise self.failure
         return self.log.topics(wanted)
+
+    def denied(self, ids):
+        told = {} if self.is_hidden else self.log.topic_ids(ids)
+        return {name for name, id_ in told.items() if id_ is None}
 
     def partitions(self):
         return list(self.coordinator.my_managed_partitions())
@@ -172,6 +185,31 @@ def test_a_look_that_fails_changes_nothing_and_waits_for_the_next(cluster, caplo
 
     assert cluster.looks == 2
     assert "partitions stay as they were" in caplog.text
+
+
+def test_the_only_topic_is_closed_once_it_was_deleted(cluster, caplog):
+    manager = cluster.coordinator.manager(orders(0)[0])
+    plan = manager.plan(LogBounds(0, 5), max_offsets=5, now_ms=0)
+    manager.emitted(plan.ranges[0], 0)
+    cluster.log.delete("orders")
+
+    for _ in range(2):
+        cluster.coordinator.refresh()
+        assert cluster.partitions() == orders(0, 1)
+    cluster.coordinator.refresh()
+
+    assert cluster.partitions() == []
+    assert "deleted before all was processed: orders-0\n" in caplog.text
+
+
+def test_a_topic_of_which_nobody_tells_whether_it_was_deleted_stays(cluster):
+    cluster.log.delete("orders")
+    cluster.is_hidden = True
+
+    for _ in range(5):
+        cluster.coordinator.refresh()
+
+    assert cluster.partitions() == orders(0, 1)
 
 
 def test_the_very_first_look_must_succeed():
@@ -262,6 +300,7 @@ def test_discovery_needs_no_managers():
         1,
         refresh_interval_ms=INTERVAL_MS,
         clock=ManualClock(),
+        deleted=lambda ids: set(),
     )
 
     assert list(coordinator.my_managed_partitions()) == orders(0)
@@ -328,6 +367,7 @@ def test_topics_that_are_not_there_are_looked_for_sooner():
         1,
         refresh_interval_ms=60_000,
         clock=cluster.clock,
+        deleted=cluster.denied,
     )
     coordinator.refresh()
     assert not coordinator.is_due()
@@ -406,6 +446,22 @@ def test_managers_of_fixed_partitions_learn_that_their_topic_was_made_anew(fixed
     fixed.partitions()
 
     assert manager.is_recreated
+
+
+def test_fixed_partitions_of_a_deleted_topic_are_closed_until_it_is_there_again(fixed):
+    fixed.partitions()
+    fixed.managers.events.clear()
+    fixed.log.delete("orders")
+
+    for _ in range(3):
+        fixed.coordinator.refresh()
+    assert (fixed.partitions(), fixed.coordinator.is_complete) == ([], True)
+    fixed.log.create("orders", 4)
+    fixed.coordinator.refresh()
+
+    closed, opened = fixed.managers.events[:3], fixed.managers.events[3:]
+    assert closed == [f"close {p}" for p in orders(0, 1, 2)]
+    assert opened == [f"open {p} new" for p in orders(0, 1, 2)]
 
 
 def test_a_task_index_outside_is_refused():

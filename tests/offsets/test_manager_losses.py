@@ -105,7 +105,10 @@ def test_what_was_completed_of_a_cut_log_is_not_read_again(policy, caplog):
     assert plan.generation == 2
     assert made.counts.skipped[LossReason.CUT] == 3
     assert made.next_to_commit() == CommittedOffset(7)
-    assert "ends at 7 now and was read to 10: its end was lost" in caplog.text
+    assert (
+        "was read to 10, and its log ends at 7 or goes on there with other"
+        in caplog.text
+    )
     assert emit(made, bounds=LogBounds(0, 9)).ranges == (span(7, 9),)
 
 

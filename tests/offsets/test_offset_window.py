@@ -1,4 +1,4 @@
-from kafka_tx.offsets.offset_window import OffsetWindow
+from kafka_tx.offsets.unfinished import OffsetWindow
 
 
 def test_an_empty_window_ends_where_it_begins():

@@ -16,14 +16,6 @@ def found(pattern, *names):
     return [name for name in names if ours.fullmatch(name)]
 
 
-def test_an_intersection_is_computed():
-    assert found("^[a-z&&[^b]]$", "a", "b", "c") == ["a", "c"]
-
-
-def test_case_is_folded_before_a_complement_is_taken():
-    assert found("(?i)^[a-z&&[^b]]$", "a", "b", "A", "B") == ["a", "A"]
-
-
 def test_quotations_properties_and_named_groups_are_understood():
     assert found(r"^\Qa.b\E$", "a.b", "axb") == ["a.b"]
     assert found(r"^\p{Lower}+$", "abc", "aBc") == ["abc"]
@@ -33,12 +25,17 @@ def test_quotations_properties_and_named_groups_are_understood():
 @pytest.mark.parametrize(
     ("pattern", "advice"),
     [
-        ("a(?i)b", r"\(\?i:…\)"),
+        ("a(?i)b", "not at the start"),
         ("(?x) a", "flag x"),
-        (r"\G", "no counterpart"),
+        ("b(?x:a)", "flag x"),
+        (r"\G", "bad escape"),
         (r"\p{IsGreek}", "is not known"),
-        ("[a&&]", "nothing on one side"),
-        ("[[:alpha:]", "not closed"),
+        (r"[\P{Lower}]", "is not known"),
+        ("[a-z&&[^b]]", "another class in it"),
+        ("[a-z[A-Z]]", "another class in it"),
+        ("[a&&b]", "intersection"),
+        (r"\0101", "octal"),
+        ("[a", "unterminated"),
         ("(?<=a+)b", "look-behind"),
     ],
 )

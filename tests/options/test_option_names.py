@@ -7,10 +7,12 @@ import pytest
 from kafka_tx import KafkaBolt, OpaqueTransactionalKafkaSpout, TransactionalKafkaSpout
 from kafka_tx.errors import ConfigError
 from kafka_tx.options import option_names
-from kafka_tx.options.at_least_once_options import parse_at_least_once_settings
 from kafka_tx.options.sink_options import GIVEN_BY_US, parse_sink
 from kafka_tx.options.source_options import parse_source
-from kafka_tx.options.topology_options import parse_settings
+from kafka_tx.options.topology_options import (
+    parse_at_least_once_settings,
+    parse_settings,
+)
 
 BROKERS = {"kafka.bootstrap.servers": "a:9092"}
 READ = BROKERS | {"subscribe": "a"}

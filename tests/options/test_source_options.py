@@ -16,9 +16,9 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
-from kafka_tx.options.option_tables import Table, options_markdown
+from kafka_tx.options.option_tables import Table
 from kafka_tx.options.source_options import parse_source
-from kafka_tx.options.source_table import OPTIONS
+from kafka_tx.options.table import SOURCE
 
 BROKERS = {"kafka.bootstrap.servers": "a:9092"}
 
@@ -269,9 +269,9 @@ def test_a_configuration_never_shows_its_secrets():
 
 
 def test_the_table_has_a_row_for_every_option():
-    table = options_markdown()
+    table = Table.SOURCE.markdown()
 
-    for option in OPTIONS:
+    for option in SOURCE:
         assert f"| `{option.name}` |" in table
 
 
@@ -279,4 +279,6 @@ def test_the_table_of_settings_says_which_of_two_names_wins():
     table = Table.TOPOLOGY.markdown()
 
     assert "| `tx.timeoutMs` | 30000 |" in table
-    assert "`topology.max.spout.pending` | — | Batches in flight. `tx.maxP" in table
+    assert (
+        "`topology.max.spout.pending` | — | Most batches in flight. `tx.maxP" in table
+    )

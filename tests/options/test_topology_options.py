@@ -3,7 +3,8 @@ import logging
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.options.topology_options import SETTINGS, parse_settings
+from kafka_tx.options.table import STORMS, TOPOLOGY
+from kafka_tx.options.topology_options import parse_settings
 from kafka_tx.store_place import default_store
 from kafka_tx.transactions.pacing import Pacing
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
@@ -116,7 +117,7 @@ def test_what_has_no_effect_is_said(caplog):
     with caplog.at_level(logging.WARNING):
         parse_settings({"topology.workers": 4})
 
-    assert "'topology.workers' has no effect" in caplog.text
+    assert "'topology.workers' of Storm has no effect" in caplog.text
 
 
 def test_the_users_own_settings_are_kept():
@@ -124,4 +125,4 @@ def test_the_users_own_settings_are_kept():
 
 
 def test_every_setting_has_its_sentence():
-    assert all(setting.sentence.endswith(".") for setting in SETTINGS)
+    assert all(setting.sentence.endswith(".") for setting in (*TOPOLOGY, *STORMS))

@@ -2,17 +2,18 @@ import pytest
 
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Topics
+from kafka_tx.planning import quiet
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.topology.kafka.kafka_batch_spout import (
     KafkaBatchSpout,
     OpaqueKafkaBatchSpout,
 )
-from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
+from kafka_tx.topology.kafka.kafka_progress import KafkaBatches
 from tests.topology.conftest import Cluster
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-TEN = {A: LogPosition(10, "id-1")}
+TEN = {A: LogPosition(10, "id-1", 0)}
 
 
 class SlowCluster(Cluster):
@@ -40,9 +41,9 @@ def test_an_answer_counts_ten_times_as_long_as_it_took(slow):
     slow.more("t-0", 5)
 
     slow.clock.advance(899)
-    assert looks.bounds([A]) == {A: LogBounds(0, 10, "id-1")}
+    assert looks.bounds([A]) == {A: LogBounds(0, 10, "id-1", 0)}
     slow.clock.advance(1)
-    assert looks.bounds([A]) == {A: LogBounds(0, 15, "id-1")}
+    assert looks.bounds([A]) == {A: LogBounds(0, 15, "id-1", 0)}
 
 
 def test_no_answer_counts_longer_than_a_second(slow):
@@ -58,9 +59,9 @@ def test_a_quick_answer_is_never_used_again(cluster):
     cluster.fill("t", 10)
     looks = looks_at(cluster)
 
-    assert looks.bounds([A]) == {A: LogBounds(0, 10, "id-1")}
+    assert looks.bounds([A]) == {A: LogBounds(0, 10, "id-1", 0)}
     cluster.more("t-0", 1)
-    assert looks.bounds([A]) == {A: LogBounds(0, 11, "id-1")}
+    assert looks.bounds([A]) == {A: LogBounds(0, 11, "id-1", 0)}
 
 
 def test_an_answer_without_a_wanted_partition_is_not_enough(slow):
@@ -135,8 +136,8 @@ def test_of_what_is_planned_to_its_end_only_the_end_is_asked(slow):
     looks.bounds([A, B])
     slow.requests.clear()
 
-    assert looks.bounds_beyond(TEN | {B: LogPosition(7, "id-1")}) == dict.fromkeys(
-        [A, B], LogBounds(0, 10, "id-1")
+    assert looks.bounds_beyond(TEN | {B: LogPosition(7, "id-1", 0)}) == dict.fromkeys(
+        [A, B], LogBounds(0, 10, "id-1", 0)
     )
 
     assert slow.requests["offsets"] == 1
@@ -146,14 +147,14 @@ def test_a_topic_made_anew_as_long_as_before_does_not_keep_the_former_start(slow
     slow.trim(A, 5)
     looks = looks_at(slow)
     looks.found()
-    assert looks.bounds([A])[A] == LogBounds(5, 10, "id-1")
+    assert looks.bounds([A])[A] == LogBounds(5, 10, "id-1", 0)
     slow.fill("t", 10, 10)
-    assert looks.bounds_beyond(TEN)[A] == LogBounds(5, 10, "id-1"), "not known yet"
+    assert looks.bounds_beyond(TEN)[A] == LogBounds(5, 10, "id-1", 0), "not known yet"
 
     looks.fresh_found()
 
-    assert looks.bounds([A])[A] == LogBounds(0, 10, "id-2")
-    assert looks.bounds_beyond(TEN)[A] == LogBounds(0, 10, "id-2")
+    assert looks.bounds([A])[A] == LogBounds(0, 10, "id-2", 0)
+    assert looks.bounds_beyond(TEN)[A] == LogBounds(0, 10, "id-2", 0)
 
 
 def test_a_look_that_fails_leaves_the_bounds_to_the_former_topic(slow):
@@ -168,7 +169,7 @@ def test_a_look_that_fails_leaves_the_bounds_to_the_former_topic(slow):
         looks.bounds([A])
     slow.is_down = False
 
-    assert looks.bounds_beyond(TEN)[A] == LogBounds(0, 10, "id-2")
+    assert looks.bounds_beyond(TEN)[A] == LogBounds(0, 10, "id-2", 0)
 
 
 @pytest.mark.parametrize("more", [3, 10, 60])
@@ -192,3 +193,15 @@ def test_no_range_mixes_a_topic_with_one_made_anew_while_its_answers_count(slow,
 
     planned = [found for found in ranges if found[1] < found[2]]
     assert planned == [("latter", 0, more)]
+
+
+def test_the_start_of_a_quiet_log_is_asked_for_now_and_then(cluster):
+    cluster.fill("t", 10)
+    looks = looks_at(cluster)
+    looks.bounds_beyond(TEN)
+    cluster.trim(A, 10)
+
+    cluster.clock.advance(quiet.WHOLE_LOOK_MS - 1)
+    assert looks.bounds_beyond(TEN) == {A: LogBounds(0, 10, "id-1", 0)}
+    cluster.clock.advance(1)
+    assert looks.bounds_beyond(TEN) == {A: LogBounds(10, 10, "id-1", 0)}

@@ -22,8 +22,8 @@ def test_nothing_is_lost_where_the_store_has_all_of_it():
     ("query", "lost"),
     [
         (STATE, "keeps state (StateStoreSave)"),
-        (FILES, "FileStreamSource[file:/in], without tx.id, begins where its own"),
-        (None, "What a query keeps in its state"),
+        (FILES, "FileStreamSource[file:/in], without tx.id, starts where its own"),
+        (None, "a query loses its state"),
     ],
 )
 def test_an_older_checkpoint_is_given_up_for_a_new_one_only_with_what_that_loses(
@@ -34,7 +34,7 @@ def test_an_older_checkpoint_is_given_up_for_a_new_one_only_with_what_that_loses
     stored = Committed(5, {ORDERS: 20})
     config = TransactionsConfig(id="job", store="sqlite:////tmp/any.db")
 
-    case = agreement.case_of(config, "n", start, stored)
+    case = agreement.case_of(config, "n", start, stored, dict)
     told = str(agreement.contradiction(config, "n", start, stored, case, query, {}, 7))
 
     assert "start with a new checkpointLocation" in told
@@ -47,7 +47,7 @@ def test_no_text_says_what_is_lost_where_a_new_checkpoint_is_forbidden():
     config = TransactionsConfig(id="job", store="sqlite:////tmp/any.db")
 
     stored = Committed(5, {ORDERS: 20})
-    case = agreement.case_of(config, "n", start, stored)
+    case = agreement.case_of(config, "n", start, stored, dict)
     told = agreement.contradiction(config, "n", start, stored, case, STATE, {}, 7)
 
     assert "Do not start with a new checkpointLocation" in str(told)

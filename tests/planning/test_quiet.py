@@ -12,13 +12,14 @@ class Cluster(MemoryLog):
     def __init__(self, **logs):
         super().__init__({"t": 3})
         self.logs = {TopicPartition("t", int(n[1:])): at for n, at in logs.items()}
-        self.ends, self.whole = [], []
+        self.only_ends, self.whole = [], []
 
-    def offsets(self, wanted):
-        self.ends += wanted
+    def ends(self, partitions):
+        self.only_ends += partitions
         return {
-            p: at if isinstance(at := self.logs[p], Unavailable) else at.end
-            for p in wanted
+            p: (at.end, at.leader_epoch)
+            for p in partitions
+            if isinstance(at := self.logs[p], LogBounds)
         }
 
     def bounds(self, partitions):
@@ -31,7 +32,7 @@ def test_of_quiet_logs_only_the_end_is_asked():
 
     seen = quiet.look(cluster, [P0, P1], {P0: WITHIN})
 
-    assert (cluster.ends, cluster.whole) == ([P0], [P1])
+    assert (cluster.only_ends, cluster.whole) == ([P0], [P1])
     assert seen == {P0: WITHIN, P1: WITHIN}, "the start is as it was"
 
 
@@ -46,11 +47,21 @@ def test_what_changed_or_cannot_be_had_is_asked_in_full():
     assert seen == {P0: LogBounds(5, 8), P1: away, P2: LogBounds(0, 3)}
 
 
+def test_a_log_of_another_leader_is_asked_in_full_though_it_ends_where_it_did():
+    """Other records may have the offsets of lost ones."""
+    cluster = Cluster(p0=LogBounds(2, 7, "id", 1))
+
+    seen = quiet.look(cluster, [P0], {P0: LogBounds(2, 7, "id", 0)})
+
+    assert cluster.whole == [P0]
+    assert seen == {P0: LogBounds(2, 7, "id", 1)}
+
+
 def test_what_is_quiet_but_not_wanted_is_not_asked():
     cluster = Cluster(p0=WITHIN)
 
     assert quiet.look(cluster, [P0], {P0: WITHIN, P1: WITHIN}) == {P0: WITHIN}
-    assert (cluster.ends, cluster.whole) == ([P0], [])
+    assert (cluster.only_ends, cluster.whole) == ([P0], [])
 
 
 def test_nothing_is_asked_of_nothing():

@@ -3,7 +3,9 @@
 import pytest
 
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
+from kafka_tx.planning.epoch_ends import EpochEnds
 from kafka_tx.planning.standing import Finding, Settling, stand
+from kafka_tx.testing import MemoryLog
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TEN = LogPosition(10, "a")
@@ -31,6 +33,50 @@ def test_ids_decide_first_then_offsets(bounds, was, now, finding, next_offset):
     standing = stand(LogPosition(10, was), log(bounds[0], bounds[1], now))
 
     assert (standing.finding, standing.next_offset) == (finding, next_offset)
+
+
+@pytest.mark.parametrize(
+    ("held", "told", "ended", "finding", "next_offset"),
+    [
+        ((0, 99), 3, {}, Finding.WITHIN, 10),  # the leader that held it
+        ((0, 99), 4, {3: 10}, Finding.WITHIN, 10),
+        ((0, 99), 4, {3: 50}, Finding.WITHIN, 10),
+        ((0, 99), 4, {3: 7}, Finding.CUT, 7),  # others took the offsets
+        ((0, 8), 4, {3: 7}, Finding.CUT, 7),
+        ((8, 99), 4, {3: 7}, Finding.CUT, 8),
+        ((12, 99), 4, {3: 7}, Finding.TRIMMED, 12),
+        ((0, 7), 4, {3: 10}, Finding.CUT, 7),  # it may not know its own end yet
+        ((0, 99), 4, {2: 7}, Finding.UNANSWERED, 10),  # of another epoch
+        ((0, 99), 2, {}, Finding.UNANSWERED, 10),  # told by a former leader
+        ((0, 7), 2, {}, Finding.UNANSWERED, 10),
+        ((0, 99), None, {}, Finding.WITHIN, 10),
+    ],
+)
+def test_a_new_leader_says_where_the_log_of_a_position_ends(
+    held, told, ended, finding, next_offset
+):
+    bounds = LogBounds(held[0], held[1], "a", told, ended)
+
+    standing = stand(LogPosition(10, "a", 3), bounds)
+
+    assert (standing.finding, standing.next_offset) == (finding, next_offset)
+    assert (standing.log is None) == (finding is Finding.UNANSWERED)
+
+
+@pytest.mark.parametrize(("was", "now"), [(None, "a"), (None, None)])
+def test_leader_epochs_of_topics_that_may_be_others_mean_nothing(was, now):
+    standing = stand(LogPosition(10, was, 3), LogBounds(0, 99, now, 4))
+
+    assert standing.finding is Finding.WITHIN
+
+
+def test_what_a_new_leader_says_is_no_old_answer():
+    cut = stand(LogPosition(10, "a", 3), LogBounds(0, 99, "a", 4, {3: 7}))
+    short = stand(LogPosition(10, "a", 3), LogBounds(0, 7, "a", 4, {3: 10}))
+
+    assert Settling().believes(P0, cut, 0)
+    assert not Settling().believes(P0, short, 0)
+    assert (cut.cut, cut.log) == (3, LogBounds(0, 7, "a", 4, {3: 7}))
 
 
 @pytest.mark.parametrize("bounds", [(0, 7), (0, 10), (12, 20)])
@@ -108,6 +154,24 @@ def test_partitions_and_findings_wait_each_for_itself():
     assert settling.believes(P0, gone, 11_000)
     settling.forget(P0)
     assert not settling.believes(P0, gone, 11_001)
+
+
+def test_where_an_epoch_ended_is_asked_again_of_a_topic_made_anew():
+    """Its leaders begin with epoch 0, as those of the former topic did."""
+    cluster = MemoryLog({"t": 1})
+    ends = EpochEnds(cluster)
+
+    def told():
+        bounds = cluster.bounds([P0])
+        at = LogPosition(0, bounds[P0].topic_id, 0)
+        return ends.completed(bounds, {P0: at})[P0]
+
+    for end in (3, 7):
+        cluster.create("t", 1)
+        cluster.append_hole(P0, end)
+        cluster.elect(P0)
+
+        assert told().epoch_ends == {0: end}
 
 
 def test_what_retention_took_counts_at_once():

@@ -120,8 +120,23 @@ def test_a_stored_offset_above_the_log_end_repeats_nothing(policy):
     decision = start(rules, stored=stored)
 
     assert decision.committed == CommittedOffset(1_000)
-    assert "5000 is above the log end 1000" in decision.reason
-    assert decision.lost == {LossReason.CUT: 4_000}
+    assert "5020 is above 1000, where the log ends or" in decision.reason
+    assert decision.lost == {LossReason.CUT: 4_020}
+
+
+def test_what_is_completed_above_the_log_end_is_of_other_records():
+    stored = CommittedOffset(
+        900,
+        completed=((950, 960), (990, 1_010), (1_020, 1_030)),
+        failures=((940, 941, 2), (1_012, 1_014, 1)),
+    )
+
+    decision = start(StartRules(), stored=stored)
+
+    assert decision.committed == CommittedOffset(
+        900, completed=((950, 960), (990, 1_000)), failures=((940, 941, 2),)
+    )
+    assert decision.lost == {LossReason.CUT: 30}
 
 
 @pytest.mark.parametrize("outside", [99, 1_001])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from kafka_tx.errors import (
     AnotherNumberingError,
+    CheckpointDisagreesError,
     DataLossError,
     FencedError,
     KafkaTxError,
@@ -16,11 +17,11 @@ from kafka_tx.errors import (
     UnknownTopicError,
 )
 from kafka_tx.planning.offset_json import MARK, SourceOffset
-from kafka_tx.transactions.by_hand import moved
 from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.txid_layout import CURRENT
+from kafka_tx.transactions.ledger_repair import moved
+from kafka_tx.transactions.txid_layout import CURRENT, numbering_of
 from tests.properties.simulated_databases import Copy, Table
-from tests.properties.simulated_people import OFF, World
+from tests.properties.simulated_people import KAFKA, OFF, World
 from tests.properties.simulated_query import TaskFailedError
 from tests.properties.simulated_streams import Checkpoint
 
@@ -41,6 +42,8 @@ def follow(world: World) -> None:
     if _passes(world, error):
         return
     assert isinstance(error, KafkaTxError)
+    if isinstance(error, CheckpointDisagreesError):
+        world.refused.add(world.checkpoint.name)
     told = Told(world, error, str(error))
     ways = [way for way in WAYS if way.is_open(told)]
     if any(way.is_first for way in ways):
@@ -100,6 +103,14 @@ class Told:
         return int(found[1] if found else str(self.error.fields["txid"]))
 
     @property
+    def is_in_sink(self) -> bool:
+        """Whether the sink has what it is to be looked at for."""
+        newest = self.table.newest
+        named = re.search(r"look whether the sink has txid \d+ of '(\w+)'", self.text)
+        is_of_it = named is None or newest.source == named[1]
+        return is_of_it and newest.txid >= self.txid
+
+    @property
     def table(self) -> Table:
         """What the sink holds."""
         where, name = self.world.job.sink
@@ -131,10 +142,15 @@ def _set_back(option: str) -> Way:
     return Way(
         f"set {option} back",
         rf"[Ss]et {re.escape(option)} (back|right|to)|read with {re.escape(option)}=",
-        lambda told: told.world.undo[option](),
-        may=lambda told: option in told.world.undo,
+        lambda told: _undo(told, option),
+        may=lambda told: option in told.world.undo and _may_change_the_mode(told),
         is_first=True,
     )
+
+
+def _undo(told: Told, option: str) -> None:
+    told.world.once.pop("tx.onDisagreement", None)
+    told.world.undo[option]()
 
 
 def _decide(side: str) -> Way:
@@ -142,18 +158,18 @@ def _decide(side: str) -> Way:
         if "no other run" in told.text:
             told.world.rivals.clear()
         told.world.once["tx.onDisagreement"] = side
+        if side == "checkpoint":  # the store knows from now on what that has ended
+            told.world.keep_commits()
 
     def may(told: Told) -> bool:
         """Where the text asks for the sink's txid, it decides."""
-        if told.world.job.door != "query" or isinstance(
-            told.error, AnotherNumberingError
-        ):
+        if told.world.job.door != "query" or not _is_by_checkpoint(told):
             return False
         most = re.search(r"if no sink holds a txid above (\d+)", told.text)
         if side == "checkpoint" and most and told.table.newest.txid > int(most[1]):
             return False
         done = re.search(r"Txid (\d+) or later", told.text)
-        stored = re.search(r"Txid \d+ or (\d+), since", told.text)
+        stored = re.search(r"Txid (?:\d+ or )?(\d+), because", told.text)
         if not done or not stored:
             return True
         has_all = told.table.newest.txid >= int(done[1])
@@ -167,9 +183,20 @@ def _sink_is_beside(told: Told) -> bool:
     return told.world.job.sink[0] == told.world.job.store
 
 
-def _become_opaque(told: Told) -> None:
+MODE = r"(?:[Ss]et tx\.mode to\s+'|read with tx\.mode=)(\w+)"
+
+
+def _may_change_the_mode(told: Told) -> bool:
+    """Some texts ask what the sink takes."""
+    is_asked = "If all sinks of the query take" in told.text
+    return told.world.job.is_opaque or not is_asked
+
+
+def _use_the_mode(told: Told) -> None:
     world = told.world
-    streams = tuple(replace(s, mode="opaque") for s in world.job.streams)
+    found = re.search(MODE, told.text)
+    mode = found[1] if found else "opaque"
+    streams = tuple(replace(s, mode=mode) for s in world.job.streams)
     world.job = replace(world.job, streams=streams)
     world.undo.pop("tx.mode", None)
 
@@ -178,9 +205,12 @@ def _put_all_back(told: Told) -> None:
     world, backup = told.world, told.world.backup
     assert backup is not None
     world.backup = None  # it was of no use if that does not do
+    is_older = [c for c in world.copies if c[0].at <= backup.databases[0].at]
+    world.copies = is_older  # the others are of what did not happen
     world.rivals.clear()
     world.undo.clear()
     world.left.clear()
+    world.copies = []  # of what has not happened
     for database, copy in zip(world.databases, backup.databases, strict=True):
         database.put_back(copy)
     world.job, world.checkpoint = backup.job, backup.checkpoint.copied()
@@ -209,7 +239,44 @@ def _put_sink_back(told: Told) -> None:
 
 def _empty_sink(told: Told) -> None:
     where, name = told.world.job.sink
-    told.world.databases[where].tables.pop(name, None)
+    told.world.databases[where].drop(name)
+
+
+def _switch_speculation_off(told: Told) -> None:
+    told.world.job = replace(told.world.job, speculates=False)
+
+
+def _use_the_parts_that_are_named(told: Told) -> None:
+    """For the batch that was begun; later on the number may change again."""
+    found = re.search(r"comes after part \d+ of txid \d+ in (\d+)\s+parts", told.text)
+    assert found is not None
+    told.world.job = replace(told.world.job, parts=int(found[1]))
+
+
+def _may_set_offsets(told: Told) -> bool:
+    is_asked = "that the store did not go back" in told.text
+    if _has_half(told):
+        return False
+    return _is_not_later(told) and not (is_asked and told.world.went_back)
+
+
+def _has_half(told: Told) -> bool:
+    """Whether the sink has some parts of the batch that a text asks for, as it says."""
+    where, name = told.world.job.sink
+    is_asked = "the sink has only a part of the batch" in told.text
+    txid = told.world.kafka.halves.get(name, 0) if where == KAFKA else 0
+    return is_asked and txid == told.txid
+
+
+def _may_begin_anew(told: Told) -> bool:
+    """Some texts offer it where nothing else is right."""
+    is_asked = "the sink has only a part of the batch" in told.text
+    return told.world.backup is None and (not is_asked or _has_half(told))
+
+
+def _is_not_later(told: Told) -> bool:
+    is_asked = re.search(r"A later one there means", told.text)
+    return not (is_asked and told.table.newest.txid > told.txid)
 
 
 def _checkpoint_of_the_sink(told: Told) -> Checkpoint | None:
@@ -219,6 +286,8 @@ def _checkpoint_of_the_sink(told: Told) -> Checkpoint | None:
     named = told.table.newest.numbering
     every = [told.world.checkpoint, *told.world.left]
     ours = [found for found in every if found.numbering() == named]
+    if len(told.world.job.streams) > 1:  # nothing decides for what was refused
+        ours = [found for found in ours if found.name not in told.world.refused]
     return max(ours, key=Checkpoint.txid, default=None)
 
 
@@ -233,21 +302,59 @@ def _start_with_that_checkpoint(told: Told) -> None:
     world.once["tx.onDisagreement"] = "checkpoint"
 
 
-def _store_of(told: Told) -> int | None:
-    """Which database has a store that counts as the checkpoint does."""
-    world = told.world
-    named, id_ = world.checkpoint.numbering(), world.job.streams[0].tx_id
+def _store_of(told: Told, named: str) -> int | None:
+    """Which database has a store that counts in this numbering."""
+    world, id_ = told.world, told.world.job.streams[0].tx_id
     for number, database in enumerate(world.databases):
-        ledger = Ledger(database.store(id_))
-        if named and ledger.load().numbering == named:
+        store = database.store(id_)
+        found = numbering_of(store.read(), store.url, id_)
+        if found is not None and found.name == named:
             return number
     return None
 
 
-def _use_the_store_of_the_checkpoint(told: Told) -> None:
-    world, found = told.world, _store_of(told)
+def _may_use_the_store_of_the_checkpoint(told: Told) -> bool:
+    named = told.world.checkpoint.numbering()
+    is_another = _store_of(told, named) not in (None, told.world.job.store)
+    return _is_by_checkpoint(told) and is_another
+
+
+def _is_by_checkpoint(told: Told) -> bool:
+    """Where the text asks for the sink's numbering: it is that of the checkpoint."""
+    if "the numbering of the checkpoint, or none" in told.text:
+        return told.table.newest.numbering == told.world.checkpoint.numbering()
+    return not isinstance(told.error, AnotherNumberingError)
+
+
+def _may_leave_the_checkpoint(told: Told) -> bool:
+    found = re.search(r"If the sinks have (\w+), the numbering of the store", told.text)
+    if found and told.table.newest.numbering not in ("", found[1]):
+        return False
+    asked = re.search(r"If it shows txid (\d+) of '(\w+)', finished or not", told.text)
+    if asked:
+        return _has_txid(told, asked[2], int(asked[1]))
+    return not (found and told.world.plain) and "offsets set" not in told.text
+
+
+def _has_txid(told: Told, id_: str, txid: int) -> bool:
+    """Whether the store of a query shows it as finished or planned."""
+    if told.world.job.door == "topology":
+        return False
+    state = Ledger(told.world.databases[told.world.job.store].store(id_)).load()
+    return max([state.txid, *state.planned]) >= txid
+
+
+def _may_put_the_sink_back(told: Told) -> bool:
+    is_elsewhere = told.world.job.door == "topology" and not _sink_is_beside(told)
+    may_go_back = is_elsewhere and told.world.job.sink[0] != KAFKA
+    return may_go_back and told.world.went_back is not None
+
+
+def _use_the_store(told: Told, named: str) -> None:
+    world, found = told.world, _store_of(told, named)
     assert found is not None
     world.stop()
+    world.once.pop("tx.onDisagreement", None)
     world.job = replace(world.job, store=found)
     world.undo.clear()
 
@@ -256,23 +363,28 @@ def _go_on_where_the_sink_is(told: Told) -> None:
     """Looks where in the topics that ends what is there, and names that."""
     world, held = told.world, told.table.newest
     world.rivals.clear()
-    (stream,) = world.job.streams
     there = set(world.records())
-    positions = {
-        p: max(
-            (at + 1 for at, n in world.brokers.log(p).numbered() if n in there),
-            default=0,
-        )
-        for p in world.brokers.partitions()
-    }
-    ids = {name: topic.topic_id for name, topic in world.brokers.topics_.items()}
-    ledger = Ledger(world.databases[world.job.store].store(stream.tx_id))
-    epoch = ledger.acquire()
-    while epoch < held.epoch:
+    for stream in world.job.streams:
+        positions = {
+            p: max(
+                (at + 1 for at, n in world.brokers.log(p).numbered() if n in there),
+                default=0,
+            )
+            for p in world.brokers.partitions()
+            if p.topic in stream.topics
+        }
+        topics = world.brokers.topics_
+        ids = {name: topics[name].topic_id for name in stream.topics}
+        ledger = Ledger(world.databases[world.job.store].store(stream.tx_id))
         epoch = ledger.acquire()
-    ledger.adopt(
-        epoch, moved(ledger.load(), positions, ids, 0, held.txid), held.numbering
-    )
+        is_numbering = stream is world.job.streams[0]
+        while is_numbering and epoch < held.epoch:
+            epoch = ledger.acquire()
+        txid, numbering = (held.txid, held.numbering) if is_numbering else (0, "")
+        state = ledger.load()
+        ledger.adopt(epoch, moved(state, positions, ids, 0, txid), numbering)
+        if is_numbering and state.query:
+            ledger.describe(epoch, replace(state.query, numberings=()))
     world.new_checkpoint()
 
 
@@ -291,8 +403,10 @@ def _set_offsets(told: Told) -> None:
     """As the commands that are printed: which depend on what the sink has."""
     world, text = told.world, told.text
     world.rivals.clear()
-    has_it, has_it_not = re.split(r"If it has not", text)
-    chosen = has_it if told.table.newest.txid >= told.txid else has_it_not
+    has_it, *has_it_not = re.split(r"If it has not", text)
+    chosen = has_it
+    if has_it_not and not told.is_in_sink:
+        (chosen,) = has_it_not
     for id_, given in re.findall(r"--id (\w+) .*?--offsets '(.*?)'", chosen):
         offsets = json.loads(given)
         ids = offsets.pop(MARK)["topic_ids"]
@@ -302,10 +416,26 @@ def _set_offsets(told: Told) -> None:
     world.new_checkpoint()
 
 
+def _begin_anew(told: Told) -> None:
+    """Other ids, another sink: all is read again."""
+    world = told.world
+    _give_the_sink_a_new_name(told)
+    streams = tuple(replace(s, tx_id=f"{s.tx_id}x") for s in world.job.streams)
+    world.job = replace(world.job, streams=streams)
+    world.rivals.clear()
+    world.new_checkpoint()
+    world.left = []
+
+
 def _use_the_former_checkpoint(told: Told) -> None:
     world = told.world
     world.left, world.checkpoint = world.left[:-1], world.left[-1]
     world.stop()
+
+
+def _may_go_back(told: Told) -> bool:
+    world = told.world
+    return bool(world.left) and world.left[-1].name not in world.refused
 
 
 WAYS = (
@@ -313,31 +443,48 @@ WAYS = (
         "the former checkpoint",
         r"Start the query with the checkpointLocation and the sources",
         _use_the_former_checkpoint,
-        may=lambda told: bool(told.world.left),
+        may=_may_go_back,
         is_first=True,
     ),
     _set_back("tx.id"),
     _set_back("tx.store"),
-    _set_back("tx.mode"),
     _decide("checkpoint"),
     _decide("store"),
     Way(
         "new checkpoint",
         r"(?<!not )start with a\s+new checkpointLocation",
         lambda told: told.world.new_checkpoint(),
-        may=lambda told: "offsets set" not in told.text,
+        may=_may_leave_the_checkpoint,
     ),
     Way(
         "the checkpoint's store",
-        r"Set tx\.store to the one that this checkpoint was used with",
-        _use_the_store_of_the_checkpoint,
-        may=lambda told: _store_of(told) is not None,
+        r"[Ss]et tx\.store to the store of this checkpoint",
+        lambda told: _use_the_store(told, told.world.checkpoint.numbering()),
+        may=_may_use_the_store_of_the_checkpoint,
         is_first=True,
     ),
-    Way("offsets set", r"--offsets '", _set_offsets),
+    Way(
+        "the sink's store",
+        r"set tx\.store right; `kafka-tx\s+status`",
+        lambda told: _use_the_store(told, told.table.newest.numbering),
+        may=lambda told: _store_of(told, told.table.newest.numbering) is not None,
+        is_first=True,
+    ),
+    Way(
+        "speculation off",
+        r"Start the SparkContext .* with false",
+        _switch_speculation_off,
+    ),
+    Way(
+        "the parts that are named",
+        r"set that again for one run",
+        _use_the_parts_that_are_named,
+        is_first=True,
+    ),
+    Way("offsets set", r"--offsets '", _set_offsets, may=_may_set_offsets),
     Way(
         "the sink's checkpoint",
-        r"start with that and\s+tx\.onDisagreement=checkpoint",
+        r"start with the newest one and\s+tx\.onDisagreement=checkpoint",
         _start_with_that_checkpoint,
         may=lambda told: _checkpoint_of_the_sink(told) is not None,
         is_first=True,
@@ -346,7 +493,7 @@ WAYS = (
         "go on where the sink is",
         r"offsets set --numbering",
         _go_on_where_the_sink_is,
-        may=lambda told: told.world.job.kind == "one source",
+        may=lambda told: told.world.job.door == "query",
     ),
     Way(
         "new sink",
@@ -355,27 +502,40 @@ WAYS = (
         may=lambda told: told.world.job.door == "topology",
     ),
     Way(
+        "begin anew",
+        r"begin anew: give each source another tx\.id",
+        _begin_anew,
+        may=_may_begin_anew,
+    ),
+    Way(
         "start again",
-        r"Maps and tables in the same database went back with it",
+        r"start a query again|continues from there when you start it again",
         lambda told: told.world.stop(),
-        may=_sink_is_beside,
+        may=lambda told: told.world.job.door == "query" or _sink_is_beside(told),
     ),
     Way(
         "put the sink back",
-        r"put that back to the same time first",
+        r"restore these sinks to the same time first",
         _put_sink_back,
-        may=lambda told: not _sink_is_beside(told) and told.world.went_back is not None,
+        may=_may_put_the_sink_back,
     ),
     Way(
         "empty the sink",
-        r"empty what it writes first",
+        r"empty its sinks first",
         _empty_sink,
         may=lambda told: told.world.job.door == "topology",
     ),
     Way(
+        "the mode that is named",
+        MODE,
+        _use_the_mode,
+        may=_may_change_the_mode,
+        is_first=True,
+    ),
+    Way(
         "an opaque spout",
         r"an opaque spout under the same id",
-        _become_opaque,
+        _use_the_mode,
         may=lambda told: told.world.job.is_opaque,
     ),
     Way(

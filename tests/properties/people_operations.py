@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from kafka_tx.errors import OwnerLivesError
 from kafka_tx.model import TopicPartition
+from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.txid_layout import CURRENT
 from tests.properties.people_advice import follow
 from tests.properties.simulated_databases import Copy, Table
-from tests.properties.simulated_people import Backup, World
-from tests.properties.simulated_streams import Checkpoint
+from tests.properties.simulated_people import KAFKA, Backup, World
+from tests.properties.simulated_streams import Checkpoint, Run
 
 Operation = Callable[[World, int], None]
 
@@ -59,6 +61,15 @@ def make_anew_under_way(world: World, number: int) -> None:
     _again(world, partition, max(0, length))
 
 
+def use_another_cluster(world: World, number: int) -> None:
+    """At the same address. Its topics have these names, and records of their own."""
+    world.stop()
+    world.rivals.clear()
+    for at, name in enumerate(sorted(world.brokers.topics_)):
+        length = world.brokers.log(TopicPartition(name, 0)).end + (number + at) % 7 - 3
+        _again(world, TopicPartition(name, 0), max(0, length))
+
+
 def _again(world: World, partition: TopicPartition, length: int) -> None:
     partitions = len(world.brokers.topics_[partition.topic].logs)
     world.brokers.make(partition.topic, partitions)
@@ -87,9 +98,14 @@ def trim(world: World, number: int) -> None:
 
 
 def rename_id(world: World, number: int) -> None:
-    """Of a job that has written: else nothing anywhere knows the former one."""
+    """Of a job that has written: else nothing anywhere knows the former one.
+
+    A topology is known by its sink alone, so that is the one that it always had.
+    """
     former, (first, *others) = world.job, world.job.streams
     if not first.tx_id or not world.held().txid:
+        return
+    if former.door == "topology" and len(world.sinks) > 1:
         return
     world.stop()
     renamed = replace(first, tx_id=f"{first.tx_id}{number % 3}")
@@ -106,7 +122,9 @@ def run_without_id(world: World, _: int) -> None:
     job, checkpoint = world.job, world.checkpoint
     if job.kind != "one source" or world.seen["deploy twice"] or world.left:
         return
-    if not checkpoint.offsets.keys() <= checkpoint.commits or not checkpoint.offsets:
+    if not world.is_well() or world.once:
+        return
+    if not checkpoint.offsets or not checkpoint.offsets.keys() <= checkpoint.commits:
         return
     world.once = {}
     world.forget_what_was_kept()
@@ -130,15 +148,16 @@ def use_another_store(world: World, _: int) -> None:
     if not world.held().txid:
         return
     world.stop()
-    world.copies = []  # they are of the other one
+    world.copies, world.went_back = [], None  # they are of the other one
     world.job = replace(former, store=1 - former.store)
     _can_set_back(world, "tx.store", former)
 
 
-def change_the_mode(world: World, _: int) -> None:
-    """Of all deployments."""
+def change_the_mode(world: World, number: int) -> None:
+    """Of all deployments, or of this one alone."""
     world.stop()
-    world.rivals.clear()
+    if number % 2:
+        world.rivals.clear()
     former = world.job
     modes = {"transactional": "opaque", "opaque": "transactional"}
     streams = tuple(replace(s, mode=modes[s.mode]) for s in former.streams)
@@ -146,12 +165,43 @@ def change_the_mode(world: World, _: int) -> None:
     _can_set_back(world, "tx.mode", former)
 
 
-def use_another_sink(world: World, number: int) -> None:
-    """Where nothing is under way, nor comes again: else a batch is in both."""
-    if not world.is_well():
+def subscribe_otherwise(world: World, number: int) -> None:
+    """One topic less, or all of them again; where positions are kept of the rest."""
+    job = world.job
+    first, *others = job.streams
+    theirs = {topic for stream in others for topic in stream.topics}
+    every = tuple(sorted(world.brokers.topics_.keys() - theirs))
+    if not job.has_ids or len(every) < 2:
         return
     world.stop()
-    world.rivals.clear()
+    topics = every[number % 2 :][:1] if world.reads_all() else every
+    world.job = replace(job, streams=(replace(first, topics=topics), *others))
+
+
+def change_the_parts(world: World, number: int) -> None:
+    """Of a Kafka sink; a bolt keeps its number while an earlier run may live."""
+    if world.job.sink[0] == KAFKA:
+        world.stop()
+        world.rivals.clear()
+        world.job = replace(world.job, parts=1 + number % 4)
+
+
+def switch_speculation_on(world: World, _: int) -> None:
+    if world.job.sink[0] == KAFKA:
+        world.stop()
+        world.job = replace(world.job, speculates=True)
+
+
+def die_between_parts(world: World, number: int) -> None:
+    """What is written then is half of a batch."""
+    world.kafka.dies_after = number % 4
+
+
+def use_another_sink(world: World, number: int) -> None:
+    """Where nothing is under way, nor comes again: else a batch is in both."""
+    if not world.is_well() or world.seen["deploy twice"] or world.undo:
+        return
+    world.stop()
     world.forget_what_was_kept()
     world.keep_commits()
     world.job = replace(world.job, sink=(world.job.sink[0], f"sink{number}"))
@@ -171,7 +221,8 @@ def _can_set_back(world: World, what: str, former: object) -> None:
 
 
 def leave_checkpoint(world: World, _: int) -> None:
-    if world.job.has_ids:
+    """Not while nobody knows yet that the database went back."""
+    if world.job.has_ids and not world.is_hurt:
         world.new_checkpoint()
 
 
@@ -181,7 +232,7 @@ def use_a_former_checkpoint(world: World, number: int) -> None:
         world.once.pop("tx.onDisagreement", None)
         former = world.left.pop(number % len(world.left))
         world.left.append(world.checkpoint)
-        world.checkpoint = former
+        world.checkpoint, world.is_older_checkpoint = former, True
 
 
 def copy_checkpoint(world: World, _: int) -> None:
@@ -193,6 +244,7 @@ def put_checkpoint_back(world: World, _: int) -> None:
         world.stop()
         world.once.pop("tx.onDisagreement", None)
         world.checkpoint = world.checkpoint_copy.copied()
+        world.is_older_checkpoint = True
 
 
 # --- databases ---
@@ -200,7 +252,7 @@ def put_checkpoint_back(world: World, _: int) -> None:
 
 def back_up(world: World, _: int) -> None:
     """All that belongs together: of a job that is well, while nothing runs."""
-    if not world.is_well():
+    if not world.is_well() or world.job.sink[0] == KAFKA:
         return
     world.stop()
     world.rivals.clear()
@@ -222,6 +274,27 @@ def put_store_back(world: World, number: int) -> None:
         _back(world, number)
 
 
+def reset_an_id(world: World, number: int) -> None:
+    """``offsets reset``: of all ids as its text says, or of one of two by mistake."""
+    job = world.job
+    if job.kind != "two sources" or world.is_hurt:
+        return
+    world.stop()
+    world.rivals.clear()
+    world.went_back = None
+    chosen = job.streams if number % 4 == 0 else job.streams[number % 2 :][:1]
+    for stream in chosen:
+        store = world.databases[job.store].store(stream.tx_id)
+        store.write(store.acquire(), {}, store.read())
+    if len(chosen) > 1:
+        for where, table in world.sinks:
+            world.databases[where].drop(table)
+        world.undo.clear()
+        world.forget_what_was_kept()
+        world.new_checkpoint()
+        world.left = []
+
+
 def fail_over(world: World, number: int) -> None:
     """The database is an older one from now on, for everybody who is connected."""
     if world.copies:
@@ -229,6 +302,7 @@ def fail_over(world: World, number: int) -> None:
 
 
 def _back(world: World, number: int) -> None:
+    world.once.pop("tx.onDisagreement", None)  # that was for another contradiction
     which = number % len(world.copies)
     store = world.job.store
     world.went_back = world.copies[which]
@@ -244,19 +318,46 @@ def _back(world: World, number: int) -> None:
 
 def remove_the_database(world: World, _: int) -> None:
     """Somebody tidies up, under a living job; what was written there is gone."""
+    if not world.held().txid and len(world.sinks) > 1:
+        return  # the store alone remembers what is in the former sink
     if world.plain and world.job.has_ids:
         return  # what was written without ``tx.id`` is elsewhere, and nothing tells
+    world.once.pop("tx.onDisagreement", None)
     world.destroyed |= world.missing | _what_is_in(world, world.job.store)
     world.databases[world.job.store].empty()
-    world.is_hurt = True
+    world.went_back, world.is_hurt = None, True
 
 
 def _last_write(world: World, copy: Copy) -> set[int]:
-    """What nobody can know, as the README says: only the newest batch is gone."""
+    """What nobody can know, as the guarantees say: only the newest batch is gone.
+
+    From an older checkpoint, the one after all that went back. What an opaque replay
+    had left of it for later is in Spark's log, too.
+    """
     name = world.job.sink[1]
     now, then = world.held().txid, copy.tables.get(name, Table()).newest.txid
     rows = world.databases[world.job.sink[0]].tables.get(name, Table()).rows
-    return {n for txid, n in rows if txid == now} if then + 1 >= now else set()
+    if world.is_older_checkpoint:
+        now = min(now, then + 1)
+    if then + 1 < now:
+        return set()
+    return {n for txid, n in rows if txid == now} | _left_for_later(world, now)
+
+
+def _left_for_later(world: World, txid: int) -> set[int]:
+    """What Spark's log has of a batch, and its replay, as stored, has not."""
+    if world.job.door == "topology" or not world.job.has_ids:
+        return set()
+    left = set()
+    for stream in world.job.streams:
+        store = world.databases[world.job.store].store(stream.tx_id)
+        batch = Ledger(store).load().planned.get(txid)
+        if batch is None:
+            continue
+        for p, end in batch.logged.items():
+            log = world.brokers.log(p).numbered()
+            left |= {n for at, n in log if batch.ends()[p] <= at < end}
+    return left
 
 
 def _what_is_in(world: World, store: int) -> set[int]:
@@ -269,10 +370,54 @@ def _what_is_in(world: World, store: int) -> set[int]:
 
 
 def deploy_twice(world: World, number: int) -> None:
-    """A second deployment of the same, with a checkpoint of its own or without."""
-    if world.job.has_ids and len(world.rivals) < 2:
+    """A second deployment of the same, with a checkpoint of its own or without.
+
+    Nobody does while a person decides: the text says that no other run may live then.
+    """
+    if world.job.has_ids and len(world.rivals) < 2 and not world.once:
         fresh = Checkpoint(f"rival{number}{world.seen['steps']}")
         world.rivals.append((world.job, world.started(world.job, fresh)))
+
+
+def start_a_former_deployment(world: World, number: int) -> None:
+    """With the checkpoint that it had. Refused, it has changed nothing for anybody."""
+    job = world.job
+    if job.kind != "one source" or not world.left or world.once:
+        return
+    checkpoint = world.left[number % len(world.left)]
+    store = world.databases[job.store].store(job.streams[0].tx_id)
+    before = store.snapshot()
+    former = world.started(job, checkpoint)
+    if former.step():
+        world.left.remove(checkpoint)
+        world.rivals.append((job, former))
+        return
+    if before.values:
+        assert store.snapshot() == before, f"refused after it took over: {former.error}"
+    world.seen["starts refused beside others"] += 1
+
+
+def overlap_a_bounded_run(world: World, number: int) -> None:
+    """A schedule starts the next run; this one lives, or has died without a word."""
+    job, running = world.job, world.run
+    if job.kind != "one source" or world.once or not isinstance(running, Run):
+        return
+    (stream,) = job.streams
+    store = world.databases[job.store].store(stream.tx_id)
+    is_alive = number % 3 > 0 and running.owns(store.epoch())
+    world.clock.beats = running.beat if is_alive else None
+    spares = replace(stream, once={"tx.ifOwned": "refuse"})
+    bounded = world.started(replace(job, streams=(spares,)), world.checkpoint)
+    before = store.epoch()
+    went_on, world.clock.beats = bounded.step(), None
+    refused = isinstance(bounded.error, OwnerLivesError)
+    assert refused == is_alive, f"{is_alive=}: {bounded.error}"
+    if is_alive:
+        assert store.epoch() == before, "the living one was fenced"
+        world.seen["bounded runs refused"] += 1
+    else:
+        world.seen["bounded runs after a crash"] += went_on
+        world.run = bounded if went_on else None
 
 
 def run_a_rival(world: World, number: int) -> None:
@@ -294,6 +439,7 @@ OPERATIONS: dict[str, tuple[int, Operation]] = {
     "lose commit entry": (2, lose_commit_entry),
     "make anew": (2, make_anew),
     "make anew under way": (2, make_anew_under_way),
+    "use another cluster": (1, use_another_cluster),
     "grow": (1, grow),
     "hide": (1, hide),
     "trim": (1, trim),
@@ -301,7 +447,11 @@ OPERATIONS: dict[str, tuple[int, Operation]] = {
     "run without id": (1, run_without_id),
     "use another store": (1, use_another_store),
     "change the mode": (1, change_the_mode),
+    "change the parts": (2, change_the_parts),
+    "switch speculation on": (1, switch_speculation_on),
+    "die between parts": (2, die_between_parts),
     "use another sink": (1, use_another_sink),
+    "subscribe otherwise": (2, subscribe_otherwise),
     "leave checkpoint": (2, leave_checkpoint),
     "use a former checkpoint": (2, use_a_former_checkpoint),
     "copy checkpoint": (2, copy_checkpoint),
@@ -311,7 +461,10 @@ OPERATIONS: dict[str, tuple[int, Operation]] = {
     "put store back": (2, put_store_back),
     "fail over": (2, fail_over),
     "remove the database": (1, remove_the_database),
+    "reset an id": (1, reset_an_id),
     "deploy twice": (2, deploy_twice),
     "run a rival": (4, run_a_rival),
+    "start a former deployment": (2, start_a_former_deployment),
+    "overlap a bounded run": (2, overlap_a_bounded_run),
 }
 """By name: how often, and what."""

@@ -125,6 +125,10 @@ class World:
             raise BrokerUnavailableError("no broker answered")
         return self.answer
 
+    def denied(self, ids: Mapping[str, str | None]) -> set[str]:
+        """For a while brokers of another cluster answer, which has fewer topics."""
+        return set(ids) if self.answer is not None else set()
+
     # --- the store ------------------------------------------------------------------
 
     def load(self, partition: TopicPartition) -> CommittedOffset | None:

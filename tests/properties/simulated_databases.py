@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from kafka_tx.errors import StateLostError
+from kafka_tx.errors import KafkaTxError, StateLostError
+from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions import records
-from kafka_tx.transactions.admission import is_written
+from kafka_tx.transactions.admission import check_mode, is_written
 from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
 from kafka_tx.transactions.refusals import AFTER_A_LOSS
 from kafka_tx.transactions.txid_layout import CURRENT, numbering_of
+from tests.properties.simulated_sink import (
+    SINK,
+    TOPIC,
+    Brokers,
+    Writer,
+    log,
+    simulated,
+)
 
 _names = map(str, itertools.count(1))
 
@@ -104,6 +113,10 @@ class Database:
     def records(self, table: str) -> list[int]:
         return [record for _, record in self.tables.get(table, Table()).rows]
 
+    def drop(self, table: str) -> None:
+        """Somebody empties what is written there."""
+        self.tables.pop(table, None)
+
     # --- what happens to it ---
 
     def copied(self) -> Copy:
@@ -122,3 +135,82 @@ class Database:
     def empty(self) -> None:
         """Somebody removed its file, or began it anew."""
         self.put_back(Copy({}, {}, 0))
+
+
+class DiedError(KafkaTxError):
+    """The driver died between two parts of a batch."""
+
+    retryable = True
+
+
+class KafkaSinks(Database):
+    """Topics that exactly-once sinks write, and their markers, which never go back.
+
+    Attributes:
+        door: ``transaction`` for queries, ``bolt`` for topologies.
+        parts: Of the batches that follow.
+        dies_after: How many parts the driver still writes; below 0: all of them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.door, self.parts, self.dies_after = "transaction", 1, -1
+        self.halves: dict[str, int] = {}
+        """By sink the txid of which some parts were written, and others not."""
+        self._brokers: dict[str, Brokers] = {}
+        self._writers: dict[tuple[object, ...], Writer] = {}
+
+    def write(
+        self,
+        table: str,
+        attempt: TransactionAttempt,
+        rows: list[int],
+        *,
+        is_opaque: bool,
+    ) -> None:
+        """In parts, each of which is there or not; raises what Kafka sinks raise."""
+        check_mode(attempt, "the sink")
+        brokers = self._brokers.setdefault(table, Brokers())
+        run = (table, self.door, self.parts, attempt.source, attempt.epoch)
+        writer = self._writers.setdefault(
+            run, Writer(self.door, attempt.epoch, self.parts)
+        )
+        writer.before_part = self._may_die
+        records = [OutRecord(TOPIC, b"", b"%d %d" % (attempt.txid, n)) for n in rows]
+        with simulated(brokers):
+            try:
+                writer.put_rows(attempt, records)
+                self.halves.pop(table, None)
+            except DiedError:
+                if self._newest().txid == attempt.txid:
+                    self.halves[table] = attempt.txid
+                raise
+            finally:
+                self.tables[table] = Table(self._newest(), _rows(brokers))
+
+    def _may_die(self, number: int) -> None:
+        if number == self.dies_after:
+            self.dies_after = -1
+            raise DiedError("between two parts")
+
+    def _newest(self) -> TransactionAttempt:
+        markers = log().recall(SINK).markers
+        attempts = (marker.attempt for marker in markers)
+        return max(attempts, key=lambda a: a.txid, default=Table().newest)
+
+    def drop(self, table: str) -> None:
+        """The topic is made anew; markers stay."""
+        if table in self._brokers:
+            self._brokers[table].rows.clear()
+            self.tables[table] = replace(self.tables[table], rows=())
+
+    def copied(self) -> Copy:
+        return Copy({}, {}, 0)
+
+    def put_back(self, copy: Copy, *, stores: bool = True, tables: bool = True) -> None:
+        """Nobody can."""
+
+
+def _rows(brokers: Brokers) -> tuple[tuple[int, int], ...]:
+    found = (row.split() for row in brokers.rows)
+    return tuple((int(txid), int(number)) for txid, number in found)

@@ -63,6 +63,11 @@ class Log:
 
     start: int = 0
     records: list[int] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=lambda: [0])
+    """Where each leader epoch began."""
+
+    def end_of(self, epoch: int) -> int:
+        return self.epochs[epoch + 1] if epoch + 1 < len(self.epochs) else self.end
 
     @property
     def end(self) -> int:
@@ -109,6 +114,13 @@ class Brokers:
             self.gone.update(log.records)
         self.topics_[name] = Topic(next(self._ids), [Log() for _ in range(partitions)])
 
+    def delete(self, name: str) -> None:
+        """Nobody sees it any more until it is made anew."""
+        topic = self.topics_[name]
+        for log in topic.logs:
+            self.gone.update(log.records)
+        topic.logs = []
+
     def append(self, partition: TopicPartition, count: int) -> list[int]:
         new = list(itertools.islice(self._records, count))
         self.log(partition).records += new
@@ -128,6 +140,13 @@ class Brokers:
         self.gone.update(log.records[kept:])
         log.records = log.records[:kept]
 
+    def elect(self, partition: TopicPartition, cut: int = 0) -> None:
+        """Give a partition another leader, one that lacks the last records."""
+        if cut:
+            self.cut(partition, cut)
+        log = self.log(partition)
+        log.epochs = [min(began, log.end) for began in log.epochs] + [log.end]
+
     # --- who asks ---
 
     def be_read(self) -> None:
@@ -142,6 +161,9 @@ class Brokers:
             for number in range(len(topic.logs))
         ]
 
+    def exists(self, name: str) -> bool:
+        return bool(self.topics_[name].logs)
+
     def log(self, partition: TopicPartition) -> Log:
         return self.topics_[partition.topic].logs[partition.partition]
 
@@ -150,7 +172,7 @@ class Brokers:
         return {
             name: _described(name, topic)
             for name, topic in self.topics_.items()
-            if not topic.is_hidden and wanted_name(wanted, name)
+            if topic.logs and not topic.is_hidden and wanted_name(wanted, name)
         }
 
     def bounds(self, partitions):
@@ -160,9 +182,33 @@ class Brokers:
     def survey(self, wanted, partitions):
         return surveyed(self, wanted, partitions)
 
+    def topic_ids(self, names):
+        self.questions.ask()
+        return {
+            name: topic.topic_id if topic and topic.logs else None
+            for name in names
+            if not ((topic := self.topics_.get(name)) and topic.is_hidden)
+        }
+
     def offsets(self, wanted):
         self.questions.ask()
         return {p: self._offset(p, position) for p, position in wanted.items()}
+
+    def ends(self, partitions):
+        self.questions.ask()
+        return {
+            p: (bounds.end, bounds.leader_epoch)
+            for p in partitions
+            if isinstance(bounds := self._bounds(p), LogBounds)
+        }
+
+    def epoch_ends(self, wanted):
+        self.questions.ask()
+        return {
+            p: self.log(p).end_of(epoch)
+            for p, epoch in wanted.items()
+            if isinstance(self._bounds(p), LogBounds)
+        }
 
     def close(self):
         pass
@@ -175,7 +221,7 @@ class Brokers:
         if partition.partition >= len(topic.logs):
             return Unavailable("no such partition", topic.topic_id)
         log = self.log(partition)
-        return LogBounds(log.start, log.end, topic.topic_id)
+        return LogBounds(log.start, log.end, topic.topic_id, len(log.epochs) - 1)
 
     def _offset(self, partition, position):
         bounds = self._bounds(partition)

@@ -12,15 +12,22 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from kafka_tx.model import TopicPartition, TransactionAttempt
+from kafka_tx.spark.speculation import refuse_speculation
 from kafka_tx.testing import ManualClock
-from tests.properties.simulated_databases import Copy, Database, Table
+from tests.properties.simulated_databases import Copy, Database, KafkaSinks, Table
 from tests.properties.simulated_log import Brokers
 from tests.properties.simulated_runs import TopologyRun
 from tests.properties.simulated_streams import Checkpoint, Planners, Run, Stream
 
 SETTLED_AFTER = 600
+
+TOPICS = ("a", "b")
+
+KAFKA = 2
+"""Where exactly-once Kafka sinks are, beside the databases."""
 
 _names = map(str, itertools.count(1))
 
@@ -28,8 +35,13 @@ _names = map(str, itertools.count(1))
 class Clock(ManualClock):
     """Whoever sleeps finds that the time has passed."""
 
+    beats: Callable[[], None] | None = None
+    """What shows meanwhile that another driver lives."""
+
     def sleep_ms(self, duration_ms: int) -> None:
         self.advance(duration_ms)
+        if self.beats is not None:
+            self.beats()
 
 
 @dataclass(frozen=True)
@@ -41,8 +53,10 @@ class Job:
         door: ``query`` or ``topology``.
         streams: What it reads; a topology has one.
         store: Which database holds its state.
-        sink: Which database holds what it writes, and the name there.
+        sink: Which database, or ``KAFKA``, holds what it writes, and the name there.
         is_opaque: Whether the sink takes a replay with other records.
+        parts: Of each batch in a Kafka sink.
+        speculates: Whether Spark may run a task twice at once.
     """
 
     kind: str
@@ -51,6 +65,8 @@ class Job:
     store: int
     sink: tuple[int, str]
     is_opaque: bool
+    parts: int = 1
+    speculates: bool = False
 
     @property
     def has_ids(self) -> bool:
@@ -71,9 +87,10 @@ class World:
 
     def __init__(self, seed: int) -> None:
         chance = random.Random(seed)
-        self.clock = Clock()
-        self.brokers, self.databases = Brokers(), (Database(), Database())
-        self.job = _job(chance)
+        self.clock, self.brokers, self.kafka = Clock(), Brokers(), KafkaSinks()
+        self.databases = (Database(), Database(), self.kafka)
+        # known walks keep their jobs
+        self.job = _job(chance, random.Random(f"4 more of {seed}"), self.brokers)
         self.checkpoint = Checkpoint(next(_names))
         self.run: Run | TopologyRun | None = None
         self.rivals: list[tuple[Job, Run | TopologyRun]] = []
@@ -104,6 +121,10 @@ class World:
     def forget_what_was_kept(self) -> None:
         """No copies of anything, no other checkpoints."""
         self.left: list[Checkpoint] = []
+        self.refused: set[str] = set()
+        """Names of the checkpoints that a text has turned down."""
+        self.is_older_checkpoint = False
+        """Another one has been used since this one was, until the job is well."""
         self.backup: Backup | None = None
         self.checkpoint_copy: Checkpoint | None = None
         self.copies: list[tuple[Copy, ...]] = []
@@ -128,7 +149,8 @@ class World:
                 write,
                 fails="failOnDataLoss" not in self.once,
             )
-        streams = tuple(replace(s, once=dict(self.once)) for s in job.streams)
+        once = dict(self.once)
+        streams = tuple(replace(s, once={**s.once, **once}) for s in job.streams)
         planners = Planners(streams, self.brokers, self.clock, database.store)
         return Run(streams, planners, self.brokers, checkpoint, write)
 
@@ -139,6 +161,11 @@ class World:
             return
         where, table = job.sink
         database = self.databases[where]
+        if where == KAFKA:
+            refuse_speculation(cast(Any, Session(job)), "exactly-once Kafka sinks")
+            is_query = job.door == "query"
+            self.kafka.door = "transaction" if is_query else "bolt"
+            self.kafka.parts = job.parts
         database.write(table, attempt, records, is_opaque=job.is_opaque)
 
     def step(self) -> bool:
@@ -150,6 +177,7 @@ class World:
             return True
         if self.run.is_idle:
             self.once, self.followed = {}, 0
+            self.is_older_checkpoint = False
             if not self.is_hurt:
                 self.missing = set()
         return False
@@ -165,6 +193,12 @@ class World:
     def is_well(self) -> bool:
         """It has read what there is, and nothing is wrong that it will tell."""
         return self.run is not None and self.run.is_idle and not self.is_hurt
+
+    def reads_all(self) -> bool:
+        """Whether no topic is left out."""
+        return {t for s in self.job.streams for t in s.topics} == {
+            *self.brokers.topics_
+        }
 
     def let_a_rival_go_on(self) -> None:
         """Of several deployments this one is the job from now on."""
@@ -219,23 +253,7 @@ KINDS = {
 }
 """What runs, and how often it is drawn."""
 
-OFF: dict[str, str] = {
-    "use another store: two sources": "item 7: a checkpoint does not count batches"
-    " without records of its source",
-    "make anew: two sources": "item 8: the next text undoes what one asks",
-    "make anew under way: two sources": "item 8",
-    "trim: two sources": "item 8",
-    "hide: two sources": "item 8",
-    "rename id: two sources": "item 7: the other source keeps its part",
-    "put checkpoint back: two sources": "item 7: the store decides for one of them",
-    "put store back: two sources": "item 19: the sink's txids are those of one source",
-    "fail over: one source": "item 19: the store decides, and reads nothing again",
-    "fail over: two sources": "item 19",
-    "remove the database: two sources": "item 19",
-    "use another sink: two sources": "item 7: a part may wait for the other source",
-    "rename id: topology": "a new id begins again where its sink is new, too",
-    "change the mode: topology": "a transaction is planned anew in the other mode",
-}
+OFF: dict[str, str] = {}
 """Kinds, operations, "operation: kind" and ways out that are not played, and which
 finding that is not mended they would show."""
 
@@ -244,14 +262,26 @@ def is_off(operation: str, kind: str) -> bool:
     return bool({kind, operation, f"{operation}: {kind}"} & OFF.keys())
 
 
-def _job(chance: random.Random) -> Job:
+class Session:
+    """Spark's, as it shows whether speculation is on."""
+
+    def __init__(self, job: Job) -> None:
+        self.conf = {"spark.speculation": str(job.speculates).lower()}
+
+
+def _job(chance: random.Random, more: random.Random, brokers: Brokers) -> Job:
     kind = chance.choices([*KINDS], [*KINDS.values()])[0]
     mode = chance.choice(["transactional", "opaque"])
     is_opaque = mode == "opaque" or chance.random() < 0.3
     sink = (chance.choice([0, 0, 1]), "sink")
     streams = {
         "two sources": (Stream(("a",), "A", mode), Stream(("b",), "B", mode)),
-        "without id": (Stream(("a", "b")),),
-    }.get(kind, (Stream(("a", "b"), "A", mode),))
+        "without id": (Stream(TOPICS),),
+    }.get(kind, (Stream(TOPICS, "A", mode),))
     door = "topology" if kind == "topology" else "query"
+    if kind != "without id" and more.random() < 0.15:
+        return Job(kind, door, streams, 0, (KAFKA, "sink"), False, more.randint(1, 3))
+    if kind == "two sources" and more.random() < 0.5:
+        brokers.make("c")
+        streams = (replace(streams[0], topics=("a", "c")), streams[1])
     return Job(kind, door, streams, 0, sink, is_opaque)

@@ -14,11 +14,11 @@ from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.start import StartRules
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
-from kafka_tx.running.at_least_once.poller import SpoutPoller
-from kafka_tx.running.at_least_once.poller_parts import PollerParts
-from kafka_tx.running.at_least_once.spout_managers import SpoutManagers
+from kafka_tx.running.at_least_once.poller import PollerParts, SpoutPoller
+from kafka_tx.running.at_least_once.spout import SpoutManagers
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.rows.schemes import RawScheme
 from kafka_tx.transactions.memory import MemoryOffsetStore
@@ -58,9 +58,21 @@ class World(Brokers):
         self._must_be_up()
         return super().bounds(partitions)
 
+    def topic_ids(self, names):
+        self._must_be_up()
+        return super().topic_ids(names)
+
     def offsets(self, wanted):
         self._must_be_up()
         return super().offsets(wanted)
+
+    def ends(self, partitions):
+        self._must_be_up()
+        return super().ends(partitions)
+
+    def epoch_ends(self, wanted):
+        self._must_be_up()
+        return super().epoch_ends(wanted)
 
     def _must_be_up(self):
         if self.is_down:
@@ -97,6 +109,7 @@ class PollerWorld:
             1,
             refresh_interval_ms=30_000,
             clock=self.clock,
+            deleted=DeletedTopics(brokers, self.clock).now,
             managers=managers,
         )
         reader: Any = None
@@ -118,6 +131,12 @@ class PollerWorld:
     def has_begun(self) -> bool:
         """Whether it knows partitions; before that it does without no broker."""
         return bool(self.poller.managers)
+
+    @property
+    def has_stored_runs(self) -> bool:
+        """Whether the store knows completed records beyond unfinished ones."""
+        stored = self.store.load(self.brokers.partitions())
+        return any(offset.completed for offset in stored.values())
 
     # --- what a topology does with it ---
 
@@ -143,9 +162,15 @@ class PollerWorld:
 
     def end(self) -> None:
         """The oldest job ends."""
-        if not self.flights:
-            return
-        emission, records = self.flights.popleft()
+        if self.flights:
+            self._ended(*self.flights.popleft())
+
+    def end_newest(self) -> None:
+        """The newest job does: its records are completed beyond unfinished ones."""
+        if self.flights:
+            self._ended(*self.flights.pop())
+
+    def _ended(self, emission: Emission, records: list[int] | None) -> None:
         manager, wanted = emission.manager, emission.range
         if records is None:
             self.seen["failed reads"] += 1
@@ -160,12 +185,18 @@ class PollerWorld:
 
     def _read(self, wanted: OffsetRange) -> list[int] | None:
         topic = self.brokers.topics_[wanted.topic_partition.topic]
+        if not topic.logs:
+            return None
         log = self.brokers.log(wanted.topic_partition)
         is_up = topic.has_leaders and not topic.is_hidden and not self.brokers.is_down
         if wanted.topic_id not in {None, topic.topic_id}:
             self.seen["reads of another topic"] += 1
             return None
         if not is_up or not log.start <= wanted.start <= wanted.end <= log.end:
+            return None
+        epoch = wanted.leader_epoch
+        if epoch is not None and log.end_of(epoch) < wanted.end:
+            self.seen["reads of other records"] += 1
             return None
         return log.read(wanted.start, wanted.end)
 

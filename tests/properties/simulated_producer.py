@@ -7,8 +7,11 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException
+
+from kafka_tx.kafka.out_batch import OutBatch
 
 PARTITIONS = 2
 _BATCH, _RECORD, _REQUEST = 61, 7, 100
@@ -171,3 +174,90 @@ class SimulatedProducer:
             batch, code = self._answers.popleft()
             for one in batch:
                 one.on_delivery(None if code is None else ClientError(code), one)
+
+
+class SimulatedNative(SimulatedProducer):
+    """Stands for the extension's ``Producer``."""
+
+    def __init__(
+        self, brokers: Brokers, settings: dict[str, Any], suspect: tuple[int, ...]
+    ) -> None:
+        super().__init__(brokers, settings)
+        self._suspect = suspect
+        self._worst: list[tuple[Any, ...]] = []
+        self._capsule: object = None
+        self._noted: list[tuple[Any, ...]] = []
+        self._is_noting = False
+
+    def connect(self, *_: object) -> None:
+        pass
+
+    def send(
+        self, schema: object, array: object, topics: tuple[str, ...], start: int, _: int
+    ) -> tuple[int, int]:
+        if array is not self._capsule:  # it can be imported only once
+            rows = pa.RecordBatch._import_from_c_capsule(schema, array)
+            self._capsule, self._rows = array, OutBatch(topics, rows)
+        for row in range(start, len(self._rows)):
+            one = self._rows.record(row)
+            code = self._put(one.topic, one.key, one.value, one.partition)
+            if code:
+                return row, code
+            if self._brokers.random.random() < 0.1:
+                self.poll(0)
+            if self._noted or self._brokers.random.random() < 0.02:
+                return row + 1, 0
+        return len(self._rows), 0
+
+    def produce(  # type: ignore[override] # the extension's
+        self,
+        topic: tuple[str],
+        key: Any,
+        value: Any,
+        _: object,
+        partition: int,
+        __: int,
+    ) -> int:
+        return self._put(topic[0], key, value, None if partition < 0 else partition)
+
+    def _put(
+        self, topic: str, key: bytes | None, value: bytes | None, partition: int | None
+    ) -> int:
+        where = -1 if partition is None else partition
+        try:
+            super().produce(topic, value, key, self._delivered, where)
+        except KafkaException as error:
+            code: int = error.args[0].code()
+            return code
+        return 0
+
+    def _delivered(self, error: ClientError | None, one: Sent) -> None:
+        code = 0 if error is None else error.code()
+        told: tuple[Any, ...] = (
+            code,
+            "",
+            one.to,
+            one.at,
+            0,
+            one.of,
+            one.data,
+            one.size,
+            [],
+        )
+        if code and code not in self._suspect:
+            self._worst = [told]
+        elif code or self._is_noting:
+            self._is_noting = True
+            self._noted.append(told)
+
+    def flush(self, _: float) -> int:
+        self._exchange()
+        self._answer()
+        return ClientError._TIMED_OUT if super().flush(0) else 0
+
+    def news(self) -> tuple[list[Any], list[Any], list[Any]] | None:
+        noted, self._noted = self._noted, []
+        worst, self._worst = self._worst, []
+        if not len(self):
+            self._is_noting = False
+        return ([], noted, worst) if noted or worst else None

@@ -11,6 +11,7 @@ from typing import Any
 from kafka_tx.config import Mode, SourceConfig
 from kafka_tx.errors import ConfigError, KafkaTxError, OtherTopicError
 from kafka_tx.model import OffsetRange, TransactionAttempt
+from kafka_tx.planned_topic import replaced
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
@@ -277,6 +278,13 @@ class Query:
         log = self._brokers.log(wanted.topic_partition)
         if wanted.start < log.start or wanted.end > log.end:
             raise TaskFailedError(wanted)
+        epoch = wanted.leader_epoch
+        end = wanted.end if epoch is None else log.end_of(epoch)
+        if end < wanted.end:
+            if must_fail(self.config):
+                raise lost(self.config, wanted, replaced(wanted, end))
+            wanted = wanted.between(wanted.start, max(end, wanted.start))
+            self._brokers.left_out += 1
         return log.read(wanted.start, wanted.end)
 
     def _read_of_another(self, wanted: OffsetRange) -> list[int]:

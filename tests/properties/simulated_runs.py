@@ -27,7 +27,7 @@ from kafka_tx.topology.kafka.kafka_batch_spout import (
     KafkaBatchSpout,
     OpaqueKafkaBatchSpout,
 )
-from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
+from kafka_tx.topology.kafka.kafka_progress import KafkaBatches
 from kafka_tx.topology.rows.schemes import StringScheme
 from kafka_tx.transactions import following
 from kafka_tx.transactions.actions import (

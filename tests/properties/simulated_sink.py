@@ -68,6 +68,11 @@ class Brokers:
         opened = (at for at, (begun, _) in self.log.items() if begun.state == "open")
         return min(opened, default=self.end)
 
+    @property
+    def holds_readers_up(self) -> bool:
+        """Whether readers of the sink's topic wait for an open transaction."""
+        return any(begun.rows for begun in self.open.values())
+
     def begin(self, name: str) -> Begun:
         """Begin a transaction; an open one of the same name is aborted."""
         self.finish(name, "aborted")
@@ -310,6 +315,9 @@ def simulated(brokers: Brokers) -> Iterator[None]:
             {}, sink_assembly.sink_part(config, index), log(), {}, since
         )
 
+    def held_up(_: SinkConfig) -> bool:
+        return brokers.holds_readers_up
+
     SimulatedTransaction.brokers = SimulatedTopic.brokers = brokers
     with (
         mock.patch.object(part_transaction, "Transaction", SimulatedTransaction),
@@ -319,6 +327,7 @@ def simulated(brokers: Brokers) -> Iterator[None]:
         mock.patch.object(marker_log, "Deadline", FewPauses),
         mock.patch.object(marker_log, "read_group", read_group),
         mock.patch.object(sink_assembly, "part_transaction", part),
+        mock.patch.object(sink_assembly, "holds_readers_up", held_up),
         mock.patch.object(sink_assembly, "marker_log", side_effect=lambda _: log()),
     ):
         yield
@@ -332,8 +341,11 @@ def rows_of(txid: int) -> list[OutRecord]:
 
 
 def cut(txid: int, parts: int) -> list[list[OutRecord]]:
-    records = rows_of(txid)
-    return [records[index::parts] for index in range(parts)]
+    return split(rows_of(txid), parts)
+
+
+def split(rows: list[OutRecord], parts: int) -> list[list[OutRecord]]:
+    return [rows[index::parts] for index in range(parts)]
 
 
 def config(txid: int, parts: int, run: int, **more: Any) -> SinkConfig:
@@ -353,6 +365,8 @@ class Writer:
         self.numbering = numbering
         self._plan: SinkPlan | None = None
         self.memory: str | None = None
+        self.before_part: Callable[[int], None] = lambda number: None
+        """Called with how many parts were written before."""
 
     def write(self, txid: int) -> None:
         """Write a batch; returns when it counts as written."""
@@ -365,22 +379,47 @@ class Writer:
     def _transaction(self, txid: int) -> None:
         attempt = TransactionAttempt.of(txid, epoch=self.epoch, number=1)
         attempt = replace(attempt, numbering=self.numbering)
+        self.put(attempt, cut(txid, self.parts))
+
+    def put(self, attempt: TransactionAttempt, parts: list[list[OutRecord]]) -> None:
+        """Write an attempt as ``write_transaction`` does, in parts that come again."""
+        self._put(attempt, lambda n: parts if n == len(parts) else cut(attempt.txid, n))
+
+    def put_rows(self, attempt: TransactionAttempt, rows: list[OutRecord]) -> None:
+        """Write rows of a batch by the door's protocol, in its parts or those begun."""
+        if self.door == "transaction":
+            self._put(attempt, lambda n: split(rows, n))
+            return
+        counted = {"owner": attempt.source, "plan": attempt.plan}
+        more = {"epoch": attempt.epoch, "numbering": attempt.numbering, **counted}
+        given = config(attempt.txid, self.parts, self.epoch, looks=True, **more)
+        if self.memory is None:
+            self.memory = sink_assembly.remembered(given)
+        self._tasks(replace(given, memory=self.memory), split(rows, self.parts))
+
+    def _put(
+        self,
+        attempt: TransactionAttempt,
+        parts_of: Callable[[int], list[list[OutRecord]]],
+    ) -> None:
         wish, self.memory = Wish(SINK, attempt, self.parts), ""
         if self._plan is None or not self._plan.follows(wish):
             keeper = plan_keeper.PlanKeeper({}, log(), {})
             self._plan, known = keeper.settle(wish)
             self.memory = sink_assembly.handed(known)
-        parts = self._plan.parts_of(txid)
+        usable = self._plan.parts_of(attempt.txid)
         given = config(
-            txid,
-            parts,
+            attempt.txid,
+            usable,
             self.epoch,
-            epoch=self.epoch,
-            compares=parts > 1,
+            epoch=attempt.epoch,
+            compares=usable > 1,
             memory=self.memory,
-            numbering=self.numbering,
+            numbering=attempt.numbering,
+            owner=attempt.source,
+            plan=attempt.plan,
         )
-        self._tasks(given, cut(txid, parts))
+        self._tasks(given, parts_of(usable))
 
     def _bolt(self, txid: int) -> None:
         more = {"epoch": self.epoch, "looks": True, "numbering": self.numbering}
@@ -397,6 +436,8 @@ class Writer:
         told = self._tasks(given, cut(txid, self.parts))
         if any(message.written.held is not None for message in told):
             stream_writer._write_the_rest(told)
+        if any(message.written.looked for message in told):
+            stream_writer._end_open_parts(told)
 
     def _tasks(
         self, given: SinkConfig, parts: list[list[OutRecord]]
@@ -404,7 +445,8 @@ class Writer:
         told = []
         order = list(range(len(parts)))
         random.Random(self.epoch).shuffle(order)
-        for index in order:
+        for number, index in enumerate(order):
+            self.before_part(number)
             written = sink_assembly.part_transaction(given, index).write(parts[index])
             told.append(PartMessage(index, written, given))
         return told

@@ -10,7 +10,8 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kafka_tx.config import Mode
@@ -26,12 +27,17 @@ from kafka_tx.errors import (
     UnknownTopicError,
 )
 from kafka_tx.model import TopicPartition, TransactionAttempt
+from kafka_tx.offsets.discovery import is_another
+from kafka_tx.offsets.leader_epochs import unpacked
 from kafka_tx.options.source_options import parse_source
+from kafka_tx.planning.deleted_topics import STANDS_MS
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.testing import ManualClock
-from kafka_tx.transactions.by_hand import moved
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.memory import MemoryStore
+from kafka_tx.transactions.held import HELD, Told
+from kafka_tx.transactions.ledger import Committed, Ledger
+from kafka_tx.transactions.ledger_reading import LedgerReader
+from kafka_tx.transactions.ledger_repair import moved
+from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
 from tests.properties.simulated_log import Brokers
 from tests.properties.simulated_query import Checkpoint, Query, Sink, TaskFailedError
 
@@ -58,6 +64,12 @@ class StoreBeside(MemoryStore):
     def sinks(self, numbering: str) -> dict[str, int]:
         newest = self._world.sink.newest
         return {"sink": newest.txid} if self._world.is_beside and newest.txid else {}
+
+    def write(self, epoch, put, delete=(), *, expect=None):
+        before = self.read()
+        super().write(epoch, put, delete, expect=expect)
+        if HELD in put:
+            self._world.check_held(before, self.read())
 
 
 class World:
@@ -90,8 +102,6 @@ class World:
         self.store_copy: Any = None
         self.is_beside = False
         self.must_keep_checkpoint = False
-        self.exempt: set[int] = set()
-        self.cut_from: dict[TopicPartition, int] = {}
         self.seen: Counter[str] = Counter()
 
     # --- runs ---
@@ -194,10 +204,11 @@ class World:
         text = has_it if self.sink.newest.txid >= txid else has_it_not
         given = text.partition("'")[0]
         offsets = json.loads(given)
-        ids = offsets.pop(MARK)["topic_ids"]
+        mark = offsets.pop(MARK)
+        log = mark["topic_ids"], 0, 0, unpacked(mark["leader_epochs"])
         positions = SourceOffset.from_json(offsets).positions
         ledger = Ledger(self.store)
-        ledger.adopt(ledger.acquire(), moved(ledger.load(), positions, ids, 0))
+        ledger.adopt(ledger.acquire(), moved(ledger.load(), positions, *log))
         self.new_checkpoint()
 
     def kill(self) -> None:
@@ -263,7 +274,11 @@ class World:
         if self.store_copy is None or self.must_keep_checkpoint:
             return
         store, sink = self.store_copy
-        if not self._is_newest() or self._is_last_write(sink) or not sink[0].txid:
+        if (
+            not self._is_newest()
+            or self._is_last_write(store, sink)
+            or not sink[0].txid
+        ):
             return
         self.once.clear()
         self.frozen.clear()
@@ -290,23 +305,25 @@ class World:
         if self.is_beside and is_newer:
             raise StateLostError("the store beside the sink is older")
 
-    def _is_last_write(self, sink: Any) -> bool:
+    def _is_last_write(self, store: MemorySnapshot, sink: Any) -> bool:
         """Whether only the sink's newest batch went back: the store cannot know that.
 
-        It was planned then, and the checkpoint says that it is finished.
+        It was planned then, and the checkpoint says that it is finished. Txids that
+        were given up before no sink has.
         """
-        newest = max(
-            (_mark(end) for end in self.checkpoint.offsets.values()), default=0
-        )
-        return newest <= int(sink[0].txid) + 1
+        newest = _carried(self.checkpoint)
+        finished = LedgerReader(self.store).reading_of(store.values).txid
+        return newest <= max(int(sink[0].txid), finished) + 1
 
     def _is_newest(self) -> bool:
-        """Whether the checkpoint is the one that the sink was written from."""
-        carried = max(
-            (_mark(end) for end in self.checkpoint.offsets.values()), default=0
-        )
-        is_behind = carried < self.sink.newest.txid
-        return not is_behind and self.sink.writer in ("", self.checkpoint.name)
+        """Whether the checkpoint is the one that the sink was written from.
+
+        With no txid between them: by one that was given up nobody can tell whether the
+        sink went back.
+        """
+        written, carried = self.sink.newest.txid, _carried(self.checkpoint)
+        is_written = written in (carried, carried - 1)
+        return is_written and self.sink.writer in ("", self.checkpoint.name)
 
     def restore_store(self) -> None:
         """Only where the newest checkpoint is there: without it nobody can tell.
@@ -314,15 +331,9 @@ class World:
         Nor can it where the newest batch was replayed in part (opaque): how much was
         read of it is told by the store alone.
         """
-        carried = max(
-            (_mark(end) for end in self.checkpoint.offsets.values()), default=0
-        )
         planned = Ledger(self.store).load().planned.values()
         is_in_part = any(batch.logged for batch in planned)
-        is_behind = carried < self.sink.newest.txid or (
-            self.sink.writer not in ("", self.checkpoint.name)
-        )
-        if self.store_copy is None or is_behind or is_in_part:
+        if self.store_copy is None or not self._is_newest() or is_in_part:
             return
         self.query = None
         self.once.clear()
@@ -352,18 +363,18 @@ class World:
             return
         try:
             ledger.commit(end.mark.epoch, end.mark.txid, 0)
+            ledger.tell(
+                end.mark.epoch,
+                {(end.mark.epoch, end.mark.txid): Told(records=len(batch.ranges))},
+            )
+            self.seen["told"] += any(each.told != Told() for each in ledger.held())
         except KafkaTxError as error:
             self.seen[f"listener: {type(error).__name__}"] += 1
 
     # --- what happens to topics ---
 
     def produce(self, which: int, count: int) -> None:
-        partition = self._partition(which)
-        lost_to = self.cut_from.get(partition, 0)
-        first = self.brokers.log(partition).end
-        for offset, record in enumerate(self.brokers.append(partition, count), first):
-            if offset < lost_to:  # numbered as records that were read before
-                self.exempt.add(record)
+        self.brokers.append(self._partition(which), count)
 
     def trim(self, which: int, count: int) -> None:
         self.brokers.trim(self._partition(which), count)
@@ -386,23 +397,55 @@ class World:
 
     def _make_anew(self, partition: TopicPartition, length: int) -> None:
         self.brokers.make(partition.topic)
-        self.cut_from = {
-            p: end for p, end in self.cut_from.items() if p.topic != partition.topic
-        }
         self.brokers.append(TopicPartition(partition.topic, 0), max(0, length))
         self.seen["topics made anew"] += 1
 
-    def cut(self, which: int, count: int) -> None:
+    def elect(self, which: int, lost: int, others: int) -> None:
+        """An unclean election if records are lost; others may take their offsets.
+
+        While a batch is under way: before the next question, or between that and tasks.
+        """
         partition = self._partition(which)
+        made = self.brokers.topics_[partition.topic]
+
+        def happen() -> None:
+            is_there = partition.partition < len(made.logs)
+            if is_there and self.brokers.topics_[partition.topic] is made:
+                self.brokers.elect(partition, lost)
+                self.brokers.append(partition, others)
+                self.store_copy = None  # else two disasters at once
+                self.seen["ends lost" if lost else "leaders moved"] += 1
+                self.seen["offsets taken"] += others >= lost > 0
+
         if self._is_at_rest():
-            end = self.brokers.log(partition).end
-            self.cut_from[partition] = max(self.cut_from.get(partition, 0), end)
-            self.brokers.cut(partition, count)
-            self.seen["ends lost"] += 1
+            happen()
+        elif others % 2:
+            self.brokers.before_reading.append(happen)
+        else:
+            self.brokers.questions.before(1, happen)
 
     def hide(self, which: int) -> None:
         topic = self.brokers.topics_[self._partition(which).topic]
         topic.is_hidden = not topic.is_hidden
+
+    def delete(self, which: int) -> None:
+        """A topic is deleted for long, while another one is read; or it comes back."""
+        name, other = ("a", "b") if which % 2 else ("b", "a")
+        if not self.brokers.topics_[name].logs:
+            self._make_anew(TopicPartition(name, 0), which)
+            return
+        if not (self._is_at_rest() and self.brokers.topics_[other].logs):
+            return
+        self.brokers.delete(name)
+        self.seen["topics deleted"] += 1
+        for _ in range(which):
+            self.brokers.append(TopicPartition(other, 0), 1)
+            self.clock.sleep_ms(STANDS_MS)
+            self.step()
+            self.step()
+        state = Ledger(self.store).load().committed
+        known = {p.topic for p in state.offsets} if state else {name}
+        self.seen["positions dropped"] += name not in known
 
     def lose_leaders(self, which: int) -> None:
         topic = self.brokers.topics_[self._partition(which).topic]
@@ -421,7 +464,7 @@ class World:
         return self.query is not None and self.query.is_idle
 
     def _is_at_rest(self) -> bool:
-        """A log that loses its end under a task cannot be told by its offsets."""
+        """Nothing can happen between what a query asks and what it reads."""
         self.frozen.clear()
         return self.query is None or not self.query.batch_under_way
 
@@ -431,6 +474,9 @@ class World:
         """All is well again, and a query runs until there is nothing left to read."""
         for topic in self.brokers.topics_.values():
             topic.is_hidden, topic.has_leaders = False, True
+        for name, topic in self.brokers.topics_.items():
+            if not topic.logs:
+                self._make_anew(TopicPartition(name, 0), 3)
         self.kill()
         for _ in range(SETTLED_AFTER):
             self.step()
@@ -440,18 +486,46 @@ class World:
             raise AssertionError(f"never settled: {self.seen}")
         self.check()
         missing = (
-            set(self.brokers.produced)
-            - set(self.sink.records())
-            - self.brokers.gone
-            - self.exempt
+            set(self.brokers.produced) - set(self.sink.records()) - self.brokers.gone
         )
         assert not missing, f"lost {sorted(missing)}"
         self.seen["ranges of other topics left out"] += self.brokers.left_out
+
+    def check_held(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+        """What is stored of a commit tells each offset that it has jumped over."""
+        ledger = LedgerReader(self.store)
+        former, after = ledger.reading_of(before), ledger.reading_of(now)
+        if former.txid == after.txid:  # tasks told of batches that are committed
+            untold = [replace(each, told=Told()) for each in after.held]
+            assert untold == [replace(each, told=Told()) for each in former.held]
+            return
+        held, batch = after.held[-1], after.planned[after.txid]
+        assert held.txid == batch.txid == former.txid + 1
+        assert (held.skipped, held.attempts) == (batch.skipped, batch.attempts)
+        self.seen["tries counted"] += batch.attempts > 1
+        self.seen["skips counted"] += bool(batch.skipped)
+        was = former.committed or Committed(0, {})
+        for wanted in batch.ranges:
+            partition = wanted.topic_partition
+            ids = (
+                was.topic_ids.get(partition.topic),
+                batch.topic_ids.get(partition.topic),
+            )
+            is_cut = (partition, "cut") in batch.skipped
+            if partition in was.offsets and not is_another(*ids) and not is_cut:
+                skipped = batch.skipped.get((partition, "retention"), 0)
+                assert wanted.start == was.offsets[partition] + skipped, (was, batch)
 
     def check(self) -> None:
         counts = Counter(self.sink.records())
         doubled = [record for record, n in counts.items() if n > 1]
         assert not doubled, f"doubled {doubled}"
+
+
+def _carried(checkpoint: Checkpoint) -> int:
+    """The txid of its last batch; where the store went back, not the greatest."""
+    logged = checkpoint.offsets
+    return _mark(logged[max(logged)]) if logged else 0
 
 
 def _mark(end: dict[str, Any]) -> int:
@@ -477,10 +551,11 @@ ACTIONS: tuple[tuple[Callable[..., None], tuple[int, ...]], ...] = (
     (World.commit_from_the_listener, ()),
     (World.trim, (8, 6)),
     (World.make_anew, (8, 7)),
-    (World.cut, (8, 6)),
+    (World.elect, (8, 6, 9)),
     (World.hide, (2,)),
     (World.lose_leaders, (2,)),
     (World.grow, (8,)),
+    (World.delete, (8,)),
 )
 
 

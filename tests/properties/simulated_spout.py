@@ -274,6 +274,7 @@ class Task:
             total,
             refresh_interval_ms=1_000,
             clock=spout.world.clock,
+            deleted=spout.world.denied,
             managers=self,
         )
 

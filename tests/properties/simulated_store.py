@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 from kafka_tx.config import Mode
 from kafka_tx.errors import StateConflictError, StateError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.protocols import Expected, Store
+from kafka_tx.protocols import NOTHING, Expected, Store, Texts
 from kafka_tx.transactions.chain import Opened, currtx_codec
 from kafka_tx.transactions.refusals import fenced
 from kafka_tx.transactions.rotating import RecordCodec
@@ -41,8 +41,12 @@ class SimulatedStore:
         self.values: dict[str, str] = {}
         self.epoch = 0
 
-    def acquire(self) -> int:
-        self.epoch += 1
+    def acquire(
+        self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None
+    ) -> int:
+        self._check_expected(expect)
+        self.epoch = max(self.epoch, above) + 1
+        self.values |= put
         return self.epoch
 
     def read(self) -> dict[str, str]:
@@ -57,9 +61,7 @@ class SimulatedStore:
     ) -> None:
         if epoch != self.epoch:
             raise fenced(cast(Store, self), held=epoch, stored=self.epoch)
-        for path, value in (expect or {}).items():
-            if self.values.get(path) != value:
-                raise StateConflictError(f"{path} is another")
+        self._check_expected(expect)
         before = self.currtx()
         for path in delete:
             self.values.pop(path, None)
@@ -69,6 +71,11 @@ class SimulatedStore:
         if after > before:
             self._checker.check_recorded(before)
         self._checker.has_changed()
+
+    def _check_expected(self, expect: Expected) -> None:
+        for path, value in (expect or {}).items():
+            if self.values.get(path) != value:
+                raise StateConflictError(f"{path} is another")
 
     def currtx(self) -> int:
         opened = Opened(0, {}, "memory:", "sim")

@@ -217,6 +217,17 @@ class Run:
                 self.error = error
         return self.error is None
 
+    def owns(self, epoch: int) -> bool:
+        """Whether the one planner is the owner of this epoch."""
+        kept = [p._kept for p in self._planners.all if hasattr(p, "_kept")]
+        return any(k.is_owner and k.epoch == epoch for k in kept)
+
+    def beat(self) -> None:
+        """Its planners live."""
+        for planner in self._planners.all:
+            if isinstance(planner, TransactionalMicroBatches):
+                planner.beat()
+
     def _live(self) -> Iterator[None]:
         log, commits = self.checkpoint.offsets, self.checkpoint.commits
         newest = max(log, default=-1)

@@ -16,6 +16,7 @@ from kafka_tx.config import Mode
 from kafka_tx.errors import StateLostError
 from kafka_tx.model import TransactionAttempt, Unavailable
 from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.held import held_in
 from kafka_tx.transactions.pacing import Pacing
 from kafka_tx.transactions.txid_layout import position
 from tests.properties.simulated_owner import Outcome, Owner
@@ -238,6 +239,7 @@ class World:
             self.positions[partition] = end
         assert set(self.positions) == set(batch), "a partition lost its position"
         assert self.store.txids("meta")[0] == txid, "not cleaned up"
+        assert [held.txid for held in held_in(values)] == [txid], "of another batch"
         self.check_counts()
 
     def check_counts(self) -> None:

@@ -6,16 +6,23 @@ from collections import defaultdict
 from contextlib import contextmanager
 from unittest import mock
 
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration.sizes import size
 from kafka_tx.errors import DeliveryError
 from kafka_tx.kafka import producer, topic_limits
+from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.kafka.transaction import BatchRefusedError, Transaction
-from tests.properties.simulated_producer import Brokers, SimulatedProducer
+from kafka_tx.native import writer
+from tests.properties.simulated_producer import (
+    Brokers,
+    SimulatedNative,
+    SimulatedProducer,
+)
 
 TOPICS = ("a", "b")
 OVERHEAD = 61 + 7
@@ -67,11 +74,16 @@ def simulated(given_limits, other, told, kind, seed):
     def make(given, _):
         return SimulatedProducer(brokers, given)
 
+    def make_native(given, suspect):
+        return SimulatedNative(brokers, given, suspect)
+
     def limit(_, topic):
         return brokers.limits[topic] if told else None
 
     with (
         mock.patch.object(producer, "new_producer", make),
+        mock.patch.object(writer, "producer", make_native),
+        mock.patch.object(writer, "refusal", return_value=None),
         mock.patch.object(topic_limits, "_limit", limit),
         mock.patch.object(topic_limits, "_all", {}),
     ):
@@ -109,10 +121,10 @@ def test_at_least_once(given_limits, other, told, kind, groups, seed):
     answers: defaultdict[int, list[DeliveryError | None]] = defaultdict(list)
 
     with simulated(given_limits, other, told, kind, seed) as brokers:
-        sender = Sender({**SETTINGS, **kind})
+        writing = Sender({**SETTINGS, **kind})
         for number, record in enumerate(records):
-            sender.post(record, answers[number].append)
-        sender.flush()
+            writing.post(record, answers[number].append)
+        writing.flush()
 
     assert all(len(answers[n]) == 1 for n in range(len(records)))
     failed = {n for n in answers if answers[n][0] is not None}
@@ -123,16 +135,55 @@ def test_at_least_once(given_limits, other, told, kind, groups, seed):
     check_places(brokers, records, (given_limits, other or given_limits))
     if not other and brokers.part == 1.0:
         largest = int(kind.get("batch.size", 1_000_000))
-        for topic, at in sender._at.items():
+        for topic, at in writing._at.items():
             assert at >= min(given_limits[topic], largest) // 2 - 40
     if told and not other and "compression.type" not in kind:
         assert brokers.refusals == len(failed)  # each of them alone, and none besides
 
 
+def columns_of(records):
+    return OutBatch.of(
+        pa.array([one.topic for one in records]),
+        pa.array([one.value for one in records]),
+        pa.array([one.key for one in records]),
+    )
+
+
 @settings(max_examples=size(80, 3_000), deadline=None)
-@given(**cases)
-def test_in_a_transaction(given_limits, other, told, kind, groups, seed):
+@given(cut=st.integers(1, 100), **cases)
+def test_columns_at_least_once(given_limits, other, told, kind, groups, seed, cut):
+    """Until a record is refused alone; the native producer tells only of refusals."""
     records = records_of(groups)
+    both = (given_limits, other or given_limits)
+
+    with simulated(given_limits, other, told, kind, seed) as brokers:
+        writing = Sender({**SETTINGS, **kind})
+        failed = None
+        try:
+            for start in range(0, len(records), cut):
+                writing.write(columns_of(records[start : start + cut]))
+            writing.queue(records[:1])
+            writing.flush()
+        except DeliveryError as error:
+            failed = error
+
+    if failed is None:
+        assert all(any(fitting(brokers, one, both)) for one in records)
+        check_places(brokers, [*records[1:], records[0]], both)
+        return
+    assert any(
+        (one.topic, one.key) == (failed.topic, failed.key)
+        and len(one.key + one.value) == failed.size
+        and not all(fitting(brokers, one, both))
+        for one in records
+    )
+
+
+@settings(max_examples=size(80, 3_000), deadline=None)
+@given(is_columns=st.booleans(), **cases)
+def test_in_a_transaction(given_limits, other, told, kind, groups, seed, is_columns):
+    records = records_of(groups)
+    written = [columns_of(records)] if is_columns else records
     topics = {"a"}
     error = None
 
@@ -143,7 +194,7 @@ def test_in_a_transaction(given_limits, other, told, kind, groups, seed):
             )
             try:
                 with part, part.writing():
-                    part.send(records)
+                    part.send(written)
                     part.commit()
             except BatchRefusedError:
                 continue
@@ -153,12 +204,12 @@ def test_in_a_transaction(given_limits, other, told, kind, groups, seed):
         else:
             raise AssertionError("it never ends")
 
-    written = [one.value() for log in brokers.logs.values() for one in log]
+    found = [one.value() for log in brokers.logs.values() for one in log]
     both = (given_limits, other or given_limits)
     if error is None:
-        assert sorted(written) == sorted(record.value for record in records)
+        assert sorted(found) == sorted(record.value for record in records)
         return
-    assert not written
+    assert not found
     assert not all(
         all(fitting(brokers, record, both))
         for record in records

@@ -15,29 +15,46 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from kafka_tx.errors import BrokerUnavailableError
+from kafka_tx.errors import BrokerUnavailableError, OffsetOutOfRangeError
 from kafka_tx.model import LogBounds, LogPosition, OffsetRange, Topics, Unavailable
+from kafka_tx.planning import standing
+from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.planning.standing import Standing, stand
 from kafka_tx.topology.kafka import kafka_progress
 from kafka_tx.topology.kafka.kafka_batch_spout import OpaqueKafkaBatchSpout
-from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
-from kafka_tx.topology.kafka.kafka_progress import PlanProgress
-from kafka_tx.topology.kafka.kafka_reading import partition_of
+from kafka_tx.topology.kafka.kafka_progress import KafkaBatches, PlanProgress
+from kafka_tx.topology.kafka.kafka_reading import partition_of, range_of
 from kafka_tx.topology.rows.schemes import StringScheme
 from tests.properties.simulated_log import Questions, surveyed
 from tests.topology.conftest import Cluster
 
 PARTITIONS = 3
-names = st.sampled_from([f"t-{number}" for number in range(PARTITIONS)])
+NAMES = [f"t-{number}" for number in range(PARTITIONS)]
+ALL = [*NAMES, "guest-0"]
+names = st.sampled_from(NAMES)
 
 
 class Brokers(Cluster):
-    """The topic may be made anew between any two questions."""
+    """The topic may be made anew between any two questions; one may be hidden."""
 
     def __init__(self) -> None:
         super().__init__()
         self.questions = Questions()
+        self.hidden = ""
+
+    def topics(self, wanted):
+        found = super().topics(wanted)
+        return {name: topic for name, topic in found.items() if name != self.hidden}
+
+    def topic_ids(self, names):
+        return super().topic_ids(name for name in names if name != self.hidden)
+
+    def bounds(self, partitions):
+        return {
+            p: Unavailable("hidden") if p.topic == self.hidden else bounds
+            for p, bounds in super().bounds(partitions).items()
+        }
 
     def survey(self, wanted, partitions):
         return surveyed(self, wanted, partitions)
@@ -54,7 +71,7 @@ class SimulatedLog(RuleBasedStateMachine):
         super().__init__()
         self.cluster = Brokers()
         batches = KafkaBatches(
-            subscription=Topics(("t",)),
+            subscription=Topics(("t", "guest")),
             limits=BatchLimits(max_records=5),
             scheme=StringScheme(),
         )
@@ -65,8 +82,8 @@ class SimulatedLog(RuleBasedStateMachine):
         self.planned: Any = None
         self.written = 0
         self.done: set[bytes] = set()
-        self.is_there = False
-        self.has_lost = self.has_lost_its_end = False
+        self.is_there = self.guest_is_there = False
+        self.has_lost = False
 
     # --- the log ---
 
@@ -100,16 +117,56 @@ class SimulatedLog(RuleBasedStateMachine):
     def make_anew_between_questions(self, counts, questions):
         self.cluster.questions.before(questions, lambda: self.make_anew(counts))
 
+    @rule(count=st.integers(0, 7))
+    def another_topic_comes_or_goes(self, count):
+        if self.guest_is_there:
+            self.cluster.delete("guest")
+            self.has_lost = True
+        else:
+            self.cluster.create("guest", 1)
+        self.guest_is_there = not self.guest_is_there
+        for _ in range(count if self.guest_is_there else 0):
+            self.written += 1
+            value = f"record {self.written}".encode()
+            self.cluster.append(partition_of("guest-0"), value)
+
+    @rule(is_hidden=st.booleans())
+    def hide_or_show_it(self, is_hidden):
+        self.cluster.hidden = "guest" if is_hidden else ""
+
+    @rule(count=st.integers(1, 5), is_hidden=st.booleans())
+    def it_stays_away_for_long(self, count, is_hidden):
+        """Deleted, its partitions leave the batches; hidden, they do not."""
+        self.heal()
+        self.write("guest-0", count)
+        self.go_on(count)
+        if is_hidden:
+            self.hide_or_show_it(is_hidden=True)
+        else:
+            self.another_topic_comes_or_goes(0)
+        for _ in range(4):
+            self.go_on(count)
+        self.heal()
+        self.go_on(count)
+
+    def go_on(self, count):
+        self.write("t-0", count)
+        self.time_passes(30_000)
+        self.plan()
+        self.commit()
+
     @rule(name=names, is_lost=st.booleans())
     def lose_or_find_a_leader(self, name, is_lost):
         if self.is_there:
             self.cluster.lose(name, is_lost)
 
-    @rule(name=names, end=st.integers(0, 30))
-    def lose_the_end(self, name, end):
+    @rule(name=names, end=st.integers(0, 30), others=st.integers(0, 9))
+    def lose_the_end(self, name, end, others):
+        """An unclean election; other records may take the offsets at once."""
         if self.is_there:
-            self.cluster.cut(partition_of(name), end)
-            self.has_lost = self.has_lost_its_end = True
+            self.cluster.elect(partition_of(name), end)
+            self.has_lost = True
+            self.write(name, others)
 
     @rule(is_down=st.booleans())
     def lose_or_find_all_brokers(self, is_down):
@@ -163,8 +220,8 @@ class SimulatedLog(RuleBasedStateMachine):
         assert not (is_left and self.spout.is_drained()), "drained with records left"
         assert self.spout.is_ready() or not is_left, "left until others move"
 
-    @rule(name=names, cut=st.integers(1, 4))
-    def read_on_after_a_lost_end(self, name, cut):
+    @rule(name=names, cut=st.integers(1, 4), others=st.integers(0, 9))
+    def read_on_after_a_lost_end(self, name, cut, others):
         """The end of a log is lost for good; what comes then is read, nothing else."""
         self.heal()
         self.write(name, 3)
@@ -173,7 +230,7 @@ class SimulatedLog(RuleBasedStateMachine):
             self.plan()
             self.commit()
         end = self.cluster.bounds([partition_of(name)])[partition_of(name)].end
-        self.lose_the_end(name, max(end - cut, 0))
+        self.lose_the_end(name, max(end - cut, 0), others)
         for _ in range(4):
             self.time_passes(12_000)
             self.plan()
@@ -194,16 +251,17 @@ class SimulatedLog(RuleBasedStateMachine):
         """What the batch holds; None if it cannot be read as it was planned."""
         found: set[bytes] = set()
         for name, part in planned.items():
-            wanted = OffsetRange(partition_of(name), part["start"], part["end"])
+            wanted = range_of(partition_of(name), part)
             if not len(wanted):
                 continue
             logs = self.cluster.bounds([wanted.topic_partition]) if self.is_up() else {}
             log = logs.get(wanted.topic_partition)
             if not isinstance(log, LogBounds) or log.topic_id != part["id"]:
                 return None
-            if log.end < wanted.end:
+            try:
+                found |= {r.value or b"" for r in self.cluster.records(wanted)}
+            except OffsetOutOfRangeError:
                 return None
-            found |= {r.value or b"" for r in self.cluster.records(wanted)}
         return found
 
     def is_up(self):
@@ -218,7 +276,10 @@ class SimulatedLog(RuleBasedStateMachine):
         """There is a topic, brokers answer, partitions have leaders, nobody acts."""
         self.cluster.questions.settle()
         self.cluster.is_down = False
+        self.cluster.hidden = ""
         self.create()
+        if not self.guest_is_there:
+            self.another_topic_comes_or_goes(0)
         for number in range(PARTITIONS):
             self.cluster.lose(f"t-{number}", lost=False)
 
@@ -235,21 +296,19 @@ class SimulatedLog(RuleBasedStateMachine):
         assert {name: part["end"] for name, part in (self.previous or {}).items()} == {
             str(p): bounds.end
             for p, bounds in self.cluster.bounds(
-                [partition_of(f"t-{n}") for n in range(PARTITIONS)]
+                [partition_of(name) for name in ALL]
             ).items()
             if self.previous is not None
         }
-        if not self.has_lost_its_end:
-            left = self.there() - self.done
-            assert not left, f"records were left over: {left}"
+        left = self.there() - self.done
+        assert not left, f"records were left over: {left}"
         if not self.has_lost:
             assert len(self.done) == self.written, "records were left over"
 
     def there(self):
-        """All records of the topic as it is now."""
+        """All records of the topics as they are now."""
         found: set[bytes] = set()
-        for number in range(PARTITIONS):
-            partition = partition_of(f"t-{number}")
+        for partition in map(partition_of, ALL):
             bounds = self.cluster.bounds([partition])[partition]
             assert isinstance(bounds, LogBounds)
             everything = OffsetRange(partition, bounds.log_start, bounds.end)
@@ -278,9 +337,9 @@ def test_no_record_is_committed_twice_and_none_is_left_over():
 def test_the_simulation_notices_a_spout_that_keeps_void_plans(monkeypatch):
     planned = PlanProgress.planned
 
-    def keep_void_plans(self, lasts, ends):
+    def keep_void_plans(self, lasts, ends, known):
         former = dict(self.to)
-        planned(self, lasts, ends)
+        planned(self, lasts, ends, known)
         self.to = former | ends
 
     monkeypatch.setattr(PlanProgress, "planned", keep_void_plans)
@@ -305,4 +364,22 @@ def test_the_simulation_notices_a_spout_that_waits_by_length_alone(monkeypatch):
     monkeypatch.setattr(kafka_progress, "stand", by_length)
 
     with pytest.raises(AssertionError):
+        walk([Phase.generate])
+
+
+def test_the_simulation_notices_a_spout_that_takes_hidden_topics_for_deleted(
+    monkeypatch,
+):
+    monkeypatch.setattr(
+        DeletedTopics, "for_good", lambda self, missing, found: set(missing)
+    )
+
+    with pytest.raises(AssertionError, match="committed twice"):
+        walk([Phase.generate])
+
+
+def test_the_simulation_notices_a_spout_that_believes_a_new_leader(monkeypatch):
+    monkeypatch.setattr(standing, "is_of_other_leader", lambda position, bounds: False)
+
+    with pytest.raises(AssertionError, match="left over"):
         walk([Phase.generate])

@@ -18,9 +18,17 @@ from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.transactions import admission
 from tests.properties import simulated_databases
 from tests.properties.people_advice import WAYS, follow
-from tests.properties.people_operations import OPERATIONS
+from tests.properties.people_operations import OPERATIONS, subscribe_otherwise
 from tests.properties.rounds import SIMULATED_STEPS
-from tests.properties.simulated_people import KINDS, OFF, SETTLED_AFTER, World, is_off
+from tests.properties.simulated_people import (
+    KAFKA,
+    KINDS,
+    OFF,
+    SETTLED_AFTER,
+    Job,
+    World,
+    is_off,
+)
 
 STEPS = max(100_000, SIMULATED_STEPS)
 Script = list[tuple[str, int]]
@@ -67,7 +75,9 @@ def settle(world: World) -> None:
         if world.step():
             follow(world)
         elif world.run is not None and world.run.is_idle and not world.once:
-            break
+            if world.reads_all():
+                break
+            subscribe_otherwise(world, 0)
     else:
         raise AssertionError(f"never settled: {world.seen}")
     world.check_all()
@@ -133,19 +143,78 @@ WHAT_MUST_HAPPEN = (
     "CheckpointDisagreesError behind",
     "AnotherNumberingError",
     "CheckpointDisagreesError empty",
+    "CheckpointDisagreesError undecided",
     "DataLossError",
+    "DiedError",
     "FencedError",
     "ReplayImpossibleError",
     "StateLostError",
+    "did: begin anew",
     "did: checkpoint",
     "did: new checkpoint",
     "did: new sink",
     "did: set tx.id back",
+    "did: speculation off",
     "did: start again",
     "did: offsets set",
     "did: store",
     "rival: FencedError",
+    "starts refused beside others",
+    "bounded runs refused",
+    "bounded runs after a crash",
 )
+
+
+KNOWN = {
+    139: "run 875, deploy twice 849, produce 412, run a rival 872, use another sink 56",
+    198: "produce 752, run 388, remove the database 571, produce 811, run 167,"
+    " produce 281, leave checkpoint 735, change the mode 36, run 144,"
+    " make anew under way 873",
+    293: "run 137, produce 474, replicate 623, run 162, leave checkpoint 222,"
+    " fail over 481, run 997, leave checkpoint 690, hide 54, run 551",
+    399: "produce 250, run 219, copy checkpoint 153, remove the database 150,"
+    " leave checkpoint 526, make anew under way 118, run 246, put checkpoint back 344",
+    824: "run 946, replicate 662, fail over 160, produce 450, run 862,"
+    " use another store 230, run 209, remove the database 600, run 547",
+    1328: "deploy twice 963, run 66, produce 522, run a rival 698, rename id 311,"
+    " leave checkpoint 461",
+    2391: "produce 713, run 582, change the mode 761, deploy twice 310,"
+    " run a rival 921",
+    2676: "produce 76, run 649, replicate 225, run 680, make anew under way 913,"
+    " run 807, fail over 995, run 470",
+    7992: "run 378, produce 481, remove the database 248, run 878,"
+    " leave checkpoint 689, deploy twice 752, run a rival 236, use another store 334",
+    11461: "run 1, produce 648, make anew under way 437, run 456, run 949, run 198,"
+    " replicate 981, subscribe otherwise 441, run 242, fail over 868",
+}
+"""Walks that lost or doubled once: a seed, and what happened."""
+
+
+@pytest.mark.parametrize("seed", KNOWN)
+def test_walks_that_lost_or_doubled_once_do_not(seed):
+    happened = [text.rpartition(" ") for text in KNOWN[seed].split(", ")]
+    play(seed, [(name, int(number)) for name, _, number in happened])
+
+
+@pytest.mark.parametrize("anew", [0, 1])
+def test_half_a_batch_in_a_kafka_sink_is_neither_there_nor_not(anew):
+    """The driver died between two parts, and one of two topics was made anew."""
+    kafka = (n for n in seeds() if is_with_a_kafka_sink(World(n).job))
+    begins: Script = [("run", 11), ("produce", 28), ("produce", 29)]
+    dies: Script = [("change the parts", 2), ("die between parts", 1), ("run", 3)]
+
+    happened = Counter[str]()
+    for seed in itertools.islice(kafka, 5):
+        world = play(seed, [*begins, *dies, ("make anew", anew), ("run", 11)])
+        happened.update(world.seen)
+
+    assert happened["DiedError"] == 5
+    assert happened["did: begin anew"], happened
+
+
+def is_with_a_kafka_sink(job: Job) -> bool:
+    is_fixed = job.streams[0].mode == "transactional"
+    return job.kind == "one source" and job.sink[0] == KAFKA and is_fixed
 
 
 def test_all_that_is_switched_off_exists():
@@ -164,13 +233,29 @@ def any_plan_of_these_ends(*given):
     return not batch.spark_batch and batch.logged_ends() == dict(end.positions)
 
 
+def play_some():
+    for seed in itertools.islice(seeds(), 1_000):
+        play(seed, script(seed))
+
+
+def put_a_store_back_that_is_one_txid_behind_its_sink():
+    """The topology plans that txid again, with the records that have come since."""
+    seed = next(n for n in seeds() if is_with_a_sink_elsewhere(World(n).job))
+    runs: Script = [("run", 11)] * 3
+    before: Script = [("produce", 0), *runs, ("replicate", 0), ("produce", 7), *runs]
+    play(seed, [*before, ("kill", 0), ("produce", 0), ("put store back", 0)])
+
+
+def is_with_a_sink_elsewhere(job: Job) -> bool:
+    is_elsewhere = job.sink[0] not in (job.store, KAFKA)
+    return job.door == "topology" and is_elsewhere and not job.is_opaque
+
+
 @pytest.mark.parametrize(
     ("where", "name", "broken"),
     [
         (simulated_databases, "is_written", lambda *_, **__: False),
-        (admission, "_check_plan", lambda *_: None),
         (agreement, "fits", any_plan_of_these_ends),
-        (agreement, "numbering_of", lambda _: ""),
         (OffsetRange, "of_topic", lambda self, _: self),
         (TransactionalMicroBatches, "_ids", lambda self: {}),
         (TransactionalMicroBatches, "_remembered", lambda self, partition: None),
@@ -178,13 +263,28 @@ def any_plan_of_these_ends(*given):
 )
 def test_the_simulation_notices(monkeypatch, where, name, broken):
     """Within walks that find nothing else, also of databases that go back."""
-    monkeypatch.delitem(OFF, "fail over: one source", raising=False)
     monkeypatch.setattr(where, name, broken)
 
     with pytest.raises((AssertionError, KafkaTxError)):
-        play_some(400)
+        play_some()
 
 
-def play_some(walks: int) -> None:
-    for seed in itertools.islice(seeds(), walks):
-        play(seed, script(seed))
+def test_the_simulation_notices_a_sink_that_compares_no_plans(monkeypatch):
+    put_a_store_back_that_is_one_txid_behind_its_sink()
+    monkeypatch.setattr(admission, "_check_plan", lambda *_: None)
+
+    with pytest.raises(AssertionError, match="lost"):
+        put_a_store_back_that_is_one_txid_behind_its_sink()
+
+
+def test_the_simulation_notices_a_checkpoint_that_counts_in_no_numbering(monkeypatch):
+    what: Script = [
+        *(("produce", 207), ("run", 23), ("remove the database", 506)),
+        *(("produce", 705), ("produce", 535), ("run", 47), ("leave checkpoint", 64)),
+        *(("run", 825), ("subscribe otherwise", 938), ("remove the database", 300)),
+    ]
+    play(5703, what)
+    monkeypatch.setattr(agreement, "numbering_of", lambda _: "")
+
+    with pytest.raises((AssertionError, KafkaTxError)):
+        play(5703, what)

@@ -11,6 +11,7 @@ import pytest
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import JointBatch
+from kafka_tx.planning import standing
 from kafka_tx.source.joint_batches import JointBatches
 from tests.properties.rounds import SIMULATED_STEPS, is_enough
 from tests.properties.simulated_several import World, run
@@ -20,6 +21,7 @@ seen: Counter[str] = Counter()
 WHAT_MUST_HAPPEN = (
     "disagreed: parted",
     "died between questions",
+    "offsets taken",
     "set by hand",
     "went back",
 )
@@ -44,6 +46,7 @@ def test_records_of_both_sources_count_once_or_an_error_says_what_to_do():
         (JointBatch, "is_same", lambda self, other: True),
         (JointBatches, "settle", lambda self: None),
         (JointBatches, "check_start", lambda self, start: None),
+        (standing, "is_of_other_leader", lambda position, bounds: False),
     ],
 )
 def test_the_simulation_notices(monkeypatch, where, name, broken):

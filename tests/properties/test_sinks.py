@@ -171,6 +171,7 @@ class SimulatedSink(RuleBasedStateMachine):
         assert is_documented(error), error
         if error is None:
             seen["batches"] += 1
+            assert self.frozen or not self.brokers.holds_readers_up, "readers wait"
             self.committed += 1
             self.begin()
         else:
@@ -234,3 +235,28 @@ def test_each_row_is_written_once_whatever_dies():
             return
         assert number < ROUNDS + 40, f"the simulation is blind: {seen}"
         play_round(number, SimulatedSink, steps=25, examples=120)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_wherever_a_first_batch_dies_the_next_run_lets_readers_go_on(parts):
+    """Nothing is remembered of the sink, and its parts may be fewer then."""
+    held_up = 0
+    for steps in itertools.count(1):
+        brokers = Brokers()
+        with simulated(brokers):
+            dying = Program(lambda: Writer("stream", 1, 4).write(1))
+            for _ in range(steps):
+                dying.step()
+            if dying.is_done:
+                break
+            dying.kill()
+            held_up += brokers.holds_readers_up
+
+            following = Program(lambda: Writer("stream", 2, parts).write(1))
+            for _ in range(ENOUGH):
+                following.step()
+
+            assert following.is_done
+            assert is_documented(following.error), following.error
+            assert not brokers.holds_readers_up, f"killed after {steps} steps"
+    assert held_up > 10, "the simulation is blind"

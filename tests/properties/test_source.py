@@ -6,14 +6,16 @@ import itertools
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kafka_tx.config import Mode
-from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import OffsetRange
+from kafka_tx.errors import KafkaTxError, ReplayDiffersError
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.standing import Finding, Standing
 from kafka_tx.source import agreement
 from kafka_tx.source import questions as asking
@@ -83,17 +85,23 @@ WHAT_MUST_HAPPEN = (
     "ReplayImpossibleError",
     "disagreed: behind",
     "ends lost",
+    "leaders moved",
+    "offsets taken",
     "another topic was read",
     "finished in a classic session",
     "frozen: FencedError",
     "listener: FencedError",
+    "told",
     "ranges of other topics left out",
+    "skips counted",
     "steps of the frozen",
     "stores put back",
     "topics made anew",
+    "tries counted",
 )
 
 
+@pytest.mark.timeout(max(60, SIMULATED_STEPS // 1_000))
 def test_a_query_whose_database_went_back_loses_nothing():
     """Sinks in the store's database, and in another one that was put back with it."""
     seen.clear()
@@ -111,6 +119,66 @@ def test_a_query_whose_database_went_back_loses_nothing():
         assert seen[what], f"the simulation is blind: {what}"
 
 
+@pytest.mark.timeout(max(60, SIMULATED_STEPS // 500))
+def test_topics_come_and_go():
+    """Their positions are dropped from store and checkpoint, and nothing is lost."""
+    seen.clear()
+
+    for seed in range(SIMULATED_STEPS // 200):
+        come_and_go(seed)
+
+    print(f"\n{dict(seen.most_common())}")
+    for what in ("topics deleted", "positions dropped", "DataLossError"):
+        assert seen[what], f"the simulation is blind: {what}"
+
+
+def test_the_simulation_notices_a_source_that_takes_hidden_topics_for_deleted(
+    monkeypatch,
+):
+    monkeypatch.setattr(
+        DeletedTopics, "for_good", lambda self, missing, found: set(missing)
+    )
+
+    def play() -> None:
+        for seed in range(1_000):
+            come_and_go(seed)
+
+    with pytest.raises(AssertionError, match="doubled"):
+        play()
+
+
+COMING_AND_GOING: tuple[tuple[Callable[..., None], int], ...] = (
+    *[(World.step, 0)] * 10,
+    *[(World.delete, 8)] * 2,
+    *[(World.hide, 2)] * 2,
+    (World.kill, 0),
+    (World.freeze, 0),
+    (World.wake, 4),
+    (World.lose_commit_entry, 0),
+    (World.leave_checkpoint, 0),
+    (World.commit_from_the_listener, 0),
+)
+
+
+def come_and_go(seed: int) -> None:
+    """Topics are deleted, made anew and hidden, and drivers come and go."""
+    chance = random.Random(seed)
+    mode: Mode = chance.choice(["transactional", "opaque"])
+    world = World(mode, fails=chance.random() < 0.5)
+    try:
+        for _ in range(60):
+            if chance.random() < 0.2:
+                world.produce(chance.randrange(8), chance.randrange(9))
+            happens, size = chance.choice(COMING_AND_GOING)
+            happens(world, *([chance.randrange(size)] if size else []))
+            world.check()
+        world.settle()
+    except BaseException as error:
+        error.add_note(f"come_and_go({seed})")
+        raise
+    seen.update(world.seen)
+
+
 def walk(seed: int, *, goes_back: bool = False) -> None:
     """The life of one world, decided by the seed; its database may go back."""
     chance = random.Random(seed)
@@ -125,10 +193,164 @@ def walk(seed: int, *, goes_back: bool = False) -> None:
             world.restore_database(chance.randrange(3))
             run(world, chance.randbytes(40))
         world.settle()
+    except ReplayDiffersError:
+        assert goes_back  # no copies are left of which its text speaks
+        world.check()
     except BaseException as error:
         error.add_note(f"walk({seed})")
         raise
     seen.update(world.seen)
+
+
+# --- known ones ---
+
+A = TopicPartition("a", 0)
+
+
+def until(world: World, has_happened: Callable[[], object]) -> None:
+    """Let the run go on, and follow what it advises."""
+    for _ in range(100):
+        if has_happened():
+            return
+        world.step()
+    raise AssertionError(f"never happened: {world.seen}")
+
+
+def plan_next(world: World) -> None:
+    """Until Spark's log has one batch more."""
+    logged, had = world.checkpoint.offsets, len(world.checkpoint.offsets)
+    until(world, lambda: len(logged) > had)
+
+
+def test_a_batch_that_is_out_of_sight_keeps_where_it_began():
+    """After a lost end, and while another checkpoint had planned it anew."""
+    world = World("opaque", fails=False)
+    world.brokers.append(A, 4)
+    until(world, world._is_idle)
+    world.brokers.elect(A, cut=4)
+    world.brokers.append(A, 6)
+    plan_next(world)
+    world.leave_checkpoint()
+    plan_next(world)
+
+    world.use_another_checkpoint(0)
+    world.hide(0)
+    until(world, world._is_idle)
+    world.settle()
+
+    assert world.seen["skips counted"] == 1
+
+
+def test_the_txid_of_a_batch_that_a_checkpoint_decides_is_given_up():
+    """The store was put back, and the checkpoint's last batch is out of sight."""
+    world = World("transactional", fails=False)
+    world.brokers.append(A, 4)
+    until(world, world._is_idle)
+    world.copy_store()
+    for _ in range(3):
+        world.brokers.append(A, 3)
+        plan_next(world)
+        until(world, world._is_idle)
+    world.brokers.append(A, 3)
+    plan_next(world)
+
+    world.hide(0)
+    world.restore_store()
+    world.settle()
+
+    assert world.seen["ReplayImpossibleError"] == 1, world.seen
+
+
+def test_advice_names_no_leader_of_a_topic_that_is_gone():
+    """One of its epoch is unknown to the new topic, and would be waited for."""
+    world = World("transactional", fails=False)
+    world.brokers.elect(A)
+    world.brokers.append(A, 3)
+    plan_next(world)
+
+    world.kill()
+    world.brokers.make("a")
+    world.brokers.append(A, 2)
+    world.lose_leaders(0)
+    until(world, world._is_idle)
+    world.settle()
+
+    assert world.seen["ReplayImpossibleError"] == 1, world.seen
+
+
+def test_a_batch_of_a_new_topic_begins_where_the_former_one_was_read_to():
+    """An older checkpoint follows the store there; then the store is put back."""
+    world = World("transactional", fails=False)
+    world.brokers.append(A, 4)
+    until(world, world._is_idle)
+    world.copy_store()
+    world.leave_checkpoint()
+    world.brokers.make("a")
+    world.brokers.append(A, 4)
+    until(world, world._is_idle)
+
+    world.use_another_checkpoint(0)
+    world.lose_commit_entry()
+    world.once["tx.onDisagreement"] = "store"
+    until(world, lambda: world.sink.newest.txid == 3)
+    world.brokers.append(A, 2)
+    plan_next(world)
+    world.restore_store()
+    world.settle()
+
+    assert world.seen["disagreed: ahead"] == 1, world.seen
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_checkpoint_of_before_the_store_went_back_does_not_follow_later_owners(
+    is_committed,
+):
+    """Its txid is the next one, but it came after a batch that was lost since."""
+    world = World("transactional", fails=False)
+    world.brokers.append(A, 4)
+    until(world, world._is_idle)
+    world.copy_store()
+    world.brokers.append(A, 1)
+    plan_next(world)
+    until(world, world._is_idle)
+    world.leave_checkpoint()
+    world.brokers.append(A, 2)
+    plan_next(world)
+
+    store, sink = world.store_copy
+    world.store.restore(store)
+    world.sink.put_back(sink)
+    world.leave_checkpoint()
+    for _ in range(6):
+        world.store.acquire()
+    until(world, lambda: world.sink.newest.txid == 2)
+    until(world, world._is_idle if is_committed else lambda: True)
+    world.use_another_checkpoint(1)
+    world.settle()
+
+    assert world.seen["disagreed: apart"], world.seen
+    assert [n for n in world.sink.records() if n >= 0] == [*range(7)]
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_a_batch_without_records_is_known_after_another_checkpoint_had_one(mode):
+    """A kill takes the commit entry after Spark has asked for the next batch."""
+    world = World(mode, fails=False)
+    world.start()
+    empty_batch(world)
+    until(world, lambda: world.sink.newest.txid == 1)
+    world.leave_checkpoint()
+    world.start()
+    empty_batch(world)
+    until(world, lambda: "meta/2" in world.store.read())
+    world.use_another_checkpoint(0)
+    until(world, world._is_idle)
+
+    world.lose_commit_entry()
+    world.settle()
+
+    assert world.sink.newest.txid == 1
+    assert len(world.sink.records()) == 1
 
 
 # --- a simulation that finds nothing proves nothing ---
@@ -138,7 +360,7 @@ def positions_decide(start, end):
     return start is None or dict(start.positions) != dict(end.positions)
 
 
-def any_plan_of_these_ends(transactions, numbering, batch, end):
+def any_plan_of_these_ends(numbering, batch, end):
     return not batch.spark_batch and batch.logged_ends() == dict(end.positions)
 
 
@@ -190,6 +412,7 @@ def test_a_classic_session_goes_on_with_what_connect_began():
             some_walks,
         ),
         (TransactionalMicroBatches, "_ids", lambda self: {}, some_walks),
+        (TransactionalMicroBatches, "_held_by", lambda self: {}, some_walks),
         (OffsetRange, "of_topic", lambda self, topic_id: self, some_walks),
     ],
 )

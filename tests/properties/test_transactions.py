@@ -247,8 +247,8 @@ class ExpectsOnlyTheEpoch(TransactionCoordinator[Any]):
     def tick(self, now_ms, *, is_ready):
         return list(map(unexpecting, super().tick(now_ms, is_ready=is_ready)))
 
-    def committed(self, attempt):
-        return list(map(unexpecting, super().committed(attempt)))
+    def committed(self, attempt, held=None):
+        return list(map(unexpecting, super().committed(attempt, held)))
 
     def initialized(self, *args, **more):
         return list(map(unexpecting, super().initialized(*args, **more)))

@@ -8,7 +8,6 @@ from typing import Any
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
     CommittedOffset,
-    Latest,
     LogBounds,
     OffsetRange,
     TopicPartition,
@@ -17,8 +16,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
-from kafka_tx.running.at_least_once.poller import SpoutPoller
-from kafka_tx.running.at_least_once.poller_parts import PollerParts
+from kafka_tx.running.at_least_once.poller import PollerParts, SpoutPoller
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.rows.schemes import RawScheme
 from kafka_tx.transactions.memory import MemoryOffsetStore
@@ -39,6 +37,10 @@ class Cluster:
         self.problem: Exception | None = None
         self.asked: list[list[TopicPartition]] = []
         self.ends_asked = 0
+        self.epoch_ended: dict[TopicPartition, int] = {}
+
+    def epoch_ends(self, wanted):
+        return {p: self.epoch_ended[p] for p in wanted}
 
     def bounds(self, partitions):
         self.asked.append(list(partitions))
@@ -46,11 +48,14 @@ class Cluster:
             raise self.problem
         return {p: self.logs[p] for p in partitions}
 
-    def offsets(self, wanted):
-        assert set(wanted.values()) == {Latest()}
+    def ends(self, partitions):
         self.ends_asked += 1
-        found = {p: self.logs[p] for p in wanted}
-        return {p: b.end if isinstance(b, LogBounds) else b for p, b in found.items()}
+        found = {p: self.logs[p] for p in partitions}
+        return {
+            p: (b.end, b.leader_epoch)
+            for p, b in found.items()
+            if isinstance(b, LogBounds)
+        }
 
     def close(self):
         pass

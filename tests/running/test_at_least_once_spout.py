@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_tx.assembly import SystemClock
@@ -10,9 +12,9 @@ from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
-from kafka_tx.running.at_least_once.at_least_once_spout import Deployment, KafkaSpout
-from kafka_tx.spark.at_least_once.at_least_once_builder import TopologyBuilder
-from kafka_tx.spark.at_least_once.at_least_once_handle import (
+from kafka_tx.running.at_least_once.spout import Deployment, KafkaSpout
+from kafka_tx.spark.at_least_once.builder import TopologyBuilder
+from kafka_tx.spark.at_least_once.handle import (
     start_at_least_once_topology,
 )
 from kafka_tx.topology.declare.bolts import BasicBolt
@@ -138,6 +140,21 @@ def test_a_topology_is_built_of_it_and_shows_its_fields():
     assert built.graph.fields("orders").names == ("bytes",)
     with pytest.raises(ConfigError, match="SparkSession"):
         start_at_least_once_topology(built, object())
+
+
+def test_a_start_that_is_refused_does_not_fence_the_owner(cluster, tmp_path):
+    hosts = BrokerHosts(cluster.bootstrap_servers)
+    given = SpoutConfig(hosts=hosts, topic="orders", store=f"sqlite:///{tmp_path}/o.db")
+    deployment = Deployment("job", "job", MetricsRegistry(), SystemClock())
+    owner = KafkaSpout(given).poller("spout", deployment)
+    refused = KafkaSpout(replace(given, dead_letter_topic="absent"))
+
+    with pytest.raises(ConfigError, match="absent"):
+        refused.judge("spout", deployment)
+    KafkaSpout(given).judge("spout", deployment)
+
+    owner.keeper.store_now({})
+    assert owner.release(lambda: 5)
 
 
 def test_a_former_owner_of_the_same_id_stores_nothing_more(cluster, tmp_path):

@@ -8,8 +8,14 @@ from unittest.mock import MagicMock
 import pytest
 
 from kafka_tx.errors import AuthenticationError
+from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import LogBounds, TopicPartition, TransactionAttempt
+from kafka_tx.model import (
+    LogBounds,
+    TopicPartition,
+    TransactionAttempt,
+    Unavailable,
+)
 from kafka_tx.running.lag_watch import LOOK_EVERY_MS, SpoutLagWatch
 from kafka_tx.running.transactional.batch_progress import (
     BatchProgress,
@@ -18,6 +24,8 @@ from kafka_tx.running.transactional.batch_progress import (
     kafka_ranges,
 )
 from kafka_tx.topology.run.attempt_run import Processed
+from kafka_tx.transactions.actions import Cancel
+from kafka_tx.transactions.held import Held, Told, held_in
 
 A = TopicPartition("t", 0)
 
@@ -91,20 +99,78 @@ def test_metadata_of_kafka_spouts_tells_its_ranges():
     assert kafka_ranges({"t-0": {"start": 2, "end": 5, "id": "x"}}) == {A: (2, 5)}
 
 
-@pytest.mark.parametrize("stored", ["retention", "trimmed"])
-def test_offsets_that_a_batch_skipped_are_in_the_metric(clock, stored):
+def test_offsets_that_a_batch_skipped_are_in_the_metric(clock):
     registry = MetricsRegistry()
     journal = Journal("count", registry, clock)
-    attempt = TransactionAttempt(1, 1)
-    metadata = {"t-0": {"start": 6, "end": 9, "lost": {stored: 6}}}
 
+    commit(journal, 1, {"t-0": {"start": 6, "end": 9, "lost": {"retention": 6}}})
+
+    counted = registry.samples()["kafka_tx_skipped_offsets_total"]
+    assert counted["count", "t", "0", "retention"] == (6,)
+
+
+def commit(journal, txid, metadata):
+    attempt = TransactionAttempt(txid, 1)
     journal.started(attempt)
     journal.processed(Processed(MagicMock(), attempt))
     journal.committing(attempt)
     journal.committed(attempt, metadata)
 
-    counted = registry.samples()["kafka_tx_skipped_offsets_total"]
-    assert counted["count", "t", "0", "retention"] == (6,)
+
+def test_a_partition_that_batches_leave_out_is_shown_no_more(clock):
+    registry = MetricsRegistry()
+    journal = Journal("count", registry, clock)
+    part = {"start": 0, "end": 9}
+
+    commit(journal, 1, {"gone-0": part, "t-0": part})
+    commit(journal, 2, {"t-0": part})
+
+    shown = registry.samples()["kafka_tx_committed_offset"]
+    assert list(shown) == [("count", "t", "0")]
+
+
+def test_what_a_batch_held_is_for_the_store(clock):
+    journal = Journal("count", MetricsRegistry(), clock)
+    first, second = (
+        TransactionAttempt(7, 1),
+        TransactionAttempt.of(7, epoch=3, number=2),
+    )
+    metadata = {"t-0": {"start": 6, "end": 9, "lost": {"retention": 6}}}
+    journal.started(first)
+    journal.dropped(Cancel((first,), "a bolt failed"))
+    journal.started(second)
+    facts = {"t-0": {"records": 3, "bytes": 30}}
+    journal.processed(Processed(MagicMock(), second, facts=facts))
+
+    assert held_in(journal.held(second, metadata)) == (
+        Held(
+            txid=7,
+            epoch=3,
+            committed_ms=clock.now_ms(),
+            attempts=2,
+            skipped={(A, "retention"): 6},
+            told=Told(records=3, bytes=30),
+        ),
+    )
+
+
+def test_what_was_dropped_is_a_replay_once_the_batch_is_committed(clock):
+    registry = MetricsRegistry()
+    journal = Journal("count", registry, clock)
+    first = TransactionAttempt(7, 1)
+    journal.started(first)
+    journal.dropped(Cancel((first,), "a bolt failed"))
+    assert registry.samples()["kafka_tx_batches_total"]["count", "failed"] == (1,)
+    replays_before = registry.samples()["kafka_tx_replays_total"]["count",]
+
+    second = TransactionAttempt(7, 2)
+    journal.started(second)
+    journal.processed(Processed(MagicMock(), second))
+    journal.committing(second)
+    journal.committed(second, None)
+
+    replays = registry.samples()["kafka_tx_replays_total"]["count",]
+    assert (replays_before, replays) == ((0,), (1,))
 
 
 class Logs:
@@ -147,3 +213,39 @@ def test_logs_that_did_not_change_are_told_now_and_then(clock, monkeypatch):
 
 def test_a_spout_without_logs_has_no_lag(clock):
     SpoutLagWatch(None, MetricsRegistry(), "count", clock).look()
+
+
+def test_a_partition_that_is_deleted_before_it_was_read_does_not_hide_the_lag(clock):
+    registry = MetricsRegistry()
+    found: dict[TopicPartition, LogBounds | Unavailable] = {A: LogBounds(0, 10)}
+    journal = Journal("count", registry, clock)
+    attempt = TransactionAttempt(1, 1)
+    journal.started(attempt)
+    journal.processed(Processed(MagicMock(), attempt))
+    journal.committing(attempt)
+    journal.committed(attempt, {"t-0": {"start": 0, "end": 4}})
+    watch = SpoutLagWatch(lambda: dict(found), registry, "count", clock)
+    new = TopicPartition("new", 0)
+
+    found[new] = Unavailable("no batch has read it yet")
+    watch.look()
+    assert registry.lag_of("count") is None
+
+    del found[new]
+    clock.sleep_ms(LOOK_EVERY_MS)
+    watch.look()
+    assert registry.lag_of("count") == 6
+
+
+def test_what_the_store_had_and_no_batch_has_any_more_is_not_shown(clock):
+    registry, gone = MetricsRegistry(), TopicPartition("gone", 0)
+    registry.record_stored(OffsetsStored(id="count", committed={A: 1, gone: 7}, txid=0))
+    journal = Journal("count", registry, clock, frozenset({A, gone}))
+    attempt = TransactionAttempt(1, 1)
+    journal.started(attempt)
+    journal.processed(Processed(MagicMock(), attempt))
+    journal.committing(attempt)
+    journal.committed(attempt, {"t-0": {"start": 1, "end": 4}})
+
+    shown = registry.samples()["kafka_tx_committed_offset"]
+    assert shown == {("count", "t", "0"): (4,)}

@@ -26,14 +26,16 @@ from kafka_tx.offsets.emitting import Candidate, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.rules import PartitionRules
-from kafka_tx.running.at_least_once.chunk_answers import LETTER_AGAIN_MS, ChunkAnswers
+from kafka_tx.running.at_least_once.chunk_answers import (
+    LETTER_AGAIN_MS,
+    ChunkAnswers,
+    ChunkFlight,
+)
+from kafka_tx.running.at_least_once.counts import SpoutMetrics
 from kafka_tx.running.at_least_once.dead_letters import Buried
-from kafka_tx.running.at_least_once.manager_metrics import SpoutMetrics
 from kafka_tx.testing import ManualClock
+from kafka_tx.topology.at_least_once.chunks import Settled
 from kafka_tx.topology.run.messages import RootsFailed
-from kafka_tx.topology.tracked.chunk_flights import ChunkFlight
-from kafka_tx.topology.tracked.chunks import Settled
-from kafka_tx.transactions.root_blocks import BlockLedger
 
 P0 = TopicPartition("t", 0)
 BOUNDS = LogBounds(0, 10)
@@ -55,20 +57,20 @@ class Letters:
 class EndedChunk:
     """Says itself what its trees came to."""
 
-    def __init__(self, completed=(), failed=(), facts=None, untried=()):
-        self._completed = np.array(completed, np.int64)
-        self._untried = np.array(untried, np.int64)
+    def __init__(self, completed=(), failed=(), facts=None, untried=(), left=()):
+        self._ended = [np.array(each, np.int64) for each in (completed, untried, left)]
         self.failed = list(failed)
         self.facts = facts or {}
 
-    def settle(self, ledger, first_root):
+    def settle(self, first_root, end):
         roots = [told.roots for told in self.failed]
         failed = np.concatenate([np.empty(0, np.int64), *roots])
-        return Settled(self._completed, failed, self._untried)
+        completed, untried, left = self._ended
+        return Settled(completed, failed, untried, left)
 
 
-def chunk(completed=(), failed=(), facts=None, untried=()) -> Any:
-    return EndedChunk(completed, failed, facts, untried)
+def chunk(completed=(), failed=(), facts=None, untried=(), left=()) -> Any:
+    return EndedChunk(completed, failed, facts, untried, left)
 
 
 def told(roots, component="work", reason="bad luck"):
@@ -78,7 +80,7 @@ def told(roots, component="work", reason="bad luck"):
 class Case:
     def __init__(self, dead_letters=None, **rules):
         self.manager = PartitionManager(P0, PartitionRules(**rules), CommittedOffset(0))
-        self.clock, self.ledger = ManualClock(), BlockLedger(buckets=2)
+        self.clock = ManualClock()
         self.fetch_failed: list[TopicPartition] = []
         self.events: SimpleQueue[Any] = SimpleQueue()
         self.metrics = SpoutMetrics("job", MetricsRegistry())
@@ -89,7 +91,6 @@ class Case:
         self.answers = ChunkAnswers(
             {"spout": poller},
             {"spout": self.metrics},
-            self.ledger,
             self.events.put,
             self.clock,
         )
@@ -100,7 +101,6 @@ class Case:
         flight = ChunkFlight(
             TransactionAttempt(1, 1), "spout", first_root, emissions, self.now_ms
         )
-        self.ledger.begin(first_root, flight.open)
         self.answers.flights.add(flight)
         return flight
 
@@ -183,8 +183,7 @@ def test_a_record_that_is_lost_alone_has_failed():
 def test_what_comes_after_a_time_out_is_not_believed():
     case = Case()
     flight = case.send()
-    ((fallen, roots),) = case.answers.flights.timed_out(flight.roots)
-    case.answers.timed_out(fallen, roots, "too slow")
+    case.answers.timed_out(fallen(case, flight), flight.roots, "too slow")
     assert case.due() == [(0, 10)]
 
     case.answers.finished(flight, chunk(range(10)))
@@ -209,12 +208,23 @@ def test_records_that_no_bolt_was_given_are_emitted_again_and_have_not_failed():
     assert flight not in case.answers.flights
 
 
+def test_records_that_a_rich_bolt_neither_acked_nor_failed_wait_for_their_time_out():
+    case = Case()
+    flight = case.send()
+    case.answers.finished(flight, chunk([0, 1, *range(4, 10)], left=[2, 3]))
+    assert case.due() == []
+    assert case.answers.flights.open == 2
+
+    assert fallen(case, flight).left.tolist() == [2, 3]
+    case.answers.timed_out(flight, flight.left, "not completed")
+
+    assert case.due() == [(2, 4)]
+    assert case.metrics.timed_out == {P0: 2}
+
+
 def fallen(case, flight):
-    case.ledger.rotate()
-    roots = case.ledger.rotate()
-    assert list(case.answers.flights.timed_out(roots)) == [
-        (flight, pytest.approx(roots))
-    ]
+    assert case.answers.flights.rotate() == []
+    assert case.answers.flights.rotate() == [flight]
     return flight
 
 

@@ -9,7 +9,7 @@ import pytest
 from kafka_tx import assembly
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import OffsetOutOfRangeError, OffsetsError
-from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.model import LogBounds, TopicPartition, Unavailable
 from kafka_tx.running.transactional.drop_in_spouts import (
     OpaqueTransactionalKafkaSpout,
     TransactionalKafkaSpout,
@@ -170,3 +170,13 @@ def test_what_planned_logs_hold_can_be_asked_for_lag(logs, kind):
         A: LogBounds(2, 10),
         TopicPartition("t", 1): LogBounds(0, 25),
     }
+
+
+def test_of_a_partition_without_a_leader_the_spout_knows_no_bounds(logs):
+    spout = spout_with(OpaqueTransactionalKafkaSpout, None)
+    logs.down.add(A)
+    metadata = spout.initialize_transaction(1, None)
+
+    assert "t-0" not in metadata
+    assert isinstance(spout.bounds()[A], Unavailable)
+    assert spout.bounds()[TopicPartition("t", 1)] == LogBounds(0, 20)

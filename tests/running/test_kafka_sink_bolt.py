@@ -7,9 +7,9 @@ import logging
 import pickle
 import time
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -19,13 +19,12 @@ from kafka_tx.config import MARKER_TOPIC
 from kafka_tx.errors import ComponentError, ConfigError, DeliveryError
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.at_least_once.chunks import run_chunk
 from kafka_tx.topology.builder import TopologyBuilder, TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import TaskContext
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.run import attempt_run as attempts
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
-from kafka_tx.topology.tracked.chunks import run_chunk
-from kafka_tx.transactions.root_blocks import BlockLedger
 from kafka_tx.transactions.sink_memory import Memory
 from tests.local_engine import (
     GivenBlocks,
@@ -126,10 +125,8 @@ def in_chunks(bolt, rows, engine=None):
     records = {"spout": GivenRecords(tuple([row] for row in rows))}
     attempt = TransactionAttempt(1, 1)
     chunk = run_chunk(builder.build().plan, attempt, records, engine or LocalEngine())
-    ledger = BlockLedger()
-    ledger.begin(0, len(rows))
     reasons = {root: f.reason for f in chunk.failed for root in f.roots.tolist()}
-    return np.sort(chunk.settle(ledger, 0).completed).tolist(), reasons
+    return chunk.settle(0, len(rows)).completed.tolist(), reasons
 
 
 ROWS = [("k1", "v1", "a"), (None, "v2", "b"), ("k3", None, None)]
@@ -206,7 +203,8 @@ def test_with_an_id_each_task_writes_its_part_of_the_txid(
 
     names = [("once", txid, n, tasks, topic) for txid in (1, 2) for n in range(tasks)]
     assert sorted(parts.written) == names
-    values = [r.value.decode() for records in parts.written.values() for r in records]
+    batches = chain.from_iterable(parts.written.values())
+    values = [record.value.decode() for some in batches for record in some.records()]
     assert sorted(values) == sorted(f"v{n}" for n in range(20) for _ in "12")
 
 

@@ -1,9 +1,13 @@
 """Lag between commits."""
 
+import time
+
 from kafka_tx.errors import BrokerUnavailableError
+from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
 from kafka_tx.running.lag_watch import LagWatch
+from tests.fake_cluster import FakeCluster
 
 P0 = TopicPartition("t", 0)
 
@@ -32,6 +36,26 @@ def test_the_logs_are_looked_at_without_a_commit(cluster):
     assert registry.logs == [("job", cluster.bounds([P0]))]
 
 
+def test_a_new_leader_is_asked_where_the_log_that_was_read_ends(cluster):
+    """Once."""
+    cluster.set(0, 0, 50)
+    cluster.ids["t"], cluster.epochs[P0], cluster.ended[P0, 0] = "a", 1, 20
+    registry = MetricsRegistry()
+    registry.record_stored(
+        OffsetsStored(
+            id="job", committed={P0: 30}, topic_ids={"t": "a"}, leader_epochs={P0: 0}
+        )
+    )
+    watching = watch(registry, lambda _: cluster)
+
+    watching.look()
+    watching.look()
+    watching.close()
+
+    assert registry.lag_of("job") == 30
+    assert cluster.epochs_asked == [{P0: 0}]
+
+
 def test_a_cluster_that_does_not_answer_changes_nothing():
     def away(_):
         raise BrokerUnavailableError("away")
@@ -45,11 +69,63 @@ def test_a_cluster_that_does_not_answer_changes_nothing():
     assert registry.logs == []
 
 
+def test_a_cluster_is_left_whose_id_is_no_longer_watched():
+    closed = []
+    watched = {"job": [P0], "ended": [P0]}
+
+    class View(FakeCluster):
+        def __init__(self, id_):
+            super().__init__()
+            self.id = id_
+
+        def close(self):
+            closed.append(self.id)
+
+    watching = LagWatch(Registry(), lambda: watched, View, interval_s=3600)
+    watching.look()
+    del watched["ended"]
+
+    watching.look()
+
+    assert closed == ["ended"]
+    watching.close()
+    assert closed == ["ended", "job"]
+
+
 def test_it_looks_by_itself(cluster):
     cluster.set(0, 2, 50)
     registry = Registry()
     watching = LagWatch(registry, lambda: {"job": [P0]}, lambda _: cluster, 0.01)
 
     while not registry.logs:
-        watching._closed.wait(0.01)
+        time.sleep(0.01)
     watching.close()
+
+
+def test_it_looks_at_once_when_asked(cluster):
+    cluster.set(0, 2, 50)
+    registry = Registry()
+    watching = watch(registry, lambda _: cluster)
+
+    watching.look_soon()
+
+    while not registry.logs:
+        time.sleep(0.01)
+    watching.close()
+
+
+def test_an_id_that_was_forgotten_is_looked_up_in_its_new_cluster(cluster):
+    other, clusters = FakeCluster(), [cluster]
+    cluster.set(0, 0, 10)
+    other.set(0, 0, 5_000)
+    registry = Registry()
+    watching = watch(registry, lambda _: clusters[-1])
+    watching.look()
+
+    clusters.append(other)
+    watching.forget("job")
+    watching.look()
+    watching.close()
+
+    assert [found[P0].end for _, found in registry.logs] == [10, 5_000]
+    assert cluster.is_closed

@@ -8,7 +8,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
-from kafka_tx.running.at_least_once.manager_metrics import SpoutMetrics
+from kafka_tx.running.at_least_once.counts import SpoutMetrics
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -14,10 +14,11 @@ from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.running.at_least_once import offset_keeper
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
+from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.memory import MemoryOffsetStore
 from kafka_tx.transactions.patience import Patience
 
-P0 = TopicPartition("t", 0)
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WITHIN_S = 10
 
 
@@ -75,6 +76,35 @@ def offer(offset):
     return {manager: CommittedOffset(offset)}
 
 
+def test_the_time_of_the_last_commit_is_shown_after_a_restart(keeper, store):
+    keeper.store_now(offer(5))
+    stored_ms = store.load([P0])[P0].committed_ms
+    restarted, later = MetricsRegistry(), ManualClock(stored_ms + 60_000)
+    again = OffsetKeeper("job", store, restarted, later)
+
+    found = again.load([P0])
+
+    def shown():
+        return restarted.samples()["kafka_tx_last_commit_timestamp_seconds"]["job",]
+
+    assert shown() == (stored_ms / 1000,)
+    manager = PartitionManager(P0, PartitionRules(), found[P0], stored=found[P0])
+    again.stored({manager: found[P0]}, {}, 0)  # it was written again, unchanged
+    assert shown() == (stored_ms / 1000,)
+    again.close(WITHIN_S)
+
+
+def test_reading_an_older_offset_takes_no_later_commit_away(keeper, store, registry):
+    at_ms = 1_700_000_000_000
+    store.store({P1: CommittedOffset(3, committed_ms=at_ms)})
+    keeper.store_now(offer(5))
+
+    keeper.load([P1])
+
+    (shown,) = registry.samples()["kafka_tx_last_commit_timestamp_seconds"]["job",]
+    assert shown > at_ms / 1000
+
+
 class Answer:
     def __init__(self):
         self.error: BaseException | None = None
@@ -99,6 +129,15 @@ def test_managers_and_metrics_learn_of_a_commit(keeper, registry):
 
     assert manager.committed_to == 5
     assert registry.samples()["kafka_tx_lag_records"]["job", "t", "0"] == (4,)
+
+
+def test_what_was_loaded_is_shown_before_anything_is_stored(keeper, store, registry):
+    store.store({P0: CommittedOffset(40, topic_id="id-1")})
+
+    keeper.load([P0, TopicPartition("t", 1)])
+
+    shown = registry.samples()["kafka_tx_committed_offset"]
+    assert list(shown.values()) == [(40,)]
 
 
 def test_asking_to_store_does_not_wait_and_keeps_the_order(keeper, store):

@@ -7,8 +7,9 @@ from kafka_tx.model import (
     LogBounds,
     TopicPartition,
 )
+from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning import quiet
-from kafka_tx.running.at_least_once.look_times import LOOK_MS
+from kafka_tx.planning.quiet import LOOK_MS
 from tests.running.polling import (
     P0,
     P1,
@@ -52,15 +53,42 @@ def test_a_log_that_was_trimmed_or_cut_wakes_its_partition(case):
     assert [m.topic_partition for m in case.poller.awake] == [P0]
 
 
+def test_other_records_where_all_was_read_wake_their_partition_and_are_read(case):
+    for at in (P0, P1):
+        case.cluster.logs[at] = LogBounds(0, 10, "id", 3)
+    complete_all(case)
+    case.cluster.logs[P0] = LogBounds(0, 15, "id", 4)
+    case.cluster.epoch_ended[P0] = 6
+
+    for _ in range(2):  # the second one is held against what was read
+        case.clock.advance(60_000)
+        case.look()
+
+    assert [m.topic_partition for m in case.poller.awake] == [P0]
+    assert [case.emit(), case.emit()] == [[], ["t-0 [6, 15)"]]
+    assert case.poller.managers[0].counts.skipped[LossReason.CUT] == 4
+
+
 def test_of_a_partition_that_sleeps_only_the_end_is_asked(case):
     find_empty(case)
-    case.clock.advance(60_000)
+    case.clock.advance(quiet.WHOLE_LOOK_MS - 1)
     asked = len(case.cluster.asked)
 
     case.look()
 
     assert (len(case.cluster.asked), case.cluster.ends_asked) == (asked, 1)
     assert case.poller.is_idle
+
+
+def test_the_start_of_a_quiet_log_is_shown_when_retention_moved_it(case):
+    complete_all(case)
+    case.cluster.logs[P0] = LogBounds(10, 10)
+
+    case.clock.advance(quiet.WHOLE_LOOK_MS)
+    case.look()
+
+    starts = case.registry.samples()["kafka_tx_log_start_offset"]
+    assert starts == {("job", "t", "0"): (10,), ("job", "t", "1"): (0,)}
 
 
 def test_looks_at_logs_that_stay_quiet_become_rare(case, monkeypatch):

@@ -15,8 +15,11 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.loss import LossReason
-from kafka_tx.running.at_least_once.look_times import BUSY_LOOK_MS, LOOK_MS
-from kafka_tx.running.at_least_once.poller import HOLD_MS, REFRESH_MS
+from kafka_tx.planning.quiet import BUSY_LOOK_MS, LOOK_MS
+from kafka_tx.running.at_least_once.poller import (
+    HOLD_MS,
+    REFRESH_MS,
+)
 from tests.running.polling import (
     P0,
     P1,

@@ -9,7 +9,7 @@ import pytest
 from kafka_tx.assembly import SystemClock
 from kafka_tx.errors import FencedError
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.running.at_least_once.poller_parts import PollerParts
+from kafka_tx.running.at_least_once.poller import PollerParts
 from kafka_tx.testing import MemoryLog
 from kafka_tx.topology.rows.schemes import RawScheme
 

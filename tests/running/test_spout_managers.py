@@ -20,7 +20,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.planning.start import StartRules
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
-from kafka_tx.running.at_least_once.spout_managers import SpoutManagers
+from kafka_tx.running.at_least_once.spout import SpoutManagers
 from kafka_tx.testing import MEMORY_BROKER, ManualClock, MemoryLog
 from kafka_tx.transactions.memory import MemoryOffsetStore
 
@@ -221,10 +221,10 @@ def test_closing_stores_what_is_completed(managers, store):
 
 
 @pytest.fixture
-def looked_at(log, registry):
+def looked_at(log, registry, store):
     """Managers that go by a clock that is moved by hand, and that clock."""
-    clock, store = ManualClock(), Offsets()
-    store.store({P0: CommittedOffset(10, topic_id="id-1")})
+    clock = ManualClock()
+    store.store({P0: CommittedOffset(10, topic_id="id-1", leader_epoch=0)})
     keeper = OffsetKeeper("job", store, registry, clock)
     yield SpoutManagers(PartitionRules(), StartRules(), log, keeper, registry), clock
     assert keeper.close(5)
@@ -246,6 +246,47 @@ def test_an_end_below_the_stored_offset_is_looked_at_again_before_it_counts(
 
     assert (opened.emitted_to, opened.topic_id) == (7, "id-1")
     assert opened.next_to_commit() is not None
+
+
+def test_other_records_below_the_stored_offset_are_read(looked_at, log):
+    made, _ = looked_at
+    log.elect(P0, 7)
+    log.append(P0, *[b"other"] * 9)
+    made.prepare([P0])
+
+    opened = made.open(P0, None, is_new=False)
+
+    assert (opened.emitted_to, opened.leader_epoch) == (7, 1)
+    assert opened.next_to_commit() is not None
+
+
+def test_other_records_at_offsets_that_are_stored_as_completed_are_read(
+    looked_at, log, store
+):
+    made, _ = looked_at
+    stored = CommittedOffset(3, ((5, 6), (7, 10)), topic_id="id-1", leader_epoch=0)
+    store.store({P0: stored})
+    log.elect(P0, 8)
+    log.append(P0, *[b"other"] * 9)
+    made.prepare([P0])
+
+    opened = made.open(P0, None, is_new=False)
+
+    wanted = opened.next_to_commit()
+    assert wanted is not None
+    assert (wanted.offset, wanted.completed) == (3, ((5, 6), (7, 8)))
+
+
+def test_a_stored_offset_waits_for_a_new_leader_that_does_not_answer(
+    looked_at, log, monkeypatch
+):
+    made, _ = looked_at
+    log.elect(P0)
+    monkeypatch.setattr(log, "epoch_ends", lambda wanted: {})
+    made.prepare([P0])
+
+    with pytest.raises(BrokerUnavailableError, match="that of leader epoch 0"):
+        made.open(P0, None, is_new=False)
 
 
 def test_an_end_that_was_an_old_answer_costs_nothing(looked_at, log):

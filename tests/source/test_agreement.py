@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.config import TransactionsConfig
-from kafka_tx.model import TopicPartition
-from kafka_tx.planning.offset_json import SourceOffset
-from kafka_tx.source.agreement import agrees
+from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
+from kafka_tx.source.agreement import Case, agrees, case_of
 from kafka_tx.transactions.ledger_records import Committed
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -21,8 +21,27 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 def test_without_a_txid_all_that_is_stored_must_be_there(positions, expected):
     stored = Committed(4, {P0: 5, P1: 3})
 
-    found = agrees(
-        TransactionsConfig(id="orders"), "n", SourceOffset(positions), stored, None
-    )
+    found = agrees("n", SourceOffset(positions), stored, None)
 
     assert found is expected
+
+
+def planned(txid, end, name):
+    return BatchMetadata(txid, (OffsetRange(P0, 0, end),), logged_as=name)
+
+
+@pytest.mark.parametrize(
+    ("unread", "last", "expected"),
+    [
+        (None, planned(4, 40, "4@2"), Case.AHEAD),
+        (None, planned(4, 40, "4@4"), Case.APART),
+        (planned(5, 50, "5@4"), None, Case.AHEAD),
+        (planned(5, 55, "5@4"), None, Case.APART),
+    ],
+    ids=["the store went back", "and on", "and plans it again", "and plans another"],
+)
+def test_a_checkpoint_is_ahead_only_of_a_store_that_it_follows(unread, last, expected):
+    config, store = TransactionsConfig(id="job"), Committed(4, {P0: 40})
+    offset = SourceOffset({P0: 50}, TransactionMark("job", 5, 3, numbering="n"))
+
+    assert case_of(config, "n", offset, store, dict, unread, last) is expected

@@ -167,6 +167,42 @@ def test_a_tx_id_taken_away_and_given_again_goes_on_at_the_checkpoint(query, mod
 
 
 @MODES
+def test_a_topic_made_anew_before_a_run_without_tx_id_is_read_once(query, mode):
+    """Its offsets begin again: smaller or equal ones are not older."""
+    job = query(mode)
+    job.cluster.ids["t"] = "former"
+    job.produce(20)
+    job.run()
+    job.cluster.ids["t"] = "new"
+    job.produce(4)
+    job.run(tx_id="", failOnDataLoss="false")
+    assert job.read[20:] == list(range(4))
+    job.produce(6)
+
+    told = job.refused()
+
+    assert told.startswith("unnumbered")
+    job.run(tx__onDisagreement="checkpoint")
+    assert job.read[20:] == list(range(6))
+
+
+@MODES
+def test_a_checkpoint_without_tx_id_of_a_former_topic_is_the_older_one(query, mode):
+    job = query(mode)
+    job.cluster.ids["t"] = "former"
+    job.produce(20)
+    job.run(tx_id="")
+    older = job.checkpoint
+    job.run(tx__onDisagreement="checkpoint")
+    job.cluster.ids["t"] = "new"
+    job.produce(4)
+    job.run(failOnDataLoss="false")
+    job.checkpoint = older
+
+    assert job.refused().startswith("behind")
+
+
+@MODES
 @pytest.mark.parametrize("is_used", [False, True], ids=["empty", "begun"])
 def test_another_store_is_refused_and_the_checkpoint_brings_its_numbering(
     query, cluster, clock, mode, is_used
@@ -177,8 +213,10 @@ def test_another_store_is_refused_and_the_checkpoint_brings_its_numbering(
     if is_used:
         other = Query(cluster, clock, mode)
         other.store = job.store
-        other.run()
-        assert other.attempts == [("second", 1)]
+        for records in (17, 18, 19):
+            other.produce(records)
+            other.run()
+        assert other.attempts == [("second", 1), ("second", 2), ("second", 3)]
 
     told = job.refused()
 

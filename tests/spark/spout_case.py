@@ -19,16 +19,17 @@ from kafka_tx.model import OffsetRange, TopicPartition, Topics
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.rules import PartitionRules
-from kafka_tx.options.at_least_once_options import RunnerLimits
+from kafka_tx.options.topology_options import RunnerLimits
+from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.start import StartRules
-from kafka_tx.running.at_least_once.chunk_reads import ChunkRecords
 from kafka_tx.running.at_least_once.dead_letters import Buried
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
-from kafka_tx.running.at_least_once.poller_parts import PollerParts
-from kafka_tx.running.at_least_once.spout_managers import SpoutManagers
-from kafka_tx.spark.at_least_once.at_least_once_handle import RecordTopologyHandle
-from kafka_tx.spark.at_least_once.at_least_once_runner import AtLeastOnceRunner
-from kafka_tx.spark.at_least_once.chunk_jobs import AtLeastOnceRunnerParts
+from kafka_tx.running.at_least_once.poller import PollerParts
+from kafka_tx.running.at_least_once.reading import KafkaRecords
+from kafka_tx.running.at_least_once.spout import SpoutManagers
+from kafka_tx.spark.at_least_once.handle import AtLeastOnceTopologyHandle
+from kafka_tx.spark.at_least_once.jobs import AtLeastOnceRunnerParts
+from kafka_tx.spark.at_least_once.runner import AtLeastOnceRunner
 from kafka_tx.spark.topologies.job_failures import JobLostError
 from kafka_tx.testing import MemoryLog
 from kafka_tx.topology.builder import TopologyBuilder
@@ -71,8 +72,7 @@ class Engine:
         ranges = [
             numbered.range
             for source in job.records.values()
-            for read in source.reads
-            for numbered in read.ranges
+            for numbered in source.ranges
         ]
         self.sizes.append(sum(map(len, ranges)))
         held = {(r.topic_partition, o) for r in ranges for o in range(r.start, r.end)}
@@ -263,6 +263,7 @@ class Case:
             1,
             refresh_interval_ms=self.refresh_ms,
             clock=clock,
+            deleted=DeletedTopics(self.log, clock).now,
             managers=managers,
         )
         coordinator.my_managed_partitions()
@@ -290,7 +291,7 @@ class Case:
                 self.notes,
             )
         )
-        handle = RecordTopologyHandle(
+        handle = AtLeastOnceTopologyHandle(
             "job", runner, self.registry, Guest(self.registry)
         )
         self.handles.append(handle)
@@ -312,7 +313,7 @@ class Spout:
         return self._case.scheme.fields
 
     def empty_chunk(self):
-        return ChunkRecords((), self._case.log, self._case.scheme)
+        return KafkaRecords((), self._case.log, self._case.scheme)
 
 
 @contextmanager

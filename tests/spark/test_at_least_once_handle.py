@@ -11,13 +11,15 @@ import pytest
 
 from kafka_tx.errors import ConfigError, FencedError, TransactionError
 from kafka_tx.metrics.endpoint import Guest
+from kafka_tx.metrics.events import OffsetsCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.running.at_least_once.at_least_once_spout import KafkaSpout
-from kafka_tx.spark.at_least_once.at_least_once_builder import (
+from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.running.at_least_once.spout import KafkaSpout
+from kafka_tx.spark.at_least_once.builder import (
     StartableAtLeastOnceTopology,
     TopologyBuilder,
 )
-from kafka_tx.spark.at_least_once.at_least_once_handle import RecordTopologyHandle
+from kafka_tx.spark.at_least_once.handle import AtLeastOnceTopologyHandle
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.spout_config import SpoutConfig
 from kafka_tx.topology.declare.spout_hosts import BrokerHosts
@@ -69,7 +71,7 @@ class Runner:
 
 def handle_of(runner: Any):
     registry = MetricsRegistry()
-    return RecordTopologyHandle("job", runner, registry, Guest(registry))
+    return AtLeastOnceTopologyHandle("job", runner, registry, Guest(registry))
 
 
 def test_the_status_shows_what_is_now_and_what_was():
@@ -79,6 +81,28 @@ def test_the_status_shows_what_is_now_and_what_was():
     assert (status.emitted, status.completed, status.skipped) == (10, 7, 1)
     assert (status.failed, status.dead_letters, status.lag) == (0, 0, None)
     assert status.is_active
+
+
+@pytest.mark.parametrize(("is_complete", "lag"), [(True, 5), (False, None)])
+def test_the_lag_is_unknown_while_a_partition_is_not_open(is_complete, lag):
+    runner = Runner()
+    coordinator = SimpleNamespace(is_complete=is_complete)
+    keeper = SimpleNamespace(id="job")
+    parts = SimpleNamespace(coordinator=coordinator, keeper=keeper)
+    runner.pollers["spout"] = SimpleNamespace(parts=parts)
+    handle = handle_of(runner)
+    p0 = TopicPartition("t", 0)
+    handle.metrics.record_offsets(
+        OffsetsCommitted(
+            id="job",
+            committed={p0: 5},
+            committed_at_ms=0,
+            commit_ms=1,
+            bounds={p0: LogBounds(0, 10)},
+        )
+    )
+
+    assert handle.status.lag == lag
 
 
 @pytest.mark.parametrize("finish", [True, False])
@@ -121,15 +145,6 @@ def test_what_it_did_is_told_as_by_a_streaming_query():
 
     assert [told.emitted for told in handle.recentProgress] == [4, 10]
     assert handle.lastProgress.completed == 7
-
-
-def test_names_of_0_1_0_stay_for_one_version():
-    handle = handle_of(Runner())
-
-    with pytest.warns(DeprecationWarning, match="isActive"):
-        assert handle.is_active
-    with pytest.warns(DeprecationWarning, match="awaitTermination"):
-        assert not handle.await_termination(0)
 
 
 def test_it_can_be_paused():

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.retry import BackOff
+from kafka_tx.topology.at_least_once import pace
+from kafka_tx.topology.at_least_once.pace import FIRST_RECORDS
+from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.rows.schemes import RecordScheme
 from tests.spark.spout_case import (
     P0,
@@ -143,6 +148,25 @@ def test_no_more_records_are_in_flight_than_allowed(case):
     assert case.start().process_all_available(WITHIN_S)
 
     assert max(case.engine.sizes) <= 7
+
+
+class Quick(BasicBolt):
+    def execute_arrow(self, batch, collector):
+        pass
+
+
+@pytest.mark.parametrize("is_on_driver", [False, True])
+def test_quick_bolts_get_larger_chunks_unless_one_runs_on_the_driver(
+    case, is_on_driver, monkeypatch
+):
+    monkeypatch.setattr(pace, "_WANTED_S", 1e9)  # every bolt is quick
+    case.fill(35_000)
+    case.bolt, case.is_on_driver = Quick, is_on_driver
+
+    assert case.start().process_all_available(WITHIN_S)
+
+    assert case.engine.sizes[0] == FIRST_RECORDS
+    assert (max(case.engine.sizes) > FIRST_RECORDS) is not is_on_driver
 
 
 def test_failed_records_near_each_other_are_one_fetch(case):

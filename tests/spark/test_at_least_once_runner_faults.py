@@ -26,7 +26,7 @@ from kafka_tx.model import CommittedOffset, TopicPartition, TransactionAttempt
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.running.ends import open_notes, show_last_stop
-from kafka_tx.spark.at_least_once import at_least_once_runner
+from kafka_tx.spark.at_least_once import runner as at_least_once_runner
 from kafka_tx.testing import MEMORY_BROKER
 from kafka_tx.topology.declare.bolts import BasicBolt
 from tests.spark.spout_case import (

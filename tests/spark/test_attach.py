@@ -1,13 +1,19 @@
 """Attaching to a session that has no JVM beside it."""
 
 import socket
+from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException
 
 import kafka_tx
+from kafka_tx import assembly
 from kafka_tx.errors import ConfigError
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import TopicPartition
 from kafka_tx.spark.queries import jvm
+from kafka_tx.spark.queries.listener import CommitListener
+from tests.fake_cluster import FakeCluster
 
 
 class ConnectSession:
@@ -68,3 +74,58 @@ class UnregisteredFormat:
 
 def test_a_format_that_is_not_registered_yet_is_no_error():
     jvm.let_queries_start_together(UnregisteredFormat())
+
+
+class Jvm:
+    """A session's JVM that works in a folder of its own."""
+
+    def __init__(self, folder):
+        self.java = self.lang = self.System = self
+        self._jvm = self
+        self._folder = folder
+
+    def getProperty(self, name):  # noqa: N802 - Java's
+        return {"user.dir": self._folder}[name]
+
+
+def test_a_relative_store_is_that_of_the_planner_whatever_folder_comes_next(
+    tmp_path, monkeypatch
+):
+    options = {
+        "kafka.bootstrap.servers": "b:9092",
+        "subscribe": "t",
+        "tx.id": "job",
+        "tx.Store": "sqlite:///state.db",
+    }
+    spark: Any = Jvm("/where/spark/is")
+    listener = CommitListener(spark, MetricsRegistry(), {"job": options}, None)
+
+    monkeypatch.chdir(tmp_path)
+
+    transactions = listener._config("job").transactions
+    listener.close()
+    assert transactions is not None
+    assert transactions.store == "sqlite:////where/spark/is/state.db"
+
+
+def test_the_lag_of_a_query_that_moved_is_looked_up_in_its_new_cluster(monkeypatch):
+    asked = []
+
+    def view(config):
+        asked.append(config.kafka["bootstrap.servers"])
+        return FakeCluster()
+
+    monkeypatch.setattr(assembly, "cluster_view", view)
+    partitions = {"job": [TopicPartition("t", 0)]}
+    monkeypatch.setattr(CommitListener, "watched", lambda _: partitions)
+    options = {"kafka.bootstrap.servers": "old:9092", "subscribe": "t", "tx.id": "job"}
+    spark: Any = Jvm("/")
+    listener = CommitListener(spark, MetricsRegistry(), {"job": options}, None)
+
+    listener._lag.look()
+    listener._use("job", options | {"kafka.bootstrap.servers": "new:9092"})
+    listener._lag.look()
+    listener._lag.look()
+    listener.close()
+
+    assert asked == ["old:9092", "new:9092"]

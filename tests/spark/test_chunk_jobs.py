@@ -8,10 +8,10 @@ from queue import SimpleQueue
 import pytest
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.options.at_least_once_options import RunnerLimits
-from kafka_tx.spark.at_least_once.chunk_jobs import ChunkJob
+from kafka_tx.options.topology_options import RunnerLimits
+from kafka_tx.running.at_least_once.chunk_answers import ChunkFlight
+from kafka_tx.spark.at_least_once.jobs import ChunkJob
 from kafka_tx.spark.topologies.job_failures import JobLostError
-from kafka_tx.topology.tracked.chunk_flights import ChunkFlight
 
 ATTEMPT = TransactionAttempt(3, 1)
 WITHIN_S = 10
@@ -111,9 +111,5 @@ def test_a_job_that_never_ends_is_left_behind(answers):
 def test_by_default_little_is_in_flight():
     limits = RunnerLimits()
 
-    assert (limits.chunks, limits.chunk_records, limits.max_pending) == (
-        2,
-        10_000,
-        None,
-    )
+    assert (limits.chunks, limits.max_pending) == (2, None)
     assert limits.timeout_ms == 30_000

@@ -233,12 +233,32 @@ def test_after_a_restart_the_logged_batch_is_asked_about(opened):
     assert run.ask(0) == Answer(1, 2)
 
 
+def test_a_query_whose_planner_died_goes_on_with_its_batch_when_started_again(
+    opened, place
+):
+    run, reader = ConnectRun("job"), opened()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    reader.partitions(start, end)
+    for socket in place.iterdir():
+        socket.unlink()
+        socket.touch()
+    with pytest.raises(KafkaTxError, match="Nothing was written.*started again"):
+        run.ask(0)
+
+    again, later = ConnectRun("job"), opened()
+    later.partitions(start, end)
+    assert again.ask(0) == Answer(1, 2)
+    assert later.latestOffset(end, ReadAllAvailable()) == end
+
+
 def test_an_overtaken_planner_says_so(opened):
     run, reader = ConnectRun("job"), opened()
     start = reader.initialOffset()
     reader.latestOffset(start, ReadAllAvailable())
     asked = run.ask(0)
-    opened().initialOffset()
+    later = opened()
+    later.latestOffset(later.initialOffset(), ReadAllAvailable())
     assert asked == Answer(1, 1)
     with pytest.raises(FencedError):
         run.ask(0)
@@ -293,5 +313,5 @@ def test_a_store_that_was_put_back_is_told_by_a_first_batch_too(opened, job):
 
     run, later = ConnectRun("job"), opened()
     later.partitions(later.initialOffset(), logged)
-    with pytest.raises(CheckpointDisagreesError, match="begun anew"):
+    with pytest.raises(CheckpointDisagreesError, match="another numbering"):
         run.ask(0)

@@ -29,12 +29,16 @@ def test_a_lost_worker_is_a_reason_to_replay():
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (Py4JError(NO_PACKAGE), "No module named 'kafka_tx'"),
+        (Py4JError(NO_PACKAGE), "No module named 'kafka_tx'\nExecutors need the same"),
         (Py4JError("results (1100.0 MiB) > spark.driver.maxResultSize"), "Emit less"),
         (Py4JError("Cannot call methods on a stopped SparkContext."), "was stopped"),
         (Py4JNetworkError("Answer from Java side is empty"), "was stopped"),
         (ConnectionRefusedError(111, "refused"), "was stopped"),
-        (TypeError("cannot pickle '_thread.lock' object"), "cannot run"),
+        (TypeError("cannot pickle '_thread.lock' object"), "object\nWhat components"),
+        (
+            ValueError("a codec of yours is wrong"),
+            "cannot run: a codec of yours is wrong",
+        ),
     ],
 )
 def test_what_a_replay_cannot_mend_stops(error, text):
@@ -44,6 +48,7 @@ def test_what_a_replay_cannot_mend_stops(error, text):
     assert not failure.retryable
     assert text in str(failure)
     assert "7:12" in str(failure)
+    assert ("Executors need" in str(failure)) == ("No module" in text)
 
 
 def test_an_error_of_ours_stays_what_it_is():

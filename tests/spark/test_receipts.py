@@ -67,11 +67,12 @@ def span(start, end, partition=P0):
 
 
 def test_a_report_arrives_whole(listener, in_task):
-    send_receipt(Receipt(span(0, 10), 100, skipped=2, newest_ms=5))
-    send_receipt(Receipt(span(10, 20), 50, newest_ms=9))
-    send_receipt(Receipt(span(10, 20), 50, newest_ms=9))  # the task ran twice
+    send_receipt(Receipt(span(0, 10), 8, 100, skipped=2, newest_ms=5))
+    send_receipt(Receipt(span(10, 20), 10, 50, newest_ms=9))
+    send_receipt(Receipt(span(10, 20), 10, 50, newest_ms=9))  # the task ran twice
 
     found = listener.collect("q", 3)
+    assert found.total_records() == 18
     assert found.total_bytes() == 150
     assert found.newest_ms() == 9
     assert found.skipped_offsets() == {(P0, "retention"): 2}
@@ -80,7 +81,7 @@ def test_a_report_arrives_whole(listener, in_task):
 
 def test_none_is_lost_when_many_tasks_end_at_once(listener, in_task):
     def report(number):
-        send_receipt(Receipt(span(number, number + 1), 1_000))
+        send_receipt(Receipt(span(number, number + 1), 1, 1_000))
 
     with ThreadPoolExecutor(48) as pool:
         list(pool.map(report, range(1_152)))
@@ -95,10 +96,10 @@ def test_a_worker_that_failed_reports_again_later(listener, in_task, monkeypatch
     with socket.create_server((LOOPBACK, 0)) as nobody:
         port = nobody.getsockname()[1]
     in_task(f"{LOOPBACK}:{port}:x")
-    send_receipt(Receipt(span(0, 1), 1))  # does not raise
+    send_receipt(Receipt(span(0, 1), 1, 1))  # does not raise
     in_task()
 
-    send_receipt(Receipt(span(0, 1), 1))
+    send_receipt(Receipt(span(0, 1), 1, 1))
 
     assert listener.collect("q", 3).total_bytes() == 1
 
@@ -107,11 +108,11 @@ def test_a_desk_that_was_given_up_costs_the_next_task_nothing(listener, in_task)
     with socket.create_server((LOOPBACK, 0)) as nobody:
         port = nobody.getsockname()[1]
     in_task(f"{LOOPBACK}:{port}:x")
-    send_receipt(Receipt(span(0, 1), 1))
+    send_receipt(Receipt(span(0, 1), 1, 1))
 
     began = time.monotonic()
     for _ in range(1_000):
-        send_receipt(Receipt(span(0, 1), 1))
+        send_receipt(Receipt(span(0, 1), 1, 1))
     assert time.monotonic() - began < 5
 
 
@@ -128,6 +129,7 @@ def test_nonsense_is_not_taken_and_not_told_on_stderr(listener, change, capfd):
         "partition": 0,
         "start": 0,
         "end": 1,
+        "records": 1,
         "bytes": 1,
         "skipped": 0,
         "newest_ms": None,
@@ -150,7 +152,7 @@ def test_strangers_cost_no_threads(listener, in_task):
     before = threading.active_count()
     strangers = [socket.create_connection((host, int(port))) for _ in range(300)]
 
-    send_receipt(Receipt(span(0, 1), 7))
+    send_receipt(Receipt(span(0, 1), 1, 7))
 
     assert threading.active_count() - before < 100
     assert listener.collect("q", 3).total_bytes() == 7
@@ -181,15 +183,25 @@ def test_the_property_has_a_name_that_spark_hides():
         ([(0, 4), (5, 10)], False),
         ([(0, 9)], False),
         ([(1, 10)], False),
+        ([(0, 11)], False),
         ([], False),
     ],
 )
 def test_a_batch_is_whole_when_every_offset_was_reported(reported, is_whole):
     found = Receipts()
     for start, end in reported:
-        found.add(Receipt(span(start, end), 1))
+        found.add(Receipt(span(start, end), 1, 1))
 
     assert found.cover([span(0, 10), span(7, 7, TopicPartition("t", 1))]) is is_whole
+
+
+def test_what_an_earlier_try_read_besides_is_not_counted():
+    found = Receipts()
+    found.add(Receipt(span(0, 10), 10, 100, skipped=7))
+    found.add(Receipt(span(7, 10), 3, 30))
+
+    assert found.of([span(7, 10)]).total_records() == 3
+    assert found.of([span(7, 10)]).skipped_offsets() == {}
 
 
 def test_executors_reach_the_driver_at_a_port_that_was_chosen(free_ports):

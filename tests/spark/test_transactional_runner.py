@@ -20,6 +20,7 @@ from kafka_tx.errors import (
     ComponentError,
     FailedException,
     FencedError,
+    StateError,
     StateLostError,
     StateUnavailableError,
     TransactionError,
@@ -29,7 +30,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.topology_options import parse_settings
 from kafka_tx.spark.topologies.attempt import AttemptRunner
 from kafka_tx.spark.topologies.job_failures import JobLostError
-from kafka_tx.spark.transactional.starting import open_parts
+from kafka_tx.spark.transactional.batch_builder import open_parts
 from kafka_tx.spark.transactional.transactional_handle import TopologyHandle
 from kafka_tx.spark.transactional.transactional_runner import TransactionalRunner
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
@@ -39,8 +40,11 @@ from kafka_tx.topology.declare.memory_spouts import (
     OpaqueMemoryTransactionalSpout,
 )
 from kafka_tx.topology.declare.spouts import TransactionalSpout
-from kafka_tx.transactions import transaction_window
+from kafka_tx.transactions import coordinator
+from kafka_tx.transactions.held import held_in
+from kafka_tx.transactions.ledger import Committed, Ledger
 from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
+from kafka_tx.transactions.rehearsals import RehearsedStore, taken_over
 from tests.local_engine import LocalEngine
 
 WITHIN_S = 10
@@ -180,12 +184,11 @@ class World:
         given = {names[name]: value for name, value in config.items()}
         given |= {"tx.idlePauseMs": 10, "tx.retryMs": 20}
         self.registry = MetricsRegistry()
-        parts = open_parts(
-            topology,
-            parse_settings(given),
-            store or assembly.open_store(self.store, "jobs"),
-            self.registry,
-            listeners,
+        rehearsed = RehearsedStore(store or assembly.open_store(self.store, "jobs"))
+        settings, registry = parse_settings(given), self.registry
+        parts = taken_over(
+            rehearsed,
+            lambda: open_parts(topology, settings, rehearsed, registry, listeners),
         )
         runner = TransactionalRunner(
             parts, lambda at: AttemptRunner(self.engine, topology.plan, at)
@@ -258,6 +261,26 @@ def test_a_restart_goes_on_where_the_last_one_committed(world, kind):
     assert jobs.table.total() == jobs.rows + 3
     assert handle.lastProgress.txid == 5
     assert handle.lastProgress.attempt.attempt_id // 10**12 == 2
+
+
+@SPOUTS
+def test_what_a_batch_held_is_stored_and_shown_before_the_next_one(world, kind):
+    jobs = world(kind)
+    jobs.start().process_all_available(WITHIN_S)
+    jobs.handle.stop()
+    store = assembly.open_store(jobs.store, "jobs")
+    (held,) = held_in(store.read())
+    store.close()
+
+    assert (held.txid, held.epoch) == (4, 1)
+    assert held.told.records == jobs.handle.lastProgress.records
+    assert held.committed_ms <= jobs.handle.lastProgress.committed_at_ms
+
+    jobs.start().stop()
+    assert jobs.sample("kafka_tx_committed_txid") == 4
+    shown = jobs.sample("kafka_tx_last_commit_timestamp_seconds")
+    assert shown == held.committed_ms / 1000
+    assert jobs.sample("kafka_tx_records_total") == 0
 
 
 def test_rows_that_come_later_are_processed(world):
@@ -603,14 +626,14 @@ def test_a_database_that_went_back_stops_the_topology_and_a_restart_loses_nothin
     wait_for(lambda: not handle.isActive)
     told = handle.exception()
     assert isinstance(told, StateLostError), told
-    assert "start again; a topology goes on from there" in str(told)
+    assert "continues from there when you start it again" in str(told)
     assert max(txid for _, txid in jobs.table.values.values()) == 2
     jobs.start(pending=pending).process_all_available(WITHIN_S)
     assert jobs.table.total() == jobs.rows
 
 
 def test_a_store_that_is_emptied_is_noticed_while_nothing_happens(world, monkeypatch):
-    monkeypatch.setattr(transaction_window, "LOOK_MS", 50)
+    monkeypatch.setattr(coordinator, "LOOK_MS", 50)
     jobs = world()
     handle = jobs.start()
     handle.process_all_available(WITHIN_S)
@@ -664,6 +687,11 @@ def test_what_does_not_finish_in_time_is_cut_off_with_an_error(world):
 
     assert not handle.isActive
     handle.stop()  # harmless
+    jobs.engine.held.clear()
+    again = jobs.start()  # as the error says
+    assert again.process_all_available(WITHIN_S)
+    again.stop()
+    assert jobs.table.total() == jobs.rows
 
 
 def test_pausing_starts_nothing_new(world):
@@ -725,3 +753,15 @@ def test_metrics_show_batches_in_flight_by_phase(world):
         assert flying(phase) == 0
     assert jobs.sample("kafka_tx_committed_txid") == 2
     assert jobs.sample("kafka_tx_records_total") == 20
+
+
+def test_a_start_that_is_refused_does_not_fence_the_owner(world):
+    made = world(MemoryTransactionalSpout)
+    source = Ledger(assembly.open_store(made.store, "jobs"))
+    epoch = source.acquire()
+    source.adopt(epoch, Committed(0, {}))
+
+    with pytest.raises(StateError, match="that of a source"):
+        made.start()
+
+    source.check(epoch)

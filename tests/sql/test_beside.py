@@ -139,3 +139,24 @@ def test_a_sink_that_alone_went_back_is_known_by_who_wrote_it(url, kind):
         job.write()
     forget()
     job.write()  # a new process cannot know
+
+
+@KINDS
+def test_a_new_owner_of_an_old_epoch_goes_on_where_store_and_sink_went_back(url, kind):
+    """Two databases of one server, and a restart in the same process."""
+    Job(url("store"), url("sink"), kind).batch()
+    databases = [Rewound(url("store")), Rewound(url("sink"))]
+    for database in databases:
+        database.copy()
+    job = Job(url("store"), url("sink"), kind)
+    job.batch()
+    job.batch()
+
+    for database in databases:
+        database.put_back()
+
+    again = Job(url("store"), url("sink"), kind)
+    assert again.epoch == job.epoch
+    again.batch()
+    again.batch()
+    again.batch()

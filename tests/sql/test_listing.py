@@ -5,8 +5,7 @@ import sqlite3
 import pytest
 
 from kafka_tx.errors import StateError
-from kafka_tx.sql.listing import stored_ids
-from kafka_tx.sql.store import SqlStore
+from kafka_tx.sql.store import SqlStore, stored_ids
 
 
 def test_ids_with_state_are_listed_in_order(tmp_path):

@@ -13,8 +13,13 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql import merge
-from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
-from kafka_tx.sql.values import OpaqueValue, TransactionalValue
+from kafka_tx.sql.maps import (
+    NonTransactionalMap,
+    OpaqueMap,
+    OpaqueValue,
+    TransactionalMap,
+    TransactionalValue,
+)
 
 FIRST, SECOND, THIRD = (TransactionAttempt(txid, txid * 10) for txid in (1, 2, 3))
 SECOND_AGAIN = TransactionAttempt(2, 25)

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.mysql import pymysql
 from sqlalchemy.schema import CreateTable
 
-from kafka_tx.sql.map_batch import MapBatch, forget_removed, revert
 from kafka_tx.sql.map_table import map_table
+from kafka_tx.sql.maps import MapBatch, forget_removed, revert
 from kafka_tx.sql.progress import progress_table
 
 DIALECT = pymysql.dialect()

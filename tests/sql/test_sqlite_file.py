@@ -6,7 +6,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from kafka_tx.errors import StateLostError
+from kafka_tx.errors import StateCorruptedError, StateLostError
 from kafka_tx.model import CommittedOffset, TopicPartition, TransactionAttempt
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.offsets import SqlOffsetStore
@@ -136,7 +136,7 @@ def test_a_file_that_was_put_back_with_all_its_writes_goes_on(file):
     job.step()
     for each in files_of(file):
         shutil.move(each, each.with_name(f"away-{each.name}"))
-    with pytest.raises(StateLostError, match="put the file back with all that was"):
+    with pytest.raises(StateLostError, match="restore the newest state of the file"):
         job.step()
     job.ledger.close()
 
@@ -144,6 +144,25 @@ def test_a_file_that_was_put_back_with_all_its_writes_goes_on(file):
         each.unlink()
     for each in files_of(file.with_name(f"away-{file.name}")):
         shutil.move(each, file.with_name(each.name.removeprefix("away-")))
+
+    again = OfLedger(url)
+    assert again.epoch == job.epoch + 1
+    assert again.ledger.load().txid == 1
+
+
+def test_a_damaged_file_is_put_back_with_all_its_writes(file):
+    url = f"sqlite:///{file}"
+    job = OfLedger(url)
+    job.step()
+    job.ledger.close()
+    whole = file.read_bytes()
+    file.write_bytes(b"x" * len(whole))
+    with pytest.raises(
+        StateCorruptedError, match="restore the newest state of the file"
+    ):
+        OfLedger(url)
+
+    file.write_bytes(whole)
 
     again = OfLedger(url)
     assert again.epoch == job.epoch + 1

@@ -137,7 +137,7 @@ def test_a_file_that_is_no_database_is_left_alone(open_file, tmp_path):
     file = tmp_path / "state.db"
     file.write_text("these are notes, not a database\n" * 100)
 
-    with pytest.raises(StateCorruptedError, match="no SQLite database"):
+    with pytest.raises(StateCorruptedError, match="never was a SQLite database"):
         open_file(file).acquire()
 
     assert file.read_text().startswith("these are notes")

@@ -117,6 +117,36 @@ def test_a_missing_column_is_named(append, file):
         append(FIRST, "a")
 
 
+def test_a_table_of_somebody_else_is_left_for_another_name(append, file, select):
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("CREATE TABLE words (other TEXT)")
+    with pytest.raises(StateError, match="only if this job has written nothing"):
+        append(FIRST, "a")
+
+    for attempt, word in ((FIRST, "a"), (SECOND, "b"), (SECOND_AGAIN, "b")):
+        append_rows(
+            f"sqlite:///{file}", "mine", attempt, pa.table({"word": pa.array([word])})
+        )
+
+    assert select("SELECT word FROM mine ORDER BY word") == [("a",), ("b",)]
+    assert select("SELECT * FROM words") == []
+
+
+def test_a_table_that_was_changed_gets_its_columns_back(append, file, words):
+    append(FIRST, "a")
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("ALTER TABLE words RENAME COLUMN word TO changed")
+    with pytest.raises(StateError, match="give it the columns that are named"):
+        append(SECOND, "b")
+
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("ALTER TABLE words RENAME COLUMN changed TO word")
+    append(SECOND, "b")
+    append(SECOND_AGAIN, "b")
+
+    assert words() == ["a", "b"]
+
+
 ZONE = dt.timezone(dt.timedelta(hours=2))
 
 

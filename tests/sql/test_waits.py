@@ -2,10 +2,9 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.sql.database import Database
+from kafka_tx.sql.database import Database, Waits
 from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.postgresql import CONNECT_ARGUMENTS, _watched
-from kafka_tx.sql.waits import Waits
 
 URL = "postgresql+psycopg://me@db.example/orders"
 

@@ -56,9 +56,17 @@ class Cluster(MemoryLog):
         self._ask("bounds")
         return super().bounds(partitions)
 
+    def topic_ids(self, names):
+        self._ask("topic_ids")
+        return super().topic_ids(names)
+
     def offsets(self, wanted):
         self._ask("offsets")
         return super().offsets(wanted)
+
+    def ends(self, partitions):
+        self._ask("offsets")
+        return super().ends(partitions)
 
     def close(self):
         self.requests["close"] += 1

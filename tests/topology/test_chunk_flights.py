@@ -11,7 +11,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
-from kafka_tx.topology.tracked.chunk_flights import ChunkFlight, ChunkFlights
+from kafka_tx.running.at_least_once.chunk_answers import ChunkFlight, ChunkFlights
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -55,22 +55,35 @@ def test_a_flight_is_forgotten_with_its_last_record():
     flights, made = ChunkFlights(), flight(0, (A, 0, 3))
     flights.add(made)
 
-    flights.settled(made, 2)
+    flights.settled(made, np.array([1]))
     assert made in flights
-    assert flights.open == 1
-    flights.settled(made, 1)
+    assert (flights.open, made.open) == (1, 1)
+    flights.settled(made)
     assert made not in flights
     assert (len(flights), flights.open) == (0, 0)
 
 
-def test_roots_that_timed_out_are_shared_out_among_their_flights():
+def test_a_flight_falls_out_with_the_second_rotation_after_it_was_sent():
     flights = ChunkFlights()
-    one, two, three = flight(0, (A, 0, 3)), flight(3, (B, 0, 3)), flight(6, (A, 3, 4))
-    for each in (one, two, three):
-        flights.add(each)
+    one, two = flight(0, (A, 0, 3)), flight(3, (B, 0, 3))
+    flights.add(one)
+    assert flights.rotate() == []
+    flights.add(two)
 
-    found = [(f, roots.tolist()) for f, roots in flights.timed_out(np.array([1, 4, 5]))]
+    assert flights.rotate() == [one]
 
-    assert found == [(one, [1]), (two, [4, 5])]
     assert one not in flights
-    assert three in flights
+    assert two in flights
+    assert flights.rotate() == [two]
+
+
+def test_a_flight_that_is_waited_for_has_its_time_anew():
+    flights, made = ChunkFlights(), flight(0, (A, 0, 3))
+    flights.add(made)
+    flights.rotate()
+    flights.rotate()
+
+    flights.add(made)
+
+    assert flights.rotate() == []
+    assert flights.rotate() == [made]

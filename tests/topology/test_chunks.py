@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
+from typing import ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from kafka_tx.errors import ComponentError, ConfigError, FailedException, FetchError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.at_least_once.chunks import run_chunk
 from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import (
     BasicBolt,
@@ -20,8 +22,6 @@ from kafka_tx.topology.declare.bolts import (
     RichBolt,
 )
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
-from kafka_tx.topology.tracked.chunks import run_chunk
-from kafka_tx.transactions.root_blocks import BlockLedger
 from tests.local_engine import GivenRecords, LocalEngine
 
 ATTEMPT = TransactionAttempt(1, 1)
@@ -98,12 +98,11 @@ def run(builder, lines, engine=None, attempt=ATTEMPT):
     blocks = tuple([(line,)] for line in lines)
     records = {"spout": GivenRecords(blocks)}
     chunk = run_chunk(builder.build().plan, attempt, records, engine or LocalEngine())
-    ledger = BlockLedger()
-    ledger.begin(0, max(len(lines), 1))
-    ended = chunk.settle(ledger, 0)
-    timed_out = np.concatenate([ledger.rotate(), ledger.rotate()])
-    open_roots = [root for root in timed_out.tolist() if root < len(lines)]
-    return chunk, ended.completed.tolist(), ended.failed.tolist(), open_roots
+    ended = chunk.settle(0, len(lines))
+    assert len(ended.untried) == 0 or chunk.failure
+    return chunk, *(
+        roots.tolist() for roots in (ended.completed, ended.failed, ended.open)
+    )
 
 
 LINES = ["a b c", "fail", "a crash b", "b late", "", "late late", "x"]
@@ -242,6 +241,12 @@ class Rich(RichBolt):
             self.collector.ack(each)
         self.kept.clear()
 
+    def ack_all_and_crash(self, row):
+        for each in (row, *self.kept):
+            self.collector.ack(each)
+        self.kept.clear()
+        raise ValueError("unexpected")
+
     def anchor_late(self, row):
         self.collector.ack(row)
         self.collector.emit(("x",), [row])
@@ -305,6 +310,13 @@ def test_a_record_that_is_anchored_on_after_its_ack_fails_alone():
     (told,) = chunk.failed
     assert "anchored" in told.reason
     assert failed == told.roots.tolist() == [1]
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_row_that_raises_after_it_was_acked_fails(kept):
+    _, completed, failed, _ = rich([*["keep"] * kept, "ack_all_and_crash", "ack"])
+
+    assert (completed, failed) == ([*range(kept), kept + 1], [kept])
 
 
 # --- what is nobody's record ---
@@ -433,6 +445,80 @@ def test_what_several_tasks_found_out_about_a_partition_is_joined():
     assert sorted(chunk.facts["t-0"]["errors"]) == ["of 0", "of 1", "of 2"]
 
 
+class ReadsUntil(GivenRecords):
+    """Reads so many blocks: then the time is over."""
+
+    until: ClassVar[list[int]] = []
+
+    def read(self, task, tasks, facts):
+        yield from islice(super().read(task, tasks, facts), self.until[-1])
+
+
+class RunsAgain(LocalEngine):
+    """Runs the tasks of the first wave twice.
+
+    Each task of the second wave gets what each task of the first one sent in one of
+    its runs.
+    """
+
+    taken: ClassVar[list[list[int]]] = []
+    reads: ClassVar[list[int]] = []
+
+    def run_tasks(self, job):
+        runs = []
+        for until in self.reads:
+            ReadsUntil.until[:] = [until]
+            runs.append([list(job.run_partition(0, task, ())) for task in range(2)])
+        inboxes = (
+            [
+                message
+                for task, run in enumerate(self.taken[to])
+                for target, message in runs[run][task]
+                if target == to
+            ]
+            for to in range(2)
+        )
+        return [
+            message
+            for to, inbox in enumerate(inboxes)
+            for _, message in job.run_partition(1, to, inbox)
+        ]
+
+
+def run_again(reads, taken):
+    seen.clear()
+    RunsAgain.reads[:], RunsAgain.taken[:] = reads, taken
+    builder = a_builder(2)
+    builder.set_bolt("collect", CollectLines, 2).fields_grouping("spout", ["line"])
+    records = {"spout": ReadsUntil(tuple([(f"l{n}",)] for n in range(20)))}
+    return run_chunk(builder.build().plan, ATTEMPT, records, RunsAgain())
+
+
+def test_a_task_that_ran_twice_and_sent_other_rows_loses_the_chunk_not_the_rows():
+    chunk = run_again([10, 5], [[0, 0], [1, 0]])
+
+    assert isinstance(chunk.failure, BatchFailed)
+    assert chunk.failure.stops is None
+    assert "ran a task again" in str(chunk.failure)
+
+
+RUN = st.integers(0, 1)
+TAKEN = st.lists(st.lists(RUN, min_size=2, max_size=2), min_size=2, max_size=2)
+
+
+@given(st.lists(st.integers(0, 10), min_size=2, max_size=2), TAKEN)
+def test_whatever_runs_again_no_record_completes_whose_row_was_given_to_no_bolt(
+    reads, taken
+):
+    chunk = run_again(reads, taken)
+
+    if chunk.failure is None:
+        completed = chunk.settle(0, 20).completed.tolist()
+        assert {f"l{root}" for root in completed} <= set(seen)
+    else:
+        assert taken[0] != taken[1]
+
+
 # --- poison in batches ---
 
 
@@ -545,9 +631,7 @@ def test_several_spouts_feed_one_topology():
         "other": GivenRecords(([("b",)], [("c",)]), first_root=1),
     }
     chunk = run_chunk(topology.plan, ATTEMPT, records, LocalEngine())
-    ledger = BlockLedger()
-    ledger.begin(0, 3)
-    ended = chunk.settle(ledger, 0)
+    ended = chunk.settle(0, 3)
 
     assert sorted(ended.completed.tolist()) == [1, 2]
     assert ended.failed.tolist() == [0]

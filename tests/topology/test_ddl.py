@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.rows.ddl import parse_ddl, parse_type
+from kafka_tx.topology.rows.fields import parse_ddl, parse_type
 
 
 def test_names_and_types_are_read_in_order():

@@ -10,16 +10,15 @@ import pytest
 
 from kafka_tx.errors import ComponentError, ConfigError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.at_least_once.records import RecordPacket
+from kafka_tx.topology.at_least_once.tasks import RecordTask
 from kafka_tx.topology.builder import TopologyBuilder, TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, RichBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.plan.physical import TaskId
-from kafka_tx.topology.rows.ddl import parse_type
 from kafka_tx.topology.rows.declared_values import ValueCheck
-from kafka_tx.topology.rows.fields import Fields
+from kafka_tx.topology.rows.fields import Fields, parse_type
 from kafka_tx.topology.run.messages import BatchStopped, TreeReport
-from kafka_tx.topology.tracked.records import RecordPacket
-from kafka_tx.topology.tracked.tracked_tasks import RecordTask
 from tests.local_engine import GivenBlocks, GivenRecords, LocalEngine, run_processing
 
 ATTEMPT = TransactionAttempt(1, 11)

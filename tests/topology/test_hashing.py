@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_tx.topology.rows.hashing import hash_columns, hash_value, hash_values
+from kafka_tx.topology.declare.groupings import hash_columns, hash_value, hash_values
 
 SCALARS = (
     st.none()
@@ -135,7 +135,7 @@ def test_a_value_without_a_stable_form_is_refused():
 
 def test_the_hash_is_the_same_in_another_process_with_another_salt():
     script = (
-        "from kafka_tx.topology.rows.hashing import hash_values;"
+        "from kafka_tx.topology.declare.groupings import hash_values;"
         "print(hash_values(('word', 7, None, 1.5, b'x')))"
     )
 

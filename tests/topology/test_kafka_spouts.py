@@ -5,6 +5,7 @@ import pytest
 from kafka_tx.errors import (
     AuthenticationError,
     BrokerUnavailableError,
+    FailedException,
     OffsetOutOfRangeError,
     ReplayImpossibleError,
 )
@@ -15,8 +16,10 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
     TransactionAttempt,
+    Unavailable,
 )
 from kafka_tx.offsets.loss import LossReason
+from kafka_tx.planning.deleted_topics import STANDS_MS
 from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BatchBolt
@@ -24,7 +27,7 @@ from kafka_tx.topology.kafka.kafka_batch_spout import (
     KafkaBatchSpout,
     OpaqueKafkaBatchSpout,
 )
-from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
+from kafka_tx.topology.kafka.kafka_progress import KafkaBatches
 from kafka_tx.topology.rows.schemes import StringScheme
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
 from tests.local_engine import LocalEngine, run_commit, run_processing
@@ -185,6 +188,20 @@ def test_a_spout_is_drained_when_every_partition_says_so_now(cluster, kind):
 
 
 @BOTH
+def test_a_topic_that_is_not_subscribed_any_more_holds_nobody_up(cluster, kind):
+    cluster.fill("t", 2)
+    cluster.fill("u", 2)
+    before = spout_on(cluster, kind, subscription=Topics(("t", "u")))
+    first = before.initialize_transaction(1, None)
+
+    after = spout_on(cluster, kind)
+    after.initialize_transaction(2, first)
+    cluster.lose("u-0")
+
+    assert after.is_drained()
+
+
+@BOTH
 def test_a_spout_is_not_drained_while_nobody_knows(cluster, kind):
     cluster.fill("t", 2, 2)
     spout = spout_on(cluster, kind)
@@ -224,6 +241,133 @@ def test_a_topic_that_is_not_there_has_nothing_to_be_waited_for(cluster):
     assert spout.is_drained()
     cluster.fill("t", 0)
     assert not spout.is_drained()
+
+
+@BOTH
+def test_a_deleted_topic_holds_nothing_that_could_be_waited_for(cluster, kind):
+    cluster.fill("t", 2)
+    cluster.fill("u", 2)
+    spout = spout_on(cluster, kind, subscription=TopicPattern(".*"))
+    spout.initialize_transaction(1, None)
+
+    cluster.delete("t")
+    assert spout.is_drained()
+    cluster.delete("u")
+    assert spout.is_drained()
+
+
+@BOTH
+def test_a_hidden_topic_may_hold_anything(cluster, kind, monkeypatch):
+    cluster.fill("t", 2)
+    cluster.fill("u", 2)
+    spout = spout_on(cluster, kind, subscription=TopicPattern(".*"))
+    first = spout.initialize_transaction(1, None)
+
+    hide(cluster, "t", monkeypatch)
+
+    assert not spout.is_drained()
+    plans = plan_for_a_while(cluster, spout, first)
+    assert ranges(plans[-1])["t-0"] == (2, 2)
+
+
+@BOTH
+def test_a_deleted_topic_that_was_read_leaves_the_batches(cluster, kind):
+    cluster.fill("gone", 2, 2)
+    cluster.fill("t", 2)
+    spout = spout_on(cluster, kind, subscription=TopicPattern(".*"))
+    first = spout.initialize_transaction(1, None)
+    cluster.delete("gone")
+
+    plans = plan_for_a_while(cluster, spout, first)
+
+    assert ranges(plans[0])["gone-1"] == (2, 2)  # the answer may be an old one
+    assert ranges(plans[-1]) == {"t-0": (2, 2)}
+    cluster.requests.clear()
+    spout.initialize_transaction(99, plans[-1])
+    assert not cluster.requests["topic_ids"]
+    cluster.fill("gone", 3)
+    last = spout.initialize_transaction(100, plans[-1])
+    assert ranges(last) == {"t-0": (2, 2), "gone-0": (0, 3)}
+    assert spout.is_drained()
+
+
+@BOTH
+def test_what_was_left_unread_stays_where_that_is_a_failure(cluster, kind):
+    """After a start nobody knows where the log ended that is gone."""
+    cluster.fill("gone", 2)
+    cluster.fill("t", 2)
+    spout = spout_on(cluster, kind, subscription=TopicPattern(".*"))
+    first = spout.initialize_transaction(1, None)
+    spout.open()
+    cluster.delete("gone")
+
+    plans = plan_for_a_while(cluster, spout, first)
+
+    stays = kind is KafkaBatchSpout
+    assert ("gone-0" in plans[-1]) == stays
+    cluster.fill("gone", 2)
+    if stays:
+        cluster.clock.advance(STANDS_MS)
+        with pytest.raises(OffsetOutOfRangeError, match="re-created"):
+            plan_for_a_while(cluster, spout, plans[-1])
+
+
+def test_a_cluster_that_knows_no_topic_moves_nothing(cluster):
+    """It may be another one behind the same name."""
+    cluster.fill("t", 2)
+    cluster.fill("u", 2)
+    spout = spout_on(cluster, subscription=TopicPattern(".*"))
+    first = spout.initialize_transaction(1, None)
+    cluster.delete("t")
+    cluster.delete("u")
+
+    plans = plan_for_a_while(cluster, spout, first)
+
+    assert ranges(plans[-1]) == {"t-0": (2, 2), "u-0": (2, 2)}
+
+
+def test_a_topic_made_anew_with_fewer_partitions_loses_the_others(cluster):
+    cluster.fill("t", 2, 2)
+    cluster.fill("u", 2)
+    spout = spout_on(cluster, OpaqueKafkaBatchSpout, subscription=TopicPattern(".*"))
+    first = spout.initialize_transaction(1, None)
+    cluster.fill("t", 1)
+
+    plans = plan_for_a_while(cluster, spout, first)
+
+    assert ranges(plans[-1]) == {"t-0": (1, 1), "u-0": (2, 2)}
+    assert spout.is_drained()
+    cluster.clock.advance(60_000)
+    assert not spout.is_ready()
+
+
+def plan_for_a_while(cluster, spout, previous):
+    """Plan batches until what stands long enough was told twice."""
+    plans = []
+    for txid in range(2, 10):
+        plans.append(spout.initialize_transaction(txid, previous))
+        previous = plans[-1]
+        cluster.clock.advance(STANDS_MS // 3)
+    return plans
+
+
+def hide(cluster, hidden, monkeypatch):
+    """Let the user see nothing of a topic, neither in lists nor by name."""
+    topics, ids = cluster.topics, cluster.topic_ids
+
+    def without(told):
+        return {name: found for name, found in told.items() if name != hidden}
+
+    def no_bounds(partitions):
+        found = type(cluster).bounds(cluster, partitions)
+        return {
+            p: Unavailable("hidden") if p.topic == hidden else bounds
+            for p, bounds in found.items()
+        }
+
+    monkeypatch.setattr(cluster, "topics", lambda wanted: without(topics(wanted)))
+    monkeypatch.setattr(cluster, "topic_ids", lambda names: without(ids(names)))
+    monkeypatch.setattr(cluster, "bounds", no_bounds)
 
 
 def test_too_few_records_wait_until_the_delay_is_over(cluster):
@@ -351,7 +495,8 @@ def test_a_re_created_topic_is_noticed_by_its_id(cluster):
         spout_on(cluster, kind) for kind in (KafkaBatchSpout, OpaqueKafkaBatchSpout)
     )
     metadata = exact.initialize_transaction(1, None)
-    assert exact.empty_after(metadata["t-0"]) == {"start": 10, "end": 10, "id": "id-1"}
+    log = {"id": "id-1", "epoch": 0}
+    assert exact.empty_after(metadata["t-0"]) == {"start": 10, "end": 10, **log}
     cluster.fill("t", 10)
 
     for spout in (exact, opaque):  # what brokers say of topics may be an old answer
@@ -404,6 +549,59 @@ def test_a_log_that_lost_its_end_is_decided_upon_when_that_is_settled(cluster, k
     assert not spout.is_ready()
 
 
+@BOTH
+def test_records_that_took_the_offsets_of_lost_ones_are_decided_upon(cluster, kind):
+    cluster.fill("t", 10)
+    spout = spout_on(cluster, kind)
+    first = spout.initialize_transaction(1, None)
+    cluster.elect(PARTITION, 6)
+    cluster.more("t-0", 9)
+    cluster.clock.advance(5_000)
+
+    assert spout.is_ready()
+    if kind is KafkaBatchSpout:
+        with pytest.raises(OffsetOutOfRangeError, match="reading goes on at 6"):
+            spout.initialize_transaction(2, first)
+        return
+    second = spout.initialize_transaction(2, first)
+    assert ranges(second) == {"t-0": (6, 15)}
+    spout.committed(2, second)
+    assert spout.lost == {(PARTITION, LossReason.CUT): 4}
+
+
+@BOTH
+def test_a_new_leader_that_has_all_records_changes_nothing(cluster, kind):
+    cluster.fill("t", 10)
+    spout = spout_on(cluster, kind)
+    first = spout.initialize_transaction(1, None)
+    cluster.elect(PARTITION)
+    cluster.clock.advance(5_000)
+    assert not spout.is_ready()
+    cluster.more("t-0", 2)
+    cluster.clock.advance(5_000)
+
+    assert spout.is_ready()
+    second = spout.initialize_transaction(2, first)
+    assert ranges(second) == {"t-0": (10, 12)}
+    assert second["t-0"]["epoch"] == 1
+
+
+@BOTH
+def test_a_batch_is_not_read_of_records_that_took_the_offsets_of_lost_ones(
+    cluster, kind
+):
+    cluster.fill("t", 10)
+    spout = spout_on(cluster, kind)
+    planned = spout.initialize_transaction(1, None)
+    cluster.elect(PARTITION, 6)
+    cluster.more("t-0", 9)
+    attempt = TransactionAttempt(1, 1)
+    error = ReplayImpossibleError if kind is KafkaBatchSpout else FailedException
+
+    with pytest.raises(error, match="from offset 6 on"):
+        list(spout.emitter(attempt, planned).read("t-0", planned["t-0"], {}))
+
+
 # --- planned out ---
 
 
@@ -453,6 +651,38 @@ def test_many_partitions_are_looked_at_less_often_the_longer_there_is_nothing(cl
         assert not spout.is_ready()
 
     assert 11 <= cluster.requests["bounds"] - asked <= 18  # every 1,200 ms, in the end
+
+
+@pytest.mark.parametrize("partitions", [1, 25, 400])
+def test_news_in_a_quiet_topology_is_seen_within_the_documented_time(
+    cluster, partitions
+):
+    """Records within 100 ms or 4 ms a partition; new partitions within 5 s or 16 ms."""
+    records_ms = max(100, 4 * partitions)
+    partitions_ms = max(5_000, 16 * partitions) + records_ms
+    cluster.fill("t", *[0] * partitions)
+    spout = spout_on(cluster)
+    plan = spout.initialize_transaction(1, None)
+
+    for number in range(2):
+        ready_after_ms(cluster, spout, 4 * partitions_ms + number * records_ms // 3)
+        cluster.more("t-0", 1)
+        assert ready_after_ms(cluster, spout, 10**6) <= records_ms
+        plan = spout.initialize_transaction(2, plan)
+    ready_after_ms(cluster, spout, 4 * partitions_ms)
+    cluster.add_partitions("t", partitions + 1)
+    assert ready_after_ms(cluster, spout, 10**6) <= partitions_ms
+
+
+def ready_after_ms(cluster, spout, most_ms):
+    """How long it takes until the spout says that it is ready, if it does."""
+    began_ms = cluster.clock.monotonic_ms()
+    while not spout.is_ready():
+        waited_ms = cluster.clock.monotonic_ms() - began_ms
+        if waited_ms >= most_ms:
+            return waited_ms
+        cluster.clock.advance(10)
+    return cluster.clock.monotonic_ms() - began_ms
 
 
 # --- whole attempts ---

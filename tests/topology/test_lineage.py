@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_tx.topology.tracked.lineage import Lineage, Tracked, joined
+from kafka_tx.topology.at_least_once.lineage import Lineage, Tracked, joined
 
 ANCHORS = st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=8)
 
@@ -41,9 +41,15 @@ def test_rows_keep_their_roots_when_taken(anchors, data):
     whole = lineage(anchors)
 
     assert anchors_of(whole.take(positions)) == [anchors[row] for row in rows]
-    assert whole.roots[whole.entries(positions)].tolist() == [
-        root for row in rows for root in anchors[row]
-    ]
+    assert [list(roots) for roots in whole.each()] == anchors
+    assert anchors_of(Lineage.of_each([tuple(roots) for roots in anchors])) == anchors
+
+
+@given(ANCHORS, st.integers(0, 8), st.integers(0, 8))
+def test_rows_between_two_keep_their_roots(anchors, start, end):
+    start, end = sorted((min(start, len(anchors)), min(end, len(anchors))))
+
+    assert anchors_of(lineage(anchors).between(start, end)) == anchors[start:end]
 
 
 @given(st.lists(ANCHORS, min_size=1, max_size=4))
@@ -68,21 +74,16 @@ def test_one_row_may_come_from_all():
     assert anchors_of(ONE_EACH.whole()) == [[5, 6, 7]]
 
 
-def test_rows_of_tracked_rows_keep_their_edges():
-    given_rows = Tracked(
-        [("a",), ("b",), ("c",)],
-        lineage([[1], [2, 3], []]),
-        np.array([10, 20, 30], np.uint64),
-    )
+def test_rows_of_tracked_rows_keep_their_roots():
+    given_rows = Tracked([("a",), ("b",), ("c",)], lineage([[1], [2, 3], []]))
 
     part = given_rows.rows(1, 3)
 
     assert part.block == [("b",), ("c",)]
     assert anchors_of(part.lineage) == [[2, 3], []]
-    assert part.edges.tolist() == [20, 30]
 
 
-@pytest.mark.parametrize("edges", [2, 4])
-def test_every_entry_needs_an_edge(edges):
+@pytest.mark.parametrize("rows", [2, 4])
+def test_every_row_needs_its_roots(rows):
     with pytest.raises(AssertionError):
-        Tracked([("a",)] * 3, ONE_EACH, np.zeros(edges, np.uint64))
+        Tracked([("a",)] * rows, ONE_EACH)

@@ -6,12 +6,19 @@ import numpy as np
 import pytest
 
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.at_least_once.chunks import run_chunk
+from kafka_tx.topology.at_least_once.pace import (
+    FIRST_RECORDS,
+    MOST_RECORDS,
+    ROWS_PER_TURN,
+    ChunkSize,
+    Pace,
+    Turns,
+)
 from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt
+from kafka_tx.topology.rows.blocks import Block
 from kafka_tx.topology.rows.fields import Fields
-from kafka_tx.topology.tracked.chunks import run_chunk
-from kafka_tx.topology.tracked.pace import ROWS_PER_TURN, ChunkSize, Pace, Turns
-from kafka_tx.transactions.root_blocks import BlockLedger
 from tests.local_engine import GivenRecords, LocalEngine
 
 
@@ -54,8 +61,6 @@ def run(rows, within_s, *, blocks=1, exchange=False, tasks=1):
     else:
         bolt.shuffle_grouping("spout")
     parts = tuple(rows[n::blocks] for n in range(blocks))
-    ledger = BlockLedger()
-    ledger.begin(0, len(rows))
     chunk = run_chunk(
         builder.build().plan,
         TransactionAttempt(1, 1),
@@ -63,8 +68,8 @@ def run(rows, within_s, *, blocks=1, exchange=False, tasks=1):
         LocalEngine(),
         Pace(within_s, the_time),
     )
-    settled = chunk.settle(ledger, 0)
-    assert len(ledger) == 0
+    settled = chunk.settle(0, len(rows))
+    assert len(settled.open) == 0
     return settled
 
 
@@ -119,7 +124,7 @@ def test_without_a_time_out_there_is_no_end():
     the_time.now_s += 1e6
     turns.done()
 
-    assert (turns.rows, turns.is_over) == (ROWS_PER_TURN, False)
+    assert (turns.rows, turns.is_over) == (32, False)
 
 
 def test_a_chunk_becomes_as_large_as_could_be_worked_off():
@@ -150,6 +155,81 @@ def test_a_record_that_hangs_is_alone_after_a_few_chunks_and_the_others_are_done
     assert steps <= 5
 
 
+def test_chunks_grow_while_their_longest_task_is_quick_and_shrink_when_it_is_slow():
+    size = ChunkSize(MOST_RECORDS)
+    speed = 100_000.0  # records in a second
+
+    def sizes():
+        for _ in range(12):
+            size.ended(size.records, size.records, size.records / speed)
+        return size.records
+
+    assert sizes() == pytest.approx(100_000, rel=0.01)
+    speed = 1e7
+    assert sizes() == MOST_RECORDS
+    speed = 60_000.0
+    assert sizes() == pytest.approx(60_000, rel=0.01)
+    speed = 100.0
+    assert sizes() == FIRST_RECORDS
+
+
+def test_a_few_records_that_came_by_now_tell_little_about_larger_chunks():
+    size = ChunkSize(MOST_RECORDS)
+
+    for _ in range(20):
+        size.ended(500, 500, 0.001)
+    assert size.records == FIRST_RECORDS
+    for _ in range(20):
+        size.ended(8_000, 8_000, 0.001)
+    assert size.records == 128_000
+
+
+def test_chunks_of_many_tasks_do_not_grow_while_tasks_wait_for_each_other():
+    size = ChunkSize(MOST_RECORDS)
+
+    for _ in range(12):
+        size.ended(size.records, size.records, size.records / 1e6, size.records / 2e4)
+
+    assert size.records == pytest.approx(80_000, rel=0.01)
+
+
+def test_a_quick_bolt_has_its_largest_chunk_after_two():
+    size = ChunkSize(MOST_RECORDS)
+
+    for _ in range(2):
+        size.ended(size.records, size.records, size.records / 2e6)
+
+    assert size.records == MOST_RECORDS
+
+
+def test_a_large_chunk_that_is_lost_is_small_at_once():
+    size = ChunkSize(MOST_RECORDS)
+    while size.records < MOST_RECORDS:
+        size.ended(size.records, size.records)
+
+    size.lost(MOST_RECORDS)
+
+    assert size.records == FIRST_RECORDS // 2
+    size.ended(5_000, 5_000)
+    assert size.records == FIRST_RECORDS // 2
+
+
+def test_a_chunk_is_as_slow_as_its_slowest_task():
+    builder = TopologyBuilder("job")
+    builder.set_spout("spout", Spout(), 2)
+    builder.set_bolt("slow", Slow, 2).shuffle_grouping("spout")
+    blocks: tuple[Block, ...] = ([("a", 1.0)], [("b", 5.0)], [("c", 2.0)])
+    chunk = run_chunk(
+        builder.build().plan,
+        TransactionAttempt(1, 1),
+        {"spout": GivenRecords(blocks)},
+        LocalEngine(),
+        Pace.of(None, the_time),
+    )
+
+    assert chunk.took_s == 5.0
+
+
 def test_sizes_stay_within_their_bounds():
     size = ChunkSize(3)
     for _ in range(5):
@@ -163,8 +243,6 @@ def test_sizes_stay_within_their_bounds():
 def test_a_chunk_of_one_record_may_use_the_whole_time_out():
     alone, together = (Pace.of(8_000, the_time, records=n) for n in (1, 2))
 
-    assert alone is not None
-    assert together is not None
     assert (alone.within_s, together.within_s) == (8.0, 1.0)
 
 

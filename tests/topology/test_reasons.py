@@ -12,14 +12,13 @@ import pytest
 
 from kafka_tx.errors import ComponentError, FailedException, KafkaTxError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.at_least_once.chunks import run_chunk
 from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
 from kafka_tx.topology.reasons import LONGEST, cut, reason_of
 from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.run.messages import BatchStopped
 from kafka_tx.topology.run.task_failures import failure_of
-from kafka_tx.topology.tracked.chunks import run_chunk
-from kafka_tx.transactions.root_blocks import BlockLedger
 from tests.local_engine import GivenRecords, LocalEngine
 
 ATTEMPT = TransactionAttempt(1, 1)
@@ -98,9 +97,7 @@ def run(builder, words):
     engine = LocalEngine(travels=True)
     chunk = run_chunk(builder.build().plan, ATTEMPT, records, engine)
     assert chunk.failure is None
-    ledger = BlockLedger()
-    ledger.begin(0, len(words))
-    settled = chunk.settle(ledger, 0)
+    settled = chunk.settle(0, len(words))
     reasons = {words[r]: f.reason for f in chunk.failed for r in f.roots.tolist()}
     return [words[r] for r in settled.completed.tolist()], reasons
 

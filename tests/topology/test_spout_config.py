@@ -7,9 +7,8 @@ import pytest
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import AtTime, Earliest, Latest, TopicPattern, Topics
 from kafka_tx.offsets.loss import OutOfRange
-from kafka_tx.topology.declare.spout_config import SpoutConfig
+from kafka_tx.topology.declare.spout_config import ABOUT, SpoutConfig
 from kafka_tx.topology.declare.spout_hosts import BrokerHosts, StaticHosts
-from kafka_tx.topology.declare.spout_table import ABOUT
 
 HOSTS = BrokerHosts("kafka:9092")
 

@@ -1,3 +1,5 @@
+"""What tasks report of trees, and what a chunk makes of it."""
+
 import pickle
 
 import numpy as np
@@ -5,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.at_least_once.chunks import Chunk
+from kafka_tx.topology.at_least_once.lineage import TaskTrees, runs_of
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.run.messages import Emitted
-from kafka_tx.topology.tracked import trees as trees_module
-from kafka_tx.topology.tracked.trees import TaskTrees, runs_of
 
 TASK = TaskId("spout", 0)
 
@@ -17,37 +20,69 @@ def ints(*numbers):
     return np.array(numbers, np.int64)
 
 
-def edges(*numbers):
-    return np.array(numbers, np.uint64)
-
-
 def report(trees):
     return trees.report(TASK, (Emitted("spout", 3),), {"a": 1})
 
 
-def test_a_tree_whose_edges_cancel_is_complete():
-    trees = TaskTrees()
-    trees.begin(ints(3, 4, 5, 9))
-    trees.add(ints(3, 4, 9), edges(11, 12, 13))
-    trees.add(ints(9, 3), edges(13, 11))
-
-    told = report(trees)
-
-    assert told.completed == ((3, 4), (5, 6), (9, 10))
-    assert told.begun.tolist() == [4]
-    assert told.begun_edges.tolist() == [12]
-    assert told.acked.tolist() == []
+def settled(*trees, first=0, end=10):
+    plan: object = None
+    chunk = Chunk(plan, TransactionAttempt(1, 1))  # type: ignore[arg-type]
+    chunk.accept(report(each) for each in trees)
+    found = chunk.settle(first, end)
+    return [
+        roots.tolist()
+        for roots in (found.completed, found.failed, found.untried, found.open)
+    ]
 
 
-def test_trees_that_began_elsewhere_are_told_apart():
-    trees = TaskTrees()
-    trees.begin(ints(3))
-    trees.add(ints(3, 8, 8, 7), edges(11, 1, 2, 5))
+def test_what_was_read_and_is_reported_by_no_task_is_complete():
+    reads, works = TaskTrees(), TaskTrees()
+    reads.begin(ints(100, 101, 102, 103, 105))
+    works.fail(ints(101), "split", "no space")
+    works.leave(ints(102))
+    works.leave_open(ints(103))
 
-    told = report(trees)
+    ended = settled(reads, works, first=100, end=106)
 
-    assert (told.begun.tolist(), told.begun_edges.tolist()) == ([3], [11])
-    assert (told.acked.tolist(), told.acked_edges.tolist()) == ([7, 8], [5, 3])
+    assert ended == [[100, 105], [101], [102, 104], [103]]
+
+
+def test_a_failure_counts_more_than_rows_that_were_not_tried_or_left_open():
+    tasks = [TaskTrees() for _ in range(4)]
+    tasks[0].leave(ints(1, 2))
+    tasks[1].fail(ints(2, 3), "split", "no space")
+    tasks[2].leave_open(ints(1, 2, 3, 4))
+    tasks[3].begin(ints(0, 1, 2, 3, 4))
+
+    assert settled(*tasks, end=5) == [[0], [2, 3], [1], [4]]
+
+
+ANY_ROOTS = st.sets(st.integers(0, 19))
+
+
+@given(st.lists(st.tuples(*[ANY_ROOTS] * 4), min_size=1, max_size=4))
+def test_every_root_ends_in_one_way(tasks):
+    trees: list[TaskTrees] = []
+    begun: set[int] = set()
+    for reads, fails, leaves, opens in tasks:
+        each = TaskTrees()
+        each.begin(ints(*sorted(reads - begun)))
+        begun |= reads
+        each.fail(ints(*fails), "split", "no space")
+        each.leave(ints(*leaves))
+        each.leave_open(ints(*opens))
+        trees.append(pickle.loads(pickle.dumps(each)))
+
+    failed = set().union(*(fails for _, fails, _, _ in tasks))
+    left = set().union(*(leaves for _, _, leaves, _ in tasks))
+    opened = set().union(*(opens for *_, opens in tasks))
+    untried = ({*range(20)} - begun - opened | left) - failed
+    assert settled(*trees, end=20) == [
+        sorted(begun - failed - left - opened),
+        sorted(failed),
+        sorted(untried),
+        sorted(opened - failed - left),
+    ]
 
 
 def test_failures_are_kept_by_component_and_reason():
@@ -67,29 +102,12 @@ def test_failures_are_kept_by_component_and_reason():
 def test_a_report_travels():
     trees = TaskTrees()
     trees.begin(ints(1, 2))
-    trees.add(ints(2), edges(2**63 + 1))
+    trees.passed(2**63 + 1)
 
     again = pickle.loads(pickle.dumps(report(trees)))
 
-    assert again.completed == ((1, 2),)
-    assert again.begun_edges.tolist() == [2**63 + 1]
+    assert (again.begun, again.packets) == (((1, 3),), 2**63 + 1)
     assert (again.task, again.emitted, again.facts) == (TASK, (("spout", 3),), {"a": 1})
-
-
-def test_folding_early_changes_nothing(monkeypatch):
-    def told():
-        trees = TaskTrees()
-        trees.begin(ints(*range(50)))
-        for step in range(40):
-            roots = ints(*range(step, step + 10))
-            trees.add(roots, edges(*range(1, 11)))
-        found = report(trees)
-        return found.begun.tolist(), found.begun_edges.tolist(), found.completed
-
-    usual = told()
-    monkeypatch.setattr(trees_module, "_FOLD_AT", 25)
-
-    assert told() == usual
 
 
 @given(st.sets(st.integers(0, 40)))
@@ -100,21 +118,11 @@ def test_runs_hold_exactly_the_roots(roots):
     assert all(runs[n][1] < runs[n + 1][0] for n in range(len(runs) - 1))
 
 
-def test_nothing_happened_is_told_as_nothing():
-    told = report(TaskTrees())
-
-    assert told.completed == ()
-    assert len(told.begun) == len(told.acked) == len(told.failed) == 0
-
-
 @pytest.mark.parametrize("count", [200_000])
-def test_a_chunk_that_ends_in_its_task_is_told_as_one_run(count):
+def test_a_chunk_without_failures_is_told_as_one_run(count):
     trees = TaskTrees()
-    roots = np.arange(count)
-    trees.begin(roots)
-    ids = np.random.default_rng(1).integers(1, 1 << 64, count, dtype=np.uint64)
-    trees.add(roots, ids)
-    trees.add(roots, ids)
+    for roots in np.split(np.arange(count), 20):
+        trees.begin(roots)
 
     assert len(pickle.dumps(report(trees))) < 1_000
-    assert report(trees).completed == ((0, count),)
+    assert report(trees).begun == ((0, count),)

@@ -1,8 +1,8 @@
 """What is left of a position that a person changes."""
 
 from kafka_tx.model import TopicPartition
-from kafka_tx.transactions.by_hand import forgotten, moved
 from kafka_tx.transactions.ledger import Committed, LedgerState
+from kafka_tx.transactions.ledger_repair import forgotten, moved
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 STATE = LedgerState(3, Committed(7, {A: 10, B: 20}, {"a": "id-a", "b": "id-b"}), {})
@@ -12,6 +12,15 @@ def test_of_a_topic_that_is_forgotten_nothing_stays_and_of_others_everything():
     left = forgotten(STATE, "a", 5)
 
     assert left == Committed(7, {B: 20}, {"b": "id-b"}, 5)
+
+
+def test_a_number_that_a_checkpoint_decided_stays_doubtful():
+    committed = Committed(7, {A: 10}, {"a": "id-a"}, by_checkpoint=True)
+    decided = LedgerState(3, committed, {})
+
+    assert forgotten(decided, "a", 5).by_checkpoint
+    assert moved(decided, {A: 3}, {}, 5).by_checkpoint
+    assert not moved(decided, {A: 3}, {}, 5, txid=9).by_checkpoint
 
 
 def test_offsets_that_are_set_count_for_the_topics_of_these_ids():

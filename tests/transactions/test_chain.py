@@ -95,6 +95,19 @@ def test_an_opaque_plan_is_there_at_once_for_its_attempt_and_stored_with_its_com
     assert opaque.metadata(4) == "plan 4"
 
 
+def test_an_opaque_commit_takes_with_it_what_was_planned_from_another_batch():
+    """By a transactional owner before, and for one that may come again."""
+    opaque = chain("opaque", 4, 3, 4, 5)
+    opaque.keep(planned(4))
+
+    opaque.apply(record := opaque.record(4))
+
+    assert record.delete == ("meta/3", "meta/5")
+    assert open_chain("transactional", META, opened(5, 4))[:2] == (5, 4)
+    opaque.keep(planned(5))
+    assert opaque.record(5).delete == ("meta/4",)
+
+
 def test_a_failure_forgets_an_opaque_plan_and_later_ones():
     opaque = chain("opaque", 4, 3)
     for txid in (4, 5, 6):

@@ -9,8 +9,8 @@ from kafka_tx.transactions.actions import (
     TransactionCommitted,
     Write,
 )
+from kafka_tx.transactions.coordinator import LOOK_MS
 from kafka_tx.transactions.flights import BatchPhase
-from kafka_tx.transactions.transaction_window import LOOK_MS
 from tests.transactions.drive import (
     BOTH,
     CURRTX,

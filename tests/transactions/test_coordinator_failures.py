@@ -14,7 +14,7 @@ from kafka_tx.transactions.actions import (
     Stopped,
     TransactionCommitted,
 )
-from kafka_tx.transactions.transaction_window import LOOK_MS
+from kafka_tx.transactions.coordinator import LOOK_MS
 from tests.transactions.drive import (
     BOTH,
     EPOCH,
@@ -22,6 +22,7 @@ from tests.transactions.drive import (
     Drive,
     is_question,
     paced,
+    started_again,
 )
 
 LATE = f"took longer than {TIMEOUT_MS} ms"
@@ -266,6 +267,12 @@ def test_a_commit_phase_that_never_ends_stops_everything_in_time(mode):
     assert isinstance(stopped, Stopped)
     assert isinstance(stopped.error, TransactionError)
     assert str(hanging) in str(stopped.error)
+    again = Drive(mode, stored=drive.store, epoch=EPOCH + 1)  # as the error says
+    (replay,) = started_again(again)
+    assert replay.txid == hanging.txid
+    assert replay.attempt_id > hanging.attempt_id  # sinks refuse the one that hung
+    again.process(replay)
+    again.commit(replay)
 
 
 # --- whose the store is ---

@@ -4,11 +4,11 @@ import pytest
 
 from kafka_tx.errors import FencedError, StateGivenUpError, StateUnavailableError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.protocols import NOTHING
 from kafka_tx.testing.clock import ManualClock
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.patience import Patience
-from kafka_tx.transactions.patient_store import PatientStore
+from kafka_tx.transactions.patience import Patience, PatientStore
 
 BATCH = BatchMetadata(1, (OffsetRange(TopicPartition("t", 0), 0, 5),), {"t": "id"})
 
@@ -77,8 +77,9 @@ class LosingAnswers(MemoryStore):
 
     calls = 0
 
-    def acquire(self):
-        return self._lose(super().acquire)
+    def acquire(self, put=NOTHING, *, above=0, expect=None):
+        acquire = super().acquire
+        return self._lose(lambda: acquire(put, above=above, expect=expect))
 
     def write(self, epoch, put, delete=(), *, expect=None):
         write = super().write

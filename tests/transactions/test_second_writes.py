@@ -1,10 +1,12 @@
 """A sink takes one write of each batch."""
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.second_writes import only_write
+from kafka_tx.transactions.admission import only_write
 
 FIRST = TransactionAttempt.of(1, epoch=3, number=1)
 AGAIN = TransactionAttempt.of(1, epoch=3, number=2)
@@ -36,3 +38,10 @@ def test_a_replay_another_sink_and_another_try_after_an_error_are_not(write):
         write(TransactionAttempt.of(2, epoch=3, number=1), dies=True)
 
     write(TransactionAttempt.of(2, epoch=3, number=1))
+
+
+def test_an_attempt_of_another_numbering_is_not_the_one_that_wrote(write):
+    """A store that begins anew counts txids and owners from 1 again."""
+    write(replace(FIRST, numbering="former"))
+
+    write(replace(FIRST, numbering="new"))

@@ -3,8 +3,15 @@
 import threading
 
 from kafka_tx.errors import StateUnavailableError
-from kafka_tx.zookeeper.client import MovedError, Node, OutcomeUnknownError
-from kafka_tx.zookeeper.operations import Create, Delete, Set, size_of
+from kafka_tx.zookeeper.client import (
+    Create,
+    Delete,
+    MovedError,
+    Node,
+    OutcomeUnknownError,
+    Set,
+    size_of,
+)
 
 SERVER_LIMIT = 1_048_575
 

@@ -18,7 +18,7 @@ from kafka_tx.model import (
     Topics,
 )
 from kafka_tx.zookeeper.brokers import ZooKeeperTopics
-from kafka_tx.zookeeper.operations import Create
+from kafka_tx.zookeeper.client import Create
 from tests.zookeeper.fake_zookeeper import FakeServer, FakeZooKeeper
 
 ONE, TWO = Broker("kafka1", 9092, 1), Broker("kafka2", 9093, 2)

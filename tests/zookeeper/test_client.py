@@ -5,7 +5,7 @@ import pytest
 from kafka_tx.errors import BrokerUnavailableError, StateUnavailableError
 from kafka_tx.model import Topics
 from kafka_tx.zookeeper.brokers import ZooKeeperTopics
-from kafka_tx.zookeeper.operations import (
+from kafka_tx.zookeeper.client import (
     MAX_REQUEST_BYTES,
     Create,
     Delete,

@@ -4,8 +4,8 @@ import pytest
 
 from kafka_tx.errors import ConfigError, StateCorruptedError, StateUnavailableError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
+from kafka_tx.zookeeper.client import Create, Delete, Set
 from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
-from kafka_tx.zookeeper.operations import Create, Delete, Set
 from tests.conformance.offset_store_suite import OffsetStoreSuite
 from tests.zookeeper.fake_zookeeper import FakeServer, FakeZooKeeper
 

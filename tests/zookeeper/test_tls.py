@@ -3,8 +3,7 @@
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
-from kafka_tx.zookeeper.tls import Tls
+from kafka_tx.zookeeper.session_settings import Tls, ZooKeeperSettings
 
 parse = ZooKeeperSettings.parse
 

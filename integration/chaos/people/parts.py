@@ -201,6 +201,20 @@ class Parts:
         finally:
             engine.dispose()
 
+    def numbering(self, name: str) -> str:
+        """Which one a map or table counts in; empty without any."""
+        engine = create_engine(self.database.url)
+        try:
+            with engine.connect() as connection:
+                if not inspect(connection).has_table("kafka_tx_progress"):
+                    return ""
+                query = text(
+                    "SELECT numbering FROM kafka_tx_progress WHERE name = :name"
+                )
+                return str(connection.scalar(query, {"name": name}) or "")
+        finally:
+            engine.dispose()
+
     def empty(self, name: str) -> None:
         """A map or table, and what is known of it."""
         engine = create_engine(self.database.url)

@@ -24,7 +24,7 @@ from integration.chaos.people.jobs import (
 from kafka_tx.cli.main import app
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.spark.queries.jvm import error_of
-from tests.properties.people_advice import WAYS
+from tests.properties.people_advice import MODE, WAYS
 
 GOES_ON_WITHIN_S = 120.0
 TRIES = 12
@@ -231,17 +231,42 @@ class Person:
         may = {
             "set tx.id back": "tx.id" in self.undo,
             "set tx.store back": "tx.store" in self.undo,
-            "set tx.mode back": "tx.mode" in self.undo,
-            "checkpoint": is_query and "start with that" not in text,
-            "store": is_query,
-            "new checkpoint": is_query and "offsets set" not in text,
+            "the mode that is named": True,
+            "checkpoint": is_query and self._agrees("checkpoint", text),
+            "store": is_query and self._agrees("store", text),
+            "new checkpoint": is_query
+            and "offsets set" not in text
+            and self._agrees("new checkpoint", text),
             "offsets set": is_query and self.setup.sink != "kafka",
             "new sink": not is_query,
-            "start again": self.setup.store == "postgresql"
-            and self.setup.sink != "kafka",
+            "start again": is_query
+            or (self.setup.store == "postgresql" and self.setup.sink != "kafka"),
             "empty the sink": not is_query,
         }
         return may.get(name, False)
+
+    def _agrees(self, side: str, text: str) -> bool:
+        """Whether the sink holds what the text asks for where one side is to decide."""
+        is_elsewhere = self.setup.sink == "kafka"  # which never goes back
+        if "start with the newest one" in text:
+            return False  # checkpoints are not looked through here
+        if numberings := re.findall(r"If the sinks have (\w+)", text):
+            held = None if is_elsewhere else self.parts.numbering(self.setup.name)
+            is_of_store = held in ("", numberings[1])
+            return is_of_store == (side == "new checkpoint")
+        done = re.search(r"Txid (\d+) or later", text)
+        if done is None:
+            return True
+        has_all = is_elsewhere or self.parts.newest(self.setup.name) >= int(done[1])
+        return has_all == (side == "checkpoint")
+
+    def use_the_mode(self, text: str) -> None:
+        """The one that is named."""
+        found = re.search(MODE, text)
+        assert found is not None
+        self.end()
+        self.undo.pop("tx.mode", None)
+        self.setup = replace(self.setup, mode=found[1])
 
     def set_offsets(self, text: str) -> None:
         """As the command that is printed: which one depends on what the sink has."""
@@ -330,7 +355,7 @@ class Person:
 DO: Mapping[str, Callable[[Person, str], None]] = {
     "set tx.id back": lambda person, _: person.set_back("tx.id"),
     "set tx.store back": lambda person, _: person.set_back("tx.store"),
-    "set tx.mode back": lambda person, _: person.set_back("tx.mode"),
+    "the mode that is named": Person.use_the_mode,
     "checkpoint": lambda person, _: person.set_once("tx.onDisagreement", "checkpoint"),
     "store": lambda person, _: person.set_once("tx.onDisagreement", "store"),
     "new checkpoint": lambda person, _: person.new_checkpoint(),

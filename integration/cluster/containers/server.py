@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from docker.errors import APIError
+from docker.errors import APIError, NotFound
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 
 from integration.cluster.child import TAIL_LINES
+from integration.cluster.waiting import wait_until
 
 GRACE_S = 20
 
@@ -73,8 +75,14 @@ class ContainerServer:
     def delete(self) -> None:
         if self._exists:
             self.unpause()
-            self._container.stop()
+            wait_until("the container is gone", self._is_removed)
             self._exists = self.is_running = False
+
+    def _is_removed(self) -> bool:
+        """Remove it; an engine gives up where processes take seconds to die."""
+        with contextlib.suppress(NotFound):  # given up on, and gone since
+            self._container.stop()
+        return True
 
     def pause(self) -> None:
         self._container.get_wrapped_container().pause()

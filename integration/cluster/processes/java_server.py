@@ -12,8 +12,9 @@ from integration.cluster import versions
 from integration.cluster.child import Child
 from integration.cluster.class_archives import class_archive
 from integration.cluster.jars import class_path, jar_paths
-from integration.cluster.java import QUICK_START, java
+from integration.cluster.java import java
 from integration.cluster.versions import JarSet
+from kafka_tx.testing import QUICK_JAVA
 
 DATA = "data"
 """The folder of a server's data, in its place."""
@@ -138,7 +139,7 @@ class JavaServer:
         return Child(
             [
                 java(),
-                *QUICK_START,
+                *QUICK_JAVA,
                 *class_archive(archive_of(self._jars, main[0]), jar_paths(self._jars)),
                 *SMALL_HEAP,
                 self._logging(),

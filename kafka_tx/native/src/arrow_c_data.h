@@ -1,12 +1,24 @@
-/* The Arrow C data interface: the structure through which columns change hands.
+/* The Arrow C data interface: the structures through which columns change hands.
  *
- * Its layout is fixed by the Arrow specification; only arrays are handed over from
- * here, the schema comes from the Python side.
+ * Their layout is fixed by the Arrow specification. What is read is handed over as arrays,
+ * whose schema comes from the Python side; what is written comes with its schema.
  */
 #ifndef KAFKA_TX_ARROW_C_DATA_H
 #define KAFKA_TX_ARROW_C_DATA_H
 
 #include <stdint.h>
+
+struct ArrowSchema {
+    const char *format;
+    const char *name;
+    const char *metadata;
+    int64_t flags;
+    int64_t n_children;
+    struct ArrowSchema **children;
+    struct ArrowSchema *dictionary;
+    void (*release)(struct ArrowSchema *);
+    void *private_data;
+};
 
 struct ArrowArray {
     int64_t length;

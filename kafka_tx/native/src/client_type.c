@@ -5,8 +5,7 @@
 #include "module.h"
 #include "topic_id.h"
 
-/* A new array of the pairs' UTF-8, NULL at the end; the tuple keeps them alive. */
-static const char **borrow_pairs(PyObject *tuple) {
+const char **borrow_pairs(PyObject *tuple) {
     Py_ssize_t count = PyTuple_Size(tuple);
     if (count < 0) return NULL;
     if (count % 2) {

@@ -12,6 +12,7 @@ typedef enum {
     FAILURE_MEMORY,       /* no memory for a batch */
     FAILURE_RECORD,       /* the record at `position` does not fit into the columns */
     FAILURE_OUT_OF_RANGE, /* the log is [log_start, log_end) and lacks what is wanted */
+    FAILURE_REPLACED,     /* at `log_end` is a record of a later leader epoch */
     FAILURE_DENIED,       /* credentials, permission or TLS */
     FAILURE_UNKNOWN_TOPIC, /* or partition */
     FAILURE_TIMED_OUT,     /* no progress; the text is the last error seen, if any */

@@ -1,4 +1,4 @@
-/* The Python module kafka_tx.native._reader: bind(), Client and Range.
+/* The Python module kafka_tx.native._reader: bind(), Client, Range and Producer.
  *
  * Built against CPython's stable ABI, so that one build serves every later version.
  */
@@ -14,7 +14,7 @@ static const char *const KIND_NAMES[] = {
     [FAILURE_RECORD] = "record",       [FAILURE_OUT_OF_RANGE] = "out of range",
     [FAILURE_DENIED] = "denied",       [FAILURE_UNKNOWN_TOPIC] = "unknown topic",
     [FAILURE_TIMED_OUT] = "timed out", [FAILURE_FETCH] = "fetch",
-    [FAILURE_STALE] = "stale",
+    [FAILURE_STALE] = "stale",         [FAILURE_REPLACED] = "replaced",
 };
 
 PyObject *raise_failure(PyTypeObject *type, const range_failure *failure) {
@@ -61,7 +61,7 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyObject **kept) {
 }
 
 /* Raise it with what Python calls: an extension that was not built anew is refused. */
-enum { REVISION = 2 };
+enum { REVISION = 3, WRITER_REVISION = 2 };
 
 static int execute(PyObject *module) {
     module_state *state = PyModule_GetState(module);
@@ -71,10 +71,13 @@ static int execute(PyObject *module) {
     if (!state->read_error) return -1;
     if (PyModule_AddObjectRef(module, "ReadError", state->read_error)) return -1;
     if (PyModule_AddIntConstant(module, "REVISION", REVISION)) return -1;
+    if (PyModule_AddIntConstant(module, "WRITER_REVISION", WRITER_REVISION)) return -1;
     if (add_type(module, &client_spec, &state->client_type)) return -1;
-    PyObject *range_type;
+    PyObject *range_type, *producer_type = NULL;
     int result = add_type(module, &range_spec, &range_type);
+    if (!result) result = add_type(module, &producer_spec, &producer_type);
     Py_XDECREF(range_type);
+    Py_XDECREF(producer_type);
     return result;
 }
 
@@ -95,6 +98,8 @@ static int clear(PyObject *module) {
 static PyMethodDef methods[] = {
     {"bind", bind, METH_O,
      "Find librdkafka in or under the shared object at this path; return its version."},
+    {"check_sums", sum_rows, METH_VARARGS,
+     "check_sums(schema, array, topics): of rows to write; see sink_parts.py."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -19,9 +19,16 @@ typedef struct {
 
 extern PyType_Spec client_spec;
 extern PyType_Spec range_spec;
+extern PyType_Spec producer_spec;
 
 /* librdkafka once bind() has found it, and an exception and NULL before. */
 const rdk_api *bound_librdkafka(void);
+
+/* check_sums(schema, array, topics) of the module. */
+PyObject *sum_rows(PyObject *module, PyObject *args);
+
+/* A new array of the pairs' UTF-8, NULL at the end; the tuple keeps them alive. */
+const char **borrow_pairs(PyObject *tuple);
 
 /* Raise what made a method of this type fail; NULL. */
 PyObject *raise_failure(PyTypeObject *, const range_failure *);

@@ -45,6 +45,7 @@ range *range_open(client *c, const range_request *request, range_failure *failur
     r->partition = request->partition;
     r->position = request->start;
     r->end = request->end;
+    r->leader_epoch = request->leader_epoch;
     r->batch_bytes = request->batch_bytes;
     r->timeout_ms = request->timeout_ms;
     r->grace_ms = request->grace_ms;

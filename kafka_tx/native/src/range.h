@@ -32,6 +32,7 @@ typedef struct {
     int32_t partition;
     int64_t start;
     int64_t end;
+    int32_t leader_epoch; /* that the end was planned under; -1: not known */
     int has_headers;
     int64_t batch_bytes; /* 1 .. 1 << 30 */
     int64_t timeout_ms;  /* longest time without progress */

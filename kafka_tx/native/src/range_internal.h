@@ -21,6 +21,7 @@ struct range {
     int32_t partition;
     int is_started;
     int64_t end;
+    int32_t leader_epoch; /* records of later ones are others than wanted; or -1 */
     int64_t batch_bytes;
     int64_t timeout_ms;
     int64_t grace_ms;
@@ -40,7 +41,8 @@ struct range {
 /* Keep why the range failed; RANGE_FAILED. */
 static inline range_state range_fail(range *r, failure_kind kind, int code,
                                      const char *text) {
-    int is_certain = kind == FAILURE_MEMORY || kind == FAILURE_RECORD;
+    int is_certain = kind == FAILURE_MEMORY || kind == FAILURE_RECORD ||
+                     kind == FAILURE_REPLACED;
     if (r->is_reused && !is_certain) kind = FAILURE_STALE;
     failure_set(&r->failure, kind, code, text);
     r->failure.position = r->position;

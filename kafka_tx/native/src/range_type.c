@@ -28,18 +28,18 @@ static int open_range(RangeObject *self, ClientObject *of, const range_request *
 }
 
 static PyObject *Range_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-    static char *names[] = {"client",   "topic",       "partition",   "start",
-                            "end",      "has_headers", "batch_bytes", "timeout_ms",
-                            "grace_ms", NULL};
+    static char *names[] = {"client",       "topic",       "partition",   "start",
+                            "end",          "leader_epoch", "has_headers", "batch_bytes",
+                            "timeout_ms",   "grace_ms",    NULL};
     module_state *state = PyType_GetModuleState(type);
     long long start, end, batch_bytes, timeout_ms, grace_ms;
     range_request request = {0};
     range_failure failure;
     ClientObject *of;
     if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "O!siLLpLLL:Range", names, state->client_type, &of,
-            &request.topic, &request.partition, &start, &end, &request.has_headers,
-            &batch_bytes, &timeout_ms, &grace_ms))
+            args, keywords, "O!siLLipLLL:Range", names, state->client_type, &of,
+            &request.topic, &request.partition, &start, &end, &request.leader_epoch,
+            &request.has_headers, &batch_bytes, &timeout_ms, &grace_ms))
         return NULL;
     if (of->is_reading) {
         PyErr_SetString(PyExc_ValueError, "the client reads another range");

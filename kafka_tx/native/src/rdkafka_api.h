@@ -1,4 +1,4 @@
-/* The part of librdkafka's public C interface that the reader calls.
+/* The part of librdkafka's public C interface that reader and writer call.
  *
  * Declared here so that building needs neither librdkafka's headers nor a second copy
  * of the library: every function is looked up at run time in the shared object that
@@ -24,6 +24,7 @@ typedef struct rdk_names rdk_names;     /* rd_kafka_TopicCollection_t */
 typedef struct rdk_options rdk_options; /* rd_kafka_AdminOptions_t */
 typedef struct rdk_result rdk_result;   /* rd_kafka_DescribeTopics_result_t */
 typedef struct rdk_topic_description rdk_topic_description;
+typedef struct rdk_group rdk_group; /* rd_kafka_consumer_group_metadata_t */
 
 typedef struct {
     int err; /* 0 for a record; otherwise payload is the text of an event */
@@ -34,7 +35,7 @@ typedef struct {
     void *key;
     size_t key_len;
     int64_t offset;
-    void *owner;
+    void *owner; /* a consumer's own; what a producer gave with the record */
 } rdk_message;
 
 typedef struct {
@@ -80,11 +81,44 @@ typedef struct {
     char *answering_name;
 } rdk_metadata;
 
+/* A part of a record to produce (rd_kafka_vu_t); 64 bytes are kept for the union. */
+typedef struct {
+    int type;
+    union {
+        rdk_topic *topic;
+        int number;
+        int32_t partition;
+        int64_t timestamp_ms;
+        struct {
+            const void *data;
+            size_t size;
+        } bytes;
+        rdk_headers *headers;
+        void *opaque;
+        char room[64];
+    } u;
+} rdk_part;
+
 typedef int rdk_stats_cb(rdk_client *, char *json, size_t size, void *opaque);
 typedef void rdk_error_cb(rdk_client *, int err, const char *reason, void *opaque);
+typedef void rdk_delivery_cb(rdk_client *, const rdk_message *, void *opaque);
+typedef void rdk_log_cb(const rdk_client *, int level, const char *facility,
+                        const char *line);
 
 enum {
+    RDK_PRODUCER = 0,
     RDK_CONSUMER = 1,
+    RDK_ANY_PARTITION = -1,
+    RDK_COPY = 0x2,       /* RD_KAFKA_MSG_F_COPY */
+    RDK_PURGE_ALL = 0x3,  /* RD_KAFKA_PURGE_F_QUEUE and …_INFLIGHT */
+    RDK_PART_TOPIC = 2,   /* RD_KAFKA_VTYPE_RKT and those that follow */
+    RDK_PART_PARTITION = 3,
+    RDK_PART_VALUE = 4,
+    RDK_PART_KEY = 5,
+    RDK_PART_OPAQUE = 6,
+    RDK_PART_FLAGS = 7,
+    RDK_PART_TIMESTAMP = 8,
+    RDK_PART_HEADERS = 10,
     RDK_DESTROY_NO_CONSUMER_CLOSE = 0x8,
     RDK_DESCRIBE_TOPICS = 19, /* RD_KAFKA_ADMIN_OP_DESCRIBETOPICS */
 
@@ -92,6 +126,8 @@ enum {
     RDK_ERR_UNKNOWN_PARTITION = -190,
     RDK_ERR_PARTITION_EOF = -191,
     RDK_ERR_UNKNOWN_TOPIC = -188,
+    RDK_ERR_INVALID_ARGUMENT = -186,
+    RDK_ERR_QUEUE_FULL = -184,
     RDK_ERR_ALL_BROKERS_DOWN = -187,
     RDK_ERR_SSL = -181,
     RDK_ERR_AUTHENTICATION = -169,
@@ -165,9 +201,39 @@ enum {
     X(int, set_log_queue, (rdk_client *, rdk_queue *))                                 \
     X(void, message_destroy, (rdk_message *))                                          \
     X(int64_t, message_timestamp, (const rdk_message *, int *))                        \
+    X(int32_t, message_leader_epoch, (const rdk_message *))                            \
     X(int, message_headers, (const rdk_message *, rdk_headers **))                     \
     X(int, header_get_all,                                                             \
-      (const rdk_headers *, size_t, const char **, const void **, size_t *))
+      (const rdk_headers *, size_t, const char **, const void **, size_t *))           \
+    X(rdk_headers *, headers_new, (size_t))                                            \
+    X(rdk_headers *, headers_copy, (const rdk_headers *))                              \
+    X(void, headers_destroy, (rdk_headers *))                                          \
+    X(int, header_add,                                                                 \
+      (rdk_headers *, const char *, ssize_t, const void *, ssize_t))                   \
+    X(void, conf_set_dr_msg_cb, (rdk_conf *, rdk_delivery_cb *))                       \
+    X(void, conf_set_log_cb, (rdk_conf *, rdk_log_cb *))                               \
+    X(void *, opaque, (const rdk_client *))                                            \
+    X(const char *, topic_name, (const rdk_topic *))                                   \
+    X(int, produce,                                                                    \
+      (rdk_topic *, int32_t, int, void *, size_t, const void *, size_t, void *))       \
+    X(rdk_error *, produceva, (rdk_client *, const rdk_part *, size_t))                \
+    X(const char *, message_produce_errstr, (const rdk_message *))                     \
+    X(void, error_destroy, (rdk_error *))                                              \
+    X(int, flush, (rdk_client *, int))                                                 \
+    X(int, purge, (rdk_client *, int))                                                 \
+    X(int, outq_len, (rdk_client *))                                                   \
+    X(rdk_error *, init_transactions, (rdk_client *, int))                             \
+    X(rdk_error *, begin_transaction, (rdk_client *))                                  \
+    X(rdk_error *, commit_transaction, (rdk_client *, int))                            \
+    X(rdk_error *, abort_transaction, (rdk_client *, int))                             \
+    X(rdk_error *, send_offsets_to_transaction,                                        \
+      (rdk_client *, const rdk_positions *, const rdk_group *, int))                   \
+    X(rdk_group *, consumer_group_metadata_new, (const char *))                        \
+    X(void, consumer_group_metadata_destroy, (rdk_group *))                            \
+    X(const char *, error_string, (const rdk_error *))                                 \
+    X(int, error_is_fatal, (const rdk_error *))                                        \
+    X(int, error_is_retriable, (const rdk_error *))                                    \
+    X(int, error_txn_requires_abort, (const rdk_error *))
 
 typedef struct {
 #define RDK_FIELD(result, name, parameters) result(*name) parameters;

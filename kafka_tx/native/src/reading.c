@@ -86,6 +86,12 @@ static int is_doubtful(const range *r, const rdk_message *message) {
     return r->is_reused && (!is_known || message->offset != r->position);
 }
 
+/* Whether a later leader wrote it than the range was planned under. */
+static int is_replaced(const range *r, const rdk_message *message) {
+    return r->leader_epoch >= 0 &&
+           r->rdk->message_leader_epoch(message) > r->leader_epoch;
+}
+
 /* RANGE_BATCH: the batch must go out before this message. */
 static range_state take_in(range *r, const rdk_message *message) {
     if (is_doubtful(r, message))
@@ -99,6 +105,11 @@ static range_state take_in(range *r, const rdk_message *message) {
     if (message->offset >= r->end) {
         progress(r, r->end); /* the rest of the range is a hole */
         return RANGE_DONE;
+    }
+    if (is_replaced(r, message)) {
+        range_fail(r, FAILURE_REPLACED, 0, "of a later leader epoch");
+        r->failure.log_end = message->offset;
+        return RANGE_FAILED;
     }
     int64_t cost = columns_cost(&r->columns, message->key_len, message->payload_len);
     if (r->columns.rows && r->columns.bytes + cost > r->batch_bytes) return RANGE_BATCH;

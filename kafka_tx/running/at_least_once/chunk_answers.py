@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,22 +15,126 @@ from kafka_tx.errors import (
     OffsetOutOfRangeError,
     TransactionError,
 )
-from kafka_tx.model import OffsetRange
+from kafka_tx.model import OffsetRange, TransactionAttempt
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager_answers import GiveUp
 from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.protocols import Clock
-from kafka_tx.running.at_least_once.asker import Post
+from kafka_tx.running.at_least_once.counts import SpoutMetrics
 from kafka_tx.running.at_least_once.dead_letters import Buried, Letter
-from kafka_tx.running.at_least_once.manager_metrics import SpoutMetrics
 from kafka_tx.running.at_least_once.poller import SpoutPoller
-from kafka_tx.topology.run.messages import RootsFailed
-from kafka_tx.topology.tracked.chunk_flights import ChunkFlight, ChunkFlights
-from kafka_tx.topology.tracked.chunks import Chunk
-from kafka_tx.transactions.root_blocks import BlockLedger, Roots
+from kafka_tx.running.at_least_once.reading import NumberedRange
+from kafka_tx.running.serial_worker import Post
+from kafka_tx.topology.at_least_once.chunks import Chunk
+from kafka_tx.topology.at_least_once.lineage import runs_of
+from kafka_tx.topology.run.messages import NO_ROOTS, Roots, RootsFailed
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class ChunkFlight:
+    """A chunk of one spout's records that was sent.
+
+    Attributes:
+        attempt: The number of the chunk, as its jobs know it.
+        spout: The component.
+        first_root: Of its block of root numbers.
+        emissions: What it holds, in the order of the numbers.
+        since_ms: When it was sent (monotonic).
+        waited: How often its time was over, and it was waited for nevertheless.
+        is_old: Whether its time is over with the next rotation.
+        left: Of its job's records those whose rows a rich bolt neither acked nor
+            failed (ascending); None: the job has not ended.
+    """
+
+    attempt: TransactionAttempt
+    spout: str
+    first_root: int
+    emissions: Sequence[Emission]
+    since_ms: int
+    waited: int = 0
+    is_old: bool = False
+    left: Roots | None = None
+    _firsts: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        sizes = [len(emission.range) for emission in self.emissions]
+        ends = np.cumsum([self.first_root, *sizes]).tolist()
+        self._firsts = ends[:-1]
+        self.end = ends[-1]
+        """The root after the last one."""
+
+    def __len__(self) -> int:
+        """Records."""
+        return int(self.end - self.first_root)
+
+    @property
+    def roots(self) -> Roots:
+        """All of them."""
+        return np.arange(self.first_root, self.end)
+
+    @property
+    def open(self) -> int:
+        """Records of which nothing is known yet."""
+        return len(self) if self.left is None else len(self.left)
+
+    @property
+    def numbered(self) -> tuple[NumberedRange, ...]:
+        """Its ranges with their numbers."""
+        pairs = zip(self.emissions, self._firsts, strict=True)
+        return tuple(NumberedRange(emission.range, first) for emission, first in pairs)
+
+    def offsets(self, roots: Roots) -> Iterator[tuple[Emission, OffsetRange]]:
+        """What these roots (ascending) are, as runs of offsets."""
+        for low, high in runs_of(roots):
+            while low < high:
+                at = bisect_right(self._firsts, low) - 1
+                emission, first = self.emissions[at], self._firsts[at]
+                shift = emission.range.start - first
+                end = min(high, first + len(emission.range))
+                yield emission, emission.range.between(low + shift, end + shift)
+                low = end
+
+
+class ChunkFlights:
+    """All chunks whose records are not all settled, in the order of their roots."""
+
+    def __init__(self) -> None:
+        self._flights: dict[int, ChunkFlight] = {}
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def __contains__(self, flight: ChunkFlight) -> bool:
+        return flight.first_root in self._flights
+
+    def add(self, flight: ChunkFlight) -> None:
+        """It is sent, or waited for anew."""
+        flight.is_old = False
+        self._flights[flight.first_root] = flight
+
+    def settled(self, flight: ChunkFlight, left: Roots = NO_ROOTS) -> None:
+        """All of its records have ended but those left; without any it is forgotten."""
+        flight.left = left
+        if not len(left):
+            self._flights.pop(flight.first_root, None)
+
+    def rotate(self) -> list[ChunkFlight]:
+        """Forget the flights that saw a rotation before; return them."""
+        fallen = [flight for flight in self._flights.values() if flight.is_old]
+        for flight in fallen:
+            del self._flights[flight.first_root]
+        for flight in self._flights.values():
+            flight.is_old = True
+        return fallen
+
+    @property
+    def open(self) -> int:
+        """Records on their way."""
+        return sum(flight.open for flight in self._flights.values())
+
 
 LETTER_AGAIN_MS = 1_000
 """Before a dead letter that could not be written is tried again."""
@@ -42,7 +148,6 @@ class ChunkAnswers:
     Args:
         pollers: The spouts.
         metrics: Of each spout.
-        ledger: Holds the block of every flight.
         post: Has a call made on this thread.
         clock: The machine's.
     """
@@ -51,14 +156,12 @@ class ChunkAnswers:
         self,
         pollers: Mapping[str, SpoutPoller],
         metrics: Mapping[str, SpoutMetrics],
-        ledger: BlockLedger,
         post: Post,
         clock: Clock,
     ) -> None:
         self.flights = ChunkFlights()
         self._pollers = pollers
         self._metrics = metrics
-        self._ledger = ledger
         self._post = post
         self._clock = clock
         self._again: list[tuple[int, str, Emission, Letter]] = []
@@ -76,13 +179,12 @@ class ChunkAnswers:
         facts = chunk.facts
         names = {str(e.range.topic_partition) for e in flight.emissions}
         self._metrics[flight.spout].fetched(facts, names)
-        ended = chunk.settle(self._ledger, flight.first_root)
+        ended = chunk.settle(flight.first_root, flight.end)
         failed = ended.failed
         holes = _holes(facts)
         for emission, records in flight.offsets(ended.completed):
             _complete(emission, records, holes.get(str(records.topic_partition)))
-        count = len(ended.completed) + len(failed) + len(ended.untried)
-        self.flights.settled(flight, count)
+        self.flights.settled(flight, ended.open)
         self._untried(flight, ended.untried)
         for told in chunk.failed:
             roots = np.intersect1d(told.roots, failed, assume_unique=True)
@@ -91,11 +193,11 @@ class ChunkAnswers:
                 self._fetch_again(flight, roots, told.reason)
             else:
                 self.fail(flight, roots, f"{told.component}: {told.reason}")
-        return len(flight.roots) - len(ended.untried)
+        return len(flight) - len(ended.untried)
 
     def _untried(self, flight: ChunkFlight, roots: Roots) -> None:
         """There was no time for these; a lone record had the whole time-out."""
-        if len(flight.roots) == len(roots) == 1:
+        if len(flight) == len(roots) == 1:
             self.timed_out(flight, roots, "not worked off within the time-out")
         else:
             self._release(flight, roots)
@@ -114,7 +216,7 @@ class ChunkAnswers:
         """Its job was lost; a record that is lost alone has failed."""
         if not self._end(flight):
             return
-        if len(flight.roots) == 1:
+        if len(flight) == 1:
             self.fail(flight, flight.roots, reason)
         else:
             self._release(flight, flight.roots)
@@ -130,19 +232,18 @@ class ChunkAnswers:
     def wait_for(self, flight: ChunkFlight) -> None:
         """Its time is over, but its job runs and no bolt holds a row for too long."""
         logger.info("chunk %s takes its time", flight.attempt)
-        self._ledger.begin(flight.first_root, flight.open)
         self.flights.add(flight)
 
     def silent(self, flight: ChunkFlight, reason: str) -> None:
         """Its job does not end, and nobody knows why; a lone record has failed."""
-        if len(flight.roots) == 1:
+        if len(flight) == 1:
             self.timed_out(flight, flight.roots, reason)
             return
         logger.warning(
             "chunk %s: %s; its %d records are emitted again in smaller ones",
             flight.attempt,
             reason,
-            len(flight.roots),
+            len(flight),
         )
         self._release(flight, flight.roots)
 
@@ -175,13 +276,10 @@ class ChunkAnswers:
                 )
 
     def _end(self, flight: ChunkFlight) -> bool:
-        """Close its block; False if it has timed out."""
+        """Forget it; False if it has timed out."""
         if flight not in self.flights:
             return False
-        roots = flight.roots
-        self._ledger.init(roots, np.ones(len(roots), np.uint64))
-        self._ledger.fail(roots)
-        self.flights.settled(flight, flight.open)
+        self.flights.settled(flight)
         return True
 
     def _fetch_again(self, flight: ChunkFlight, roots: Roots, reason: str) -> None:

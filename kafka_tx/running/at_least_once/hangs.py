@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.task_reports import send_report
-from kafka_tx.topology.tracked.tracked_tasks import RecordTask
+from kafka_tx.topology.at_least_once.tasks import RecordTask
 
 logger = logging.getLogger(__name__)
 

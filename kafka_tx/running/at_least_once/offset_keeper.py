@@ -1,18 +1,22 @@
-"""Stores the offsets of a spout on a thread of its own, in the order asked."""
+"""Loads and stores the offsets of an at-least-once spout, under its owner's epoch."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from kafka_tx.errors import StateUnavailableError
-from kafka_tx.metrics.events import OffsetsCommitted
+from kafka_tx.metrics.events import OffsetsCommitted, OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.protocols import Clock, OffsetStore
 from kafka_tx.running.serial_worker import SerialWorker
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -85,13 +89,25 @@ class OffsetKeeper:
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The stored offsets.
+        """The stored offsets; they are shown until newer ones are stored.
 
         Raises:
             StateError: as ``OffsetStore.load``.
         """
         wanted = sorted(partitions)
-        return self._wait(lambda: self._store.load(wanted))
+        found = self._wait(lambda: self._store.load(wanted))
+        self._registry.record_stored(
+            OffsetsStored(
+                id=self.id,
+                committed={p: found[p].offset for p in wanted if p in found},
+                topic_ids={
+                    p.topic: at.topic_id for p, at in found.items() if at.topic_id
+                },
+                leader_epochs=_epochs(found),
+                committed_at_ms=_newest_ms(found.values()),
+            )
+        )
+        return found
 
     def store_now(self, offers: Offers) -> None:
         """Store, and wait for it.
@@ -99,7 +115,8 @@ class OffsetKeeper:
         Raises:
             StateError: as ``OffsetStore.store``.
         """
-        began_ms = self._clock.monotonic_ms()
+        began_ms, now_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+        offers = {m: replace(o, committed_ms=now_ms) for m, o in offers.items()}
         self._wait(lambda: self._store.store(_by_partition(offers)))
         self.stored(offers, {}, began_ms)
 
@@ -137,7 +154,8 @@ class OffsetKeeper:
                     for m, offset in offers.items()
                     if offset.topic_id
                 },
-                committed_at_ms=self._clock.now_ms(),
+                leader_epochs=_epochs(_by_partition(offers)),
+                committed_at_ms=_newest_ms(offers.values()) or self._clock.now_ms(),
                 commit_ms=self._clock.monotonic_ms() - began_ms,
                 bounds=bounds,
             )
@@ -172,5 +190,17 @@ class OffsetKeeper:
             ) from None
 
 
+def _newest_ms(offsets: Iterable[CommittedOffset]) -> int | None:
+    """When the last of these was committed, as far as known."""
+    known = (at.committed_ms for at in offsets if at.committed_ms is not None)
+    return max(known, default=None)
+
+
 def _by_partition(offers: Offers) -> dict[TopicPartition, CommittedOffset]:
     return {manager.topic_partition: offset for manager, offset in offers.items()}
+
+
+def _epochs(
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> dict[TopicPartition, int]:
+    return {p: e for p, at in offsets.items() if (e := at.leader_epoch) is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kafka_tx.model import LogBounds, LogPosition, TopicPartition
+from kafka_tx.model import LogBounds, TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.planning.quiet import Bounds
 
@@ -93,6 +93,6 @@ class OpenPartitions:
             bounds is not None
             and not manager.is_recreated
             and manager.pending == 0
-            and manager.position == LogPosition(bounds.end, bounds.topic_id)
+            and manager.position.is_end_of(bounds)
             and manager.next_to_commit() is None
         )

@@ -1,25 +1,90 @@
-"""One at-least-once Kafka spout on the driver."""
+"""One at-least-once Kafka spout on the driver: what it asks brokers, and when."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import LogBounds, TopicPartition
-from kafka_tx.offsets.emitting import Candidate, Emission, RoundRobin
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import CommittedOffset, LogBounds, LogPosition, TopicPartition
+from kafka_tx.offsets.coordinators import RefreshingCoordinator
+from kafka_tx.offsets.emitting import Candidate, CommitTimer, Emission, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.planning import quiet
+from kafka_tx.planning.epoch_ends import EpochEnds
 from kafka_tx.planning.quiet import Bounds
 from kafka_tx.planning.standing import Finding, Settling, stand
-from kafka_tx.running.at_least_once.asker import Asker, Post
-from kafka_tx.running.at_least_once.look_times import LookTimes
-from kafka_tx.running.at_least_once.offset_commits import OffsetCommits
+from kafka_tx.protocols import Clock, ClusterView, RangeReader
+from kafka_tx.running.at_least_once.dead_letters import DeadLetters
+from kafka_tx.running.at_least_once.offset_keeper import Offers, OffsetKeeper
 from kafka_tx.running.at_least_once.open_partitions import OpenPartitions
-from kafka_tx.running.at_least_once.poller_parts import PollerParts
+from kafka_tx.running.serial_worker import Asker, Post
+from kafka_tx.running.waiters import Waiters
+from kafka_tx.topology.rows.schemes import Scheme
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PollerParts:
+    """What a poller is made of.
+
+    Attributes:
+        name: The component.
+        coordinator: Of its partitions.
+        cluster: Used on the looking thread only.
+        keeper: Of its offsets.
+        reader: Pickled into jobs.
+        scheme: From records to rows.
+        dead_letters: Where given-up records go; None: they are skipped.
+        commit_interval_ms: ``state_update_interval_ms``.
+        registry: Takes the metrics.
+        clock: The machine's.
+        closing: Release what else was opened for it.
+    """
+
+    name: str
+    coordinator: RefreshingCoordinator
+    cluster: ClusterView
+    keeper: OffsetKeeper
+    reader: RangeReader
+    scheme: Scheme
+    dead_letters: DeadLetters | None
+    commit_interval_ms: int
+    registry: MetricsRegistry
+    clock: Clock
+    closing: tuple[Callable[[], None], ...] = ()
+
+    def release(self, rest_s: Callable[[], float]) -> bool:
+        """Commit what is completed and release everything; False if that hangs.
+
+        ``rest_s`` tells how long it may still take, all in all.
+        """
+        self.keeper.ends_within(rest_s)
+        try:
+            self.coordinator.close()
+        except KafkaTxError as error:
+            logger.warning("the last commit of %s failed: %s", self.name, error)
+        return self._close(rest_s)
+
+    def discard(self) -> None:
+        """Release everything, within some seconds; commit nothing."""
+        self._close(lambda: 1.0)
+
+    def _close(self, rest_s: Callable[[], float]) -> bool:
+        for close in (self.cluster.close, *self.closing):
+            close()
+        closed = [self.keeper.close(rest_s())]
+        if self.dead_letters is not None:
+            closed.append(self.dead_letters.close(rest_s()))
+        return all(closed)
+
+
+_STORE_LOOK_MS = 5_000
+"""How long nothing is stored before the store is asked whether it is as it was left."""
 
 REFRESH_MS = 1_000
 """Least time between two looks for partitions and leaders."""
@@ -63,17 +128,18 @@ class SpoutPoller:
         )
         self._turns = RoundRobin()
         self._settling = Settling()
+        self._ends = EpochEnds(parts.cluster)
         self._partitions = OpenPartitions()
-        self._commits = OffsetCommits(
-            self._partitions,
-            parts.keeper,
-            parts.commit_interval_ms,
-            parts.clock,
-            post,
-        )
+        clock = parts.clock
+        self._commits = CommitTimer(parts.commit_interval_ms, clock.now_ms())
+        self._asked_ms = clock.monotonic_ms()
+        self._crowded: Collection[PartitionManager] = ()
+        """Those for which the store has no more room; they emit nothing new."""
+        self._is_storing = False
         self._held_until: dict[TopicPartition, int] = {}
-        self._times = LookTimes()
+        self._times = quiet.LookTimes()
         self._refreshed_ms: int | None = None
+        self._whole_at_ms = 0
         self._is_refresh_wanted = self._has_seen_all = False
         self._seen = Looks(0, 0)
         """The newest that were answered."""
@@ -155,13 +221,24 @@ class SpoutPoller:
             return
         self._times.began(now_ms)
         self._wanted = list(self._partitions.names)
-        self._asleep = self._partitions.asleep()
+        is_whole = now_ms >= self._whole_at_ms
+        if is_whole:
+            self._whole_at_ms = now_ms + quiet.WHOLE_LOOK_MS
+        self._asleep = {} if is_whole else self._partitions.asleep()
+        self._positions = {m.topic_partition: m.position for m in self.awake}
         self._looks.ask()
 
     def _look(self) -> Bounds:
         """On a thread of its own."""
-        cluster, wanted = self.parts.cluster, self._wanted
-        return quiet.look(cluster, wanted, self._asleep) if wanted else {}
+        if not self._wanted:
+            return {}
+        bounds = quiet.look(self.parts.cluster, self._wanted, self._asleep)
+        woken = {
+            p: LogPosition(former.end, former.topic_id, former.leader_epoch)
+            for p, former in self._asleep.items()
+            if bounds.get(p) != former
+        }
+        return self._ends.completed(bounds, self._positions | woken)
 
     def _looked(self, number: int, bounds: Bounds | BaseException) -> None:
         clock = self.parts.clock
@@ -175,7 +252,7 @@ class SpoutPoller:
         self._seen = self._seen._replace(logs=number)
         is_news = self._partitions.seen(bounds)
         awake = {m.topic_partition for m in self.awake}
-        told = {p: b for p, b in bounds.items() if p in awake}
+        told = {p: b for p, b in bounds.items() if p in awake or p not in self._asleep}
         self.parts.registry.record_log(self.parts.keeper.id, told)
         self._times.ended(clock.monotonic_ms(), is_news=is_news)
         self._has_seen_all = len(self.bounds) == len(bounds)
@@ -204,14 +281,14 @@ class SpoutPoller:
             bounds = self.bounds.get(partition)
             if bounds is None or self._held_until.get(partition, 0) > now_ms:
                 continue
-            standing = stand(manager.position, bounds)
-            if standing.finding is Finding.UNANSWERED:
+            standing = stand(manager.reached, bounds)
+            if standing.log is None:
                 continue
             is_told = standing.finding is Finding.ANEW and manager.is_recreated
             if self._settling.believes(partition, standing, now_ms) or is_told:
                 self._settling.forget(partition)
-                is_fresh = manager not in self._commits.crowded
-                found.append(Candidate(manager, bounds, is_fresh))
+                is_fresh = manager not in self._crowded
+                found.append(Candidate(manager, standing.log, is_fresh))
             else:
                 self._refresh()  # it may be another topic of the same name
         return found
@@ -219,8 +296,59 @@ class SpoutPoller:
     # --- commits ---
 
     def commit_if_due(self, *, at_once: bool = False) -> None:
-        """Store what is completed, if it is time."""
-        self._commits.commit_if_due(at_once=at_once)
+        """Store what is completed, if it is time; now and then also if nothing is."""
+        clock, keeper = self.parts.clock, self.parts.keeper
+        if self._is_storing or not (at_once or self._commits.is_due(clock.now_ms())):
+            return
+        self._commits.committed(clock.now_ms())
+        offers = self._offers()
+        self._partitions.put_to_sleep()
+        is_renewal = keeper.must_renew
+        if is_renewal:
+            known = {m: m.stored for m in self._partitions.managers if m not in offers}
+            offers |= {m: offset for m, offset in known.items() if offset is not None}
+        began_ms = clock.monotonic_ms()
+        if not offers and began_ms - self._asked_ms < _STORE_LOOK_MS:
+            return
+        self._is_storing, self._asked_ms = True, began_ms
+
+        def answer(error: BaseException | None) -> None:
+            if error is None and is_renewal:
+                keeper.renewed(began_ms)
+            self._post(lambda: self._stored(offers, began_ms, error))
+
+        keeper.store(offers, answer)
+
+    def _offers(self) -> dict[PartitionManager, CommittedOffset]:
+        offers = {}
+        crowded = set()
+        now_ms = self.parts.clock.now_ms()
+        for manager in self._partitions.awake:
+            offset = manager.next_to_commit()
+            if offset is not None:
+                offset = replace(offset, committed_ms=now_ms)
+                offers[manager] = offset
+                is_crowded = not self.parts.keeper.fits(offset)
+            else:
+                is_crowded = manager in self._crowded  # it is stored: nothing changed
+            if is_crowded:
+                crowded.add(manager)
+        self._crowded = crowded
+        return offers
+
+    def _stored(
+        self, offers: Offers, began_ms: int, error: BaseException | None
+    ) -> None:
+        self._is_storing = False
+        if error is None and offers:
+            stored = {manager.topic_partition for manager in offers}
+            logs = self._partitions.bounds
+            bounds = {p: b for p, b in logs.items() if p in stored}
+            self.parts.keeper.stored(offers, bounds, began_ms)
+        elif isinstance(error, KafkaTxError) and error.retryable:
+            logger.warning("offsets were not stored, and will be again: %s", error)
+        elif error is not None:
+            raise error
 
     # --- what is left to do ---
 
@@ -231,7 +359,7 @@ class SpoutPoller:
         Neither a partition that cannot be opened, nor one that does not answer.
         """
         is_all_known = self._has_seen_all and self.parts.coordinator.is_complete
-        if self._commits.is_storing or not is_all_known:
+        if self._is_storing or not is_all_known:
             return False
         return all(map(self._partitions.is_done, self.awake))
 
@@ -251,7 +379,7 @@ class SpoutPoller:
     def wakes_at_ms(self) -> int:
         """When something is to be done next, as far as the poller knows (monotonic)."""
         now_ms = self.parts.clock.monotonic_ms()
-        times = [now_ms + self._commits.wait_ms()]
+        times = [now_ms + self._commits.wait_ms(self.parts.clock.now_ms())]
         if not self._looks.is_busy:
             times.append(self._times.due_ms(len(self.managers)))
         times += [t for m in self.awake if (t := m.next_due_ms) is not None]
@@ -268,3 +396,40 @@ class SpoutPoller:
         workers = (self._looks, self._refreshes)
         are_free = [worker.close(rest_s()) for worker in workers]
         return self.parts.release(rest_s) and all(are_free)
+
+
+class IdleWaits:
+    """Looks may be under way that began before the asker's records were there.
+
+    So only an idleness counts that was seen by looks which begin after the question.
+
+    Args:
+        pollers: The spouts.
+        want_looks: Have all of them look as soon as they can (any thread).
+    """
+
+    def __init__(
+        self, pollers: Mapping[str, SpoutPoller], want_looks: Callable[[], None]
+    ) -> None:
+        self._pollers = pollers
+        self._want_looks = want_looks
+        self._idle_since: dict[str, Looks] = {}
+        self.waiters = Waiters()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait (a user's thread); False when the time was over before."""
+        return self.waiters.wait(self._ask, timeout_s)
+
+    def _ask(self) -> Callable[[], bool]:
+        wanted = {name: p.next_looks() for name, p in self._pollers.items()}
+        self._want_looks()
+        return lambda: all(
+            name in self._idle_since and self._idle_since[name].include(looks)
+            for name, looks in wanted.items()
+        )
+
+    def found(self, idle: Mapping[str, Looks]) -> None:
+        """Spouts are idle, as of these looks (the topology's thread)."""
+        if idle:
+            with self.waiters.changing():
+                self._idle_since |= idle

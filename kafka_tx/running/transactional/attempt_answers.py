@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.declare.spouts import Json
@@ -24,6 +24,8 @@ class AttemptAnswers:
         post: Takes an event, from any thread.
         machine: Is told; on the runner's thread only.
         observe: Called there before the machine hears that an attempt is processed.
+        held: Called there when a commit phase is complete; gives the records about the
+            batch that are stored with its commit.
         ended: Called there when the thread of an attempt has ended.
     """
 
@@ -32,11 +34,13 @@ class AttemptAnswers:
         post: Callable[[Event], None],
         machine: TransactionCoordinator[Json],
         observe: Callable[[Processed], None],
+        held: Callable[[TransactionAttempt], Mapping[str, str]],
         ended: Callable[[TransactionAttempt], None],
     ) -> None:
         self._post = post
         self._machine = machine
         self._observe = observe
+        self._held = held
         self._ended = ended
 
     def processed(self, processed: Processed) -> None:
@@ -54,7 +58,7 @@ class AttemptAnswers:
 
     def committed(self, attempt: TransactionAttempt) -> None:
         """See ``Answers``."""
-        self._post(lambda: self._machine.committed(attempt))
+        self._post(lambda: self._machine.committed(attempt, self._held(attempt)))
 
     def commit_failed(self, attempt: TransactionAttempt, reason: str) -> None:
         """See ``Answers``."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.events import BatchCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
@@ -21,6 +22,7 @@ from kafka_tx.topology.kafka.kafka_reading import kafka_parts
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions.actions import Cancel, Outcome
 from kafka_tx.transactions.flights import BatchPhase
+from kafka_tx.transactions.held import Held, Told, held_record
 
 logger = logging.getLogger(__name__)
 
@@ -87,17 +89,20 @@ class Journal:
         id: The topology's id.
         registry: Takes the metrics.
         clock: The machine's.
+        shown: Partitions whose committed offsets are shown.
         recent: The last committed batches, oldest first; read by any thread.
     """
 
     id: str
     registry: MetricsRegistry
     clock: Clock
+    shown: frozenset[TopicPartition] = frozenset()
     recent: deque[BatchProgress] = field(default_factory=lambda: deque(maxlen=100))
     replays: int = 0
     _timelines: dict[TransactionAttempt, _Timeline] = field(default_factory=dict)
     _planning: dict[TransactionAttempt, int] = field(default_factory=dict)
     _planned: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _dropped: Counter[int] = field(default_factory=Counter)
 
     def planning(self, attempt: TransactionAttempt) -> None:
         """A batch is being planned."""
@@ -131,16 +136,33 @@ class Journal:
         outcome = cancel.outcome
         for attempt in cancel.attempts:
             self._timelines.pop(attempt, None)
+            self._dropped[attempt.txid] += 1
             self.replays += 1
-            self.registry.add("kafka_tx_replays_total", id=self.id)
-            self.registry.add(
-                "kafka_tx_batches_total", id=self.id, outcome=outcome.value
-            )
+            name = catalogue.BATCHES.name
+            self.registry.add(name, id=self.id, outcome=outcome.value)
             outcome = Outcome.CANCELLED
+
+    def held(self, attempt: TransactionAttempt, metadata: object) -> dict[str, str]:
+        """What is stored with its commit, which is about to be recorded."""
+        timeline = self._timelines.get(attempt)
+        told = Told()
+        if timeline is not None and timeline.processed is not None:
+            records, size = _read(timeline.processed)
+            told = Told(records=records, bytes=size)
+        held = Held(
+            txid=attempt.txid,
+            epoch=attempt.epoch,
+            committed_ms=self.clock.now_ms(),
+            attempts=self._dropped[attempt.txid] + 1,
+            skipped=_skipped(metadata),
+            told=told,
+        )
+        return held_record({}, held)
 
     def committed(self, attempt: TransactionAttempt, metadata: object) -> BatchProgress:
         """It is recorded in the store."""
         timeline = self._timelines.pop(attempt)
+        replays = self._dropped.pop(attempt.txid, 0)
         now = self.clock.monotonic_ms()
         progress = _progress(attempt, metadata, timeline, now, self.clock.now_ms())
         self.recent.append(progress)
@@ -149,7 +171,12 @@ class Journal:
                 "%s: txid %s gives up %s offsets of %s: %s",
                 *(self.id, attempt.txid, offsets, partition, _REASONS.get(reason)),
             )
-        self.registry.record_commit(_event(self.id, progress))
+        event = _event(self.id, progress, replays)
+        self.registry.record_commit(event)
+        gone = self.shown.difference(event.committed)
+        if gone:
+            self.registry.forget(self.id, gone)
+        self.shown = frozenset(event.committed)
         return progress
 
     def in_flight(
@@ -176,15 +203,12 @@ def _progress(
     processed = timeline.processed
     assert processed is not None
     began = timeline.processing if timeline.planning is None else timeline.planning
-    told = [f for f in processed.facts.values() if isinstance(f, dict)]
-    counted = [f["records"] for f in told if "records" in f]
-    sizes = [f["bytes"] for f in told if "bytes" in f]
-    spout = processed.plan.graph.components[0].name
+    records, size = _read(processed)
     return BatchProgress(
         attempt=attempt,
         metadata=metadata,
-        records=sum(counted) if counted else processed.emitted.get(spout, 0),
-        bytes=sum(sizes) if sizes else None,
+        records=records,
+        bytes=size,
         emitted=dict(processed.emitted),
         phases_ms={
             "planning": timeline.processing - began,
@@ -197,7 +221,17 @@ def _progress(
     )
 
 
-def _event(topology_id: str, progress: BatchProgress) -> BatchCommitted:
+def _read(processed: Processed) -> tuple[int, int | None]:
+    """Records that the tasks of an attempt read, and their size where that is told."""
+    told = [f for f in processed.facts.values() if isinstance(f, dict)]
+    counted = [f["records"] for f in told if "records" in f]
+    sizes = [f["bytes"] for f in told if "bytes" in f]
+    spout = processed.plan.graph.components[0].name
+    records = sum(counted) if counted else processed.emitted.get(spout, 0)
+    return records, sum(sizes) if sizes else None
+
+
+def _event(topology_id: str, progress: BatchProgress, replays: int) -> BatchCommitted:
     parts = kafka_parts(progress.metadata)
     ranges = kafka_ranges(progress.metadata)
     return BatchCommitted(
@@ -206,6 +240,9 @@ def _event(topology_id: str, progress: BatchProgress) -> BatchCommitted:
         starts={partition: start for partition, (start, _) in ranges.items()},
         committed={partition: end for partition, (_, end) in ranges.items()},
         topic_ids={p.topic: part["id"] for p, part in parts.items() if "id" in part},
+        leader_epochs={
+            p: part["epoch"] for p, part in parts.items() if "epoch" in part
+        },
         committed_at_ms=progress.committed_at_ms,
         commit_ms=progress.phases_ms["committing"],
         skipped=_skipped(progress.metadata),
@@ -213,6 +250,7 @@ def _event(topology_id: str, progress: BatchProgress) -> BatchCommitted:
         duration_ms=progress.duration_ms,
         bytes=progress.bytes,
         phases_ms=progress.phases_ms,
+        replays=replays,
     )
 
 

@@ -30,7 +30,7 @@ from kafka_tx.planning.start_positions import committed_or, resolve
 from kafka_tx.running.task_reader import TaskReader
 from kafka_tx.topology.declare.spout_types import SCHEMES, is_scheme
 from kafka_tx.topology.kafka import kafka_batch_spout as kafka_spouts
-from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
+from kafka_tx.topology.kafka.kafka_progress import KafkaBatches
 from kafka_tx.topology.rows.schemes import Scheme, StringScheme
 
 _NOT_FOR_SPOUTS = {
@@ -40,6 +40,8 @@ _NOT_FOR_SPOUTS = {
     "minpartitions": "give parallelism to the builder",
 }
 """By what a name begins with once it is folded."""
+
+_UNPLANNED = Unavailable("no batch has read it yet")
 
 
 class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
@@ -123,8 +125,9 @@ class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
         return committed_or(config, self._cluster, partitions, rule, known)
 
     def bounds(self) -> Mapping[TopicPartition, LogBounds | Unavailable]:
-        """What the logs of planned partitions held when they were looked at last.
+        """What the logs held when they were looked at last.
 
+        A partition that no batch has read yet is not known, as while it has no leader.
         While nothing is to be read the spout looks more and more rarely.
         Called on the driver, by the thread that plans.
 
@@ -135,7 +138,11 @@ class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
         planned, seen = self._progress.to, self._looks.last_bounds()
         if any(partition not in seen for partition in planned):
             seen = self._looks.bounds(planned)
-        return {partition: seen[partition] for partition in planned}
+        unplanned = dict.fromkeys(self._looks.last_found().partitions, _UNPLANNED)
+        told = self._looks.completed(
+            {partition: seen[partition] for partition in planned}, planned
+        )
+        return {**unplanned, **told}
 
 
 class TransactionalKafkaSpout(KafkaSpoutFromOptions):

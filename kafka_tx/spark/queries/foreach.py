@@ -13,7 +13,7 @@ from pyspark.sql.utils import is_remote
 
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError
-from kafka_tx.model import JointBatch, TransactionAttempt
+from kafka_tx.model import JointBatch, JointPart, TransactionAttempt, short_digest
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.connect.batches import ConnectRun
 from kafka_tx.spark.default_store import refuse_default_store
@@ -172,14 +172,26 @@ class _Run:
         ):
             asked = replace(questions[id_], shape=self._shape, joint=joint)
             answers[id_] = self.query.ask(id_, asked)
-        return answers[self._tx_id]
+        return replace(answers[self._tx_id], plan=self._plan(answers))
+
+    def _plan(self, answers: Mapping[str, Answer]) -> str:
+        """Stands for the records of all sources; empty where a replay may differ."""
+        plans = {id_: answer.plan for id_, answer in answers.items()}
+        if "" in plans.values():
+            return ""
+        return short_digest(str(sorted({**self.query.other_ends(), **plans}.items())))
 
     def _parts(
         self, questions: Mapping[str, Question], answers: Mapping[str, Answer]
-    ) -> dict[str, tuple[int, str]]:
-        others = {name: (0, end) for name, end in self.query.other_ends().items()}
-        ends = {id_: question.end.digest() for id_, question in questions.items()}
-        return others | {id_: (answers[id_].txid, end) for id_, end in ends.items()}
+    ) -> dict[str, JointPart]:
+        ends = self.query.other_ends().items()
+        others = {name: JointPart(0, end) for name, end in ends}
+        return others | {
+            id_: JointPart(
+                answers[id_].txid, question.end.digest(), answers[id_].numbering
+            )
+            for id_, question in questions.items()
+        }
 
 
 def _check_modes(answers: Mapping[str, Answer]) -> None:

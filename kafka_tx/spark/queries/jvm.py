@@ -10,6 +10,7 @@ import json
 import logging
 import re
 from collections import Counter
+from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 
@@ -98,24 +99,38 @@ def source_options(spark: SparkSession, query_id: str) -> dict[str, dict[str, st
     """The options of each ``kafka_tx`` source of a running query, by its ``tx.id``.
 
     From the plan that the query was made of: it is there before the query's first step,
-    also when that step fails. A relative path of a store is one of the planning
-    process, which works in the JVM's folder.
+    also when that step fails.
     """
     found: dict[str, dict[str, str]] = {}
     try:
         for leaf in _leaves(_query(spark, query_id).analyzedPlan()):
             if not leaf.getClass().getName().endswith(".StreamingRelationV2"):
                 continue
-            options = dict(leaf.extraOptions().asCaseSensitiveMap())
-            given = {name.lower(): value for name, value in options.items()}
+            given = planners_options(
+                spark, dict(leaf.extraOptions().asCaseSensitiveMap())
+            )
             if "tx.id" in given:
-                if "tx.store" in given:
-                    folder = spark._jvm.java.lang.System.getProperty("user.dir")
-                    given["tx.store"] = store_url(given["tx.store"], folder)
                 found[given["tx.id"].strip()] = given
     except _FAILURES as error:
         logger.debug("options of query %s cannot be read: %s", query_id, error)
     return found
+
+
+def planners_options(spark: SparkSession, options: Mapping[str, str]) -> dict[str, str]:
+    """The same options for this process, whichever folder it changes to.
+
+    A relative path of a store is one of the planning process, which works in the JVM's
+    folder.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    if "tx.store" in given:
+        try:
+            folder = spark._jvm.java.lang.System.getProperty("user.dir")
+        except _FAILURES as error:
+            logger.debug("the folder of the JVM is not known: %s", error)
+            folder = None
+        given["tx.store"] = store_url(given["tx.store"], folder)
+    return given
 
 
 class RunningQuery:

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from threading import Thread
+from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkContext
@@ -27,10 +27,11 @@ from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.metrics.endpoint import LOOPBACK, Endpoint, serve
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import TopicPartition
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.protocols import ClusterView, Store
-from kafka_tx.running.ends import note_stop, show_last_stop
+from kafka_tx.running.ends import note_stop, show_committed, show_last_stop
 from kafka_tx.running.lag_watch import LagWatch
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import warn_without_package
@@ -62,7 +63,6 @@ class Attachment:
     ) -> None:
         self._spark = spark
         self._receipt_listener = receipts
-        self._lag = LagWatch(registry, listener.feed.partitions, listener.open_view)
         self._listener = listener
         self._endpoint = endpoint
         self.registry = registry
@@ -78,7 +78,6 @@ class Attachment:
         atexit.unregister(self._let_finish)
         self._let_finish()
         self._spark.streams.removeListener(self._listener)
-        self._lag.close()
         self._listener.close()
         if self._receipt_listener is not None:
             self._receipt_listener.close()
@@ -128,6 +127,7 @@ def attach(
             undo.callback(receipts.close)
             receipts.announce(context)
         listener = CommitListener(spark, registry, options or {}, receipts)
+        undo.callback(listener.close)
         spark.streams.addListener(listener)
         undo.pop_all()
     return Attachment(spark, listener, registry, receipts, endpoint)
@@ -159,7 +159,8 @@ class CommitListener(StreamingQueryListener):
     """Hands Spark's progress events to the CommitFeed (a thread of the user's process).
 
     A listener must not throw, and nothing here does: what cannot be committed from here
-    is committed by the source.
+    is committed by the source. Spark calls from one thread; the one that watches lag
+    lets go of what has ended, while no call is under way.
     """
 
     def __init__(
@@ -172,21 +173,29 @@ class CommitListener(StreamingQueryListener):
         self._receipt_listener = receipts
         self._spark = spark
         self._registry = registry
-        self._options: dict[str, Mapping[str, str]] = dict(options)
+        self._options: dict[str, Mapping[str, str]] = {
+            id_: jvm.planners_options(spark, given) for id_, given in options.items()
+        }
         self._ids: dict[str, set[str]] = {}
         self._runs: dict[str, str] = {}
         self._given: dict[str, dict[str, dict[str, str]]] = {}
         self._mirrors: dict[str, MirrorThread] = {}
         self._clock = assembly.SystemClock()
+        self._in_use = RLock()
         self.feed = CommitFeed(self._open_parts, registry, self._clock)
+        self._lag = LagWatch(registry, self.watched, self.open_view)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Learn its ids before anything can fail; nobody could be asked afterwards."""
-        self._learn(str(event.id), str(event.runId))
+        with self._in_use:
+            self._learn(str(event.id), str(event.runId))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """A batch is in Spark's commit log, or nothing happened for a while."""
-        progress = event.progress
+        with self._in_use:
+            self._progressed(event.progress)
+
+    def _progressed(self, progress: StreamingQueryProgress) -> None:
         for source in progress.sources:
             start, end = _json(source.startOffset), _json(source.endOffset)
             if end is None or MARK not in end:
@@ -197,7 +206,6 @@ class CommitListener(StreamingQueryListener):
                     start=start,
                     end=end,
                     latest=_json(source.latestOffset),
-                    records=source.numInputRows,
                     duration_ms=progress.durationMs.get("triggerExecution", 0),
                     receipts=self._receipts(str(progress.id), progress.batchId),
                     spark_batch=_ran(progress, start, end),
@@ -230,12 +238,34 @@ class CommitListener(StreamingQueryListener):
             return
         self._options[tx_id] = options
         self.feed.forget(tx_id)
+        self._lag.forget(tx_id)
+        self._close_mirror(tx_id)
+
+    def watched(self) -> dict[str, list[TopicPartition]]:
+        """The partitions whose lag is shown; what ended some minutes ago is let go.
+
+        One that failed stays until its next run ends well: its alerts must not end by
+        themselves. Called on the thread that watches the lag.
+        """
+        if self._in_use.acquire(blocking=False):
+            try:
+                self.feed.let_go(self._release)
+            finally:
+                self._in_use.release()
+        return self.feed.partitions()
+
+    def _release(self, tx_id: str) -> None:
+        self._close_mirror(tx_id)
+        self._registry.forget(tx_id)
+
+    def _close_mirror(self, tx_id: str) -> None:
         mirror = self._mirrors.pop(tx_id, None)
         if mirror is not None:
             mirror.close(timeout_s=0)
 
     def close(self) -> None:
         """Send the last offsets, within a bounded time, and release connections."""
+        self._lag.close()
         self.feed.close()
         for mirror in self._mirrors.values():
             mirror.close()
@@ -244,31 +274,55 @@ class CommitListener(StreamingQueryListener):
         """Ask a run for what its sources were given, while it can be asked."""
         found = self._given[run_id] = jvm.source_options(self._spark, query_id)
         self._ids.setdefault(query_id, set()).update(found)
+        others = [ids for query, ids in self._ids.items() if query != query_id]
         for id_, options in found.items():
-            self._options.setdefault(id_, options)
+            if not any(id_ in ids for ids in others):
+                self._use(id_, options)
+            self.feed.began(id_)
             self._registry.record_start(id_)
         if found:  # a store that does not answer must not hold the query up
-            Thread(
-                target=self._show_last_stops, args=(sorted(found),), daemon=True
-            ).start()
+            Thread(target=self._show_stored, args=(sorted(found),), daemon=True).start()
 
-    def _show_last_stops(self, ids: list[str]) -> None:
+    def _show_stored(self, ids: list[str]) -> None:
+        """Show what the stores know of earlier runs (a thread of its own)."""
         for id_ in ids:
             with self._store(id_) as store:
                 if store is not None:
                     show_last_stop(self._registry, store)
+                    self._show_committed(store)
+        self._lag.look_soon()
+
+    def _show_committed(self, store: Store) -> None:
+        try:
+            state = Ledger(store).load()
+        except KafkaTxError as error:
+            logger.info("where '%s' is cannot be read: %s", store.id, error)
+            return
+        with self._in_use:
+            is_running = any(store.id in ids for ids in self._ids.values())
+            if state.committed is not None and is_running:
+                show_committed(self._registry, store.id, state)
+                self.feed.stands_at(store.id, state.committed.offsets)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002 - fixed
         """Nothing to do for a while: a good time to look again."""
-        self.feed.flush()
+        with self._in_use:
+            self.feed.flush()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Count what ended it; the endpoint goes on answering."""
+        with self._in_use:
+            self._terminated(event)
+
+    def _terminated(self, event: QueryTerminatedEvent) -> None:
         self.feed.flush()
         for id_, options in self._given.pop(str(event.runId), {}).items():
             self._use(id_, options)
         for id_ in self._ids.pop(str(event.id), set()):
-            if event.exception is not None:
+            if event.exception is None:
+                if not any(id_ in others for others in self._ids.values()):
+                    self.feed.ended(id_)
+            else:
                 error = jvm.error_of(event.exception)
                 with self._store(id_) as store:
                     note_stop(self._registry, store, id_, error, self._clock)

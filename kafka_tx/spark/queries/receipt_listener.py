@@ -51,6 +51,7 @@ class ReceiptListener:
         newest = report["newest_ms"]
         receipt = Receipt(
             OffsetRange(partition, int(report["start"]), int(report["end"])),
+            int(report["records"]),
             int(report["bytes"]),
             int(report["skipped"]),
             None if newest is None else int(newest),

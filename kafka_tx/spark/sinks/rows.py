@@ -6,13 +6,13 @@ Source: Spark, KafkaWriter and KafkaWriteTask (deviates: a failed record is name
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import DataType, StructType
 
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_batch import OutBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,64 +58,32 @@ def check_columns(schema: StructType, config: SinkConfig) -> None:
             )
 
 
-def out_records(
+def out_batches(
     batches: Iterator[pa.RecordBatch], config: SinkConfig
-) -> Iterator[OutRecord]:
+) -> Iterator[OutBatch]:
     """Rows as records; the option ``topic`` wins over the column, as in Spark.
 
     Raises:
         ConfigError: ``KAFKA_NULL_TOPIC_IN_DATA``; a partition below 0; a header without
             a key.
     """
-    topic = config.topic
     for batch in batches:
-        names = set(batch.schema.names)
-        if not config.takes_timestamp:
-            names.discard("timestamp")
-        columns = {name: batch.column(name).to_pylist() for name in names}
-        nothing = [None] * batch.num_rows
-        rows = zip(
-            [topic] * batch.num_rows if topic else columns["topic"],
-            columns.get("key", nothing),
-            columns["value"],
-            columns.get("headers", nothing),
-            columns.get("partition", nothing),
-            columns.get("timestamp", nothing),
-            strict=True,
-        )
-        for to, key, value, headers, partition, timestamp in rows:
-            if to is None:
-                raise ConfigError(
-                    "[KAFKA_NULL_TOPIC_IN_DATA] The Kafka message data sent to the"
-                    " producer contains a null topic. Use the `topic` option for"
-                    " setting a default topic.",
-                    option="topic",
-                )
-            yield OutRecord(
-                to,
-                _bytes(key),
-                _bytes(value),
-                [_header(header) for header in headers] if headers else None,
-                None if partition is None else _partition(partition),
-                None if timestamp is None else int(timestamp.timestamp() * 1000),
+        if batch.num_rows == 0:
+            continue
+        found = dict(zip(batch.schema.names, batch.columns, strict=True))
+        topic = config.topic or found["topic"]
+        if not isinstance(topic, str) and topic.null_count:
+            raise ConfigError(
+                "[KAFKA_NULL_TOPIC_IN_DATA] The Kafka message data sent to the"
+                " producer contains a null topic. Use the `topic` option for"
+                " setting a default topic.",
+                option="topic",
             )
-
-
-def _header(header: dict[str, Any] | None) -> tuple[str, bytes | None]:
-    if header is None or header["key"] is None:
-        raise ConfigError.illegal(
-            "headers", header, "headers with a key", "Kafka has none without one."
+        yield OutBatch.of(
+            topic,
+            found["value"],
+            found.get("key"),
+            headers=found.get("headers"),
+            partition=found.get("partition"),
+            timestamp=found.get("timestamp") if config.takes_timestamp else None,
         )
-    return header["key"], header["value"]
-
-
-def _partition(partition: int) -> int:
-    if partition < 0:
-        raise ConfigError.illegal(
-            "partition", partition, "0 and above, or null: chosen by the key"
-        )
-    return partition
-
-
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value

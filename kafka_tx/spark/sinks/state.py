@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -9,9 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from kafka_tx.config import LEGAL_ATTEMPT, check_id, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.sinks import delta
 from kafka_tx.sql.tables import append_rows
-from kafka_tx.transactions.admission import check_mode
-from kafka_tx.transactions.second_writes import only_write
+from kafka_tx.transactions.admission import only_write
+from kafka_tx.transactions.table_writes import write_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -118,24 +120,98 @@ def append_once(
     return append_rows(url, table, attempt, df.toArrow(), opaque=opaque)
 
 
-def delta_options(tx_id: str, attempt: TransactionAttempt) -> dict[str, str]:
-    """Options of ``df.write.format("delta")`` that make Delta skip a replayed batch.
+def append_to_table(
+    df: DataFrame,
+    attempt: TransactionAttempt,
+    table: str,
+    *,
+    sink: str = "default",
+    partition_by: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+) -> bool:
+    """Append a batch's rows to a Delta table, once (driver).
 
-    They follow the txid, which goes on in a new checkpoint; Spark's batch id begins
-    again there, and Delta would skip new batches as old ones. What a txid held when it
-    was written first is what counts, so use it with a transactional source. Delta
-    knows neither owners nor records: a driver that was overtaken can still write the
-    txid that it is at, which holds the same records.
+    Rows and attempt are one commit of the table. A replay is skipped, with the
+    checkpoint or without, also where another driver is writing the same batch.
+    Executors write the rows. A batch without rows is a commit, too.
+
+    Args:
+        df: The batch. A sink takes one write of it: ``union`` what belongs together.
+        attempt: Of the batch, from a transactional source.
+        table: A name, or a path (with a ``/``); made by the first batch if missing.
+        sink: Names this writer in the table. Queries that write to one table, and
+            second writes of one batch, need a name each, which stays for good.
+        partition_by: Columns, for a table that is made.
+        options: Of Delta's writer, such as ``mergeSchema``.
+
+    Returns:
+        False if the txid was there already, so that nothing was written.
 
     Raises:
-        ConfigError: ``tx_id`` is no legal ``tx.id``, or the attempt is opaque.
+        ConfigError: The attempt is opaque or was written by an earlier call, the table
+            is none of Delta's or forgets transactions, the session has no Delta or is
+            one of Spark Connect, or an argument is not legal.
+        OutOfOrderError: A later txid is in the table.
+        FencedError: A newer owner has written.
+        AnotherNumberingError: The sink counts the txids of another numbering.
+        ReplayDiffersError: The txid is there from other records.
+        StateLostError: The table does not hold what this program, or an earlier try at
+            the batch, has written: it was made anew, or taken back by ``RESTORE``.
+        pyspark.errors.PySparkException: What Spark and Delta raise, such as for columns
+            that do not fit; nothing of the batch is in the table.
     """
+    _check_table(attempt, table, sink)
+    given = dict(options or {})
+    for name in given:
+        if name.lower() in delta.OWN_OPTIONS:
+            legal = "other options of Delta's writer: the sink sets this one"
+            raise ConfigError.illegal("options", name, legal)
+    return write_batch(delta.DeltaAppend(df, table, sink, given, partition_by), attempt)
+
+
+def write_to_table(
+    df: DataFrame,
+    attempt: TransactionAttempt,
+    table: str,
+    write: Callable[[DataFrame, str], object],
+    *,
+    sink: str = "default",
+) -> bool:
+    """Run one statement on a Delta table, once (driver): MERGE, UPDATE or DELETE.
+
+    The session of ``df`` carries the attempt into the commit of the statement. Inside
+    ``foreachBatch`` this session is the query's own.
+
+    Args:
+        df: The batch.
+        attempt: Of the batch, from a transactional source.
+        table: A name, or a path (with a ``/``), of a table that is there.
+        write: Called with ``df`` and the table as SQL names it; not called where the
+            table has the batch. Runs at most one statement, in ``df.sparkSession``.
+        sink: As of ``append_to_table``.
+
+    Returns:
+        False if the txid was there already, so that ``write`` was not called.
+
+    Raises: as ``append_to_table``; ConfigError also for a table that is missing, and
+        for a ``write`` of several statements; also what ``write`` raises. If it raises
+        after its statement, the batch is in the table.
+    """
+    _check_table(attempt, table, sink)
+    if not callable(write):
+        raise ConfigError.illegal("write", write, "a function of df and the table")
+    batch = delta.DeltaStatement(df, table, sink, write)
+    is_new = write_batch(batch, attempt)
+    if is_new and batch.late is not None:
+        raise batch.late
+    return is_new
+
+
+def _check_table(attempt: object, table: object, sink: str) -> None:
     _check_attempt(attempt)
-    check_mode(attempt, "a table that Delta skips replays of")
-    return {
-        "txnAppId": f"kafka_tx.{check_id(tx_id)}",
-        "txnVersion": str(attempt.txid),
-    }
+    if not isinstance(table, str) or not table.strip():
+        raise ConfigError.illegal("table", table, "the name or the path of a table")
+    check_id(sink, "sink")
 
 
 def _check_attempt(attempt: object) -> None:

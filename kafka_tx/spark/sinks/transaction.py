@@ -13,8 +13,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.spark.speculation import refuse_speculation
-from kafka_tx.transactions.admission import check_mode
-from kafka_tx.transactions.second_writes import only_write
+from kafka_tx.transactions.admission import check_mode, only_write
 from kafka_tx.transactions.sink_plan import SinkPlan, Wish
 
 if TYPE_CHECKING:

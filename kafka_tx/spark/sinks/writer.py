@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError
+from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.part_transaction import Written
-from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.running.kept_batches import KeptBatches
-from kafka_tx.spark.sinks.rows import check_columns, out_records
+from kafka_tx.spark.sinks.rows import check_columns, out_batches
 from kafka_tx.spark.speculation import refuse_speculative_tasks
 
 if TYPE_CHECKING:
@@ -88,7 +88,9 @@ def write_part(
     if config.id is None or config.txid is None:
         sender = sink_assembly.borrow_sender(config)
         with sender:
-            sender.send(out_records(batches, config))
+            for batch in out_batches(batches, config):
+                sender.write(batch)
+            sender.flush()
         sink_assembly.give_back_sender(sender)
         return WriterCommitMessage()
     refuse_speculative_tasks("exactly-once Kafka sinks")
@@ -108,5 +110,5 @@ class _Records:
         self._kept = kept
         self._config = config
 
-    def __iter__(self) -> Iterator[OutRecord]:
-        return out_records(iter(self._kept), self._config)
+    def __iter__(self) -> Iterator[OutBatch]:
+        return out_batches(iter(self._kept), self._config)

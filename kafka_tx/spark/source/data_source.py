@@ -49,7 +49,7 @@ class KafkaTxDataSource(DataSource):
 
     Found by name when ``pyspark_kafka_tx`` is installed beside it; ``spark.dataSource.
     register(KafkaTxDataSource)`` does the same where packages are shipped by hand.
-    Options are those of Spark's Kafka source plus ``tx.*``; see the README.
+    Options are those of Spark's Kafka source plus ``tx.*``; see ``docs/options.md``.
     """
 
     def __init__(self, options: dict[str, str]) -> None:

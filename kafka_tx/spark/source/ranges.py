@@ -61,11 +61,12 @@ def read_range(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordB
 
 def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     reader = assembly.range_reader(config)
-    asked, read_bytes, skipped, newest = wanted, 0, 0, None
+    asked, records, read_bytes, skipped, newest = wanted, 0, 0, 0, None
     believed_s = 0.0
     while len(wanted):
         try:
             for batch in reader.read(wanted):
+                records += batch.num_rows
                 read_bytes += _data_bytes(batch)
                 newest = _newest_ms(batch, newest)
                 wanted = _after(wanted, batch)
@@ -85,7 +86,7 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
             logger.warning("%s: reading %s", error, left)
             skipped += len(wanted) - len(left)
             wanted = left
-    send_receipt(Receipt(asked, read_bytes, skipped, newest))
+    send_receipt(Receipt(asked, records, read_bytes, skipped, newest))
 
 
 def must_fail(config: SourceConfig) -> bool:

@@ -1,8 +1,8 @@
 """How tasks report to the user's process what they read.
 
-Spark's progress tells rows and no bytes, and nothing from inside a task. So ``attach``
-opens a socket and puts its address into a local property, which Spark hands to the
-tasks of every query started after it.
+Spark's progress tells no bytes, nothing from inside a task, and counts a row as often
+as the user's function reads it. So ``attach`` opens a socket and puts its address into
+a local property, which Spark hands to the tasks of every query started after it.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def send_receipt(receipt: Receipt) -> None:
         "partition": wanted.topic_partition.partition,
         "start": wanted.start,
         "end": wanted.end,
+        "records": receipt.records,
         "bytes": receipt.bytes,
         "skipped": receipt.skipped,
         "newest_ms": receipt.newest_ms,

@@ -20,6 +20,7 @@ from kafka_tx.config import SourceConfig
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset, nested
 from kafka_tx.planning.split import task_ranges
+from kafka_tx.running.heartbeat import Heartbeat
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
@@ -45,6 +46,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._mirror: MirrorThread | None = None
         self._mirror_failures = 0
         self._is_bounded = False
+        self._heartbeat: Heartbeat | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -53,6 +55,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "_mirror": None,
             "_mirror_failures": 0,
             "_is_bounded": False,
+            "_heartbeat": None,
         }
 
     @cached_property
@@ -90,8 +93,11 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._planner().latest(before, everything=everything)
         if end is not before:
             return end.to_json()
-        if self._is_bounded and self._mirror is not None:
-            self._mirror.flush()  # the run is over: Spark ends this process now
+        if self._is_bounded:  # the run is over: Spark ends this process now
+            if self._mirror is not None:
+                self._mirror.flush()
+            if self._heartbeat is not None:
+                self._heartbeat.stop()
         return start
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -106,17 +112,10 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if latest is None:
             return None
         report = latest.to_json()
-        skipped = planner.skipped
         if self._config.transactions is not None:
             report[MARK] = {
                 "logStart": nested(planner.log_starts()),
                 "topicIds": dict(planner.topic_ids()),
-                "skipped": {
-                    reason: nested(
-                        {p: n for (p, r), n in skipped.items() if r == reason}
-                    )
-                    for reason in sorted({reason for _, reason in skipped})
-                },
                 "mirrorFailures": self._mirror_failures,
             }
         return report
@@ -147,6 +146,9 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Release connections; Spark may never call it."""
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            self._heartbeat = None
         if self._batches is not None:
             self._batches.close()
             self._batches = None
@@ -167,7 +169,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if transactions is None:
             return MicroBatches(config, view, clock, committed)
         self._mirror = assembly.group_mirror(config, self._count_failure)
-        return TransactionalMicroBatches(
+        planner = TransactionalMicroBatches(
             config,
             transactions,
             view,
@@ -179,6 +181,9 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             mirror=self._mirror,
             committed=committed,
         )
+        self._heartbeat = Heartbeat(planner.beat, planner.let_go)
+        self._heartbeat.ends_with_process()
+        return planner
 
     def _count_failure(self) -> None:
         self._mirror_failures += 1

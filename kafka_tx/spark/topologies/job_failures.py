@@ -19,6 +19,7 @@ _STOPPED = (
 _PYTHON = "org.apache.spark.api.python.PythonException"
 _TOO_LARGE = "spark.driver.maxResultSize"
 _REASON = re.compile(r"Job aborted due to stage failure: (?P<reason>[^\n]*)")
+_UNPICKLABLE = re.compile("(cannot|can't) pickle|PicklingError", re.IGNORECASE)
 _LONGEST_REASON = 500
 
 
@@ -76,12 +77,25 @@ def job_failure(error: Exception, attempt: TransactionAttempt) -> KafkaTxError:
         )
     if _PYTHON in text or not isinstance(error, Py4JError):
         return TransactionError(
-            f"the tasks of attempt {attempt} cannot run: {_last_lines(text)}\n"
-            "Executors need the same Python packages as the driver, kafka_tx included"
-            " (spark-submit --py-files, or installed).",
+            f"the tasks of attempt {attempt} cannot run: {_last_lines(text)}"
+            f"{_advice(text)}",
             txid=attempt.txid,
         )
     return JobLostError(_reason(text), txid=attempt.txid)
+
+
+def _advice(text: str) -> str:
+    if any(name in text for name in ("ModuleNotFoundError", "ImportError")):
+        return (
+            "\nExecutors need the same Python packages as the driver, kafka_tx included"
+            " (spark-submit --py-files, or installed)."
+        )
+    if _UNPICKLABLE.search(text):
+        return (
+            "\nWhat components hold is pickled, and so is what they emit: make"
+            " connections, locks and files in prepare(), and emit plain values."
+        )
+    return ""
 
 
 def _is_gone(error: Exception, text: str) -> bool:

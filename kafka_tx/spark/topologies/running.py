@@ -11,7 +11,6 @@ from kafka_tx.errors import TransactionError
 from kafka_tx.metrics.endpoint import Endpoint, Guest, serve
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.topology_options import TopologySettings
-from kafka_tx.running.old_names import deprecated
 from kafka_tx.running.serial_worker import is_worker
 from kafka_tx.spark.topologies.job_failures import is_stopped, spark_stopped
 from kafka_tx.spark.topologies.loop import TopologyLoop
@@ -74,17 +73,6 @@ class RunningTopology:
             raise self._loop.error
         return ended
 
-    @property
-    @deprecated("is_active is named isActive now, as in Spark's StreamingQuery")
-    def is_active(self) -> bool:
-        """As ``isActive``."""
-        return self.isActive
-
-    @deprecated("await_termination is named awaitTermination now, as in StreamingQuery")
-    def await_termination(self, timeout_s: float | None = None) -> bool:
-        """As ``awaitTermination``."""
-        return self.awaitTermination(timeout_s)
-
     def process_all_available(self, timeout_s: float | None = None) -> bool:
         """Wait until every record there is now is processed, and that is stored.
 
@@ -130,12 +118,6 @@ class RunningTopology:
             self._loop.has_ended.wait(_END_WITHIN_S)
             raise error
         self._endpoint.close()
-
-    def _lag_of(self, *ids: str) -> int | None:
-        """Records of the log that are not committed; None where unknown."""
-        samples = self.metrics.samples().get("kafka_tx_lag_records", {})
-        mine = [values[-1] for key, values in samples.items() if key[0] in ids]
-        return int(sum(mine)) if mine else None
 
     def __repr__(self) -> str:
         word = "active" if self.isActive else "ended"

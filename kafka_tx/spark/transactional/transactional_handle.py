@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_tx.metrics.endpoint import Endpoint, Guest
-from kafka_tx.running.old_names import deprecated
 from kafka_tx.running.transactional.batch_progress import BatchProgress
 from kafka_tx.running.transactional.runner_parts import RunnerParts
 from kafka_tx.spark.topologies.running import RunningTopology
@@ -37,7 +36,8 @@ class TopologyStatus:
         committed_txid: The last committed batch; None while there was none.
         in_flight: Batches on their way, in txid order.
         replays: Attempts that were given up so far.
-        lag: Records of the source that no committed batch holds; None where unknown.
+        lag: Records of the source that no committed batch holds; None where unknown, as
+            while a partition has no leader.
     """
 
     id: str
@@ -78,7 +78,7 @@ class TopologyHandle(RunningTopology):
                 for attempt, phase in view.phases.items()
             ),
             replays=self._journal.replays,
-            lag=self._lag_of(self.id),
+            lag=self.metrics.lag_of(self.id),
         )
 
     @property
@@ -91,12 +91,6 @@ class TopologyHandle(RunningTopology):
     def recentProgress(self) -> list[BatchProgress]:
         """The last 100 batches that were committed since the start, oldest first."""
         return list(self._journal.recent)
-
-    @property
-    @deprecated("last_batch is named lastProgress now, as in Spark's StreamingQuery")
-    def last_batch(self) -> BatchProgress | None:
-        """As ``lastProgress``."""
-        return self.lastProgress
 
     def stop(self, *, finish: bool = True, timeout_s: float | None = 60.0) -> None:
         """End the topology and wait for that. Harmless when it has ended.

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from queue import Empty
 from typing import Any, ClassVar
 
 from kafka_tx.errors import KafkaTxError, TransactionError
+from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.ends import note_stop
 from kafka_tx.running.serial_worker import SerialWorker
 from kafka_tx.running.transactional.attempt_answers import AttemptAnswers, Event
 from kafka_tx.running.transactional.batch_progress import TerminalProgress
 from kafka_tx.running.transactional.runner_parts import IdleLooks, RunnerParts, View
 from kafka_tx.running.transactional.spout_thread import SpoutThread, log_failure
-from kafka_tx.spark.topologies.attempt import AttemptListener, AttemptRunner
+from kafka_tx.spark.topologies.attempt import (
+    AttemptListener,
+    AttemptRunner,
+    RunningAttempt,
+)
 from kafka_tx.spark.topologies.job_failures import SparkStoppedError
 from kafka_tx.spark.topologies.loop import TopologyLoop
-from kafka_tx.spark.transactional.attempt_threads import Attempts
-from kafka_tx.topology.declare.spouts import Json
+from kafka_tx.topology.declare.spouts import BatchSource, Json
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions import following
 from kafka_tx.transactions.actions import (
@@ -33,6 +38,74 @@ from kafka_tx.transactions.actions import (
     Write,
 )
 from kafka_tx.transactions.coordinator import TransactionCoordinator
+
+
+class Attempts:
+    """Those that count, and those that were given up and have not ended yet.
+
+    Used by the runner's thread.
+
+    Args:
+        shared: What all of them share.
+    """
+
+    def __init__(self, shared: AttemptRunner) -> None:
+        self._shared = shared
+        self._running: dict[TransactionAttempt, RunningAttempt] = {}
+        self._ending: dict[TransactionAttempt, RunningAttempt] = {}
+
+    def start(
+        self, attempt: TransactionAttempt, metadata: Json, source: Future[BatchSource]
+    ) -> None:
+        """Begin a processing phase."""
+        running = RunningAttempt(self._shared, attempt, metadata, source)
+        self._running[attempt] = running
+        running.start()
+
+    def commit(self, attempt: TransactionAttempt) -> None:
+        """Begin its commit phase."""
+        self._running[attempt].commit()
+
+    def find(self, attempt: TransactionAttempt) -> RunningAttempt | None:
+        """The attempt, if it counts."""
+        return self._running.get(attempt)
+
+    def done(self, attempt: TransactionAttempt) -> None:
+        """It is committed and recorded."""
+        self._running.pop(attempt, None)
+
+    def give_up(self, attempts: Iterable[TransactionAttempt]) -> None:
+        """Cancel attempts; they count no more."""
+        for attempt in attempts:
+            running = self._running.pop(attempt, None)
+            if running is not None:
+                self._ending[attempt] = running
+                running.cancel()
+
+    @property
+    def ending(self) -> int:
+        """How many were given up and have not ended."""
+        return len(self._ending)
+
+    def cancel_again(self) -> None:
+        """Cancel once more what was given up."""
+        for running in self._ending.values():
+            running.cancel()
+
+    def ended(self, attempt: TransactionAttempt) -> None:
+        """Its thread does nothing more."""
+        self._ending.pop(attempt, None)
+
+    def end_all(self, timeout_s: float) -> list[str]:
+        """Cancel all of them and wait for their ends; names those that hang."""
+        left = [*self._running.values(), *self._ending.values()]
+        for running in left:
+            running.cancel()
+        deadline = time.monotonic() + timeout_s
+        hanging = [r for r in left if not r.end(deadline - time.monotonic())]
+        self._shared.engine.close()
+        return [str(running.attempt) for running in hanging]
+
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +144,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             self._post,
             self._machine,
             self._observe,
+            self._held,
             lambda attempt: self._attempts.ended(attempt),
         )
         self._attempts = Attempts(attempts(answers))
@@ -261,6 +335,10 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         if running is not None:
             self._parts.journal.processed(processed)
             self._spout.observed(processed.attempt, running.metadata, processed.facts)
+
+    def _held(self, attempt: TransactionAttempt) -> Mapping[str, str]:
+        running = self._attempts.find(attempt)
+        return self._parts.journal.held(attempt, running.metadata) if running else {}
 
     # --- the end ---
 

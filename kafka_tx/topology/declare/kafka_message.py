@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -62,8 +62,8 @@ class FieldMapper:
         key = row._get(self.key) if self.key in row._fields else None
         return KafkaMessage(row._get(self.value), key)
 
-    def columns(self, batch: pa.RecordBatch) -> tuple[list[Any], list[Any]]:
-        """Keys and values of many rows.
+    def columns(self, batch: pa.RecordBatch) -> tuple[pa.Array | None, pa.Array]:
+        """Keys, where there is such a field, and values of many rows.
 
         Raises:
             ConfigError: as for a row.
@@ -71,9 +71,8 @@ class FieldMapper:
         names = batch.schema.names
         if self.value not in names:
             raise self._missing(tuple(names))
-        has_key = self.key in names
-        keys = batch.column(self.key).to_pylist() if has_key else [None] * len(batch)
-        return keys, batch.column(self.value).to_pylist()
+        key = batch.column(self.key) if self.key in names else None
+        return key, batch.column(self.value)
 
     def _missing(self, fields: tuple[str, ...]) -> ConfigError:
         return ConfigError.illegal(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka_tx.config import check_id, check_topic
 from kafka_tx.errors import ConfigError
@@ -21,9 +21,141 @@ from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.planning.start import StartRules
 from kafka_tx.topology.declare.spout_hosts import Hosts, StaticHosts
-from kafka_tx.topology.declare.spout_table import ABOUT
 from kafka_tx.topology.declare.spout_types import check_types
 from kafka_tx.topology.rows.schemes import RawScheme, Scheme
+
+
+class About(NamedTuple):
+    """One setting: its unit, Storm's name for it, and what it means."""
+
+    unit: str
+    storm: str
+    meaning: str
+
+
+ABOUT: dict[str, About] = {
+    "hosts": About(
+        "",
+        "hosts",
+        "BrokerHosts, ZkHosts or StaticHosts: the source of the list of partitions.",
+    ),
+    "topic": About("name", "topic", "Topic to read."),
+    "id": About(
+        "",
+        "id",
+        "Name under which offsets are stored. Empty: the topology's id.",
+    ),
+    "is_pattern": About(
+        "",
+        "kafka.topic.wildcard.match",
+        "True: topic is a regular expression that matches whole names.",
+    ),
+    "client_id": About("", "clientId", "Name of the client in the brokers' logs."),
+    "fetch_size_bytes": About(
+        "bytes", "fetchSizeBytes", "Most bytes of one partition in one fetch."
+    ),
+    "socket_timeout_ms": About("ms", "socketTimeoutMs", "Longest silence of a broker."),
+    "fetch_max_wait_ms": About(
+        "ms",
+        "fetchMaxWait",
+        "Longest wait of a broker for min_fetch_bytes. None: 10.",
+    ),
+    "min_fetch_bytes": About(
+        "bytes",
+        "minFetchByte",
+        "Bytes for which a broker waits. None: the client's default.",
+    ),
+    "buffer_size_bytes": About(
+        "bytes", "bufferSizeBytes", "Size of a socket's receive buffer."
+    ),
+    "scheme": About(
+        "",
+        "scheme",
+        "Makes rows of records. A record without a row counts as completed.",
+    ),
+    "ignore_stored_offsets": About(
+        "",
+        "ignoreZkOffsets",
+        "True: begin at start_offset_time if another deployment stored the offset.",
+    ),
+    "start_offset_time": About(
+        "",
+        "startOffsetTime",
+        "Start without a stored offset: Earliest(), Latest(), AtTime(ms), -2, -1, ms.",
+    ),
+    "max_offset_behind": About(
+        "offsets",
+        "maxOffsetBehind",
+        "Records further behind the log end are skipped. None: no limit.",
+    ),
+    "use_start_offset_time_if_offset_out_of_range": About(
+        "",
+        "useStartOffsetTimeIfOffsetOutOfRange",
+        "False: stop if the log was trimmed or cut; overrides out_of_range.",
+    ),
+    "out_of_range": About(
+        "",
+        "",
+        "If the next offset is not in the log: earliest and nearest continue at the log"
+        " start if the offset is below it, at the log end if it is above it; fail"
+        " stops. Committed records are not read again, unless the topic is recreated.",
+    ),
+    "metrics_time_bucket_size_in_secs": About(
+        "s",
+        "metricsTimeBucketSizeInSecs",
+        "Longest time between two updates of a partition's metrics.",
+    ),
+    "store": About(
+        "URL",
+        "",
+        "URL of the offset store. kafka: stores in a group. None: tx.store.",
+    ),
+    "zk_servers": About(
+        "",
+        "zkServers",
+        "Hosts of a ZooKeeper that stores the offsets, as with storm-kafka.",
+    ),
+    "zk_port": About(
+        "port", "zkPort", "Port of zk_servers that are given without a port."
+    ),
+    "zk_root": About("", "zkRoot", "Root path of the offsets in ZooKeeper."),
+    "output_stream_id": About("", "outputStreamId", "Only default is legal."),
+    "state_update_interval_ms": About(
+        "ms", "stateUpdateIntervalMs", "Time between two writes of offsets."
+    ),
+    "retry_initial_delay_ms": About(
+        "ms", "retryInitialDelayMs", "Pause before the first retry."
+    ),
+    "retry_delay_multiplier": About(
+        "factor", "retryDelayMultiplier", "Factor from one pause to the next."
+    ),
+    "retry_delay_max_ms": About(
+        "ms", "retryDelayMaxMs", "Longest pause before a retry."
+    ),
+    "retry_limit": About(
+        "retries",
+        "retryLimit",
+        "Most retries of a record. None or -1: no limit. 0: no retry.",
+    ),
+    "max_uncommitted_offsets": About(
+        "offsets",
+        "maxUncommittedOffsets",
+        "Most uncommitted offsets of a partition; retries always run. None: no limit.",
+    ),
+    "dead_letter_topic": About(
+        "",
+        "",
+        "Topic for records without retries left. None: they are skipped and counted.",
+    ),
+    "kafka": About(
+        "", "", "Settings of all Kafka clients, with names of Java or librdkafka."
+    ),
+    "task_index": About(
+        "", "", "Index of this job, if several jobs share the partitions."
+    ),
+    "total_tasks": About("", "", "Number of jobs that share the partitions."),
+}
+
 
 _FOR_EVER = -1
 _FARTHEST = 2**63 - 1

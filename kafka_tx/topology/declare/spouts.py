@@ -174,7 +174,7 @@ class PartitionedTransactionalSpout(Spout):
         """The partitions there are now; new ones come last. Called on the driver."""
         raise NotImplementedError
 
-    def plan(self, partition: str, last: Json | None) -> Json | Unavailable:
+    def plan(self, partition: str, last: Json | None) -> Json | Unavailable | None:
         """What a new batch holds of a partition. Called on the driver.
 
         Args:
@@ -184,13 +184,15 @@ class PartitionedTransactionalSpout(Spout):
         Returns:
             The metadata; when nothing is there to read that of an empty batch at the
             same position. ``Unavailable``: it cannot be reached now; it then takes part
-            with ``empty_after(last)``, or not at all while it has no position.
+            with ``empty_after(last)``, or not at all while it has no position. None:
+            it is gone for good; this batch and later ones leave it out, and should its
+            name come back, it is a new partition.
         """
         raise NotImplementedError
 
     def offers(
         self, lasts: Mapping[str, Json | None]
-    ) -> Mapping[str, Json | Unavailable]:
+    ) -> Mapping[str, Json | Unavailable | None]:
         """``plan`` of all partitions; what is left out counts as unavailable."""
         return {
             partition: self.plan(partition, last) for partition, last in lasts.items()
@@ -219,13 +221,18 @@ class PartitionedTransactionalSpout(Spout):
         txid: int,  # noqa: ARG002 - partitions are planned from where they ended
         previous: Mapping[str, Json] | None,
     ) -> Mapping[str, Json]:
-        """The metadata of a new batch: partitions known before, then the new ones."""
+        """The metadata of a new batch: partitions known before, then the new ones.
+
+        Without those that are gone for good.
+        """
         lasts: dict[str, Json | None] = dict(previous or {})
         lasts |= {p: None for p in self.partitions() if p not in lasts}
         offers = self.offers(lasts)
         batch: dict[str, Json] = {}
         for partition, last in lasts.items():
             offer = offers.get(partition, _NOT_OFFERED)
+            if offer is None:
+                continue
             if not isinstance(offer, Unavailable):
                 batch[partition] = offer
             elif last is not None:

@@ -19,8 +19,9 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.loss import LossReason, OutOfRange
-from kafka_tx.planning.batch_starts import Answers, choose_starts
+from kafka_tx.planning.batch_starts import Answers, choose_starts, position_after
 from kafka_tx.planning.cached_cluster import CachedCluster
+from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.limits import RecordSize, limited_ends
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
 from kafka_tx.topology.declare.spouts import (
@@ -29,8 +30,7 @@ from kafka_tx.topology.declare.spouts import (
     PartitionedTransactionalSpout,
     PartitionEmitter,
 )
-from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
-from kafka_tx.topology.kafka.kafka_progress import PlanProgress
+from kafka_tx.topology.kafka.kafka_progress import KafkaBatches, PlanProgress
 from kafka_tx.topology.kafka.kafka_reading import (
     KafkaEmitter,
     check_topics,
@@ -90,7 +90,8 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
         self._seen: dict[int, Mapping[str, Json]] = {}
         self._looks.forget()
         self._planned_txid = self._handed_out_txid = 0
-        self._progress = PlanProgress(self._batches, self._looks, self._clock)
+        deleted = DeletedTopics(self._cluster, self._clock)
+        self._progress = PlanProgress(self._batches, self._looks, deleted, self._clock)
 
     # --- planning (driver) ---
 
@@ -108,7 +109,8 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
         """Whether all there is now is planned, by a look at all topics and logs.
 
         Not while a broker does not answer or a partition has no leader: nobody knows
-        what is there. Records that ``min_records`` holds back do not count.
+        what is there. Of a deleted topic nothing is. Records that ``min_records`` holds
+        back do not count.
         """
         return self._progress.is_drained()
 
@@ -137,8 +139,11 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
 
     def offers(
         self, lasts: Mapping[str, Json | None]
-    ) -> Mapping[str, Json | Unavailable]:
+    ) -> Mapping[str, Json | Unavailable | None]:
         """Ranges of all partitions, within the limits of the batch.
+
+        Partitions of deleted topics are left out from now on: with the policy to fail
+        those only that were seen to be read to their ends.
 
         Raises:
             FetchError: A partition of the very first batch has no start position yet;
@@ -149,8 +154,16 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
             AuthenticationError: Credentials, permission or TLS.
         """
         by_partition = {partition_of(name): last for name, last in lasts.items()}
+        gone = self._progress.gone(
+            by_partition, and_unread=self._policy is not OutOfRange.FAIL
+        )
+        for partition in gone:
+            del by_partition[partition]
         first = self._first_offsets(by_partition)
-        bounds = self._looks.bounds(by_partition)
+        bounds = self._looks.completed(
+            self._looks.bounds(by_partition),
+            {p: position_after(last) for p, last in by_partition.items() if last},
+        )
         known = {
             p: found
             for p in by_partition
@@ -166,9 +179,12 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
         )
         limits, size = self._batches.limits, self._size.average_bytes
         ends = limited_ends(starts, {p: known[p].end for p in starts}, limits, size)
-        planned = {p: LogPosition(end, known[p].topic_id) for p, end in ends.items()}
-        self._progress.planned(by_partition, planned)
-        return {
+        planned = {
+            p: LogPosition(end, known[p].topic_id, known[p].leader_epoch)
+            for p, end in ends.items()
+        }
+        self._progress.planned(by_partition, planned, known)
+        return dict.fromkeys(map(str, gone)) | {
             str(p): _metadata(starts[p], planned[p], lost.get(p))
             if p in starts
             else Unavailable(getattr(bounds.get(p), "reason", "no answer"))
@@ -194,7 +210,7 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
 
     def empty_after(self, metadata: Json) -> Json:
         """The empty range at the end of this one."""
-        kept = {"id": metadata["id"]} if "id" in metadata else {}
+        kept = {name: metadata[name] for name in ("id", "epoch") if name in metadata}
         return {"start": metadata["end"], "end": metadata["end"], **kept}
 
     def is_empty(self, metadata: Mapping[str, Json]) -> bool:
@@ -269,6 +285,8 @@ def _metadata(start: int, end: LogPosition, lost: Mapping[str, int] | None) -> J
     metadata: dict[str, Json] = {"start": start, "end": end.offset}
     if end.topic_id is not None:
         metadata["id"] = end.topic_id
+    if end.leader_epoch is not None:
+        metadata["epoch"] = end.leader_epoch
     if lost:
         metadata["lost"] = dict(lost)
     return metadata

@@ -2,19 +2,63 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
-from kafka_tx.offsets.discovery import Found, is_another
+from kafka_tx.model import (
+    Earliest,
+    LogBounds,
+    LogPosition,
+    Position,
+    Subscription,
+    TopicPartition,
+    Unavailable,
+)
+from kafka_tx.offsets.discovery import Found, is_another, is_subscribed
+from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.planning import quiet
+from kafka_tx.planning.batch_starts import position_after
 from kafka_tx.planning.cached_cluster import CachedCluster
+from kafka_tx.planning.deleted_topics import DeletedTopics
+from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.planning.quiet import Bounds
 from kafka_tx.planning.split import is_delayed
 from kafka_tx.planning.standing import Finding, Settling, Standing, stand
 from kafka_tx.protocols import Clock
 from kafka_tx.topology.declare.spouts import Json
-from kafka_tx.topology.kafka.kafka_batches import KafkaBatches
+from kafka_tx.topology.rows.schemes import RawScheme, Scheme
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaBatches:
+    """What a Kafka spout reads, and how much at a time.
+
+    Attributes:
+        subscription: Topics, a pattern, or partitions.
+        start: Where the partitions of the very first batch start; None: the spout
+            overrides ``first_offsets``. Partitions that come later start at the
+            earliest offset.
+        limits: Of a batch.
+        scheme: From records to rows.
+        out_of_range: What to do, when a batch is planned, with a partition whose next
+            offset is not in the log any more. None: a transactional spout fails, an
+            opaque one goes on at the earliest offset and counts what it skipped.
+        poll_ms: While there is nothing to read, ask the brokers this often.
+        refresh_ms: While there is nothing to read, look for new partitions this often.
+    """
+
+    subscription: Subscription
+    start: Position | None = field(default_factory=Earliest)
+    limits: BatchLimits = field(default_factory=BatchLimits)
+    scheme: Scheme = field(default_factory=RawScheme)
+    out_of_range: OutOfRange | None = None
+    poll_ms: int = 100
+    refresh_ms: int = 5_000
+
+
+logger = logging.getLogger(__name__)
 
 _REFRESH = 4
 """How much rarer than ends topics are looked at when there are many partitions."""
@@ -26,18 +70,26 @@ class PlanProgress:
     Args:
         batches: What is read.
         looks: At its topics and logs.
+        deleted: Tells deleted topics from those that are out of sight.
         clock: Of the driver.
     """
 
     def __init__(
-        self, batches: KafkaBatches, looks: CachedCluster, clock: Clock
+        self,
+        batches: KafkaBatches,
+        looks: CachedCluster,
+        deleted: DeletedTopics,
+        clock: Clock,
     ) -> None:
         self._batches = batches
         self._looks = looks
+        self._deleted = deleted
         self._clock = clock
         self._settling = Settling()
         self.to: dict[TopicPartition, LogPosition] = {}
         """Where the last plan ends."""
+        self._logs: dict[TopicPartition, LogBounds] = {}
+        """What logs held when that was last told."""
         self._look_at_ms = self._refresh_at_ms = 0
         self._fruitless = 0
         self._last_batch_ms: int | None = None
@@ -49,10 +101,52 @@ class PlanProgress:
         now_ms = self._clock.monotonic_ms()
         return self._settling.believes(partition, standing, now_ms)
 
+    def gone(
+        self, lasts: Mapping[TopicPartition, Json | None], *, and_unread: bool
+    ) -> list[TopicPartition]:
+        """Partitions of topics that were deleted for good; batches leave them out.
+
+        Args:
+            lasts: Metadata of the batch before.
+            and_unread: Also where records were, or may have been, left to be read.
+
+        Raises: as ``ClusterView.topic_ids``.
+        """
+        found = self._looks.last_found()
+        ids = found.topic_ids()
+        missing: dict[TopicPartition, LogPosition] = {}
+        for partition in lasts.keys() - set(found.partitions):
+            at = _end_of(lasts[partition])
+            if at is not None and not _is_there(partition, at, found, ids):
+                missing[partition] = at
+        topics = {p.topic: at.topic_id for p, at in missing.items()}
+        deleted = self._deleted.for_good(
+            topics, self._witnesses(lasts, found, topics) if missing else {}
+        )
+        gone = [p for p in sorted(missing) if p.topic in deleted]
+        unread = [p for p in gone if not _ends_at(self._logs.get(p), missing[p])]
+        if unread and and_unread:
+            logger.warning("deleted, perhaps before all was read: %s", unread)
+        return gone if and_unread else [p for p in gone if p not in unread]
+
+    def _witnesses(
+        self,
+        lasts: Mapping[TopicPartition, Json | None],
+        found: Found,
+        missing: Mapping[str, str | None],
+    ) -> dict[str, str | None]:
+        """Other topics that positions are of, with ids."""
+        return {
+            p.topic: last.get("id")
+            for p, last in lasts.items()
+            if last is not None and found.exists(p) and p.topic not in missing
+        }
+
     def planned(
         self,
         lasts: Mapping[TopicPartition, Json | None],
         ends: Mapping[TopicPartition, LogPosition],
+        known: Mapping[TopicPartition, LogBounds],
     ) -> None:
         """A batch is planned; a partition that it leaves out stays where it was.
 
@@ -62,14 +156,16 @@ class PlanProgress:
         Args:
             lasts: Metadata of the batch before.
             ends: Where the plan ends, in the partitions that could be judged.
+            known: Logs that could be reached.
         """
+        self._logs |= known
         self.to = {}
         for partition, last in lasts.items():
             if partition in ends:
                 self.to[partition] = ends[partition]
                 self._settling.forget(partition)
-            elif last is not None:
-                self.to[partition] = LogPosition(last["end"], last.get("id"))
+            elif (at := _end_of(last)) is not None:
+                self.to[partition] = at
         self._last_batch_ms = self._clock.monotonic_ms()
 
     # --- is there more ---
@@ -92,6 +188,7 @@ class PlanProgress:
             found = self._looks.fresh_found()
             now_ms = self._clock.monotonic_ms()
             is_more = bool(self.to) and self._has_enough(now_ms)
+            is_all = is_more or self._is_planned_to_ends(found)
         except KafkaTxError as error:
             if not error.retryable:
                 raise
@@ -99,11 +196,7 @@ class PlanProgress:
         if is_more or self._is_news(found):
             self._look_at_ms = self._refresh_at_ms = 0
             return False
-        logs = self._looks.last_bounds()
-        return all(p in self.to for p in found.partitions) and all(
-            isinstance(log := logs.get(p), LogBounds) and log.end >= planned.offset
-            for p, planned in self.to.items()
-        )
+        return all(p in self.to for p in found.partitions) and is_all
 
     def _looks_ready(self, now_ms: int) -> bool:
         try:
@@ -132,20 +225,23 @@ class PlanProgress:
             if isinstance(bounds, LogBounds)
             and (planned := self.to.get(partition)) is not None
             and planned.topic_id == bounds.topic_id
+            and planned.leader_epoch == bounds.leader_epoch
         )
         limits = self._batches.limits
         return left >= (limits.max_records or limits.min_records or 1)
 
     def _has_enough(self, now_ms: int) -> bool:
         found = self._looks.bounds_beyond(self.to)
+        self._logs |= {p: b for p, b in found.items() if isinstance(b, LogBounds)}
         moved = {
             partition: standing
             for partition, planned in self.to.items()
-            if not _ends_at(found.get(partition), planned)
+            if not planned.is_end_of(found.get(partition))
             and (standing := stand(planned, found.get(partition))).bounds is not None
         }
         if self._is_settled_loss(moved, found):
             return True
+        self._follow_leaders(moved)
         ends = {
             p: standing.bounds.end
             for p, standing in moved.items()
@@ -164,6 +260,30 @@ class PlanProgress:
             max_delay_ms=self._batches.limits.max_delay_ms,
         )
 
+    def _is_planned_to_ends(self, found: Found) -> bool:
+        """Whether each log says that it ends there, or its topic was deleted.
+
+        What the spout does not subscribe to any more keeps its position, and waits.
+        """
+        logs = self._looks.last_bounds()
+        silent: dict[str, str | None] = {}
+        for partition, planned in self.to.items():
+            if not is_subscribed(self._batches.subscription, partition):
+                continue
+            log = logs.get(partition)
+            if not isinstance(log, LogBounds) and not found.exists(partition):
+                silent[partition.topic] = planned.topic_id
+            elif not isinstance(log, LogBounds) or log.end < planned.offset:
+                return False
+        return self._deleted.now(silent) == silent.keys()
+
+    def _follow_leaders(self, moved: Mapping[TopicPartition, Standing]) -> None:
+        """Where nothing is to be read the next look is held against the new leader."""
+        for partition, standing in moved.items():
+            if standing.finding is Finding.WITHIN and standing.bounds is not None:
+                epoch = standing.bounds.leader_epoch
+                self.to[partition] = replace(self.to[partition], leader_epoch=epoch)
+
     def _has_new_partitions(self, now_ms: int) -> bool:
         if now_ms < self._refresh_at_ms:
             return False
@@ -176,7 +296,11 @@ class PlanProgress:
         if any(p not in self.to and found.leader(p) for p in found.partitions):
             return True
         ids = found.topic_ids()
-        topics = {(p.topic, planned.topic_id) for p, planned in self.to.items()}
+        topics = {
+            (p.topic, planned.topic_id)
+            for p, planned in self.to.items()
+            if found.exists(p)
+        }
         return any(is_another(known, ids.get(topic)) for topic, known in topics)
 
     def _is_settled_loss(
@@ -185,15 +309,28 @@ class PlanProgress:
         """Whether a log ends below what was planned, or is another; no old answer."""
         for partition in self._settling.doubted():
             planned = self.to.get(partition)
-            if planned and _ends_at(found.get(partition), planned):
+            if planned and planned.is_end_of(found.get(partition)):
                 self._settling.forget(partition)
         doubts = {Finding.CUT, Finding.ANEW}
         believed = [p for p, standing in moved.items() if self.believes(p, standing)]
         return any(moved[partition].finding in doubts for partition in believed)
 
 
+def _end_of(last: Json | None) -> LogPosition | None:
+    """Where a batch ends in a partition; None: it has no part of it."""
+    return None if last is None else position_after(last)
+
+
+def _is_there(
+    partition: TopicPartition, at: LogPosition, found: Found, ids: Mapping[str, str]
+) -> bool:
+    """Whether the partition exists, or must: topics do not become smaller."""
+    id_ = ids.get(partition.topic)
+    return found.exists(partition) or (id_ is not None and id_ == at.topic_id)
+
+
 def _ends_at(bounds: LogBounds | Unavailable | None, planned: LogPosition) -> bool:
-    """Whether nothing happened to a log since it was planned to its end."""
+    """Whether a log was planned to its end, when it was seen last."""
     return (
         isinstance(bounds, LogBounds)
         and bounds.end == planned.offset

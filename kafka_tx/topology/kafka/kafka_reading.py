@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
 
 from kafka_tx.errors import (
     FailedException,
@@ -18,9 +22,60 @@ from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.impossible_replays import replay_impossible
 from kafka_tx.protocols import RangeReader
 from kafka_tx.topology.declare.spouts import Json
-from kafka_tx.topology.kafka.fingerprints import Fingerprint
 from kafka_tx.topology.rows.blocks import Block
 from kafka_tx.topology.rows.schemes import Scheme
+
+
+class Fingerprint:
+    """Count, size and checksum of Kafka records.
+
+    The same records give the same fingerprint however they are cut into batches. It
+    covers offsets, keys and values; a null differs from empty bytes.
+    """
+
+    def __init__(self) -> None:
+        self.records = 0
+        """How many."""
+        self.bytes = 0
+        """Of keys and values."""
+        self._offsets = 0
+        self._columns = {"key": (0, 0), "value": (0, 0)}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """The next records, in offset order."""
+        self.records += batch.num_rows
+        self._offsets = crc32(
+            batch.column("offset").to_numpy().tobytes(), self._offsets
+        )
+        for name, (lengths, data) in self._columns.items():
+            sizes, content = _lengths_and_data(batch.column(name))
+            self.bytes += len(content)
+            self._columns[name] = crc32(sizes, lengths), crc32(content, data)
+
+    @property
+    def checksum(self) -> str:
+        """Five checksums as one text."""
+        parts = [self._offsets, *self._columns["key"], *self._columns["value"]]
+        return "".join(f"{part:08x}" for part in parts)
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"records": self.records, "bytes": self.bytes, "checksum": self.checksum}
+
+
+def _lengths_and_data(column: pa.Array) -> tuple[bytes, memoryview | bytes]:
+    """The length of each value, -1 for null, and all their bytes in one piece."""
+    if not len(column):
+        return b"", b""
+    _, offsets, data = column.cast(pa.binary()).buffers()
+    ends = np.frombuffer(offsets, np.int32)
+    ends = ends[column.offset : column.offset + len(column) + 1]
+    lengths = np.diff(ends)
+    if column.null_count:
+        lengths[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    if data is None:
+        return lengths.tobytes(), b""
+    return lengths.tobytes(), memoryview(data)[ends[0] : ends[-1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +109,7 @@ class KafkaEmitter:
             FetchError: No progress in time.
             AuthenticationError: Credentials, permission or TLS.
         """
-        start, end = metadata["start"], metadata["end"]
-        wanted = OffsetRange(partition_of(partition), start, end, metadata.get("id"))
+        wanted = range_of(partition_of(partition), metadata)
         read = Fingerprint()
         if len(wanted):
             try:
@@ -70,11 +124,10 @@ class KafkaEmitter:
     def _gone(self, wanted: OffsetRange, error: OffsetOutOfRangeError) -> KafkaTxError:
         if not self.is_exact:
             return FailedException(f"{wanted} cannot be read any more: {error.message}")
-        if isinstance(error, OtherTopicError):
-            return _cannot_be_replayed(self.txid, wanted, None, f"{error.message}.")
-        available = (error.fields.get("log_start"), error.fields.get("log_end"))
-        reason = f"The log holds {available}."
-        return _cannot_be_replayed(self.txid, wanted, available, reason)
+        available = None
+        if not isinstance(error, OtherTopicError):
+            available = (error.fields.get("log_start"), error.fields.get("log_end"))
+        return _cannot_be_replayed(self.txid, wanted, available, f"{error.message}.")
 
     def _check(self, wanted: OffsetRange, read: Json, seen: Json | None) -> None:
         if seen is not None and read != seen:
@@ -120,6 +173,12 @@ def check_topics(
         if len(wanted) and is_another(was, now):
             reason = f"The topic was re-created: its id was {was}, now {now}."
             raise _cannot_be_replayed(txid, wanted, None, reason)
+
+
+def range_of(partition: TopicPartition, part: Mapping[str, Any]) -> OffsetRange:
+    """What a Kafka spout planned for a partition."""
+    log = part.get("id"), part.get("epoch")
+    return OffsetRange(partition, part["start"], part["end"], *log)
 
 
 def kafka_parts(metadata: object) -> dict[TopicPartition, Mapping[str, Any]]:

@@ -2,14 +2,170 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.rows.ddl import parse_ddl, parse_type
+
+_SIMPLE: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "tinyint": pa.int8(),
+    "short": pa.int16(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "decimal": pa.decimal128(10, 0),
+}
+_TOKENS = re.compile(r"\s*([A-Za-z_][\w.\-]*|`[^`]+`|\d+|[<>(),:]|\S)")
+_NAME = re.compile(r"[A-Za-z_][\w.\-]*|`[^`]+`")
+
+
+def parse_ddl(text: str) -> list[tuple[str, pa.DataType | None]]:
+    """Read a list of fields; a field without a type gives None for it.
+
+    Raises:
+        ConfigError: The text is no such list.
+    """
+    return _Parser(text).columns()
+
+
+def parse_type(text: str) -> pa.DataType:
+    """Read one type, such as ``bigint`` or ``array<struct<a: int>>``.
+
+    Raises:
+        ConfigError: The text is no type.
+    """
+    parser = _Parser(text)
+    found = parser.type()
+    parser.expect_end()
+    return found
+
+
+class _Parser:
+    """Recursive descent over the tokens of one declaration."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = [*_tokens(text), ""]
+        self._at = 0
+
+    def columns(self) -> list[tuple[str, pa.DataType | None]]:
+        columns: list[tuple[str, pa.DataType | None]] = []
+        while True:
+            name = self._name()
+            self._skip(":")
+            typed = self._peek() not in ("", ",")
+            columns.append((name, self.type() if typed else None))
+            if not self._skip(","):
+                self.expect_end()
+                return columns
+
+    def type(self) -> pa.DataType:
+        word = self._next().lower()
+        if word == "decimal" and self._skip("("):
+            precision, scale = self._decimal()
+            return pa.decimal128(precision, scale)
+        if word in ("array", "map", "struct"):
+            return self._nested(word)
+        if word not in _SIMPLE:
+            raise self._error(f"unknown type {word!r}")
+        return _SIMPLE[word]
+
+    def _decimal(self) -> tuple[int, int]:
+        precision, scale = self._number(), 0
+        if self._skip(","):
+            scale = self._number()
+        self._expect(")")
+        if not (1 <= precision <= 38 and scale <= precision):
+            raise self._error(f"decimal({precision},{scale}) is out of range")
+        return precision, scale
+
+    def _nested(self, word: str) -> pa.DataType:
+        self._expect("<")
+        if word == "array":
+            found = pa.list_(self.type())
+        elif word == "map":
+            key = self.type()
+            self._expect(",")
+            found = pa.map_(key, self.type())
+        else:
+            found = pa.struct(self._members())
+        self._expect(">")
+        return found
+
+    def _members(self) -> list[tuple[str, pa.DataType]]:
+        members = []
+        while True:
+            name = self._name()
+            self._skip(":")
+            members.append((name, self.type()))
+            if not self._skip(","):
+                return members
+
+    def expect_end(self) -> None:
+        if self._peek():
+            raise self._error(f"{self._peek()!r} is not expected here")
+
+    def _name(self) -> str:
+        token = self._next()
+        if not _NAME.fullmatch(token):
+            raise self._error(f"{token!r} is not a field name")
+        return token.strip("`")
+
+    def _number(self) -> int:
+        token = self._next()
+        if not token.isdigit():
+            raise self._error(f"{token!r} is not a number")
+        return int(token)
+
+    def _expect(self, token: str) -> None:
+        if not self._skip(token):
+            raise self._error(f"{token!r} is missing before {self._peek()!r}")
+
+    def _skip(self, token: str) -> bool:
+        if self._peek() != token:
+            return False
+        self._at += 1
+        return True
+
+    def _peek(self) -> str:
+        return self._tokens[self._at]
+
+    def _next(self) -> str:
+        token = self._tokens[self._at]
+        if not token:
+            raise self._error("it ends too early")
+        self._at += 1
+        return token
+
+    def _error(self, reason: str) -> ConfigError:
+        return ConfigError.illegal(
+            "fields",
+            self._text,
+            "names and Spark types, such as 'word string, count bigint'",
+            f"The text cannot be read: {reason}.",
+        )
+
+
+def _tokens(text: str) -> Iterator[str]:
+    for match in _TOKENS.finditer(text):
+        yield match.group(1)
+
 
 TX = "tx"
 """Name of the first column of every row: the attempt. It is never declared."""

@@ -10,13 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.rows.blocks import Block
-from kafka_tx.transactions.root_blocks import Edges, Roots
+
+Roots: TypeAlias = npt.NDArray[np.int64]
+"""Numbers of records within the chunks in flight."""
+
+NO_ROOTS: Roots = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,31 +115,29 @@ class RootsFailed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeReport:
-    """What a task knows about trees, for ``BlockLedger``.
+    """What a task of an at-least-once topology did with its records.
 
     Attributes:
         task: Which.
-        completed: Runs ``[first, end)`` of roots that began and completed in this task.
-        begun: Roots that began in this task and did not complete in it.
-        begun_edges: The xor of each of them: for ``init``.
-        acked: Roots that began elsewhere.
-        acked_edges: The xor of each of them: for ``ack``.
-        failed: For ``fail``, and to tell why.
-        untried: Roots of rows that were given to no bolt here: the time was over.
+        begun: Runs ``[first, end)`` of records that this task read.
+        failed: Records that its bolts failed, and why.
+        untried: Records of rows that were given to no bolt here: the time was over.
+        open: Records of rows that a rich bolt neither acked nor failed.
+        packets: The xor of the ids of all packets that it sent or received.
+        took_s: How long it worked, without the preparation of its bolts.
         emitted: Rows by component.
         facts: What the spout found out.
     """
 
     task: TaskId
-    completed: tuple[tuple[int, int], ...]
-    begun: Roots
-    begun_edges: Edges
-    acked: Roots
-    acked_edges: Edges
+    begun: tuple[tuple[int, int], ...]
     failed: tuple[RootsFailed, ...]
+    untried: Roots
+    open: Roots
+    packets: int
+    took_s: float
     emitted: tuple[Emitted, ...]
     facts: Mapping[str, Any]
-    untried: Roots = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 Message: TypeAlias = (

@@ -264,7 +264,14 @@ class Task:
         bolts = {}
         for name, cell in self._cells.items():
             self._running = name
-            bolts[name] = self._plan.dumps(cell)
+            try:
+                bolts[name] = self._plan.dumps(cell)
+            except Exception as error:
+                raise TypeError(
+                    "what the bolt keeps until its commit phase cannot be pickled:"
+                    f" {type(error).__name__}: {error}. Open connections, files and"
+                    " locks in finish_batch, or declare the bolt .on_driver()"
+                ) from error
             self._running = ""
         self._cells.clear()
         return Suspended(self.id, bolts)

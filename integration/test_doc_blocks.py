@@ -1,0 +1,305 @@
+"""Every Python block of README and ``docs/`` runs as it stands, on a real broker.
+
+Stand-ins are given for addresses, paths and names of topics only, and ``spark`` is the
+reader's session.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from confluent_kafka import Consumer
+
+import kafka_tx
+from integration.capabilities import LAKE, need
+from integration.cluster.records import Record
+from integration.cluster.spark_local import delta_session
+from integration.cluster.waiting import wait_until
+from kafka_tx.kafka.tokens import token_of
+from tests.doc_pages import PAGES, blocks
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+KEYS = ["a", "b", "a", "c"] * 5
+COUNTS = dict(Counter(KEYS))
+
+
+class Shop(BaseHTTPRequestHandler):
+    """Takes deliveries."""
+
+    taken: Counter[bytes]
+
+    def do_POST(self):
+        self.taken[self.rfile.read(int(self.headers["Content-Length"]))] += 1
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *args):
+        """Nothing."""
+
+
+@pytest.fixture
+def shop():
+    """An address that takes deliveries, and what it took."""
+    taken: Counter[bytes] = Counter()
+    handler = type("OurShop", (Shop,), {"taken": taken})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}", taken
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class Reader:
+    """Runs blocks, one after the other, as somebody does who tries them."""
+
+    def __init__(self, spark, kafka, orders, shop, work):
+        self.spark = spark
+        self.names = {"__name__": "__main__", "spark": spark}
+        self.orders, self.work, self._kafka = orders, work, kafka
+        self._stand_ins = {
+            "broker:9092": kafka.bootstrap_servers,
+            "shop:8080": shop,
+            '"orders"': f'"{orders}"',
+            "orders-": f"{orders}-",
+            "postgresql+psycopg://host/jobs": f"sqlite:///{work}/jobs.db",
+            "sqlite:////var/lib/jobs/": f"sqlite:///{work}/",
+            "sqlite:///": f"sqlite:///{work}/",
+            "postgresql+psycopg://jobs@database/jobs": f"sqlite:///{work}/jobs.db",
+            "/checkpoints/": f"{work}/checkpoints/",
+            "/shared/": f"{work}/shared/",
+        }
+
+    def run(self, beginning):
+        """The block in which this stands."""
+        (block,) = (b for b in BLOCKS if beginning in b)
+        pattern = "|".join(map(re.escape, self._stand_ins))
+        text = re.sub(pattern, lambda found: self._stand_ins[found[0]], block)
+        exec(compile(text, beginning, "exec"), self.names)
+
+    def start(self, beginning):
+        """The same, for one that waits at its end."""
+        thread = threading.Thread(target=self.run, args=[beginning], daemon=True)
+        thread.start()
+        return thread
+
+    def handle(self, name="handle"):
+        """What a block that waits has started."""
+        wait_until(f"there is a {name}", lambda: name in self.names)
+        return self.names[name]
+
+    def stop(self, thread, name="handle"):
+        """Stop it: the block then ends."""
+        self.handle(name).stop()
+        del self.names[name]
+        thread.join(60)
+        assert not thread.is_alive()
+
+    def end(self, thread, first=lambda query: None):
+        """Do this, and stop a block's query."""
+        first(self.handle("query"))
+        self.stop(thread, "query")
+
+    def stream(self, function, name):
+        """All there is, through a function of a page."""
+        query = (
+            self.names["spark"]
+            .readStream.format("kafka_tx")
+            .option("kafka.bootstrap.servers", self._kafka.bootstrap_servers)
+            .option("subscribe", self.orders)
+            .option("startingOffsets", "earliest")
+            .option("tx.id", name)
+            .option("tx.store", f"sqlite:///{self.work}/{name}.db")
+            .load()
+            .writeStream.foreachBatch(kafka_tx.for_each_transaction(function))
+            .option("checkpointLocation", f"{self.work}/{name}")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def written(self, topic, count):
+        """Keys and values of committed records."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._kafka.bootstrap_servers,
+                "group.id": f"{topic}-looks",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+            }
+        )
+        consumer.subscribe([topic])
+        try:
+            found = consumer.consume(count, timeout=60)
+            pairs = ((m.key() or b"", m.value() or b"") for m in found)
+            return Counter((key.decode(), value.decode()) for key, value in pairs)
+        finally:
+            consumer.close()
+
+
+def all_of(query):
+    query.processAllAvailable()
+
+
+@pytest.fixture
+def orders(kafka, topic, produce):
+    """A topic with orders, and those that the blocks write to."""
+    name = topic(2)
+    for more in ("upper", "copy", "dead"):
+        kafka.create_topic(f"{name}-{more}", 1)
+    produce(name, [Record(str(n), key=key) for n, key in enumerate(KEYS)])
+    return name
+
+
+@pytest.fixture
+def reader(spark, kafka, orders, shop, tmp_path, monkeypatch):
+    attached = []
+
+    def attach(session):
+        attached.append(real(session, metrics_port=0))
+        return attached[-1]
+
+    real = kafka_tx.attach
+    monkeypatch.setattr(kafka_tx, "attach", attach)
+    yield Reader(spark, kafka, orders, shop[0], tmp_path)
+    for one in attached:
+        one.close()
+
+
+def test_orders_are_written_to_files(reader):
+    thread = reader.start("# before: format")
+    reader.end(thread, all_of)
+
+    files = reader.spark.read.parquet(f"{reader.work}/shared/orders")
+    assert files.count() == len(KEYS)
+
+
+def test_orders_are_counted_once_by_the_script_with_tx_id(reader):
+    thread = reader.start("def count(orders, attempt)")
+    reader.end(thread, all_of)
+
+    assert reader.names["counts"].get(list(COUNTS)) == COUNTS
+
+
+def test_both_topologies_go_on_with_the_names_of_that_script(reader, shop):
+    reader.end(reader.start("def count(orders, attempt)"))
+    thread = reader.start("class Sum(kafka_tx.Committer")
+    reader.handle("topology")
+    wait_until("all are counted", lambda: reader.names["total"].get() == len(KEYS))
+    reader.stop(thread, "topology")
+    thread = reader.start("class Deliver(kafka_tx.BasicBolt)")
+    wait_until("all are delivered", lambda: len(shop[1]) == len(KEYS))
+    reader.stop(thread, "topology")
+
+    assert reader.names["total"].get() == len(KEYS)
+    assert set(shop[1]) == {str(n).encode() for n in range(len(KEYS))}
+
+
+def test_orders_are_counted_once(reader, produce, orders):
+    reader.end(
+        reader.start("def save(df, attempt)"), all_of
+    )  # begins with what comes now
+    produce(orders, [Record("x", key=key) for key in KEYS])
+    reader.end(reader.start("def save(df, attempt)"), all_of)
+
+    counts = reader.names["counts"]
+    assert counts.get(list(COUNTS)) == COUNTS
+    assert counts.last_attempt().txid == 2  # Spark began with an empty batch
+
+
+def test_orders_are_copied_once(reader, topic):
+    reader.run("def copy(df, attempt)")
+    reader.stream(reader.names["copy"], "copy")
+
+    found = reader.written(f"{reader.orders}-upper", len(KEYS))
+    assert found == Counter((key, str(n)) for n, key in enumerate(KEYS))
+
+
+def test_a_bolt_writes_to_kafka(reader):
+    thread = reader.start("KafkaBolt(brokers")
+    try:
+        found = reader.written(f"{reader.orders}-copy", len(KEYS))
+    finally:
+        reader.stop(thread)
+
+    assert found == Counter((key, str(n)) for n, key in enumerate(KEYS))
+
+
+def test_a_topology_counts_all(reader):
+    thread = reader.start("class Sum(Committer, BatchBolt)")
+    reader.handle()
+    wait_until("all are counted", lambda: reader.names["total"].get() == len(KEYS))
+    reader.stop(thread)
+
+    assert reader.names["total"].get() == len(KEYS)
+
+
+def test_each_order_is_delivered(reader, shop):
+    thread = reader.start("class Deliver(BasicBolt)")
+    try:
+        wait_until("all are delivered", lambda: len(shop[1]) == len(KEYS))
+    finally:
+        reader.stop(thread)
+
+    assert set(shop[1]) == {str(n).encode() for n in range(len(KEYS))}
+
+
+def test_amounts_add_up(reader):
+    reader.run("def add(df, attempt)")
+    reader.stream(reader.names["add"], "add")
+
+    sums: Counter[str] = Counter()
+    for n, key in enumerate(KEYS):
+        sums[key] += n
+    assert reader.names["totals"].get(COUNTS) == sums
+    reader.names["totals"].close()
+
+
+def test_a_token_comes_from_the_function_that_is_named(reader, monkeypatch):
+    expires_ms = (time.time() + 900) * 1000
+    signer = ModuleType("aws_msk_iam_sasl_signer")
+    signer.__dict__["MSKAuthTokenProvider"] = SimpleNamespace(
+        generate_auth_token=lambda region: (f"token for {region}", expires_ms)
+    )
+    monkeypatch.setitem(sys.modules, signer.__name__, signer)
+    reader.run("def token():")
+    jobs = ModuleType("jobs.msk")
+    jobs.__dict__["token"] = reader.names["token"]
+    monkeypatch.setitem(sys.modules, "jobs.msk", jobs)
+
+    assert token_of("jobs.msk:token") == ("token for eu-west-1", expires_ms / 1000)
+
+
+def test_orders_come_into_delta_tables_once(reader, spark, tmp_path):
+    need(LAKE)
+    lake = reader.names["spark"] = delta_session(spark)
+    lake.sql(f"CREATE DATABASE sales LOCATION '{tmp_path}/sales'")
+    lake.sql("CREATE TABLE sales.newest (key STRING, value STRING) USING delta")
+    reader.run("def append(df, attempt)")
+    try:
+        for name in ("append", "upsert"):
+            reader.stream(reader.names[name], name)
+            shutil.rmtree(tmp_path / name)
+            reader.stream(reader.names[name], name)
+
+        orders = lake.table("sales.orders").collect()
+        assert Counter(row.key for row in orders) == COUNTS
+        assert {row.key for row in lake.table("sales.newest").collect()} == set(KEYS)
+    finally:
+        lake.sql("DROP DATABASE sales CASCADE")
+
+
+def test_every_block_has_a_test():
+    source = Path(__file__).read_text()
+    ran = re.findall(r'reader\.(?:run|start)\((["\'].*?["\'])\)', source)
+    assert all(any(eval(b) in block for b in ran) for block in BLOCKS)

@@ -1,0 +1,195 @@
+"""Records to write as Arrow columns, as both kinds of producers take them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.native import writer
+
+_BYTES = {pa.binary(), pa.string(), pa.large_binary(), pa.large_string()}
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@dataclass(frozen=True, slots=True)
+class OutBatch:
+    """Records of some topics, in the order in which they are written.
+
+    Attributes:
+        topics: Names; each has records here, or there is only one.
+        columns: ``value`` and maybe ``key``, of text or bytes; ``topic``, the index of
+            a name (int32), where there are several; ``partition`` (int32) and
+            ``timestamp`` (int64, milliseconds), where null leaves it to Kafka;
+            ``headers``, a list of structs of ``key`` and ``value``.
+    """
+
+    topics: tuple[str, ...]
+    columns: pa.RecordBatch
+
+    @classmethod
+    def of(
+        cls,
+        topic: str | pa.Array,
+        value: pa.Array,
+        key: pa.Array | None = None,
+        *,
+        headers: pa.Array | None = None,
+        partition: pa.Array | None = None,
+        timestamp: pa.Array | None = None,
+    ) -> Self:
+        """Columns of any type that holds what is to be written.
+
+        Args:
+            topic: A name for all rows, or one for each.
+            value: Text or bytes.
+            key: Text or bytes.
+            headers: Lists of structs of ``key`` and ``value``.
+            partition: Whole numbers; null: chosen by the key.
+            timestamp: Of the type timestamp; null: the time of writing.
+
+        Raises:
+            ConfigError: A partition is below 0; a header has no key.
+            TypeError: A key or value is neither text nor bytes.
+        """
+        names, columns = cls._topics_of(topic)
+        columns["value"] = _bytes_of("value", value)
+        if key is not None:
+            columns["key"] = _bytes_of("key", key)
+        if headers is not None and headers.null_count < len(headers):
+            columns["headers"] = _checked_headers(headers)
+        if partition is not None and partition.null_count < len(partition):
+            columns["partition"] = _checked_partitions(partition)
+        if timestamp is not None:
+            columns["timestamp"] = _milliseconds(timestamp)
+        return cls(names, pa.record_batch(columns))
+
+    @staticmethod
+    def _topics_of(topic: str | pa.Array) -> tuple[tuple[str, ...], dict[str, Any]]:
+        if isinstance(topic, str):
+            return (topic,), {}
+        if pa.types.is_dictionary(topic.type):
+            topic = topic.dictionary_decode()
+        found = topic.dictionary_encode()
+        names = tuple(found.dictionary.to_pylist())
+        return names, {} if len(names) == 1 else {"topic": found.indices}
+
+    def __len__(self) -> int:
+        return int(self.columns.num_rows)
+
+    def rest(self, start: int) -> OutBatch:
+        """The records from row ``start`` on."""
+        return OutBatch(self.topics, self.columns.slice(start))
+
+    def only(self, topics: Collection[str]) -> OutBatch:
+        """The records of some of the topics."""
+        if len(topics) == len(self.topics):
+            return self
+        kept = [n for n, name in enumerate(self.topics) if name in topics]
+        wanted = pa.array(kept, pa.int32())
+        index = pc.index_in(self.columns["topic"], value_set=wanted)
+        place = self.columns.schema.get_field_index("topic")
+        columns = self.columns.set_column(place, "topic", index)
+        names = tuple(self.topics[n] for n in kept)
+        return OutBatch(names, columns.filter(index.is_valid()))
+
+    def counted(self) -> tuple[int, int]:
+        """How many, and the sum of their check sums."""
+        total = writer.check_sums(self.columns, self.topics)
+        if total is None:
+            total = sum(record.counted()[1] for record in self.records())
+        return len(self), total
+
+    def record(self, row: int) -> OutRecord:
+        """One of the records."""
+        (found,) = OutBatch(self.topics, self.columns.slice(row, 1)).records()
+        return found
+
+    def records(self) -> Iterator[OutRecord]:
+        """The same records, one by one."""
+        nothing: list[Any] = [None] * len(self)
+        columns = {
+            name: column.to_pylist()
+            for name, column in zip(
+                self.columns.schema.names, self.columns.columns, strict=True
+            )
+        }
+        topics = columns.get("topic")
+        rows = zip(
+            [0] * len(self) if topics is None else topics,
+            columns.get("key", nothing),
+            columns["value"],
+            columns.get("headers", nothing),
+            columns.get("partition", nothing),
+            columns.get("timestamp", nothing),
+            strict=True,
+        )
+        for to, key, value, headers, partition, timestamp_ms in rows:
+            yield OutRecord(
+                self.topics[to],
+                as_bytes("key", key),
+                as_bytes("value", value),
+                [(one["key"], one["value"]) for one in headers] if headers else None,
+                partition,
+                timestamp_ms,
+            )
+
+
+def _bytes_of(what: str, column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.type in _BYTES:
+        return column
+    encoded = [as_bytes(what, value) for value in column.to_pylist()]
+    return pa.array(encoded, pa.large_binary())
+
+
+def as_bytes(what: str, value: object) -> bytes | None:
+    """A key or value as it is written; text as UTF-8.
+
+    Raises:
+        TypeError: It is neither text nor bytes.
+    """
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    message = f"the {what} of a message is {value!r}; legal: text, bytes or None"
+    raise TypeError(message)
+
+
+def _checked_headers(column: pa.Array) -> pa.Array:
+    column = column.cast(_HEADERS)
+    entries = column.flatten()
+    if entries.null_count or entries.field("key").null_count:
+        found = (one for one in entries.to_pylist() if not one or one["key"] is None)
+        raise ConfigError.illegal(
+            "headers", next(found), "headers with a key", "Kafka has none without one."
+        )
+    return column
+
+
+def _checked_partitions(column: pa.Array) -> pa.Array:
+    lowest = pc.min(column).as_py()
+    if lowest < 0:
+        raise ConfigError.illegal(
+            "partition", lowest, "0 and above, or null: chosen by the key"
+        )
+    return column.cast(pa.int32())
+
+
+def _milliseconds(column: pa.Array) -> pa.Array:
+    """Times without a zone are those of this process, as Python sees them."""
+    if column.type.tz is None:
+        given = column.to_pylist()
+        return pa.array(
+            [None if one is None else int(one.timestamp() * 1000) for one in given],
+            pa.int64(),
+        )
+    in_ms = pa.timestamp("ms", column.type.tz)
+    return column.cast(in_ms, safe=False).cast(pa.int64())

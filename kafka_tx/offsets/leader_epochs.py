@@ -1,0 +1,79 @@
+"""Leader epochs of many partitions as short JSON.
+
+Most partitions of a topic share an epoch, so a topic is a list of epochs with the
+numbers of their partitions: ``{"orders": [[5, "0-999"], [6, "3,17-19"]]}``. The first
+epoch is the most common one. Its numbers are all known ones, and later entries overrule
+it. Partitions without a known epoch are in none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from kafka_tx.model import TopicPartition
+
+Entries = list[list[int | str]]
+
+
+def packed(epochs: Mapping[TopicPartition, int]) -> dict[str, Entries]:
+    """Topics and epochs ascending, but for the first epoch of each topic."""
+    by_topic = groupby(sorted(epochs), itemgetter(0))
+    return {topic: _packed(list(its), epochs) for topic, its in by_topic}
+
+
+def unpacked(data: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """What ``packed`` made of it.
+
+    Raises:
+        ValueError, TypeError: It is something else.
+    """
+    found: dict[TopicPartition, int] = {}
+    for topic, entries in data.items():
+        for epoch, runs in entries:
+            found |= dict.fromkeys(_partitions(topic, runs), int(epoch))
+    return found
+
+
+def _packed(
+    its: Sequence[TopicPartition], epochs: Mapping[TopicPartition, int]
+) -> Entries:
+    everything = [number for _, number in its]
+    known = list(map(epochs.__getitem__, its))
+    if known.count(known[0]) == len(known):  # as almost always: quicker
+        return [[known[0], _runs(everything)]]
+    numbers = defaultdict[int, list[int]](list)
+    for epoch, number in zip(known, everything, strict=True):
+        numbers[epoch].append(number)
+    usual = max(numbers, key=lambda epoch: len(numbers[epoch]))
+    others: Entries = [[e, _runs(numbers[e])] for e in sorted(numbers) if e != usual]
+    return [[usual, _runs(everything)], *others]
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """Ascending numbers as ``0-2,5``."""
+    first = last = numbers[0]
+    if numbers[-1] - first == len(numbers) - 1 > 0:  # as almost always: quicker
+        return f"{first}-{numbers[-1]}"
+    runs = []
+    for number in (*numbers[1:], -1):
+        if number != last + 1:
+            runs.append(str(first) if first == last else f"{first}-{last}")
+            first = number
+        last = number
+    return ",".join(runs)
+
+
+@lru_cache(64)
+def _partitions(topic: str, runs: str) -> tuple[TopicPartition, ...]:
+    """Of a topic; kept, as each offset of a query names the same ones."""
+    ends = (run.partition("-") for run in runs.split(","))
+    return tuple(
+        TopicPartition(topic, number)
+        for first, _, last in ends
+        for number in range(int(first), int(last or first) + 1)
+    )

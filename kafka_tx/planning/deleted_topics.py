@@ -1,0 +1,84 @@
+"""Which topics were deleted, and are not only out of sight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+from kafka_tx.offsets.discovery import is_another
+from kafka_tx.protocols import Clock, ClusterView
+
+STANDS_MS = 60_000
+"""How long brokers must say that a topic is deleted before positions in it are dropped.
+
+It is asked for this often.
+"""
+
+_WITNESSES = 10
+
+
+class DeletedTopics:
+    """Asks brokers by name for topics that a subscription does not find any more.
+
+    A topic that is hidden (the user may not see it) is not deleted, nor is one of which
+    nobody answers. A topic of which brokers tell another id is: it was made anew.
+
+    Args:
+        cluster: What is asked.
+        clock: Says how long an answer stands.
+    """
+
+    def __init__(self, cluster: ClusterView, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._since_ms: dict[str, int] = {}
+        self._next_ms = 0
+
+    def now(self, ids: Mapping[str, str | None]) -> set[str]:
+        """Those of these topics that do not exist now under these ids.
+
+        Raises: as ``ClusterView.topic_ids``.
+        """
+        return _gone(ids, self._cluster.topic_ids(ids)) if ids else set()
+
+    def for_good(
+        self, missing: Mapping[str, str | None], found: Mapping[str, str | None]
+    ) -> set[str]:
+        """Those of the missing topics that were deleted ``STANDS_MS`` ago, or earlier.
+
+        None while the same brokers do not know one of the found topics under its id:
+        they may be of another cluster, or not know their topics yet.
+
+        Args:
+            missing: Topics that positions are of and that were not found, with ids.
+            found: The other topics that positions are of, with ids.
+
+        Raises: as ``ClusterView.topic_ids``.
+        """
+        now_ms = self._clock.monotonic_ms()
+        self._since_ms = {t: at for t, at in self._since_ms.items() if t in missing}
+        if missing and now_ms >= self._next_ms:
+            self._look(missing, found, now_ms)
+        return {t for t, at in self._since_ms.items() if now_ms - at >= STANDS_MS}
+
+    def _look(
+        self,
+        missing: Mapping[str, str | None],
+        found: Mapping[str, str | None],
+        now_ms: int,
+    ) -> None:
+        known = ((topic, id_) for topic, id_ in found.items() if id_ is not None)
+        witnesses = dict(islice(known, _WITNESSES))
+        told = self._cluster.topic_ids([*missing, *witnesses])
+        is_same_cluster = any(told.get(t) == id_ for t, id_ in witnesses.items())
+        gone = _gone(missing, told) if is_same_cluster else set()
+        self._since_ms = {t: self._since_ms.get(t, now_ms) for t in gone}
+        self._next_ms = now_ms + STANDS_MS
+
+
+def _gone(ids: Mapping[str, str | None], told: Mapping[str, str | None]) -> set[str]:
+    return {
+        topic
+        for topic, id_ in ids.items()
+        if topic in told and (told[topic] is None or is_another(id_, told[topic]))
+    }

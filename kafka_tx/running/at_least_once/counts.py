@@ -1,0 +1,215 @@
+"""What an at-least-once topology tells of itself: metrics, and the handle's numbers."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from kafka_tx.metrics import catalogue
+from kafka_tx.metrics.metric import Metric
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import TopicPartition
+from kafka_tx.offsets.loss import LossReason
+from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.running.at_least_once.poller import SpoutPoller
+
+
+class SpoutMetrics:
+    """Tells the registry of one spout's partitions (the topology's thread).
+
+    Partitions that are not there any more are forgotten.
+
+    Attributes:
+        timed_out: Failures by time-out, by partition.
+        skipped: Records given up without a dead letter, by partition.
+        written: Dead letters, by partition.
+        cut: Dead letters without a value, by partition.
+    """
+
+    def __init__(self, id: str, registry: MetricsRegistry) -> None:  # noqa: A002
+        self._id = id
+        self._registry = registry
+        self._told: dict[tuple[TopicPartition, str, str], float] = {}
+        self._former: dict[PartitionManager, dict[str, int]] = {}
+        self._totals: Counter[tuple[TopicPartition, str]] = Counter()
+        self._sums: Counter[str] = Counter()
+        self._open: Sequence[PartitionManager] = ()
+        self.timed_out: Counter[TopicPartition] = Counter()
+        self.skipped: Counter[TopicPartition] = Counter()
+        self.written: Counter[TopicPartition] = Counter()
+        self.cut: Counter[TopicPartition] = Counter()
+
+    def update(
+        self,
+        managers: Sequence[PartitionManager],
+        now_ms: int,
+        touched: Collection[PartitionManager] | None = None,
+    ) -> None:
+        """Bring everything up to date.
+
+        Args:
+            managers: All that are open; the same object as long as they are the same.
+            now_ms: Monotonic.
+            touched: Those that may have changed since; None: all.
+        """
+        if managers is not self._open:
+            self._open = managers
+            self._forget_all_but(set(managers))
+        for manager in managers if touched is None else touched:
+            if manager in self._former:
+                self._gauges(manager, now_ms)
+                self._counters(manager)
+
+    def _forget_all_but(self, open_now: set[PartitionManager]) -> None:
+        for manager in open_now - self._former.keys():
+            self._former[manager] = {}
+        closed = self._former.keys() - open_now
+        for manager in closed:
+            del self._former[manager]
+        kept = {manager.topic_partition for manager in open_now}
+        gone = {manager.topic_partition for manager in closed} - kept
+        if gone:
+            self._registry.forget(self._id, gone)
+
+    def fetched(self, facts: Mapping[str, object], names: Iterable[str]) -> None:
+        """Fetches took so long; ``names`` are the partitions' text forms."""
+        for name in names:
+            told = facts.get(name)
+            took_ms = told.get("fetch_ms", ()) if isinstance(told, dict) else ()
+            topic, _, number = name.rpartition("-")
+            for each_ms in took_ms:
+                self._registry.observe(
+                    catalogue.FETCH_DURATION.name,
+                    each_ms / 1000,
+                    id=self._id,
+                    topic=topic,
+                    partition=number,
+                )
+
+    def totals(self) -> Mapping[str, int]:
+        """What all partitions counted since the start, by word."""
+        found = Counter(self._sums)
+        for word, counted in (
+            ("skipped", self.skipped),
+            ("dead_letters", self.written),
+        ):
+            found[word] = sum(counted.values())
+        return found
+
+    def _gauges(self, manager: PartitionManager, now_ms: int) -> None:
+        since_ms = manager.oldest_pending_since_ms
+        age_s = 0.0 if since_ms is None else max(0, now_ms - since_ms) / 1000
+        values = {
+            catalogue.EMITTED_OFFSET: manager.emitted_to,
+            catalogue.COMPLETED_OFFSET: manager.last_completed_offset,
+            catalogue.PENDING_RECORDS: manager.pending,
+            catalogue.RETRY_RECORDS: manager.waiting,
+            catalogue.OLDEST_PENDING_AGE: age_s,
+        }
+        at = manager.topic_partition
+        for metric, value in values.items():
+            labels = {"topic": at.topic, "partition": str(at.partition)}
+            self._registry.set(metric.name, value, id=self._id, **labels)
+
+    def _counters(self, manager: PartitionManager) -> None:
+        at, counts = manager.topic_partition, manager.counts
+        now = {
+            "emitted": counts.emitted,
+            "completed": counts.completed,
+            "failed": counts.failed,
+            "retried": counts.retried,
+            "given_up": counts.given_up,
+            **{f"lost {reason}": n for reason, n in counts.lost.items()},
+            **{f"skip {reason}": n for reason, n in counts.skipped.items()},
+        }
+        before = self._former[manager]
+        for word, count in now.items():
+            more = count - before.get(word, 0)
+            self._totals[at, word] += more
+            self._sums[word.partition(" ")[0]] += more
+        self._former[manager] = now
+        total = {word: self._totals[at, word] for word in now}
+        buried = self.skipped[at] + self.written[at]
+        self._tell(at, catalogue.EMITTED_RECORDS, total["emitted"])
+        self._tell(at, catalogue.COMPLETED_RECORDS, total["completed"] - buried)
+        failed = total["failed"] - self.timed_out[at]
+        self._tell(at, catalogue.FAILED_RECORDS, failed, "failed")
+        self._tell(at, catalogue.FAILED_RECORDS, self.timed_out[at], "timed_out")
+        self._tell(at, catalogue.RETRIED_RECORDS, total["retried"])
+        self._tell(at, catalogue.INELIGIBLE_RECORDS, total["given_up"])
+        self._tell(at, catalogue.DEAD_LETTERS, self.written[at])
+        self._tell(at, catalogue.CUT_LETTERS, self.cut[at])
+        for reason in LossReason:
+            skipped, lost = total[f"skip {reason}"], total[f"lost {reason}"]
+            self._tell(at, catalogue.SKIPPED_OFFSETS, skipped, reason)
+            self._tell(at, catalogue.LOST_RECORDS, lost, reason)
+        self._tell(at, catalogue.LOST_RECORDS, self.skipped[at], "retry_limit")
+
+    def _tell(
+        self, at: TopicPartition, metric: Metric, total: int, reason: str = ""
+    ) -> None:
+        key = (at, metric.name, reason)
+        more = total - self._told.get(key, 0)
+        if more <= 0:
+            return
+        self._told[key] = total
+        labels = {"topic": at.topic, "partition": str(at.partition)}
+        if reason:
+            labels["reason"] = reason
+        self._registry.add(metric.name, more, id=self._id, **labels)
+
+
+Counted = tuple[Mapping[str, int], Mapping[str, int]]
+"""What was in flight at a time, and what was counted until then."""
+
+
+class TopologyCounts:
+    """Measured on the topology's thread; any thread may read what is shown.
+
+    Args:
+        pollers: The spouts.
+        metrics: Of each spout.
+        every_ms: Between two measurements.
+        now_ms: Monotonic.
+
+    Attributes:
+        view: What is in flight; replaced whole.
+        totals: What was counted since the start; replaced whole.
+        recent: The last of both that differed from those before.
+    """
+
+    def __init__(
+        self,
+        pollers: Mapping[str, SpoutPoller],
+        metrics: Mapping[str, SpoutMetrics],
+        every_ms: int,
+        now_ms: int,
+    ) -> None:
+        self._pollers = pollers
+        self._metrics = metrics
+        self._every_ms = every_ms
+        self._measured_ms = now_ms
+        self.view: Mapping[str, int] = {"chunks": 0, "pending": 0, "waiting": 0}
+        self.totals: Mapping[str, int] = {}
+        self.recent: deque[Counted] = deque(maxlen=100)
+
+    def measure_if_due(self, now_ms: int, chunks: int, *, at_once: bool) -> None:
+        """Measure, and tell the metrics, if it is time."""
+        if not at_once and now_ms - self._measured_ms < self._every_ms:
+            return
+        self._measured_ms = now_ms
+        totals: Counter[str] = Counter()
+        for name, poller in self._pollers.items():
+            metrics = self._metrics[name]
+            metrics.update(poller.managers, now_ms, poller.take_touched())
+            totals.update(metrics.totals())
+        managers = [m for poller in self._pollers.values() for m in poller.awake]
+        is_news = totals != self.totals
+        self.totals = totals
+        self.view = {
+            "chunks": chunks,
+            "pending": sum(manager.pending for manager in managers),
+            "waiting": sum(manager.waiting for manager in managers),
+        }
+        if is_news:
+            self.recent.append((self.view, totals))

@@ -1,0 +1,227 @@
+"""What tasks of an at-least-once Kafka spout read: many ranges, few fetches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafka_tx.errors import KafkaTxError, OffsetOutOfRangeError
+from kafka_tx.model import OffsetRange
+from kafka_tx.protocols import RangeReader
+from kafka_tx.topology.at_least_once.records import Records
+from kafka_tx.topology.reasons import reason_of
+from kafka_tx.topology.rows.fields import DeclarationError
+from kafka_tx.topology.rows.schemes import Scheme
+from kafka_tx.topology.run.messages import NO_ROOTS
+
+NEAR = 500
+"""Ranges that are no further apart are fetched together."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedRange:
+    """A range of a partition whose offsets have root numbers.
+
+    ``range.start`` has the number ``first_root``, the next offset the next number.
+    """
+
+    range: OffsetRange
+    first_root: int
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecords:
+    """Ranges of Kafka partitions; task ``i`` of ``n`` does every n-th fetch. Pickled.
+
+    Every offset of a range is *read*, also those without a record (holes), and those
+    whose record gives no row: they are done with that. What of a range cannot be read,
+    and every record that the scheme cannot decode, fails; the others go on.
+
+    The facts of a partition: ``records``, how many there really were; ``errors``, the
+    classes of what went wrong; ``holes``, if there were any: the runs of offsets
+    ``(start, end)`` without a record; and ``fetch_ms``: how long each fetch took,
+    without the time of bolts.
+
+    Attributes:
+        ranges: Which, in any order; several may be of one partition.
+        reader: Reads one range.
+        scheme: From records to rows.
+    """
+
+    ranges: tuple[NumberedRange, ...]
+    reader: RangeReader
+    scheme: Scheme
+
+    def read(self, task: int, tasks: int, facts: dict[str, Any]) -> Iterator[Records]:
+        """Yield the records of this task's fetches.
+
+        Raises:
+            AuthenticationError: Credentials, permission or TLS.
+        """
+        for ranges in fetches_of(self.ranges)[task::tasks]:
+            name = str(ranges[0].range.topic_partition)
+            told = facts.setdefault(name, {"records": 0, "errors": []})
+            fetch = _Fetch(self.reader, self.scheme, ranges[-1].range.end, told)
+            try:
+                for numbered in ranges:
+                    yield from fetch.records(numbered)
+            finally:
+                fetch.close()
+            told.setdefault("fetch_ms", []).append(fetch.took_ms)
+
+
+def fetches_of(
+    ranges: Iterable[NumberedRange], near: int = NEAR
+) -> list[list[NumberedRange]]:
+    """Put ranges together that lie near each other: failed records mostly are single.
+
+    What lies between them is fetched and thrown away.
+    """
+    found: list[list[NumberedRange]] = []
+    for numbered in sorted(ranges, key=lambda each: each.range):
+        last = found[-1][-1].range if found else None
+        wanted = numbered.range
+        if (
+            last is not None
+            and last.topic_partition == wanted.topic_partition
+            and wanted.start - last.end <= near
+        ):
+            found[-1].append(numbered)
+        else:
+            found.append([numbered])
+    return found
+
+
+class _Fetch:
+    """Gives ascending ranges of a partition their records, out of one fetch.
+
+    A fetch that failed is begun anew with the next range.
+
+    Args:
+        reader: Reads one range.
+        scheme: From records to rows.
+        end: Of the last range.
+        told: The facts of the partition.
+    """
+
+    def __init__(
+        self, reader: RangeReader, scheme: Scheme, end: int, told: dict[str, Any]
+    ) -> None:
+        self._reader = reader
+        self._scheme = scheme
+        self._end = end
+        self._told = told
+        self._batches: Iterator[pa.RecordBatch] | None = None
+        self._rest: pa.RecordBatch | None = None
+        self.took_ms = 0.0
+        """Time spent in the fetch."""
+
+    def records(self, numbered: NumberedRange) -> Iterator[Records]:
+        """The records of the next range; what of it cannot be read fails."""
+        position, problem = numbered.range.start, ""
+        shift = numbered.first_root - position
+        batches = self._batches_of(numbered.range)
+        while True:
+            try:
+                batch = next(batches, None)
+            except KafkaTxError as error:
+                if not (error.retryable or isinstance(error, OffsetOutOfRangeError)):
+                    raise
+                self._told["errors"].append(error.error_class)
+                problem = str(error)
+                break
+            if batch is None:
+                break
+            self._told["records"] += batch.num_rows
+            _note_holes(self._told, position, batch.column("offset").to_numpy())
+            yield from self._decoded(batch, position, shift)
+            position = batch.column("offset")[-1].as_py() + 1
+        if position < numbered.range.end:
+            if not problem:
+                hole = (position, numbered.range.end)
+                self._told.setdefault("holes", []).append(hole)
+            left = np.arange(position, numbered.range.end) + shift
+            yield Records([], NO_ROOTS, left, problem)
+
+    def _batches_of(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """What the fetch holds of a range; no batch is empty."""
+        while True:
+            batch = self._rest if self._rest is not None else self._next(wanted)
+            self._rest = None
+            if batch is None:
+                return
+            offsets = batch.column("offset").to_numpy()
+            low, high = np.searchsorted(offsets, [wanted.start, wanted.end]).tolist()
+            if high < len(offsets):
+                self._rest = batch
+            if low < high:
+                yield batch.slice(low, high - low)
+            if high < len(offsets) or offsets[-1] + 1 >= wanted.end:
+                return
+
+    def _next(self, wanted: OffsetRange) -> pa.RecordBatch | None:
+        began = time.monotonic()
+        try:
+            if self._batches is None:
+                span = wanted.between(wanted.start, self._end)
+                self._batches = self._reader.read(span)
+            return next(self._batches, None)
+        except Exception:
+            self._batches = None
+            raise
+        finally:
+            self.took_ms += (time.monotonic() - began) * 1000
+
+    def _decoded(
+        self, batch: pa.RecordBatch, position: int, shift: int
+    ) -> Iterator[Records]:
+        """The rows of a batch; what the scheme cannot decode fails on its own."""
+        offsets = batch.column("offset").to_numpy()
+        try:
+            decoded = self._scheme.decode(batch)
+        except DeclarationError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a record fails on its own
+            yield from self._undecoded(batch, position, shift, error)
+            return
+        roots = offsets + shift
+        if decoded.records is not None:
+            roots = roots[decoded.records.to_numpy()]
+        read = np.arange(position, offsets[-1] + 1) + shift
+        yield Records(decoded.rows, roots, read)
+
+    def _undecoded(
+        self, batch: pa.RecordBatch, position: int, shift: int, error: Exception
+    ) -> Iterator[Records]:
+        half, offset = batch.num_rows // 2, batch.column("offset")[0].as_py()
+        if half:
+            middle = batch.column("offset")[half - 1].as_py() + 1
+            yield from self._decoded(batch.slice(0, half), position, shift)
+            yield from self._decoded(batch.slice(half), middle, shift)
+            return
+        if position < offset:
+            yield Records([], NO_ROOTS, np.arange(position, offset) + shift)
+        yield Records([], NO_ROOTS, np.array([offset + shift]), reason_of(error))
+
+    def close(self) -> None:
+        """Release the fetch."""
+        close = getattr(self._batches, "close", None)
+        if close is not None:
+            close()
+
+
+def _note_holes(
+    told: dict[str, Any], position: int, offsets: npt.NDArray[np.int64]
+) -> None:
+    """Note what lies between ``position`` and the last of ``offsets`` (ascending)."""
+    starts = np.concatenate(([position], offsets[:-1] + 1))
+    (before,) = np.nonzero(starts < offsets)
+    if len(before):
+        runs = zip(starts[before].tolist(), offsets[before].tolist(), strict=True)
+        told.setdefault("holes", []).extend(runs)

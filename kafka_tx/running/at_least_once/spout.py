@@ -1,0 +1,419 @@
+"""At-least-once Kafka spouts, and how they open and close their partitions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kafka_tx import assembly
+from kafka_tx.config import SourceConfig, check_kind
+from kafka_tx.errors import BrokerUnavailableError, StateError
+from kafka_tx.metrics.catalogue import SKIPPED_OFFSETS
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import (
+    Assigned,
+    Broker,
+    CommittedOffset,
+    Earliest,
+    LogBounds,
+    Subscription,
+    TopicDescription,
+    TopicPartition,
+    Unavailable,
+)
+from kafka_tx.offsets.coordinators import RefreshingCoordinator
+from kafka_tx.offsets.discovery import Discovery, FixedPartitions
+from kafka_tx.offsets.managed import names_of
+from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.planning.deleted_topics import DeletedTopics
+from kafka_tx.planning.epoch_ends import EpochEnds
+from kafka_tx.planning.standing import Settling, stand
+from kafka_tx.planning.start import StartRules, choose_start, vanished
+from kafka_tx.protocols import Clock, ClusterView, Meter
+from kafka_tx.running.at_least_once.dead_letters import DeadLetters
+from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
+from kafka_tx.running.at_least_once.poller import PollerParts
+from kafka_tx.running.at_least_once.reading import KafkaRecords
+from kafka_tx.running.task_reader import TaskReader
+from kafka_tx.store_place import default_store
+from kafka_tx.topology.at_least_once.records import RecordSource
+from kafka_tx.topology.declare.spout_config import SpoutConfig
+from kafka_tx.topology.declare.spout_hosts import StaticHosts, ZkHosts
+from kafka_tx.topology.rows.fields import Fields
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Which topology a spout is opened for.
+
+    Attributes:
+        topology: Its id; names the offsets' owner.
+        name: This start of it: offsets of another one may be ignored, by
+            ``ignore_stored_offsets``.
+        store: URL of the offset store where the spout names none.
+        registry: Takes the metrics.
+        clock: The machine's.
+        spouts: How many spouts the topology has.
+    """
+
+    topology: str
+    name: str
+    registry: MetricsRegistry
+    clock: Clock
+    store: str = field(default_factory=default_store)
+    spouts: int = 1
+
+
+class KafkaSpout:
+    """Reads Kafka's records for a ``TopologyBuilder``; each is retried on its own.
+
+    1. It becomes the owner of its id in the offset store, once nothing that it finds
+       there or in the cluster stops the topology's start: a former owner that still
+       lives ends with ``FencedError`` when it next stores offsets (a Kafka group as
+       store cannot tell owners apart).
+    2. A partition coordinator (static, ZooKeeper, brokers: by the kind of ``hosts``)
+       finds the partitions; each begins where the store says, else at
+       ``start_offset_time``.
+    3. Records are emitted in chunks, partition after partition; failed ones whose retry
+       is due go first.
+    4. Offsets are stored every ``state_update_interval_ms``, up to the first record
+       that is not completed. A failed record is retried as configured; after its last
+       try it becomes a dead letter, or is skipped.
+
+    Source: Storm, KafkaSpout of storm-kafka.
+    """
+
+    def __init__(self, config: SpoutConfig) -> None:
+        check_kind("config", config, SpoutConfig, "a SpoutConfig")
+        self.config = config
+
+    @property
+    def fields(self) -> Fields:
+        """Those of the scheme."""
+        return self.config.scheme.fields
+
+    def empty_chunk(self) -> RecordSource:
+        """A chunk of nothing."""
+        reader = TaskReader(self._source("nowhere:9092"))
+        return KafkaRecords((), reader, self.config.scheme)
+
+    def judge(self, component: str, deployment: Deployment) -> None:
+        """Look for what ``poller`` would raise; nobody is fenced, nothing is written.
+
+        Raises: as ``poller``.
+        """
+        unseen = replace(deployment, registry=MetricsRegistry())
+        self._opened(component, unseen, owns=False).discard()
+
+    def poller(self, component: str, deployment: Deployment) -> PollerParts:
+        """Make what the driver needs; looks at the cluster and the store once.
+
+        Raises:
+            ConfigError: The store, the dead-letter topic or a Kafka setting cannot be
+                used.
+            KafkaError: The cluster cannot be looked at.
+            StateError: The store cannot be reached, or an offset in it not be read.
+        """
+        return self._opened(component, deployment, owns=True)
+
+    def _opened(
+        self, component: str, deployment: Deployment, *, owns: bool
+    ) -> PollerParts:
+        config, clock = self.config, deployment.clock
+        source = self._source(self._servers())
+        keeper_id = config.id or (
+            deployment.topology
+            if deployment.spouts == 1
+            else f"{deployment.topology}.{component}"
+        )
+        store = assembly.offset_store(
+            config.store_url or deployment.store,
+            keeper_id,
+            source,
+            by_topic=config.is_pattern,
+        )
+        keeper = OffsetKeeper(keeper_id, store, deployment.registry, clock)
+        view = assembly.cluster_view(source)
+        managers = SpoutManagers(
+            config.partition_rules(deployment.topology, deployment.name),
+            config.start_rules(deployment.name),
+            view,
+            keeper,
+            deployment.registry,
+        )
+        topic = config.dead_letter_topic
+        with_headers = replace(source, include_headers=True)
+        letters = None if topic is None else DeadLetters(topic, with_headers)
+        try:
+            if owns:
+                keeper.acquire(config.task_index, config.total_tasks)
+            coordinator, close = self._coordinator(view, managers, clock)
+            coordinator.my_managed_partitions()
+            if letters is not None:
+                letters.check()
+        except BaseException:
+            keeper.close(1.0)
+            view.close()
+            raise
+        return PollerParts(
+            name=component,
+            coordinator=coordinator,
+            cluster=assembly.cluster_view(source),
+            keeper=keeper,
+            reader=TaskReader(source),
+            scheme=config.scheme,
+            dead_letters=letters,
+            commit_interval_ms=config.state_update_interval_ms,
+            registry=deployment.registry,
+            clock=clock,
+            closing=(view.close, close),
+        )
+
+    def _coordinator(
+        self, view: ClusterView, managers: SpoutManagers, clock: Clock
+    ) -> tuple[RefreshingCoordinator, Callable[[], None]]:
+        """The coordinator for the kind of hosts, and what releases its look."""
+        config, hosts = self.config, self.config.hosts
+        share = (config.task_index, config.total_tasks)
+        look: Callable[[Subscription], Mapping[str, TopicDescription]] = view.topics
+        close = view.close
+        if isinstance(hosts, StaticHosts):
+            look = FixedPartitions(hosts.leaders(config.topic), look).describe
+        if isinstance(hosts, ZkHosts):
+            registered = assembly.zookeeper_topics(hosts)
+            look, close = registered.topics, registered.close
+        coordinator = RefreshingCoordinator(
+            Discovery(look, config.subscription),
+            *share,
+            refresh_interval_ms=config.refresh_interval_ms,
+            clock=clock,
+            deleted=DeletedTopics(view, clock).now,
+            managers=managers,
+        )
+        return coordinator, close
+
+    def _servers(self) -> str:
+        """Where clients connect first.
+
+        Raises:
+            BrokerUnavailableError: ZooKeeper shows no leader of the topics.
+        """
+        hosts = self.config.hosts
+        if hosts.bootstrap_servers:
+            return hosts.bootstrap_servers
+        assert isinstance(hosts, ZkHosts)
+        topics = assembly.zookeeper_topics(hosts)
+        try:
+            found = Discovery(topics.topics, self.config.subscription).look()
+        finally:
+            topics.close()
+        leaders = {leader for p in found.partitions if (leader := found.leader(p))}
+        if not leaders:
+            shown = hosts.connect.partition("?")[0]
+            raise BrokerUnavailableError(
+                f"ZooKeeper {shown} shows no leader of {self.config.topic!r};"
+                " create the topic, or give ZkHosts its bootstrap_servers"
+            )
+        return ",".join(sorted(map(str, leaders)))
+
+    def _source(self, servers: str) -> SourceConfig:
+        config = self.config
+        kafka = {"bootstrap.servers": servers, **config.client_options()}
+        return SourceConfig(
+            subscription=Assigned((TopicPartition(config.topic, 0),)),
+            kafka=kafka,
+            start=Earliest(),
+            poll_timeout_ms=config.socket_timeout_ms,
+            num_retries=1,
+            retry_interval_ms=200,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is known of a partition before it is opened."""
+
+    stored: CommittedOffset | None
+    bounds: LogBounds | Unavailable
+    position: int | Unavailable | None
+
+
+class SpoutManagers:
+    """A coordinator's ``ManagerSource`` (driver).
+
+    What partitions need is asked for all of them at once, before the first is opened,
+    and apart from that: the topology's thread does not wait for it.
+    """
+
+    def __init__(
+        self,
+        rules: PartitionRules,
+        start: StartRules,
+        cluster: ClusterView,
+        keeper: OffsetKeeper,
+        meter: Meter,
+    ) -> None:
+        self._rules = rules
+        self._start = start
+        self._cluster = cluster
+        self._keeper = keeper
+        self._meter = meter
+        self._found: dict[TopicPartition, _Found] = {}
+        self._settling = Settling()
+        self._ends = EpochEnds(cluster)
+        self._has_stored: dict[str, bool] = {}
+
+    def prepare(self, partitions: Iterable[TopicPartition]) -> None:
+        """See ``ManagerSource``.
+
+        Raises:
+            StateError: The stored offsets cannot be had, or some of them are gone.
+            BrokerUnavailableError: The logs cannot be looked at now.
+        """
+        self._found = {}
+        self._found = self._look_up(set(partitions))
+
+    def open(
+        self,
+        partition: TopicPartition,
+        leader: Broker | None,
+        *,
+        is_new: bool,
+    ) -> PartitionManager:
+        """See ``ManagerSource``.
+
+        Raises:
+            OffsetOutOfRangeError: The start is not in the log, and the policy is to
+                fail.
+            BrokerUnavailableError: The log could not be looked at, nobody tells whose
+                it is, or its end lies below what is stored and may be an old answer.
+        """
+        found = self._found.pop(partition, None)
+        if found is None:
+            raise BrokerUnavailableError(f"{partition} was not looked up yet")
+        for answer in (found.bounds, found.position):
+            if isinstance(answer, Unavailable):
+                raise BrokerUnavailableError(f"{partition}: {answer.reason}")
+        assert isinstance(found.bounds, LogBounds)
+        assert not isinstance(found.position, Unavailable)
+        log = self._settled(partition, found.stored, found.bounds)
+        # Also what came while nobody looked was seen by nobody.
+        is_new = is_new or self._has_stored.get(partition.topic, False)
+        is_unseen = is_new and found.stored is None
+        decision = choose_start(
+            partition,
+            replace(self._start, position=Earliest()) if is_unseen else self._start,
+            stored=found.stored,
+            resolved=log.log_start if is_unseen else found.position,
+            bounds=log,
+        )
+        logger.info("%s", decision.reason)
+        for reason, count in decision.lost.items():
+            self._meter.add(
+                SKIPPED_OFFSETS.name,
+                count,
+                id=self._keeper.id,
+                topic=partition.topic,
+                partition=str(partition.partition),
+                reason=reason,
+            )
+        return PartitionManager(
+            partition,
+            self._rules,
+            decision.committed,
+            stored=found.stored,
+            leader=leader,
+        )
+
+    def _settled(
+        self,
+        partition: TopicPartition,
+        stored: CommittedOffset | None,
+        bounds: LogBounds,
+    ) -> LogBounds:
+        """The log, as far as it is the one of the stored offset."""
+        if stored is None:
+            return bounds
+        standing = stand(stored.reached, bounds)
+        if standing.log is None:
+            raise BrokerUnavailableError(
+                f"{partition}: no broker tells whether its topic is still the one with"
+                f" the id {stored.topic_id}, of which offset {stored.offset} is stored,"
+                f" and its log that of leader epoch {stored.leader_epoch}"
+            )
+        if self._settling.believes(partition, standing, self._keeper.now_ms()):
+            self._settling.forget(partition)
+            return standing.log
+        raise BrokerUnavailableError(
+            f"{partition} is said to be {standing.finding.value} at the stored offset"
+            f" {stored.offset}: looking again before that is believed"
+        )
+
+    def _look_up(self, partitions: set[TopicPartition]) -> dict[TopicPartition, _Found]:
+        stored = self._keeper.load(partitions)
+        self._check_vanished(partitions, stored)
+        bounds = self._ends.completed(
+            self._cluster.bounds(partitions),
+            {partition: offset.reached for partition, offset in stored.items()},
+        )
+        positions: dict[TopicPartition, int | Unavailable | None]
+        if isinstance(self._start.position, Earliest):
+            positions = {
+                partition: at.log_start if isinstance(at, LogBounds) else at
+                for partition, at in bounds.items()
+            }
+        else:
+            wanted = dict.fromkeys(partitions, self._start.position)
+            positions = self._cluster.offsets(wanted)
+        nothing = Unavailable("the brokers did not tell")
+        return {
+            p: _Found(stored.get(p), bounds.get(p, nothing), positions.get(p, nothing))
+            for p in partitions
+        }
+
+    def _check_vanished(
+        self,
+        partitions: set[TopicPartition],
+        stored: Mapping[TopicPartition, CommittedOffset],
+    ) -> None:
+        """Whether offsets are gone, the first time that a topic is looked up.
+
+        Later what has no offset is new, or was never begun.
+        """
+        if self._start.ignore_stored_offsets:
+            return
+        first = {p for p in partitions if p.topic not in self._has_stored}
+        topics = {partition.topic for partition in stored}
+        gone = vanished(first, stored) if self._keeper.forgets else []
+        if gone:
+            raise StateError(
+                f"'{self._keeper.id}' has offsets of {', '.join(sorted(topics))}, but"
+                f" none of {names_of(gone)}: they expired (offsets.retention.minutes"
+                " of the brokers) or were deleted. Beginning anew could lose or repeat"
+                " records, so nothing was begun. Decide with kafka-consumer-groups"
+                f" --group {self._keeper.id} --reset-offsets --topic"
+                f" {_named(gone)} --execute and --to-earliest (repeats what is left in"
+                " their logs), --to-latest (leaves it out) or --to-offset",
+                id=self._keeper.id,
+            )
+        self._has_stored |= {p.topic: p.topic in topics for p in first}
+
+    def close(self, managers: Sequence[PartitionManager]) -> None:
+        """Commit what is completed; see ``ManagerSource``."""
+        offers = {manager: manager.next_to_commit() for manager in managers}
+        wanted = {m: offset for m, offset in offers.items() if offset is not None}
+        if wanted:
+            self._keeper.store_now(wanted)
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    """As Kafka's own tools take them: ``topic:1,3``, with --topic before each topic."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    parts = (f"{topic}:{','.join(map(str, ns))}" for topic, ns in topics.items())
+    return " --topic ".join(parts)

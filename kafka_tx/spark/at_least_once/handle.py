@@ -1,0 +1,222 @@
+"""A running at-least-once topology, as its user sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from kafka_tx.assembly import SystemClock
+from kafka_tx.errors import ConfigError
+from kafka_tx.metrics.endpoint import Endpoint, Guest
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.options.topology_options import parse_at_least_once_settings
+from kafka_tx.protocols import Store
+from kafka_tx.running.at_least_once.poller import PollerParts
+from kafka_tx.running.at_least_once.spout import Deployment, KafkaSpout
+from kafka_tx.running.ends import open_notes, show_last_stop
+from kafka_tx.spark.at_least_once.jobs import AtLeastOnceRunnerParts, ChunkSparkEngine
+from kafka_tx.spark.at_least_once.runner import AtLeastOnceRunner
+from kafka_tx.spark.default_store import refuse_default_store
+from kafka_tx.spark.topologies.running import (
+    RunningTopology,
+    end_with_session,
+    serve_metrics,
+)
+from kafka_tx.spark.topologies.session import check_session
+from kafka_tx.topology.builder import AtLeastOnceTopology
+
+_END_WITHIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtLeastOnceStatus:
+    """What an at-least-once topology does now, and did since it was started.
+
+    Attributes:
+        id: Of the topology.
+        is_active: Whether it runs.
+        chunks: Jobs in flight.
+        pending: Records emitted and not completed.
+        waiting: Failed ones among them that wait for their retry.
+        emitted: Records emitted for the first time.
+        completed: Records completed, skipped ones and dead letters included.
+        failed: Failures.
+        retried: Records emitted again.
+        lost: Records that were gone from the log before they were completed.
+        skipped: Records that had no retry left and went nowhere.
+        dead_letters: Records that had no retry left and were written elsewhere.
+        lag: Records of the log that are not committed; None where unknown, as while a
+            partition has no leader.
+    """
+
+    id: str
+    is_active: bool
+    chunks: int = 0
+    pending: int = 0
+    waiting: int = 0
+    emitted: int = 0
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    lost: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
+    lag: int | None = None
+
+
+_COUNTED = ("emitted", "completed", "failed", "retried", "lost")
+
+
+class AtLeastOnceTopologyHandle(RunningTopology):
+    """A running at-least-once topology, used as Spark's ``StreamingQuery`` is.
+
+    What ``start`` of a built topology returns. Safe in any thread.
+    """
+
+    _kept = "stored"
+
+    def __init__(
+        self,
+        topology_id: str,
+        runner: AtLeastOnceRunner,
+        registry: MetricsRegistry,
+        endpoint: Endpoint | Guest,
+    ) -> None:
+        super().__init__(topology_id, runner, registry, endpoint)
+        self._runner = runner
+
+    @property
+    def status(self) -> AtLeastOnceStatus:
+        """What it does now, or did two seconds ago at the earliest."""
+        return replace(
+            self._status(self._runner.counts.view, self._runner.counts.totals),
+            is_active=self.isActive,
+            lag=self._lag(),
+        )
+
+    @property
+    def lastProgress(self) -> AtLeastOnceStatus | None:
+        """What it had done when that was counted last; it is every two seconds."""
+        recent = self.recentProgress
+        return recent[-1] if recent else None
+
+    @property
+    def recentProgress(self) -> list[AtLeastOnceStatus]:
+        """The last 100 counts that differ from those before, oldest first; no lag."""
+        return [self._status(*counted) for counted in list(self._runner.counts.recent)]
+
+    def _status(
+        self, view: Mapping[str, int], totals: Mapping[str, int]
+    ) -> AtLeastOnceStatus:
+        words = (*_COUNTED, "skipped", "dead_letters")
+        return AtLeastOnceStatus(
+            id=self.id,
+            is_active=True,
+            **view,
+            **{word: totals.get(word, 0) for word in words},
+        )
+
+    def _lag(self) -> int | None:
+        pollers = [poller.parts for poller in self._runner.pollers.values()]
+        if not all(parts.coordinator.is_complete for parts in pollers):
+            return None
+        lags = [self.metrics.lag_of(id_) for id_ in {p.keeper.id for p in pollers}]
+        known = [lag for lag in lags if lag is not None]
+        return sum(known) if known and len(known) == len(lags) else None
+
+    def stop(self, *, finish: bool = True, timeout_s: float | None = 60.0) -> None:
+        """Commit what is completed, end the topology and wait for that.
+
+        Harmless when it has ended. Records that are not completed are emitted again
+        after the next start.
+
+        Args:
+            finish: Wait for the jobs in flight first; else cancel them.
+            timeout_s: After so long everything is cut off, as by a crash.
+
+        Raises:
+            TransactionError: It was cut off.
+        """
+        self._runner.end_within(timeout_s)
+        self._end(finish=finish, timeout_s=timeout_s)
+
+
+def start_at_least_once_topology(
+    topology: AtLeastOnceTopology,
+    spark: SparkSession,
+    config: Mapping[str, Any] | None = None,
+    *,
+    registry: MetricsRegistry | None = None,
+) -> AtLeastOnceTopologyHandle:
+    """Run a topology; see ``StartableAtLeastOnceTopology.start``."""
+    settings = parse_at_least_once_settings(config)
+    plan = replace(topology.plan, settings=dict(config or {}))
+    check_session(spark, plan, settings.limits.chunks)
+    refuse_default_store(spark, config)
+    registry = registry or MetricsRegistry(spark_version=spark.version)
+    clock = SystemClock()
+    deployment = Deployment(
+        topology=topology.id,
+        name=settings.deployment or topology.id,
+        store=settings.topology.store,
+        registry=registry,
+        clock=clock,
+        spouts=len(topology.spouts),
+    )
+    endpoint = serve_metrics(registry, settings.topology)
+    try:
+        pollers = _pollers(topology, deployment)
+    except BaseException:
+        endpoint.close()
+        raise
+    notes = _notes(topology, settings.topology.store)
+    runner = AtLeastOnceRunner(
+        AtLeastOnceRunnerParts(
+            id=topology.id,
+            plan=plan,
+            engine=ChunkSparkEngine(spark, plan),
+            pollers=pollers,
+            limits=settings.limits,
+            registry=registry,
+            clock=clock,
+            notes=notes,
+        )
+    )
+    registry.record_start(topology.id)
+    if notes is not None:
+        show_last_stop(registry, notes, topology.id)
+    runner.start()
+    end_with_session(runner, spark.sparkContext)
+    return AtLeastOnceTopologyHandle(topology.id, runner, registry, endpoint)
+
+
+def _notes(topology: AtLeastOnceTopology, url: str) -> Store | None:
+    """Beside the offsets; a store that no spout uses is not made for notes alone."""
+    spouts = [s for s in topology.spouts.values() if isinstance(s, KafkaSpout)]
+    is_used = any(not spout.config.store_url for spout in spouts)
+    return open_notes(url, topology.id) if is_used else None
+
+
+def _pollers(
+    topology: AtLeastOnceTopology, deployment: Deployment
+) -> dict[str, PollerParts]:
+    """What each spout needs; of all or none, and no owner is fenced for nothing."""
+    spouts: dict[str, KafkaSpout] = {}
+    for name, spout in topology.spouts.items():
+        if not isinstance(spout, KafkaSpout):
+            raise ConfigError.illegal(f"spout '{name}'", spout, "a KafkaSpout")
+        spouts[name] = spout
+    for name, spout in spouts.items():
+        spout.judge(name, deployment)
+    pollers: dict[str, PollerParts] = {}
+    try:
+        for name, spout in spouts.items():
+            pollers[name] = spout.poller(name, deployment)
+    except BaseException:
+        for poller in pollers.values():
+            poller.release(lambda: _END_WITHIN_S)
+        raise
+    return pollers

@@ -1,0 +1,383 @@
+"""Drives an at-least-once topology: one thread, a queue of answers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from itertools import islice
+from queue import Empty
+
+from kafka_tx.errors import KafkaTxError, TransactionError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.offsets.emitting import Emission
+from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, ChunkFlight
+from kafka_tx.running.at_least_once.counts import SpoutMetrics, TopologyCounts
+from kafka_tx.running.at_least_once.poller import IdleWaits, SpoutPoller
+from kafka_tx.running.at_least_once.reading import KafkaRecords
+from kafka_tx.running.ends import note_stop
+from kafka_tx.spark.at_least_once.jobs import (
+    CANCEL_AGAIN_S,
+    AtLeastOnceRunnerParts,
+    ChunkJob,
+)
+from kafka_tx.spark.topologies.loop import TopologyLoop
+from kafka_tx.topology.at_least_once.chunks import Chunk, run_chunk
+from kafka_tx.topology.at_least_once.pace import (
+    FIRST_RECORDS,
+    MOST_RECORDS,
+    ChunkSize,
+    Pace,
+)
+from kafka_tx.topology.declare.graph import Placement
+from kafka_tx.topology.run.messages import BatchFailed, BatchStopped, Roots
+
+logger = logging.getLogger(__name__)
+
+_END_WITHIN_S = 30.0
+"""How long the end takes at most, where the caller gave no time."""
+
+_ENDS_WITHIN_MS, _MOST_HANGING = 5_000, 16
+"""How long a cancelled job keeps its place, and how many such may run on."""
+
+_PREPARES, _PREPARE_AGAIN_MS = 5, 200
+"""So often in a row bolts may fail to prepare, and the first pause after it (doubled
+each time)."""
+
+_LEAST_S, _HANDS_S = 0.1, 0.5
+"""Of each wait at the end, and what is left of the caller's time when all is over."""
+
+
+class AtLeastOnceRunner(TopologyLoop[None]):
+    """Emits chunks, carries their answers to the managers, commits what is completed.
+
+    The loop owns all managers. Brokers are asked, offsets stored and dead letters
+    written on threads of their own; each chunk runs on its own.
+    """
+
+    def __init__(self, parts: AtLeastOnceRunnerParts) -> None:
+        super().__init__(parts.id)
+        self._parts = parts
+        self.pollers = {n: SpoutPoller(d, self._post) for n, d in parts.pollers.items()}
+        metrics = {
+            name: SpoutMetrics(poller.keeper.id, parts.registry)
+            for name, poller in parts.pollers.items()
+        }
+        self._answers = ChunkAnswers(self.pollers, metrics, self._post, parts.clock)
+        self._jobs: dict[TransactionAttempt, ChunkJob] = {}
+        self._chunks = self._next_root = self._turn = 0
+        limits = parts.limits
+        waves = parts.plan.processing
+        on_driver = any(wave.placement is Placement.DRIVER for wave in waves)
+        most = FIRST_RECORDS if on_driver else MOST_RECORDS
+        self._size = ChunkSize(limits.chunk_records or most)
+        self._unprepared = 0
+        self._begins_at_ms = 0
+        self._hanging: list[ChunkJob] = []
+        self._rotated_ms = parts.clock.monotonic_ms()
+        self._is_paused = False
+        self._idle = IdleWaits(self.pollers, lambda: self._post(self._want_looks))
+        self.counts = TopologyCounts(
+            self.pollers, metrics, limits.metrics_ms, self._rotated_ms
+        )
+        self._ends_s: float | None = None
+        if limits.timeout_ms is not None:
+            parts.engine.listen(
+                limits.timeout_ms,
+                lambda *hang: self._post(lambda: self._hangs(*hang)),
+                lambda attempt: self._post(lambda: self._moves(attempt)),
+            )
+
+    # --- called from other threads ---
+
+    def end_within(self, timeout_s: float | None) -> None:
+        """How long the end may take from now on: jobs, the last commit, connections."""
+        self._ends_s = time.monotonic() + (
+            _END_WITHIN_S if timeout_s is None else timeout_s
+        )
+
+    def wait_until_idle(self, timeout_s: float | None) -> bool:
+        """Wait until everything that is there now is completed and stored."""
+        return self._idle.wait(timeout_s)
+
+    def _want_looks(self) -> None:
+        for poller in self.pollers.values():
+            poller.want_looks()
+
+    # --- the loop ---
+
+    def _step(self) -> None:
+        self._turn_over()
+        self._publish()
+        if self._is_stopping and not self._jobs:
+            self._is_over = True
+            return
+        try:
+            event = self._events.get(timeout=self._wait_s())
+        except Empty:
+            for job in self._jobs.values():
+                if job.cancelled_ms is not None:
+                    self._cancel(job)
+            return
+        while True:
+            event()
+            try:
+                event = self._events.get_nowait()
+            except Empty:
+                return
+
+    def _turn_over(self) -> None:
+        self._expire()
+        self._abandon()
+        for poller in self.pollers.values():
+            if not self._is_stopping:
+                poller.refresh_if_due()
+                poller.look_if_due()
+            poller.commit_if_due(
+                at_once=self._idle.waiters.are_there and poller.is_completed
+            )
+        self._answers.write_again()
+        while self._start_chunk():
+            pass
+
+    def _wait_s(self) -> float:
+        now_ms = self._parts.clock.monotonic_ms()
+        times = [poller.wakes_at_ms() for poller in self.pollers.values()]
+        if len(self._jobs) >= self._parts.limits.chunks or self._is_paused:
+            times = [now_ms + 100]
+        times += [now_ms + 1_000, *self._answers.wakes()]
+        if now_ms < self._begins_at_ms:  # nothing can be sent before
+            times = [max(self._begins_at_ms, min(times))]
+        if any(job.cancelled_ms is not None for job in self._jobs.values()):
+            times.append(now_ms + int(CANCEL_AGAIN_S * 1_000))
+        return max(0.001, (min(times) - now_ms) / 1_000)
+
+    def _expire(self) -> None:
+        timeout_ms = self._parts.limits.timeout_ms
+        now_ms = self._parts.clock.monotonic_ms()
+        if timeout_ms is None or now_ms - self._rotated_ms < timeout_ms:
+            return
+        self._rotated_ms = now_ms
+        reason = f"not completed within {timeout_ms} ms"
+        for flight in self._answers.flights.rotate():
+            job = self._jobs.get(flight.attempt)
+            if flight.left is not None:
+                self._answers.timed_out(flight, flight.left, reason)
+            elif job is None:  # given up before
+                self._answers.timed_out(flight, flight.roots, reason)
+            elif flight.waited < self._parts.limits.patience:
+                flight.waited += 1
+                self._answers.wait_for(flight)
+            else:
+                self._size.timed_out(len(flight))
+                self._answers.silent(flight, reason)
+                self._cancel(job)
+
+    def _hangs(self, attempt: TransactionAttempt, component: str, roots: Roots) -> None:
+        """A bolt does not give these records back."""
+        job = self._jobs.get(attempt)
+        if job is None or job.flight not in self._answers.flights:
+            return
+        if len(roots) > 1:
+            self._size.timed_out(len(roots))
+        timeout_ms = self._parts.limits.timeout_ms
+        reason = f"{component}: not given back within {timeout_ms} ms"
+        self._answers.hangs(job.flight, roots, reason)
+        self._cancel(job)
+
+    def _moves(self, attempt: TransactionAttempt) -> None:
+        """A task of the chunk gets on, or its bolt reset the time-out."""
+        job = self._jobs.get(attempt)
+        if job is not None:
+            job.flight.waited = 0
+
+    def _cancel(self, job: ChunkJob) -> None:
+        job.cancel(self._parts.clock.monotonic_ms())
+
+    def _abandon(self) -> None:
+        """Jobs that do not end after they were cancelled give their places to others.
+
+        Raises:
+            TransactionError: There are too many of them.
+        """
+        until_ms = self._parts.clock.monotonic_ms() - _ENDS_WITHIN_MS
+        for attempt, job in list(self._jobs.items()):
+            if job.cancelled_ms is not None and job.cancelled_ms <= until_ms:
+                logger.warning("chunk %s was cancelled and still runs", attempt)
+                self._hanging.append(self._jobs.pop(attempt))
+        if len(self._hanging) > _MOST_HANGING:
+            self._hanging = [job for job in self._hanging if job.runs]
+        if len(self._hanging) > _MOST_HANGING:
+            raise TransactionError(
+                f"more than {_MOST_HANGING} chunks were given up and still run, each on"
+                " a thread of the driver. Bound what bolts on the driver wait for, or"
+                " put them on executors, where they are ended."
+            )
+
+    # --- chunks ---
+
+    def _start_chunk(self) -> bool:
+        """Send one more chunk; False when there is no room or nothing to send."""
+        limits = self._parts.limits
+        if self._is_paused or self._is_stopping or len(self._jobs) >= limits.chunks:
+            return False
+        if self._parts.clock.monotonic_ms() < self._begins_at_ms:
+            return False
+        room = self._size.records
+        if limits.max_pending is not None:
+            room = min(room, limits.max_pending - self._answers.flights.open)
+        if room < 1:
+            return False
+        names = list(self.pollers)
+        for at in range(len(names)):
+            name = names[(self._turn + at) % len(names)]
+            emissions = self.pollers[name].chunk(room)
+            if emissions:
+                self._turn += at + 1
+                self._send(name, emissions)
+                return True
+        return False
+
+    def _send(self, name: str, emissions: list[Emission]) -> None:
+        parts, poller = self._parts, self._parts.pollers[name]
+        self._chunks += 1
+        attempt = TransactionAttempt(self._chunks, 1)
+        now_ms = parts.clock.monotonic_ms()
+        flight = ChunkFlight(attempt, name, self._next_root, emissions, now_ms)
+        self._next_root = flight.end
+        self._answers.flights.add(flight)
+        records = KafkaRecords(flight.numbered, poller.reader, poller.scheme)
+        stage = parts.plan.stage_of[name].name
+        timeout_ms = parts.limits.timeout_ms
+        pace = Pace.of(timeout_ms, time.monotonic, records=len(flight))
+        job = ChunkJob(
+            flight,
+            parts.engine,
+            lambda: run_chunk(
+                parts.plan,
+                attempt,
+                {stage: records},
+                parts.engine,
+                pace,
+                parts.engine.watch(attempt),
+            ),
+            lambda result: self._post(lambda: self._done(flight, result)),
+        )
+        self._jobs[attempt] = job
+        job.start()
+
+    def _done(self, flight: ChunkFlight, result: Chunk | BaseException) -> None:
+        job = self._jobs.pop(flight.attempt, None)
+        if job is None:
+            return  # given up before
+        if isinstance(result, Chunk):
+            self._ended(flight, result)
+        elif job.cancelled_ms is not None:
+            self._answers.lost(flight, "cancelled")
+        elif isinstance(result, KafkaTxError) and result.retryable:
+            # Fewer at once, until the record that kills its worker is found.
+            self._size.lost(len(flight))
+            logger.warning("chunk %s was lost: %s", flight.attempt, result)
+            self._answers.lost(flight, str(result))
+        else:
+            raise result
+
+    def _ended(self, flight: ChunkFlight, chunk: Chunk) -> None:
+        if isinstance(chunk.failure, BatchStopped):
+            raise chunk.failure.error
+        if chunk.failure is not None:
+            self._failed(flight, chunk.failure)
+            return
+        self._unprepared = 0
+        is_in_time = flight in self._answers.flights
+        tried = self._answers.finished(flight, chunk)
+        if is_in_time:
+            job_s = (self._parts.clock.monotonic_ms() - flight.since_ms) / 1_000
+            self._size.ended(len(flight), tried, chunk.took_s, job_s)
+
+    def _failed(self, flight: ChunkFlight, failure: BatchFailed) -> None:
+        """Something outside of rows failed: what follows depends on who can be blamed.
+
+        Raises:
+            ComponentError: A bolt could not be prepared too often in a row.
+        """
+        logger.warning("chunk %s failed: %s", flight.attempt, failure)
+        if failure.stops is not None:
+            self._unprepared += 1
+            if self._unprepared > _PREPARES:
+                raise failure.stops
+            pause_ms = _PREPARE_AGAIN_MS << (self._unprepared - 1)
+            self._begins_at_ms = self._parts.clock.monotonic_ms() + pause_ms
+            self._answers.unused(flight)
+        elif failure.component == flight.spout:
+            self._answers.failed(flight, str(failure))
+        else:  # in cleanup: smaller ones, until the record that leads to it is alone
+            self._size.lost(len(flight))
+            self._answers.lost(flight, str(failure))
+
+    # --- what others see ---
+
+    def _publish(self) -> None:
+        now_ms = self._parts.clock.monotonic_ms()
+        idle = {n: d.ended_looks() for n, d in self.pollers.items() if d.is_idle}
+        is_asked = self._idle.waiters.are_there or self._is_stopping
+        self.counts.measure_if_due(now_ms, len(self._jobs), at_once=is_asked)
+        if not self._jobs:
+            self._idle.found(idle)
+
+    # --- the end ---
+
+    def _pause(self, is_paused: bool, /) -> None:
+        self._is_paused = is_paused
+        for poller in self.pollers.values():
+            poller.commit_if_due(at_once=True)
+
+    def _stop(self, *, finish: bool) -> None:
+        self._is_stopping = True
+        if not finish:
+            for job in self._jobs.values():
+                self._cancel(job)
+
+    def _abort(self, error: BaseException) -> None:
+        raise error
+
+    def _release(self) -> None:
+        if self._ends_s is None:
+            self.end_within(None)
+        left = [j for j in self._jobs.values() if not j.end(self._rest_s())]
+        left += [job for job in self._hanging if job.runs]
+        hanging = [str(job.flight.attempt) for job in left]
+        for event in islice(iter(self._left, None), 10_000):
+            try:
+                event()
+            except Exception:
+                logger.exception("an answer of %s was not taken", self._id)
+        self._parts.engine.close()
+        closed = [poller.close(self._rest_s) for poller in self.pollers.values()]
+        if hanging or not all(closed):
+            logger.warning(
+                "%s has ended, but something of it still runs on the driver %s",
+                self._id,
+                hanging,
+            )
+        self._note_stop()
+        self.has_ended.set()
+        self._idle.waiters.end()
+
+    def _note_stop(self) -> None:
+        parts = self._parts
+        if self.error is not None:
+            note_stop(parts.registry, parts.notes, parts.id, self.error, parts.clock)
+        if parts.notes is not None:
+            parts.notes.close()
+
+    def _rest_s(self) -> float:
+        """Of the time that the end may take; a moment at least."""
+        ends_s = time.monotonic() if self._ends_s is None else self._ends_s
+        return max(_LEAST_S, ends_s - _HANDS_S - time.monotonic())
+
+    def _left(self) -> Callable[[], None] | None:
+        try:
+            return self._events.get_nowait()
+        except Empty:
+            return None

@@ -1,0 +1,412 @@
+"""A Delta table as ``transactions.table_writes`` sees it.
+
+Each commit holds a transaction identifier of Delta's, ``kafka_tx.<sink>.<numbering>``
+with the txid as version, and the whole attempt in its ``userMetadata``. The identifier
+stays in the table for good, and Delta refuses a second commit of it. The attempt is in
+the table's log, which Delta cleans up after 30 days: without it, only numbering and
+txid are compared.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from py4j.java_gateway import JavaPackage
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+
+from kafka_tx.errors import ConfigError, StateLostError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.table_writes import NEVER
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OWN_OPTIONS = ("txnappid", "txnversion", "usermetadata")
+_RETENTION = "delta.setTransactionRetentionDuration"
+_KEY = "kafka_tx"
+_SESSION = {
+    "txnAppId": "spark.databricks.delta.write.txnAppId",
+    "txnVersion": "spark.databricks.delta.write.txnVersion",
+    "userMetadata": "spark.databricks.delta.commitInfo.userMetadata",
+}
+_CATALOG = "spark.sql.catalog.spark_catalog"
+_SPENT = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS"
+"""Delta took the txid from the session, and a second statement asks for one."""
+_FARTHEST = 1_000
+"""Commits that are looked through for an attempt: 5 s on a local disk, at a start."""
+
+
+@dataclass(slots=True)
+class _Commit:
+    """The last commit of one numbering of a sink.
+
+    Attributes:
+        attempt: That wrote it; only txid and numbering where its log is gone.
+        version: Of the table; None where its log is gone.
+        when_ms: When it was written.
+    """
+
+    attempt: TransactionAttempt
+    version: int | None = None
+    when_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What this program knows of a sink: all commits up to ``version``."""
+
+    version: int
+    last: dict[str, _Commit] = field(default_factory=dict)
+
+
+_seen: dict[tuple[str, str, str], _Seen] = {}
+"""By path, id of the table, and sink."""
+
+
+class DeltaSink(ABC):
+    """One batch for a Delta table (driver).
+
+    Args:
+        df: The batch.
+        table: A name, or a path.
+        name: Of the sink.
+    """
+
+    def __init__(self, df: DataFrame, table: str, name: str) -> None:
+        self._df, self._table, self._name = df, table, name
+        self._spark = df.sparkSession
+        self._jvm: Any = self._spark._jvm
+        check_delta(self._spark)
+
+    @property
+    def sink(self) -> tuple[str, str]:
+        """The table as it is called here, and the name of the sink."""
+        return self._table, self._name
+
+    @property
+    def what(self) -> str:
+        """The table in words."""
+        return f"table '{self._table}' (sink '{self._name}')"
+
+    def stored(self, given: TransactionAttempt) -> TransactionAttempt:
+        """As of ``SinkTable``.
+
+        Raises:
+            ConfigError: It is no Delta table, or one that forgets transactions.
+        """
+        found = self._last(given)
+        return NEVER if found is None else found.attempt
+
+    def check_kept(self, stored: TransactionAttempt) -> None:
+        """As of ``SinkTable``: ``RESTORE`` removes rows, and keeps their txid."""
+        found = self._last(stored)
+        if found is None or found.version is None:
+            return
+        log, snapshot = self._opened()
+        has_rows, restored = {found.version: True}, 0
+        for version in range(found.version + 1, snapshot.version() + 1):
+            has_rows[version] = has_rows[version - 1]
+            info = self._commit_info(log, version)
+            if info.get("operation") == "RESTORE":
+                to = info.get("operationParameters", {}).get("version")
+                has_rows[version] = has_rows.get(int(to or 0), False)
+                restored = version
+        if not has_rows[snapshot.version()]:
+            raise self._restored(stored, found.version, restored)
+
+    @abstractmethod
+    def write(self, attempt: TransactionAttempt) -> None:
+        """As of ``SinkTable``."""
+
+    def _identity(self, attempt: TransactionAttempt) -> dict[str, str]:
+        written = {
+            "sink": self._name,
+            "attempt": str(attempt),
+            "source": attempt.source,
+            "numbering": attempt.numbering,
+            "plan": attempt.plan,
+        }
+        return {
+            "txnAppId": f"{self._prefix}{attempt.numbering}",
+            "txnVersion": str(attempt.txid),
+            "userMetadata": json.dumps({_KEY: written}),
+        }
+
+    # --- reading the table's log ----------------------------------------------------
+
+    @property
+    def _prefix(self) -> str:
+        return f"{_KEY}.{self._name}."
+
+    def _last(self, given: TransactionAttempt) -> _Commit | None:
+        """The last commit of the numbering, or else of the newest one."""
+        log, snapshot = self._opened()
+        if log is None:
+            return None
+        last = self._up_to_date(log, snapshot).last
+        if given.numbering and given.numbering in last:
+            return last[given.numbering]
+        return max(last.values(), default=None, key=lambda c: (c.when_ms, c.attempt))
+
+    def _opened(self) -> tuple[Any, Any]:
+        """The table's log and its newest snapshot; None where there is no table."""
+        log = self._log()
+        if log is None:
+            return None, None
+        none = self._jvm.scala.Option.empty()
+        snapshot = log.update(False, none, none)
+        if snapshot.version() < 0:
+            return None, None
+        kept = snapshot.metadata().configuration().get(_RETENTION)
+        if kept.isDefined():
+            raise ConfigError(
+                f"{self.what} forgets transactions after {kept.get()}, so that a batch"
+                " that comes again later would be written twice. Nothing was written."
+                f" ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}')",
+                option="table",
+                value=self._table,
+            )
+        return log, snapshot
+
+    def _log(self) -> Any:  # noqa: ANN401 - of Delta
+        session = self._spark._jsparkSession
+        if is_path(self._table):
+            return self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+                session, self._table
+            )
+        try:
+            tables = self._jvm.io.delta.tables.DeltaTable
+            return tables.forName(session, self._table).deltaLog()
+        except AnalysisException:
+            if not self._spark.catalog.tableExists(self._table):
+                return None
+            legal = "a Delta table, or a name or path without a table"
+            raise ConfigError.illegal("table", self._table, legal) from None
+
+    def _up_to_date(self, log: Any, snapshot: Any) -> _Seen:  # noqa: ANN401 - of Delta
+        key = log.dataPath().toString(), snapshot.metadata().id(), self._name
+        newest, seen = snapshot.version(), _seen.get(key)
+        if seen is None or not 0 <= newest - seen.version <= _FARTHEST:
+            seen = _seen[key] = self._first_look(log, snapshot)
+        for version in range(seen.version + 1, newest + 1):
+            info = self._commit_info(log, version)
+            if not info:  # the log is not where it usually is
+                seen = _seen[key] = self._first_look(log, snapshot)
+                break
+            found = self._commit(info, version)
+            if found is not None:
+                seen.last[found.attempt.numbering] = found
+            seen.version = version
+        return seen
+
+    def _first_look(self, log: Any, snapshot: Any) -> _Seen:  # noqa: ANN401 - of Delta
+        newest = snapshot.version()
+        seen = _Seen(newest)
+        transactions = snapshot.setTransactions().iterator()
+        while transactions.hasNext():
+            one = transactions.next()
+            numbering = one.appId().removeprefix(self._prefix)
+            if one.appId().startswith(self._prefix) and "." not in numbering:
+                attempt = TransactionAttempt(one.version(), 0, numbering=numbering)
+                when = one.lastUpdated()
+                when_ms = when.get() if when.isDefined() else 0
+                seen.last[numbering] = _Commit(attempt, when_ms=when_ms)
+        wanted = {(n, c.attempt.txid) for n, c in seen.last.items()}
+        for version in range(newest, max(-1, newest - _FARTHEST), -1):
+            if not wanted:
+                break
+            found = self._commit(self._commit_info(log, version), version)
+            if found is None:
+                continue
+            which = found.attempt.numbering, found.attempt.txid
+            if which in wanted:
+                wanted.remove(which)
+                seen.last[found.attempt.numbering] = found
+        return seen
+
+    def _commit(self, info: Mapping[str, Any], version: int) -> _Commit | None:
+        """A commit of this sink; None: it is another one, or its log is gone."""
+        try:
+            told = json.loads(info.get("userMetadata") or "{}")[_KEY]
+            if told["sink"] != self._name:
+                return None
+            attempt = TransactionAttempt.parse(told["attempt"])
+            named = {name: told[name] for name in ("source", "numbering", "plan")}
+        except (ValueError, LookupError, TypeError):  # somebody else's
+            return None
+        attempt = TransactionAttempt(attempt.txid, attempt.attempt_id, **named)
+        return _Commit(attempt, version, int(info.get("timestamp", 0)))
+
+    def _commit_info(self, log: Any, version: int) -> dict[str, Any]:  # noqa: ANN401
+        """What Delta says of a commit, in one of the first lines; empty: it is gone."""
+        names = self._jvm.org.apache.spark.sql.delta.util.FileNames
+        place = names.unsafeDeltaFile(log.logPath(), version)
+        try:
+            lines = log.store().read(place, log.newDeltaHadoopConf()).iterator()
+        except Py4JJavaError:
+            return {}
+        while lines.hasNext():
+            line = json.loads(lines.next())
+            if "commitInfo" in line:
+                info: dict[str, Any] = line["commitInfo"]
+                return info
+        return {}
+
+    def _restored(
+        self, stored: TransactionAttempt, written: int, restored: int
+    ) -> StateLostError:
+        return StateLostError(
+            f"{self.what}: version {restored} restored the table to a version before"
+            f" {written}, which holds txid {stored.txid}. The rows of that txid are"
+            " gone, and Delta still counts it, so this replay would leave them out."
+            " Nothing was written now. Either take the restoring back with RESTORE"
+            f" TABLE … TO VERSION AS OF {restored - 1}, and start again. Or give the"
+            " sink a new name (`sink=`) for good, and start again: the batch is"
+            " written under it. Batches before it stay out",
+            store=self._table,
+            id=self._name,
+        )
+
+
+class DeltaAppend(DeltaSink):
+    """Appends the batch.
+
+    Args:
+        options: Of the writer.
+        partition_by: Columns, for a table that is made.
+        df, table, name: As of ``DeltaSink``.
+    """
+
+    def __init__(
+        self,
+        df: DataFrame,
+        table: str,
+        name: str,
+        options: Mapping[str, str],
+        partition_by: Sequence[str],
+    ) -> None:
+        super().__init__(df, table, name)
+        self._options, self._partition_by = options, partition_by
+
+    def write(self, attempt: TransactionAttempt) -> None:
+        """As of ``SinkTable``: one append.
+
+        A table that is missing is made first, for the commit that makes a table by its
+        name has no metadata of ours.
+        """
+        if self._log() is None:
+            empty = self._df.limit(0).write.format("delta").mode("ignore")
+            partitioned = empty.partitionBy(*self._partition_by)
+            partitioned.options(**self._options).saveAsTable(self._table)
+            self._log()  # refuses what another format's catalog has made of it
+        writer = self._df.write.format("delta").mode("append")
+        writer = writer.options(**self._options).options(**self._identity(attempt))
+        if is_path(self._table):
+            writer.partitionBy(*self._partition_by).save(self._table)
+        else:
+            writer.saveAsTable(self._table)
+
+
+class DeltaStatement(DeltaSink):
+    """Lets the user's function run a statement in a session that has the identity.
+
+    Delta takes it from the session for one commit only.
+
+    Args:
+        statement: Called with the batch and the table, as SQL names it.
+        df, table, name: As of ``DeltaSink``.
+    """
+
+    def __init__(
+        self,
+        df: DataFrame,
+        table: str,
+        name: str,
+        statement: Callable[[DataFrame, str], object],
+    ) -> None:
+        super().__init__(df, table, name)
+        self._statement = statement
+        self.late: Exception | None = None
+        """What the function raised after its statement was committed."""
+
+    def write(self, attempt: TransactionAttempt) -> None:
+        """As of ``SinkTable``; a statement without effect makes an empty commit."""
+        log, before = self._opened()
+        if log is None:
+            legal = "a table that is there: make it before the first batch"
+            raise ConfigError.illegal("table", self._table, legal)
+        identity = self._identity(attempt)
+        try:
+            with self._carrying(identity):
+                self._statement(self._df, self._target)
+        except Exception as error:
+            is_second = _SPENT in str(error)
+            self.late = self._second(before.version()) if is_second else error
+            raise
+        if self.stored(attempt).txid < attempt.txid:
+            none = self._spark.read.table(self._target).limit(0)
+            DeltaAppend(none, self._table, self._name, {}, ()).write(attempt)
+
+    def _second(self, before: int) -> ConfigError:
+        return ConfigError(
+            f"`write` has run several statements on {self.what}: the first one is"
+            " committed, and Delta has refused the next. Take the first one back with"
+            f" RESTORE TABLE … TO VERSION AS OF {before}. Let `write` run one"
+            " statement, for example one MERGE, give the sink a new name (`sink=`) for"
+            " good, and start again",
+            option="write",
+        )
+
+    @property
+    def _target(self) -> str:
+        return f"delta.`{self._table}`" if is_path(self._table) else self._table
+
+    @contextmanager
+    def _carrying(self, identity: Mapping[str, str]) -> Iterator[None]:
+        settings = {_SESSION[name]: value for name, value in identity.items()}
+        settings[f"{_SESSION['txnVersion']}.autoReset.enabled"] = "true"
+        conf = self._spark.conf
+        former = {name: conf.get(name, None) for name in settings}
+        try:
+            for name, value in settings.items():
+                conf.set(name, value)
+            yield
+        finally:
+            for name, value in former.items():
+                conf.unset(name) if value is None else conf.set(name, value)
+
+
+def is_path(table: str) -> bool:
+    """Whether a table is given by its place."""
+    return "/" in table
+
+
+def check_delta(spark: SparkSession) -> None:
+    """Refuse a session that cannot write Delta tables (driver).
+
+    Raises:
+        ConfigError: It is one of Spark Connect, or has no Delta.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        raise ConfigError(
+            "append_to_table and write_to_table need the session's JVM, which a session"
+            " of Spark Connect does not show. Run the query in the driver itself",
+            option="df",
+        )
+    has_no_jar = isinstance(spark._jvm.io.delta.tables.DeltaTable, JavaPackage)
+    if has_no_jar or spark.conf.get(_CATALOG, "builtin") == "builtin":
+        raise ConfigError(
+            "a table of a lakehouse needs Delta, and this session lacks its jars or its"
+            " catalog. Start it with spark.jars.packages="
+            "io.delta:delta-spark_<4.0, 4.1 or 4.2, as your Spark>_2.13:4.4.0,"
+            " spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and"
+            f" {_CATALOG}="
+            "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            option="spark.jars.packages",
+        )

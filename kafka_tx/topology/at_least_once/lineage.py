@@ -1,0 +1,205 @@
+"""From which records each row comes, and what a task reports of it.
+
+At-least-once topologies only. A *root* is the number of a record within the chunks in
+flight. Every row has an entry for each root it is anchored on. All rows that come of a
+root are its *tree*. Rows only travel while their job runs: once it has finished, a tree
+is complete unless a task reports its root as failed, untried or left open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kafka_tx.topology.plan.physical import TaskId
+from kafka_tx.topology.reasons import LONGEST, cut
+from kafka_tx.topology.rows.blocks import Block, size
+from kafka_tx.topology.run.messages import (
+    NO_ROOTS,
+    Emitted,
+    Roots,
+    RootsFailed,
+    TreeReport,
+)
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lineage:
+    """The roots of some rows.
+
+    Attributes:
+        roots: Of all rows, one after the other; a root may be there twice.
+        starts: Where each row's roots begin, and where the last ones end; None when
+            every row has exactly one.
+    """
+
+    roots: Roots
+    starts: Positions | None = None
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.roots) if self.starts is None else len(self.starts) - 1
+
+    def of(self, row: int) -> slice:
+        """Where the entries of a row are."""
+        if self.starts is None:
+            return slice(row, row + 1)
+        return slice(int(self.starts[row]), int(self.starts[row + 1]))
+
+    def each(self) -> Iterator[tuple[int, ...]]:
+        """The roots of one row after the other."""
+        roots = self.roots.tolist()
+        if self.starts is None:
+            return zip(roots, strict=True)
+        return (tuple(roots[at:end]) for at, end in pairwise(self.starts.tolist()))
+
+    @classmethod
+    def of_each(cls, rows: Sequence[tuple[int, ...]]) -> Lineage:
+        """The lineage of rows with these roots."""
+        roots = np.fromiter(chain.from_iterable(rows), np.int64)
+        counts = np.fromiter(map(len, rows), np.int64, len(rows))
+        if (counts == 1).all():
+            return cls(roots)
+        return cls(roots, np.concatenate(([0], np.cumsum(counts))))
+
+    def between(self, start: int, end: int) -> Lineage:
+        """The lineage of the rows ``[start, end)``."""
+        if self.starts is None:
+            return Lineage(self.roots[start:end])
+        starts = self.starts[start : end + 1]
+        return Lineage(self.roots[starts[0] : starts[-1]], starts - starts[0])
+
+    def take(self, rows: Positions) -> Lineage:
+        """The lineage of these rows, in their order; a row may be there repeatedly."""
+        if self.starts is None:
+            return Lineage(self.roots[rows])
+        counts = np.diff(self.starts)[rows]
+        starts = np.concatenate(([0], np.cumsum(counts)))
+        begins = np.repeat(self.starts[rows] - starts[:-1], counts)
+        return Lineage(self.roots[begins + np.arange(len(begins))], starts)
+
+    def whole(self) -> Lineage:
+        """The lineage of one row that comes from all of these."""
+        return Lineage(self.roots, np.array([0, len(self.roots)], np.int64))
+
+
+def joined(parts: Sequence[Lineage]) -> Lineage:
+    """The lineage of blocks that are put one behind the other."""
+    roots = np.concatenate([part.roots for part in parts])
+    if all(part.starts is None for part in parts):
+        return Lineage(roots)
+    counts = [
+        np.ones(len(part), np.int64) if part.starts is None else np.diff(part.starts)
+        for part in parts
+    ]
+    return Lineage(roots, np.concatenate(([0], np.cumsum(np.concatenate(counts)))))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tracked:
+    """Rows on their way to a task.
+
+    Attributes:
+        block: The rows.
+        lineage: Their roots.
+    """
+
+    block: Block
+    lineage: Lineage
+
+    def __post_init__(self) -> None:
+        assert size(self.block) == len(self.lineage)
+
+    def rows(self, start: int, end: int) -> Tracked:
+        """The rows ``[start, end)``; lists and record batches slice alike."""
+        return Tracked(self.block[start:end], self.lineage.between(start, end))
+
+
+_MOST_TOLD = 1 << 20
+_SHORT = 200
+"""Bytes of a reason once a task has reported so much: all of it ends on the driver."""
+
+
+class TaskTrees:
+    """The trees of one task. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._begun: list[tuple[int, int]] = []
+        self._failed: dict[tuple[str, str], list[Roots]] = {}
+        self._untried: list[Roots] = []
+        self._open: list[Roots] = []
+        self._packets = 0
+        self._told = 0
+
+    def begin(self, roots: Roots) -> None:
+        """These records (ascending) were read; some of them may give no row."""
+        for first, end in runs_of(roots):
+            if self._begun and self._begun[-1][1] == first:
+                first = self._begun.pop()[0]
+            self._begun.append((first, end))
+
+    def fail(self, roots: Roots, component: str, reason: str) -> None:
+        """Rows with these roots failed."""
+        if (component, reason) not in self._failed:
+            reason = cut(reason, LONGEST if self._told < _MOST_TOLD else _SHORT)
+            self._told += len(reason)
+        self._failed.setdefault((component, reason), []).append(roots)
+
+    def leave(self, roots: Roots) -> None:
+        """Rows with these roots are given to no bolt."""
+        self._untried.append(roots)
+
+    def leave_open(self, roots: Roots) -> None:
+        """A rich bolt neither acked nor failed rows with these roots."""
+        self._open.append(roots)
+
+    def passed(self, packet: int) -> None:
+        """A packet with this id was sent, or received."""
+        self._packets ^= packet
+
+    def report(
+        self,
+        task: TaskId,
+        emitted: tuple[Emitted, ...],
+        facts: Mapping[str, Any],
+        took_s: float = 0.0,
+    ) -> TreeReport:
+        """Everything so far."""
+        return TreeReport(
+            task,
+            tuple(self._begun),
+            tuple(
+                RootsFailed(component, reason, _ascending(parts))
+                for (component, reason), parts in self._failed.items()
+            ),
+            _ascending(self._untried),
+            _ascending(self._open),
+            self._packets,
+            took_s,
+            emitted,
+            facts,
+        )
+
+
+def runs_of(roots: Roots) -> tuple[tuple[int, int], ...]:
+    """Ascending roots as runs ``[first, end)``."""
+    if not len(roots):
+        return ()
+    first, last = int(roots[0]), int(roots[-1])
+    if last - first + 1 == len(roots):
+        return ((first, last + 1),)
+    breaks = np.flatnonzero(np.diff(roots) != 1) + 1
+    firsts = roots[np.concatenate(([0], breaks))]
+    lasts = roots[np.concatenate((breaks - 1, [len(roots) - 1]))]
+    return tuple(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))
+
+
+def _ascending(parts: list[Roots]) -> Roots:
+    return np.unique(np.concatenate(parts)) if parts else NO_ROOTS

@@ -1,0 +1,376 @@
+"""Tasks of at-least-once topologies: rows are tracked back to their records."""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.at_least_once.cells import (
+    STOPS,
+    BasicRecordCell,
+    Piece,
+    RecordCell,
+    RichRecordCell,
+)
+from kafka_tx.topology.at_least_once.lineage import (
+    Lineage,
+    Positions,
+    TaskTrees,
+    Tracked,
+)
+from kafka_tx.topology.at_least_once.pace import ROWS_PER_TURN, Pace, Turns
+from kafka_tx.topology.at_least_once.records import RecordPacket, Records, RecordSource
+from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt, TaskContext
+from kafka_tx.topology.declare.graph import Component, ComponentKind
+from kafka_tx.topology.declare.groupings import Router, router_for
+from kafka_tx.topology.plan.physical import Edge, PhysicalPlan, TaskId
+from kafka_tx.topology.reasons import reason_of
+from kafka_tx.topology.rows.blocks import Block, bounded, pieces, size
+from kafka_tx.topology.run.messages import (
+    NO_ROOTS,
+    BatchFailed,
+    BatchStopped,
+    Emitted,
+    Message,
+    Roots,
+)
+from kafka_tx.topology.run.task_failures import component_error, failure_of
+
+_POSITION = "\0position"
+
+Dumps: TypeAlias = Callable[[object], bytes]
+"""Pickles rows on their way to another task, as the engine does; ``pickle`` reads."""
+
+
+class RecordTask:
+    """The components of one stage in one of its tasks, for one chunk of records.
+
+    The same life as that of ``Task``, in one phase. A bolt that raises fails rows, not
+    the task; only what is raised outside of ``execute`` ends it, and the chunk is
+    replayed. When its time is over the task reads no more, and gives its bolts no more
+    of what other tasks sent.
+    """
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        task: TaskId,
+        attempt: TransactionAttempt,
+        pace: Pace | None = None,
+        dumps: Dumps = pickle.dumps,
+    ) -> None:
+        self.id = task
+        self._plan = plan
+        self._stage = plan.stages[task.stage]
+        self._attempt = attempt
+        self._trees = TaskTrees()
+        self._pace = pace
+        self._turns = Turns(pace)
+        self._cells: dict[str, RecordCell] = {}
+        self._emitted: dict[str, int] = {}
+        self._routers: dict[tuple[str, Edge], Router] = {}
+        self._packets: list[RecordPacket] = []
+        self._facts: dict[str, Any] = {}
+        self._running = ""
+        self._moment: Literal["prepare", "execute", "cleanup"] = "execute"
+        self._dumps = dumps
+        self._feeds = 0
+        self._given: tuple[RecordCell, Tracked] | None = None
+
+    def process(
+        self, packets: Iterable[RecordPacket] = (), source: RecordSource | None = None
+    ) -> Iterator[Message]:
+        """Work off all rows; yield packets, then the report, or one failure.
+
+        All packets are taken, also after a failure.
+        """
+        try:
+            yield from self._process(packets, source)
+        except (KeyboardInterrupt, GeneratorExit):
+            self.close()
+            raise
+        except BaseException as error:
+            self.close()
+            if not self._running:
+                raise
+            yield self._word_of(error)
+            for _ in packets:
+                pass
+
+    def _word_of(self, error: BaseException) -> BatchFailed | BatchStopped:
+        """What the driver is told of an error that was raised outside of rows."""
+        where = (self._running, self.id.task)
+        if self._moment == "execute":
+            is_spout = self._plan.graph.by_name[where[0]].kind is ComponentKind.SPOUT
+            return failure_of(error, self._attempt, *where, is_spout=is_spout)
+        reason = f"{self._moment}: {reason_of(error)}"
+        is_first = self._moment == "prepare"
+        stops = component_error(error, self._attempt, *where) if is_first else None
+        return BatchFailed(self._attempt, *where, reason, stops)
+
+    @property
+    def running(self) -> str:
+        """The component that is at work; empty: none of the user's."""
+        return self._running
+
+    @property
+    def place(self) -> tuple[int, int | None, int] | None:
+        """How far the bolt at work is, by row and reset. Any thread may ask."""
+        given = self._given
+        if given is None:
+            return None
+        cell, _ = given
+        return self._feeds, cell.row, cell.resets
+
+    def in_hands(self) -> Roots:
+        """The records of the row that a bolt is at work on. Any thread may ask."""
+        given = self._given
+        if given is None:
+            return NO_ROOTS
+        cell, tracked = given
+        row, lineage = cell.row, tracked.lineage
+        if row is None or row >= len(lineage):
+            return np.unique(lineage.roots)
+        return np.unique(lineage.roots[lineage.of(row)])
+
+    def close(self) -> None:
+        """Clean up all bolts; errors are ignored."""
+        for cell in self._cells.values():
+            with suppress(Exception):
+                cell.close()
+        self._cells.clear()
+
+    def _process(
+        self, packets: Iterable[RecordPacket], source: RecordSource | None
+    ) -> Iterator[Message]:
+        self._open()
+        clock = self._pace.clock if self._pace else float
+        began_s = clock()
+        if source is not None:
+            yield from self._read(source)
+        for packet in packets:
+            self._trees.passed(packet.id)
+            for part in self._in_turns(Tracked(packet.block, packet.lineage)):
+                self._deliver(packet.target, packet.source, packet.stream, part)
+                yield from self._ready()
+        for name in [name for name in self._stage.components if name in self._cells]:
+            self._running, self._moment = name, "cleanup"
+            cell = self._cells.pop(name)
+            left = cell.finish()
+            self._moment = "execute"
+            self._emit(name, left)
+            self._emitted[name] = cell.emitted
+            yield from self._ready()
+        self._running = ""
+        emitted = tuple(Emitted(name, rows) for name, rows in self._emitted.items())
+        took_s = clock() - began_s
+        yield self._trees.report(self.id, emitted, self._facts, took_s)
+
+    def _open(self) -> None:
+        for name in self._stage.components:
+            component = self._plan.graph.by_name[name]
+            self._emitted[name] = 0
+            if component.template is None:
+                continue
+            self._running, self._moment = name, "prepare"
+            bolt = component.template.new()
+            cell = self._cells[name] = self._cell(component, bolt)
+            tasks, settings = self._stage.tasks, self._plan.settings
+            cell.prepare(
+                TaskContext(name, self.id.task, tasks, self._attempt, settings)
+            )
+            self._running, self._moment = "", "execute"
+
+    def _cell(self, component: Component, bolt: object) -> RecordCell:
+        wanted = {edge.given.stream for edge in self._plan.edges[component.name]}
+        if isinstance(bolt, BasicBolt):
+            is_late = self._turns.is_late
+            return BasicRecordCell(bolt, component, wanted, self._trees, is_late)
+        if isinstance(bolt, RichBolt):
+            return RichRecordCell(bolt, component, wanted, self._trees)
+        raise ConfigError(f"{bolt!r} was a {component.kind} at build", option="bolt")
+
+    # --- rows in ---
+
+    def _read(self, source: RecordSource) -> Iterator[RecordPacket]:
+        name = self._stage.components[0]
+        chunks = iter(source.read(self.id.task, self._stage.tasks, self._facts))
+        while not self._turns.is_over:
+            self._running = name
+            records = next(chunks, None)
+            self._running = ""
+            if records is None:
+                return
+            for part in self._records_in_turns(name, records):
+                self._trees.begin(part.read)
+                if part.error:
+                    self._trees.fail(part.read, name, part.error)
+                self._emitted[name] += size(part.block)
+                self._emit(name, [Piece("default", part.block, Lineage(part.roots))])
+                yield from self._ready()
+        close = getattr(chunks, "close", None)
+        if close is not None:
+            close()
+
+    def _records_in_turns(self, name: str, records: Records) -> Iterator[Records]:
+        """As long as there is time; the rest never begins."""
+        roots = records.roots
+        is_given_here = any(edge.is_local for edge in self._plan.edges[name])
+        if not is_given_here or not len(roots) or (np.diff(roots) < 0).any():
+            yield records
+            return
+        start = begun = 0
+        while start < len(roots) and not self._turns.is_over:
+            last = min(start + self._turns.rows, len(roots)) - 1
+            end = int(np.searchsorted(roots, roots[last], side="right"))
+            is_rest = end == len(roots)
+            read = (
+                len(records.read)
+                if is_rest
+                else int(np.searchsorted(records.read, roots[end]))
+            )
+            self._turns.begin()
+            yield Records(
+                records.block[start:end]
+                if isinstance(records.block, list)
+                else records.block.slice(start, end - start),
+                roots[start:end],
+                records.read[begun:read],
+            )
+            self._turns.done()
+            start, begun = end, read
+
+    def _in_turns(self, given: Tracked) -> Iterator[Tracked]:
+        """Parts of a packet as long as there is time; the rest is left untried."""
+        start, rows = 0, len(given.lineage)
+        while start < rows and not self._turns.is_over:
+            end = min(start + self._turns.rows, rows)
+            self._turns.begin()
+            yield given if end - start == rows else given.rows(start, end)
+            self._turns.done()
+            start = end
+        if start < rows:
+            left = given.rows(start, rows) if start else given
+            self._trees.leave(left.lineage.roots)
+
+    def _deliver(self, name: str, source: str, stream: str, given: Tracked) -> None:
+        cell = self._cells[name]
+        fields = self._plan.graph.fields(source, stream)
+        rows = len(given.lineage)
+        for start in range(0, rows, ROWS_PER_TURN):
+            end = min(start + ROWS_PER_TURN, rows)
+            part = given if rows <= ROWS_PER_TURN else given.rows(start, end)
+            self._running = name
+            self._given = cell, part
+            self._feeds += 1
+            pieces = cell.feed(source, stream, fields, part)
+            self._given = None
+            self._running = ""
+            self._emit(name, pieces)
+
+    # --- rows out ---
+
+    def _emit(self, name: str, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            for edge in self._plan.edges[name]:
+                if edge.given.stream != piece.stream or not len(piece.lineage):
+                    continue
+                if edge.is_local:
+                    given = Tracked(piece.block, piece.lineage)
+                    self._deliver(edge.target, name, piece.stream, given)
+                else:
+                    self._route(name, edge, piece)
+
+    def _route(self, name: str, edge: Edge, piece: Piece) -> None:
+        router = self._routers.get((name, edge))
+        if router is None:
+            fields = self._plan.graph.fields(name, piece.stream)
+            router = router_for(edge.given.grouping, fields, edge.tasks, self.id.task)
+            self._routers[(name, edge)] = router
+        self._running = edge.target
+        block = _with_positions(piece.block)
+        routed = self._routed(router, name, block, piece.lineage)
+        untyped = self._plan.graph.fields(name, piece.stream).types is None
+        for task, part in bounded(routed):
+            mine = _routed_piece(piece, part)
+            for one, pickled in self._pickled(name, mine, untyped):
+                number = secrets.randbits(64)
+                head = (edge.target, task, name, one.stream, one.block)
+                self._packets.append(RecordPacket(*head, one.lineage, number, pickled))
+                self._trees.passed(number)
+        self._running = ""
+
+    def _pickled(
+        self, name: str, piece: Piece, untyped: bool
+    ) -> Iterator[tuple[Piece, bytes]]:
+        """Rows in parts, pickled where that may fail; one that fails does so alone."""
+        if not untyped or isinstance(piece.block, pa.RecordBatch):
+            yield piece, b""
+            return
+        try:
+            pickled = self._dumps(piece.block)
+        except Exception as error:  # noqa: BLE001 - a record fails on its own
+            count = len(piece.lineage)
+            if count == 1:
+                reason = f"it cannot be pickled: {reason_of(error)}"
+                self._trees.fail(piece.lineage.roots, name, reason)
+                return
+            for half in np.array_split(np.arange(count), 2):
+                yield from self._pickled(name, piece.of(half), untyped)
+            return
+        yield piece, pickled
+
+    def _routed(
+        self, router: Router, name: str, block: Block, lineage: Lineage
+    ) -> list[tuple[int, Block]]:
+        """Where rows go; one whose values cannot be grouped fails on its own."""
+        try:
+            return list(router.route(block))
+        except STOPS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a record fails on its own
+            if size(block) == 1:
+                (row,) = _positions(block)
+                roots = lineage.roots[lineage.of(int(row))]
+                self._trees.fail(roots, name, reason_of(error))
+                return []
+        return [
+            routed
+            for half in pieces(block, -(-size(block) // 2))
+            for routed in self._routed(router, name, half, lineage)
+        ]
+
+    def _ready(self) -> Iterator[RecordPacket]:
+        ready, self._packets = self._packets, []
+        yield from ready
+
+
+def _with_positions(block: Block) -> Block:
+    """The block with the number of each row behind its values, for routers to carry."""
+    if isinstance(block, pa.RecordBatch):
+        return block.append_column(_POSITION, pa.array(np.arange(block.num_rows)))
+    return [(*row, number) for number, row in enumerate(block)]
+
+
+def _routed_piece(piece: Piece, part: Block) -> Piece:
+    """The rows of a piece that a router put together, without their numbers."""
+    rows = _positions(part)
+    if isinstance(part, pa.RecordBatch) and len(rows) < len(piece.lineage):
+        block = part.remove_column(part.num_columns - 1)
+        return Piece(piece.stream, block, piece.lineage.take(rows))
+    return piece.of(rows)
+
+
+def _positions(part: Block) -> Positions:
+    if isinstance(part, pa.RecordBatch):
+        found: Positions = part.column(part.num_columns - 1).to_numpy()
+        return found
+    return np.fromiter((row[-1] for row in part), np.int64, len(part))

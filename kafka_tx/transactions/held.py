@@ -1,0 +1,160 @@
+"""What the last committed transactions held, as their store keeps it for people.
+
+Written with the commit, in one step. Metrics are made of it: nothing is decided by it,
+so one that cannot be read is as good as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kafka_tx.errors import StateCorruptedError
+from kafka_tx.model import Skipped
+from kafka_tx.transactions import records
+from kafka_tx.transactions.ledger_records import read_skipped, skipped_fields
+
+HELD = "held"
+
+KEPT = 8
+"""Transactions: who measures them may be some steps behind who commits them."""
+
+_MOST_SKIPS = 1_000
+"""Partitions with skips that are kept of older ones, so that nodes stay small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What tasks told of a transaction; None is what one of them did not tell.
+
+    Attributes:
+        records: How many they read.
+        bytes: Of keys and values.
+        newest_ms: Newest record timestamp (Unix time); None also where none has one.
+        skipped: Offsets that were gone when a task came to read them.
+    """
+
+    records: int | None = None
+    bytes: int | None = None
+    newest_ms: int | None = None
+    skipped: Skipped = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A committed transaction.
+
+    Attributes:
+        txid: Its number.
+        epoch: Of the owner that committed it.
+        committed_ms: Unix time of the commit.
+        attempts: Tries that are known; the last one was committed.
+        skipped: Offsets that its plan jumped over.
+        told: What its tasks told whoever committed it.
+    """
+
+    txid: int
+    epoch: int
+    committed_ms: int
+    attempts: int = 1
+    skipped: Skipped = field(default_factory=dict)
+    told: Told = field(default_factory=Told)
+
+    def all_skipped(self, told: Told) -> Skipped:
+        """With what tasks skipped."""
+        every = {*self.skipped, *told.skipped}
+        both = (self.skipped, told.skipped)
+        return {key: sum(each.get(key, 0) for each in both) for key in every}
+
+
+def held_record(texts: Mapping[str, str], held: Held) -> dict[str, str]:
+    """The record once this transaction is committed on top of those of ``texts``."""
+    kept, skips = [held], 0
+    for each in reversed([one for one in held_in(texts) if one.txid < held.txid]):
+        skips += len(each.skipped) + len(each.told.skipped)
+        if len(kept) == KEPT or skips > _MOST_SKIPS:
+            break
+        kept.insert(0, each)
+    return {HELD: records.encode(HELD, [_fields(each) for each in kept])}
+
+
+def told_record(
+    texts: Mapping[str, str], told: Mapping[tuple[int, int], Told]
+) -> dict[str, str]:
+    """The record with what tasks told; empty where nothing of that is news.
+
+    Args:
+        texts: What is stored.
+        told: By epoch of the commit and txid.
+    """
+    known = held_in(texts)
+    wanted = [
+        replace(each, told=told.get((each.epoch, each.txid), each.told))
+        if each.told == Told()
+        else each
+        for each in known
+    ]
+    if wanted == [*known]:
+        return {}
+    return {HELD: records.encode(HELD, [_fields(each) for each in wanted])}
+
+
+def held_in(texts: Mapping[str, str]) -> tuple[Held, ...]:
+    """The last committed transactions, ascending; empty where nothing can be read."""
+    text = texts.get(HELD)
+    if text is not None:
+        with suppress(StateCorruptedError):
+            return records.decode_as(HELD, text, _read, path=HELD, store="", id="")
+    return ()
+
+
+def newest_ms(held: tuple[Held, ...]) -> int | None:
+    """The newest record timestamp of these, none beyond its commit.
+
+    None where nobody told what the last one held: it may be newer.
+    """
+    if held and held[-1].told.records is None:
+        return None
+    found = [
+        min(each.told.newest_ms, each.committed_ms)
+        for each in held
+        if each.told.newest_ms is not None
+    ]
+    return max(found, default=None)
+
+
+def _fields(held: Held) -> dict[str, Any]:
+    told = held.told
+    found = {
+        "txid": held.txid,
+        "epoch": held.epoch,
+        "committed_ms": held.committed_ms,
+        "attempts": held.attempts,
+        "skipped": skipped_fields(held.skipped),
+        "records": told.records,
+        "bytes": told.bytes,
+        "newest_ms": told.newest_ms,
+        "skipped_by_tasks": skipped_fields(told.skipped),
+    }
+    return {name: value for name, value in found.items() if value not in (None, {})}
+
+
+def _read(payload: Any) -> tuple[Held, ...]:  # noqa: ANN401 - any JSON
+    return tuple(
+        Held(
+            txid=int(each["txid"]),
+            epoch=int(each["epoch"]),
+            committed_ms=int(each["committed_ms"]),
+            attempts=int(each["attempts"]),
+            skipped=read_skipped(each.get("skipped", {})),
+            told=Told(
+                records=each.get("records"),
+                bytes=each.get("bytes"),
+                newest_ms=each.get("newest_ms"),
+                skipped=read_skipped(each.get("skipped_by_tasks", {})),
+            ),
+        )
+        for each in payload
+    )

@@ -1,0 +1,52 @@
+import pytest
+
+from kafka_tx.planning.quiet import BUSY_LOOK_MS, LOOK_MS, LookTimes
+
+
+def looked(times, began_ms, took_ms=1, *, is_news=False):
+    times.began(began_ms)
+    times.ended(began_ms + took_ms, is_news=is_news)
+    return times.due_ms(5_000) - began_ms - took_ms
+
+
+def test_the_first_look_is_due_at_once():
+    assert LookTimes().due_ms(5_000) == 0
+
+
+def test_looks_at_quiet_logs_become_rare_until_there_is_news():
+    times = LookTimes()
+
+    pauses = [looked(times, 10_000 * n) for n in range(1, 12)]
+
+    assert pauses[:4] == [LOOK_MS, 2 * LOOK_MS, 4 * LOOK_MS, 8 * LOOK_MS]
+    assert pauses[-1] == pauses[-2] > 10_000
+    assert looked(times, 200_000, is_news=True) == LOOK_MS
+
+
+@pytest.mark.parametrize("partitions", [1, 25, 100, 5_000])
+def test_records_in_quiet_logs_are_seen_within_the_documented_time(partitions):
+    times = LookTimes()
+
+    for now_ms in range(0, 2_000_000, 100_000):
+        times.began(now_ms)
+        times.ended(now_ms + 1, is_news=False)
+        assert times.due_ms(partitions) - now_ms - 1 <= max(100, 4 * partitions)
+
+
+def test_while_there_is_much_to_read_looks_are_rare_and_those_that_are_dear_rarer():
+    times = LookTimes()
+    times.had_nothing = False
+
+    assert looked(times, 1_000, is_news=True) == BUSY_LOOK_MS
+    assert looked(times, 9_000, 40, is_news=True) == 2_000
+    assert looked(times, 20_000, 900, is_news=True) == 5_000
+
+
+def test_after_a_failure_the_next_look_is_as_soon_as_before():
+    times = LookTimes()
+    looked(times, 1_000)
+
+    times.began(5_000)
+    times.failed(8_000)
+
+    assert times.due_ms(1) == 8_000 + LOOK_MS

@@ -1,0 +1,312 @@
+"""A start judges what is stored before it takes an id over."""
+
+import pytest
+
+from kafka_tx.errors import (
+    CheckpointDisagreesError,
+    DataLossError,
+    FencedError,
+    OwnerLivesError,
+    ReplayImpossibleError,
+    UnknownTopicError,
+)
+from kafka_tx.source.kept_batches import SILENT_MS
+from kafka_tx.source.transactional import TransactionalMicroBatches
+from kafka_tx.transactions.ledger_repair import moved
+from kafka_tx.transactions.memory import MemoryStore
+from tests.source.test_transactional import P0, Job, marked
+
+
+@pytest.fixture
+def job(cluster, clock):
+    cluster.set(0, 0, 10)
+    return Job(cluster, clock)
+
+
+@pytest.fixture
+def owner(job):
+    """The query that is at work; it has finished its first batch."""
+    run = job.start()
+    run.finished(run.latest(run.initial(), everything=True))
+    return run
+
+
+def grow(job, end):
+    job.cluster.set(0, 0, end)
+
+
+def trim(job):
+    job.cluster.set(0, 15, 20)
+
+
+def start_behind(job):
+    run = job.start()
+    return run.latest(marked(0, 0), everything=True)
+
+
+def start_with_a_batch_that_is_not_stored(job):
+    run = job.start()
+    return run.ranges(marked(0, 0), marked(1, 7))
+
+
+def start_without_its_records(job):
+    trim(job)
+    run = job.start()
+    return run.latest(run.initial(), everything=True)
+
+
+def start_on_another_topic(job):
+    job.cluster.logs.clear()
+    run = job.start(subscribe="typo")
+    return run.latest(run.initial(), everything=True)
+
+
+@pytest.mark.parametrize(
+    ("start", "refusal"),
+    [
+        (start_behind, CheckpointDisagreesError),
+        (start_with_a_batch_that_is_not_stored, CheckpointDisagreesError),
+        (start_without_its_records, DataLossError),
+        (start_on_another_topic, UnknownTopicError),
+    ],
+)
+def test_a_start_that_is_refused_fences_nobody_and_writes_nothing(
+    job, owner, start, refusal
+):
+    store, mirrored = MemoryStore(job.name, "job"), list(job.mirrored)
+    before = store.snapshot()
+
+    with pytest.raises(refusal):
+        start(job)
+
+    assert store.snapshot() == before
+    assert job.mirrored == mirrored
+    grow(job, 20)
+    assert owner.latest(marked(1, 10), everything=True) == marked(2, 20)
+
+
+def test_a_stored_batch_that_is_gone_fences_nobody(job, owner):
+    grow(job, 20)
+    owner.latest(marked(1, 10), everything=True)
+    trim(job)
+    before = MemoryStore(job.name, "job").snapshot()
+
+    with pytest.raises(ReplayImpossibleError):
+        job.start().ranges(marked(1, 10), marked(2, 20))
+
+    assert MemoryStore(job.name, "job").snapshot() == before
+
+
+@pytest.mark.usefixtures("owner")
+@pytest.mark.parametrize(
+    ("begin", "end", "options"),
+    [
+        (marked(6, 10), marked(7, 20, epoch=8), {"tx__onDisagreement": "checkpoint"}),
+        (marked(1, 10), marked(2, 20, epoch=8), {}),
+    ],
+)
+def test_offsets_set_as_advised_after_a_store_went_back_use_no_txid_again(
+    job, begin, end, options
+):
+    """What the refused start has made of the checkpoint is stored before that."""
+    job.cluster.logs.clear()
+    run = job.start(failOnDataLoss="false", **options)
+
+    with pytest.raises(ReplayImpossibleError, match="the txid is not used again"):
+        run.ranges(begin, end)
+
+    state = job.state()
+    assert moved(state, {P0: 20}, {}, 0).txid == end.mark.txid
+    assert state.epoch > end.mark.epoch
+
+
+def test_a_start_that_asks_where_to_begin_fences_nobody_yet(job, owner):
+    job.start().initial()
+
+    grow(job, 20)
+    assert owner.latest(marked(1, 10), everything=True) == marked(2, 20)
+
+
+def between(job, monkeypatch, happens, times=1):
+    """Something happens between the judging of the next start and its taking over."""
+    acquire, left = MemoryStore.acquire, [times]
+
+    def late(store, *given, **more):
+        if type(store) is MemoryStore and left[0]:
+            left[0] -= 1
+            happens()
+        return acquire(store, *given, **more)
+
+    monkeypatch.setattr(MemoryStore, "acquire", late)
+
+
+def test_a_new_checkpoint_goes_on_from_where_the_owner_came_meanwhile(
+    job, owner, monkeypatch
+):
+    def go_on():
+        owner.finished(owner.latest(marked(1, 10), everything=True))
+        grow(job, 30)
+
+    grow(job, 20)
+    run = job.start()
+    start = run.initial()
+    between(job, monkeypatch, go_on)
+    end = run.latest(start, everything=True)
+
+    assert end.positions == {P0: 30}
+    assert (end.mark.txid, end.mark.epoch) == (3, 2)
+    (wanted,) = run.ranges(start, end)
+    assert (wanted.start, wanted.end) == (20, 30)
+    with pytest.raises(FencedError):
+        owner.latest(marked(2, 20), everything=True)
+
+
+def test_a_checkpoint_that_the_owner_has_left_behind_meanwhile_is_refused(
+    job, owner, monkeypatch
+):
+    grow(job, 20)
+    run = job.start()
+    between(
+        job,
+        monkeypatch,
+        lambda: owner.finished(owner.latest(marked(1, 10), everything=True)),
+    )
+
+    with pytest.raises(CheckpointDisagreesError, match="behind|older than the store"):
+        run.latest(marked(1, 10), everything=True)
+
+    grow(job, 30)
+    assert owner.latest(marked(2, 20), everything=True) == marked(3, 30)
+
+
+def test_of_two_that_start_at_once_one_is_the_owner(job, owner, monkeypatch):
+    grow(job, 20)
+    other, run = job.start(), job.start()
+    started = []
+    between(
+        job,
+        monkeypatch,
+        lambda: started.append(other.latest(marked(1, 10), everything=True)),
+    )
+
+    end = run.latest(marked(1, 10), everything=True)
+
+    assert (started[0].mark.epoch, end.mark.epoch) == (2, 3)
+    with pytest.raises(FencedError):
+        other.latest(started[0], everything=True)
+
+
+def test_an_owner_that_changes_the_store_each_time_is_not_fenced(
+    job, owner, monkeypatch
+):
+    at = [marked(1, 10)]
+
+    def go_on():
+        grow(job, max(at[0].positions.values()) + 1)
+        at[0] = owner.latest(at[0], everything=True)
+        owner.finished(at[0])
+
+    run = job.start()
+    start = run.initial()
+    between(job, monkeypatch, go_on, times=1_000)
+
+    with pytest.raises(OwnerLivesError, match="is at work"):
+        run.latest(start, everything=True)
+
+    go_on()
+    assert job.state().epoch == 1
+
+
+# --- bounded runs ---
+
+
+@pytest.fixture
+def living(clock, monkeypatch):
+    """Planners whose heart beats while others sleep."""
+    sleep_ms = clock.sleep_ms
+    planners: list[TransactionalMicroBatches] = []
+
+    def sleep(duration_ms):
+        sleep_ms(duration_ms)
+        for planner in planners:
+            planner.beat()
+
+    monkeypatch.setattr(clock, "sleep_ms", sleep)
+    return planners
+
+
+def bounded(job, **options):
+    run = job.start(**options)
+    run.prepare_available_now()
+    return run
+
+
+def test_of_bounded_runs_that_overlap_the_first_one_gets_through(job, living):
+    """As of a schedule whose interval is shorter than a run."""
+    start = None
+    for finished in range(5):
+        run = bounded(job)
+        start = start or run.initial()
+        end = run.latest(start, everything=True)
+        living[:] = [run]
+        for _ in range(3):
+            with pytest.raises(OwnerLivesError, match="KAFKA_TX_OWNER_LIVES.*at work"):
+                bounded(job).latest(start, everything=True)
+        run.finished(end)
+        assert run.latest(end, everything=True) is end
+        run.let_go()
+        living.clear()
+        assert (job.state().txid, job.state().epoch) == (finished + 1, finished + 1)
+        start = end
+        grow(job, 20 + finished)
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_a_bounded_run_waits_only_for_one_that_may_live(job, clock, owner, ends_well):
+    if ends_well:
+        owner.let_go()
+    grow(job, 20)
+    run, began_ms = bounded(job), clock.monotonic_ms()
+
+    assert run.latest(marked(1, 10), everything=True).positions == {P0: 20}
+
+    waited_ms = clock.monotonic_ms() - began_ms
+    assert waited_ms < 100 if ends_well else SILENT_MS <= waited_ms < SILENT_MS + 1_000
+
+
+@pytest.mark.parametrize(
+    ("word", "is_bounded", "lives"),
+    [("fence", True, False), ("refuse", False, True), (None, False, False)],
+)
+def test_an_option_says_what_becomes_of_an_owner_that_lives(
+    job, owner, living, word, is_bounded, lives
+):
+    living.append(owner)
+    grow(job, 20)
+    options = {"tx__ifOwned": word} if word else {}
+    run = bounded(job, **options) if is_bounded else job.start(**options)
+
+    if lives:
+        with pytest.raises(OwnerLivesError):
+            run.latest(marked(1, 10), everything=True)
+    else:
+        run.latest(marked(1, 10), everything=True)
+        with pytest.raises(FencedError):
+            owner.latest(marked(1, 10), everything=True)
+
+
+def test_of_two_bounded_runs_after_a_crash_one_is_refused(
+    job, owner, living, monkeypatch
+):
+    grow(job, 20)
+    one, other = bounded(job), bounded(job)
+
+    def start_one():
+        one.latest(marked(1, 10), everything=True)
+        living.append(one)
+
+    between(job, monkeypatch, start_one)
+    with pytest.raises(OwnerLivesError):
+        other.latest(marked(1, 10), everything=True)
+
+    assert one.latest(marked(2, 20, epoch=2), everything=True).positions == {P0: 20}

@@ -1,0 +1,117 @@
+"""What Spark calls in the partitions of a job, called without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+
+from kafka_tx.errors import ComponentError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.at_least_once.jobs import record_job
+from kafka_tx.spark.topologies import engine
+from kafka_tx.spark.topologies.engine import PartitionRun
+from kafka_tx.topology.at_least_once.chunks import Chunk
+from kafka_tx.topology.builder import TopologyBuilder
+from kafka_tx.topology.declare.bolts import BasicBolt
+from kafka_tx.topology.declare.graph import Placement
+from kafka_tx.topology.rows.fields import Fields
+from kafka_tx.topology.run.messages import BatchStopped, TreeReport
+from tests.local_engine import GivenRecords
+
+ATTEMPT = TransactionAttempt(4, 1)
+
+
+class Spout:
+    fields = Fields.parse("word string")
+
+    def empty_chunk(self):
+        return GivenRecords(())
+
+
+class Work(BasicBolt):
+    def execute(self, row, collector):
+        pass
+
+
+def plan():
+    builder = TopologyBuilder("job")
+    builder.set_spout("spout", Spout(), 2)
+    builder.set_bolt("work", Work, 2).fields_grouping("spout", ["word"])
+    return builder.build(cloudpickle.dumps).plan
+
+
+def run(made, wave, partition, given=(), records=b""):
+    waves = tuple(w for w in made.processing if w.placement is Placement.EXECUTORS)
+    make = partial(record_job, waves, ATTEMPT, None, None)
+    called = PartitionRun(cloudpickle.dumps(made), ATTEMPT, make, records, wave)
+    return list(pickle.loads(pickle.dumps(called))(partition, iter(given)))
+
+
+def test_the_first_wave_reads_the_records_that_were_sent():
+    made = plan()
+    blocks: list[Any] = [[("a",)], [("b",), ("c",)]]
+    source = GivenRecords(tuple(blocks), first_root=10)
+    sent = cloudpickle.dumps({made.stage_of["spout"].name: source})
+
+    found = [run(made, 0, partition, records=sent) for partition in range(2)]
+
+    begun = sorted(
+        run
+        for each in found
+        for _, m in each
+        if isinstance(m, TreeReport)
+        for run in m.begun
+    )
+    assert begun == [(10, 11), (11, 13)]
+
+
+def test_the_next_wave_takes_what_the_one_before_sent():
+    made = plan()
+    blocks: list[Any] = [[("a",), ("b",), ("c",)]]
+    sent = cloudpickle.dumps({made.stage_of["spout"].name: GivenRecords(tuple(blocks))})
+    between = [m for p in range(2) for m in run(made, 0, p, records=sent)]
+    assert {target for target, _ in between} <= {0, 1}
+
+    found = [
+        pair
+        for partition in range(2)
+        for pair in run(
+            made, 1, partition, [(t, m) for t, m in between if t == partition]
+        )
+    ]
+
+    chunk = Chunk(made, ATTEMPT)
+    chunk.accept(message for _, message in found)
+    assert chunk.is_whole
+    assert chunk.settle(0, 3).completed.tolist() == [0, 1, 2]
+
+
+def test_records_that_cannot_be_unpickled_are_word_to_the_driver():
+    ((target, message),) = run(plan(), 0, 1, records=b"no pickle")
+
+    assert target == 0
+    assert isinstance(message, BatchStopped)
+    assert isinstance(message.error, ComponentError)
+    assert message.error.component == "spout"
+
+
+def test_input_is_read_to_its_end_also_if_records_cannot_be_unpickled():
+    given = iter([["a"], ["b"]])
+
+    run(plan(), 0, 1, given, records=b"no pickle")
+
+    assert list(given) == []
+
+
+@pytest.mark.parametrize("records", [cloudpickle.dumps({}), b"no pickle"])
+def test_a_worker_is_told_that_a_task_is_done(monkeypatch, records):
+    done = []
+    monkeypatch.setattr(engine, "task_done", lambda: done.append(1))
+
+    run(plan(), 0, 0, records=records)
+
+    assert done == [1]

@@ -1,0 +1,97 @@
+"""README and ``docs/`` say what the code says, and every link leads somewhere."""
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+import kafka_tx
+import kafka_tx.spark.topologies.job_failures
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.metrics.catalogue import markdown
+from kafka_tx.options.option_tables import Table
+from tests.doc_pages import DOCS, PAGES, ROOT, anchors, blocks, links
+
+OUTSIDE = ("https://", "http://", "mailto:")
+
+
+def name(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+def kinds(of):
+    """A kind of error of ours and those below it."""
+    ours = [
+        kind for kind in of.__subclasses__() if kind.__module__.startswith("kafka_tx")
+    ]
+    return {of}.union(*map(kinds, ours))
+
+
+def leads_somewhere(page, link):
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+@pytest.mark.parametrize("table", Table)
+def test_the_tables_of_options_are_the_codes(table):
+    page = (DOCS / "options.md").read_text()
+    assert table.markdown() in page, f"paste what `kafka-tx options {table}` prints"
+
+
+def test_the_table_of_metrics_is_the_codes():
+    page = (DOCS / "metrics.md").read_text()
+    assert markdown() in page, "paste what `kafka-tx metrics` prints"
+
+
+def test_every_class_of_error_is_explained():
+    page = (DOCS / "troubleshooting.md").read_text()
+    raised = {kind.error_class for kind in kinds(KafkaTxError)}
+    assert not {found for found in raised if f"`{found}" not in page}
+
+
+def test_every_public_name_can_be_had():
+    for name in kafka_tx.__all__:
+        assert getattr(kafka_tx, name) is not None
+    assert kafka_tx.__all__ == sorted(kafka_tx.__all__)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_its_blocks_name_nothing_that_is_not_there(page):
+    """One after the other; ``spark`` is the reader's session."""
+    whole = "\n".join(["import object as spark", *blocks(page)])
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F821,E9"]
+    found = subprocess.run(
+        [*command, "-"], input=whole, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_what_its_blocks_start_they_wait_for_and_their_stores_are_absolute(page):
+    for block in blocks(page):
+        assert ".start(" not in block or block.endswith(".awaitTermination()\n")
+        assert not re.search("sqlite:///[^/]", block)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("[A-Z]*.md")], ids=name)
+def test_its_links_lead_somewhere(page):
+    inside = [link for link in links(page) if not link.startswith(OUTSIDE)]
+    assert not [link for link in inside if not leads_somewhere(page, link)]
+
+
+def test_the_readme_is_a_front_door():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 180
+
+
+def test_every_page_is_in_the_index():
+    index = DOCS / "index.md"
+    found = {(DOCS / link.partition("#")[0]).resolve() for link in links(index)}
+    assert found >= {*DOCS.glob("*.md")} - {index}
+
+
+def test_what_there_is_can_be_listed():
+    assert set(kafka_tx.__all__) <= set(dir(kafka_tx))
+    assert kafka_tx.__version__ == version("kafka-tx")

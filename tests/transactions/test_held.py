@@ -1,0 +1,74 @@
+"""What is kept of the last committed transactions."""
+
+from dataclasses import replace
+
+from kafka_tx.model import TopicPartition
+from kafka_tx.transactions.held import HELD, Held, Told, held_in, held_record, newest_ms
+
+
+def held(txid, *, skips=0, newest_ms=None):
+    return Held(
+        txid=txid,
+        epoch=2,
+        committed_ms=1_000,
+        attempts=3,
+        skipped={(TopicPartition("t", n), "retention"): 5 for n in range(skips)},
+        told=Told(records=4, newest_ms=newest_ms),
+    )
+
+
+def kept(*each):
+    texts: dict[str, str] = {}
+    for one in each:
+        texts |= held_record(texts, one)
+    return held_in(texts)
+
+
+def test_it_comes_back_as_it_was_and_unknown_stays_unknown():
+    told = Told(skipped={(TopicPartition("t", 0), "cut"): 2})
+    other = Held(txid=1, epoch=1, committed_ms=5, told=told)
+
+    assert kept(other, held(2, skips=2)) == (other, held(2, skips=2))
+    assert kept(other)[0].told.records is None
+
+
+def test_only_the_last_ones_are_kept():
+    assert [each.txid for each in kept(*map(held, range(1, 40)))] == list(range(32, 40))
+
+
+def test_many_skips_leave_room_for_fewer():
+    assert kept(held(1, skips=600), held(2, skips=600), held(3, skips=2_000)) == (
+        held(2, skips=600),
+        held(3, skips=2_000),
+    )
+
+
+def test_a_txid_that_is_given_again_replaces_what_came_after_it():
+    assert kept(held(1), held(2), held(3), held(2)) == (held(1), held(2))
+
+
+def test_a_record_that_cannot_be_read_is_as_good_as_none():
+    assert held_in({HELD: "?"}) == ()
+    assert held_in(held_record({HELD: "?"}, held(1))) == (held(1),)
+
+
+def test_what_plan_and_tasks_skipped_are_added_up():
+    at = TopicPartition("t", 0), "retention"
+
+    assert held(1, skips=2).all_skipped(Told(skipped={at: 2})) == {
+        at: 7,
+        (TopicPartition("t", 1), "retention"): 5,
+    }
+
+
+def test_a_record_from_the_future_is_no_newer_than_its_commit():
+    assert (
+        newest_ms((held(1, newest_ms=900), held(2), held(3, newest_ms=5_000))) == 1_000
+    )
+    assert newest_ms((held(1),)) is None
+
+
+def test_nothing_is_the_newest_where_nobody_told_what_the_last_one_held():
+    last = replace(held(2), told=Told())
+
+    assert newest_ms((held(1, newest_ms=900), last)) is None
