@@ -15,6 +15,7 @@ BENCHMARKS = {
     "pending": "benchmarks.pending",
     "plan": "benchmarks.plan",
     "read": "benchmarks.read",
+    "scale": "benchmarks.scale",
     "state": "benchmarks.state",
     "topology": "benchmarks.topology",
     "write": "benchmarks.write",

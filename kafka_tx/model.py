@@ -27,6 +27,13 @@ def short_digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
+def few(things: Iterable[object], most: int = 20) -> str:
+    """For logs: the first of them, and how many more there are."""
+    texts = [str(thing) for thing in things]
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more or "none"
+
+
 class TopicPartition(NamedTuple):
     """A partition of a topic. Everything is keyed by it, never by a broker.
 

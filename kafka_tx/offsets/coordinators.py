@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_tx.errors import ConfigError, KafkaTxError
-from kafka_tx.model import Broker, TopicDescription, TopicPartition
+from kafka_tx.model import Broker, TopicDescription, TopicPartition, few
 from kafka_tx.offsets.discovery import Discovery, Found, is_another
-from kafka_tx.offsets.managed import Managed, ManagerSource, names_of
+from kafka_tx.offsets.managed import Managed, ManagerSource
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.protocols import Clock
 
@@ -337,12 +337,10 @@ class RefreshingCoordinator:
         self._is_empty = not found.partitions
         change = self._ownership.refresh(found.topics, deleted)
         if change.lost or change.gained:
-            _log.info(
-                "lost %s, gained %s", names_of(change.lost), names_of(change.gained)
-            )
+            _log.info("lost %s, gained %s", few(change.lost), few(change.gained))
         left = [p for p in change.lost if p.topic in deleted and self._is_unfinished(p)]
         if left:
-            _log.warning("deleted before all was processed: %s", names_of(left))
+            _log.warning("deleted before all was processed: %s", few(left))
         if change.warning and change.warning != self._warned:
             _log.warning("%s", change.warning)
         self._warned = change.warning

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import Broker, TopicPartition
+from kafka_tx.model import Broker, TopicPartition, few
 from kafka_tx.offsets.manager import PartitionManager
 
 _log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Managed:
         except KafkaTxError as error:
             if not error.retryable:
                 raise
-            _log.warning("%s cannot be opened yet: %s", names_of(missing), error)
+            _log.warning("%s cannot be opened yet: %s", few(missing), error)
             return False
         return True
 
@@ -87,9 +87,7 @@ class Managed:
         except KafkaTxError as error:
             if not error.retryable:
                 raise
-            _log.warning(
-                "%s were closed without a commit: %s", names_of(list(found)), error
-            )
+            _log.warning("%s were closed without a commit: %s", few(list(found)), error)
 
     def open(self, partition: TopicPartition, leader: Broker | None) -> None:
         """Open one that is not; a retryable error leaves it for the next time."""
@@ -114,8 +112,3 @@ class Managed:
     def close_all(self) -> None:
         """Close every one."""
         self.close(list(self._managers))
-
-
-def names_of(partitions: Sequence[TopicPartition]) -> str:
-    """For logs."""
-    return ", ".join(map(str, partitions)) or "none"

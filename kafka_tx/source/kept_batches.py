@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import CheckpointDisagreesError
-from kafka_tx.model import BatchMetadata, QueryShape, TopicPartition
+from kafka_tx.model import BatchMetadata, QueryShape, TopicPartition, few
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.cluster_poller import Positions
-from kafka_tx.planning.offset_json import SourceOffset, TransactionMark, nested
+from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.protocols import Clock
 from kafka_tx.source import agreement
 from kafka_tx.source.agreement import Case, TopicIds
@@ -333,8 +333,9 @@ class KeptBatches:
         self.own = set()
         self.held = 0
         logger.warning(
-            "%s starts at txid %d %s of numbering %s",
-            *(self._tx.id, txid, nested(positions), self.numbering),
+            "%s goes on after txid %d of numbering %s at %s",
+            *(self._tx.id, txid, self.numbering),
+            few(f"{partition}: {at}" for partition, at in sorted(positions.items())),
         )
 
     # --- the group ---

@@ -21,10 +21,10 @@ from kafka_tx.model import (
     TopicDescription,
     TopicPartition,
     Unavailable,
+    few,
 )
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery, FixedPartitions
-from kafka_tx.offsets.managed import names_of
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.planning.deleted_topics import DeletedTopics
@@ -392,7 +392,7 @@ class SpoutManagers:
         if gone:
             raise StateError(
                 f"'{self._keeper.id}' has offsets of {', '.join(sorted(topics))}, but"
-                f" none of {names_of(gone)}: they expired (offsets.retention.minutes"
+                f" none of {few(gone)}: they expired (offsets.retention.minutes"
                 " of the brokers) or were deleted. Beginning anew could lose or repeat"
                 " records, so nothing was begun. Decide with kafka-consumer-groups"
                 f" --group {self._keeper.id} --reset-offsets --topic"

@@ -1,0 +1,326 @@
+"""How costs grow: with partitions, records a batch, pending records, batches of a run.
+
+``partitions``: a whole trigger of a query that reads nothing: planning, Spark's logs,
+committing. ``planning``: the same in the planning process alone. ``records``: a whole
+trigger whose rows are counted. ``pending``: acknowledging records in random order.
+``run``: what the planning process and its store hold after so many batches. ``query``:
+what the JVM holds after so many micro-batches with a ``groupBy``, beside a query of
+Spark's connector. The last two are flat where all is well.
+
+``--draw FOLDER`` writes each as an SVG file; that needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.microbatch import SOURCES, batches_of, count_by_key
+from benchmarks.pending import ObviousManager, measure_random, our_manager
+from benchmarks.servers import broker, fill, session
+from integration.cluster.interface import KafkaCluster
+from kafka_tx.spark.source.stream import KafkaTxStreamReader
+
+LARGEST_TOPIC = 1_000
+ROUNDS, WARM_UP = 8, 3
+NAMES = {"kafka_tx": "kafka_tx, with tx.id", "kafka": "Spark's connector"}
+
+Figures = Mapping[str, float]
+Use = Callable[[DataFrame, int], None]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One plot: what was measured at each size."""
+
+    name: str
+    size: str
+    found: Mapping[int, Figures]
+
+    def print(self) -> None:
+        """A table with a row for each size."""
+        lines = list(next(iter(self.found.values())))
+        print(f"\n{self.name:>12}  " + "  ".join(f"{line:>28}" for line in lines))
+        for size, figures in self.found.items():
+            row = "  ".join(f"{figures[line]:>28,.4g}" for line in lines)
+            print(f"{size:>12,}  {row}")
+
+    def draw(self, folder: Path) -> None:
+        """Write ``<folder>/<name>.svg``."""
+        from matplotlib import pyplot, rcParams
+
+        rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "kafka_tx"})
+        plot, axes = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
+        for line in next(iter(self.found.values())):
+            figures = [found[line] for found in self.found.values()]
+            axes.plot(list(self.found), figures, marker="o", label=line)
+        axes.set(xscale="log", yscale="log", xlabel=self.size)
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+        plot.savefig(folder / f"{self.name}.svg", metadata={"Date": None})
+        pyplot.close(plot)
+
+
+# --- whole triggers -------------------------------------------------------------------
+
+
+def drop(_: DataFrame, __: int) -> None:
+    """Read nothing of a micro-batch."""
+
+
+def count(df: DataFrame, _: int) -> None:
+    """Read every row of it."""
+    df.selectExpr("sum(length(value))").collect()
+
+
+@contextmanager
+def caught_up(
+    spark: SparkSession, source: str, options: Mapping[str, str], use: Use
+) -> Iterator[list[float]]:
+    """Run a query until its topics are read: the milliseconds of each trigger."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
+        reader = spark.readStream.format(source).option("startingOffsets", "earliest")
+        if source == "kafka_tx":
+            durable = {"tx.id": "scale", "tx.store": f"sqlite:///{work}/store.db"}
+            reader = reader.options(**durable)
+        writer = reader.options(**options).load().writeStream.foreachBatch(use)
+        writer = writer.option("checkpointLocation", f"{work}/checkpoint")
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        yield [p["durationMs"]["triggerExecution"] for p in batches_of(query)]
+
+
+def both(spark: SparkSession, options: Mapping[str, str], use: Use) -> Figures:
+    """Median milliseconds of a trigger, two runs of each source, alternating."""
+    taken: dict[str, list[float]] = {source: [] for source in SOURCES}
+    for source in (*SOURCES, *reversed(SOURCES)):
+        with caught_up(spark, source, options, use) as triggers:
+            taken[source] += triggers[WARM_UP:ROUNDS]
+    return {f"{NAMES[source]}, ms": median(taken[source]) for source in SOURCES}
+
+
+def trigger(cluster: KafkaCluster, topics: str, records: int) -> dict[str, str]:
+    """Options that take so many records of all topics in one trigger."""
+    return {
+        "kafka.bootstrap.servers": cluster.bootstrap_servers,
+        "subscribe": topics,
+        "maxOffsetsPerTrigger": str(records),
+    }
+
+
+def by_records(cluster: KafkaCluster, spark: SparkSession, size: int) -> Figures:
+    """So many records of 100 bytes a trigger, in four partitions."""
+    fill(cluster, f"records-{size}", size * ROUNDS, 100)
+    return both(spark, trigger(cluster, f"records-{size}", size), count)
+
+
+def by_partitions(cluster: KafkaCluster, spark: SparkSession, width: int) -> Figures:
+    """One record of each partition a trigger, which nobody reads."""
+    return both(spark, trigger(cluster, wide(cluster, width, ROUNDS), width), drop)
+
+
+def wide(cluster: KafkaCluster, width: int, records: int) -> str:
+    """Make topics of so many partitions together, with so many records in each."""
+    number = -(-width // LARGEST_TOPIC)
+    topics = [f"wide-{width}-{records}-{n}" for n in range(number)]
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 200}
+    )
+    for topic in topics:
+        cluster.create_topic(topic, width // number)
+        for record in range(width // number * records):
+            producer.produce(topic, b"v", partition=record % (width // number))
+        producer.flush()
+    return ",".join(topics)
+
+
+# --- the planning process alone -------------------------------------------------------
+
+
+class Planner:
+    """Plans and commits one micro-batch after the other, as Spark asks for them."""
+
+    def __init__(self, cluster: KafkaCluster, topics: str, records: int, work: str):
+        self.store = Path(work, "store.db")
+        mine = {
+            "tx.id": "scale",
+            "tx.store": f"sqlite:///{self.store}",
+            "startingOffsets": "earliest",
+        }
+        self._reader = KafkaTxStreamReader(trigger(cluster, topics, records) | mine)
+        self._at: Any = self._reader.initialOffset()
+
+    def batch(self) -> float:
+        """Milliseconds of processor time."""
+        began = process_time()
+        limit = self._reader.getDefaultReadLimit()
+        end = json.loads(json.dumps(self._reader.latestOffset(self._at, limit)))
+        tasks = self._reader.partitions(self._at, end)
+        self._reader.commit(end)
+        self._at = end
+        assert tasks
+        return (process_time() - began) * 1000
+
+    def close(self) -> None:
+        """End the query."""
+        self._reader.stop()
+
+
+def planning(cluster: KafkaCluster, width: int) -> Figures:
+    """Processor time of a plan with its commit, and the memory that they hold."""
+    with tempfile.TemporaryDirectory() as work:
+        topics, before = wide(cluster, width, ROUNDS + 1), megabytes(os.getpid())
+        planner = Planner(cluster, topics, width, work)
+        taken = [planner.batch() for _ in range(ROUNDS)]
+        held = megabytes(os.getpid()) - before
+        planner.close()
+    return {"processor time, ms": median(taken[WARM_UP:]), "memory, MB": max(held, 0.1)}
+
+
+def run(cluster: KafkaCluster, sizes: list[int]) -> dict[int, Figures]:
+    """One run as long as the longest; looked at on its way."""
+    found: dict[int, Figures] = {}
+    topics = wide(cluster, 4, max(sizes) + 1)
+    with tempfile.TemporaryDirectory() as work:
+        planner = Planner(cluster, topics, 4, work)
+        for number in range(1, max(sizes) + 1):
+            took = planner.batch()
+            if number in sizes:
+                store = sum(f.stat().st_size for f in Path(work).iterdir()) / 1024
+                found[number] = {
+                    "store, KB": store,
+                    "processor time, ms": took,
+                    **held(os.getpid()),
+                }
+        planner.close()
+    return found
+
+
+# --- what a process holds -------------------------------------------------------------
+
+
+def held(pid: int) -> dict[str, float]:
+    """Memory, threads and open files, now."""
+    return {
+        "memory, MB": megabytes(pid),
+        "threads": float(len(os.listdir(f"/proc/{pid}/task"))),
+        "open files": float(len(os.listdir(f"/proc/{pid}/fd"))),
+    }
+
+
+def megabytes(pid: int) -> float:
+    """The resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def query(
+    cluster: KafkaCluster, spark: SparkSession, sizes: list[int]
+) -> dict[int, Figures]:
+    """Threads and open files of the JVM along two queries, one after the other."""
+    topics = wide(cluster, 4, max(sizes))
+    system = spark._jvm.java.lang  # type: ignore[union-attr]
+    jvm = int(system.ProcessHandle.current().pid())
+    found: dict[int, dict[str, float]] = {size: {} for size in sizes}
+
+    def use(source: str, df: DataFrame, number: int) -> None:
+        count_by_key(df, number)
+        if number + 1 in sizes:
+            seen = held(jvm)
+            del seen["memory, MB"]  # a heap grows until it is collected
+            found[number + 1] |= {f"{k}, {source}": seen[k] for k in seen}
+
+    for source in reversed(SOURCES):
+        with caught_up(
+            spark, source, trigger(cluster, topics, 4), partial(use, source)
+        ):
+            pass
+    return found
+
+
+def pending(size: int) -> Figures:
+    """Microseconds to acknowledge one of so many pending records."""
+    order = list(range(size))
+    random.Random(7).shuffle(order)
+    return {
+        "kafka_tx, µs a record": measure_random(our_manager(), order) / size * 1e6,
+        "SortedDict, µs a record": measure_random(ObviousManager(), order) / size * 1e6,
+    }
+
+
+# --- the command ----------------------------------------------------------------------
+
+SIZES = {
+    "partitions": [10, 100, 1_000, 5_000],
+    "planning": [10, 100, 1_000, 5_000],
+    "records": [1_000, 10_000, 100_000, 1_000_000],
+    "pending": [1_000, 10_000, 100_000, 1_000_000],
+    "run": [10, 100, 1_000, 10_000],
+    "query": [10, 100, 500, 1_500],
+}
+AXES = {
+    "partitions": "partitions, one record of each a trigger",
+    "planning": "partitions, one record of each a batch",
+    "records": "records of 100 B a trigger",
+    "pending": "records pending in one partition",
+    "run": "batches since the start",
+    "query": "micro-batches since the start",
+}
+
+
+def measure(name: str, sizes: list[int]) -> Growth:
+    """Start what it needs, measure each size, smallest first."""
+    sizes = sorted(sizes)
+    if name == "pending":
+        return Growth(name, AXES[name], {size: pending(size) for size in sizes})
+    with broker() as cluster:
+        found: Mapping[int, Figures]
+        if name == "run":
+            found = run(cluster, sizes)
+        elif name == "planning":
+            found = {size: planning(cluster, size) for size in sizes}
+        else:
+            with session(
+                {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
+            ) as s:
+                if name == "query":
+                    found = query(cluster, s, sizes)
+                else:
+                    by = by_records if name == "records" else by_partitions
+                    found = {size: by(cluster, s, size) for size in sizes}
+        return Growth(name, AXES[name], found)
+
+
+def main(arguments: list[str]) -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks scale")
+    parser.add_argument("only", nargs="*", choices=[[], *SIZES], help="default: all")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", help="instead of the usual ones"
+    )
+    parser.add_argument("--draw", type=Path, metavar="FOLDER", help="SVG files")
+    parser.add_argument("--json", action="store_true", help="one object as last line")
+    given = parser.parse_args(arguments)
+    found = []
+    for name in given.only or SIZES:
+        growth = measure(name, given.sizes or SIZES[name])
+        growth.print()
+        if given.draw:
+            growth.draw(given.draw)
+        found.append({"case": name, "sizes": growth.found})
+    if given.json:
+        print(json.dumps({"benchmark": "scale", "cases": found}))
