@@ -144,6 +144,8 @@ def wide(cluster: KafkaCluster, width: int, records: int) -> str:
         cluster.create_topic(topic, width // number)
         for record in range(width // number * records):
             producer.produce(topic, b"v", partition=record % (width // number))
+            if record % 50_000 == 0:
+                producer.flush()  # its queue holds 100,000
         producer.flush()
     return ",".join(topics)
 

@@ -1,3 +1,10 @@
+"""What every room shares."""
+
+from __future__ import annotations
+
+from kafka_tx.model import TopicPartition, few
+
+
 def test_logs_name_a_few_of_many_partitions():
     partitions = [TopicPartition("orders", n) for n in range(1_000)]
 
