@@ -16,7 +16,7 @@ WORKERS := 4
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup servers engine demo test test-fast test-all matrix simulate mutants chaos \
-    integration check format bench dashboard wheel release-check sanitize clean
+    integration check format bench dashboard docs wheel release-check sanitize clean
 
 setup: $(INSTALLED)
 	@$(IN)/python -m integration.cluster.java >/dev/null
@@ -60,7 +60,7 @@ $(INSTALLED): $(BUILT_FROM) | $(IN)/pip
 	@$(IN)/python -m integration.cluster.java
 	@command -v $${CC:-cc} >/dev/null || echo "$(NO_COMPILER)"
 	@echo "Installing what the tests need into .venv; PySpark (some 450 MB) is most of it"
-	@set -o pipefail; $(IN)/python -m pip install --editable '.[postgresql,test,dev]' $(SPARK_OF_TESTS) \
+	@set -o pipefail; $(IN)/python -m pip install --editable '.[postgresql,test,docs,dev]' $(SPARK_OF_TESTS) \
 	    | grep -E --line-buffered '^ *(Downloading|Building|Installing|Successfully)'
 	@echo "Compiling the tests once; else each of $(WORKERS) processes would"
 	-@$(IN)/python -m pytest tests integration --collect-only -q >/dev/null
@@ -148,6 +148,12 @@ bench: servers
 
 dashboard: setup
 	$(IN)/python -m grafana.dashboard kafka_tx/metrics/dashboard.json
+
+# The documentation as a site with a search, which needs nothing from outside. Sphinx is
+# given the whole repository, so that links between pages are those of the repository.
+docs: setup
+	$(IN)/python -m sphinx -q -W --keep-going -c docs -d .cache/doctrees . build/site
+	@echo "build/site/index.html"
 
 # A wheel for this platform, which holds the native reader and serves Python 3.11 and
 # every later one.
