@@ -165,7 +165,7 @@ wheel: | $(IN)/pip
 # Wheel and sdist in dist/, as they are published: the wheel for every Linux with glibc
 # 2.28 or newer, the sdist also where there is no compiler.
 release-check: setup
-	$(IN)/python -m integration.release
+	$(IN)/python -m integration.tools.release
 
 # The native reader under AddressSanitizer, UBSan and valgrind, with its fuzz tests.
 sanitize: setup

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 SPARKS = ("4.0.5", "4.1.4", "4.2.0", "4.3.0")
 OTHERS = tuple(version for version in SPARKS if version != "4.2.0")
 """What `make test` does not run."""
-VERSIONS = "integration/test_versions.py"
+VERSIONS = "integration/source/test_versions.py"
 SMOKE = (
     f"{VERSIONS}::test_every_batch_obeys_the_limit_also_the_first_after_a_restart",
     f"{VERSIONS}::test_a_failed_batch_comes_again_with_the_same_txid",
@@ -26,20 +26,20 @@ SMOKE = (
 )
 FILES = (
     VERSIONS,
-    "integration/test_connect.py",
-    "integration/test_source_parity.py",
-    "integration/test_source_faults.py",
-    "integration/test_numbering.py",
-    "integration/test_late_binding.py",
-    "integration/test_listener.py",
-    "integration/test_sink.py",
-    "integration/test_sink_replays.py",
-    "integration/test_exactly_once.py",
-    "integration/test_crashes.py",
-    "integration/test_state.py",
-    "integration/test_lakehouse.py",
-    "integration/test_topology.py",
-    "integration/test_spout.py",
+    "integration/source/test_connect.py",
+    "integration/source/test_source_parity.py",
+    "integration/source/test_source_faults.py",
+    "integration/source/test_numbering.py",
+    "integration/source/test_late_binding.py",
+    "integration/source/test_listener.py",
+    "integration/sinks/test_sink.py",
+    "integration/sinks/test_sink_replays.py",
+    "integration/sinks/test_exactly_once.py",
+    "integration/source/test_crashes.py",
+    "integration/sinks/test_state.py",
+    "integration/sinks/test_lakehouse.py",
+    "integration/topologies/test_topology.py",
+    "integration/topologies/test_spout.py",
 )
 """Source, sinks, kills, parity with Spark's own connector of the line, topologies."""
 

@@ -7,25 +7,25 @@ and its name.
 from __future__ import annotations
 
 _ANOTHER = "tests/source/test_another_numbering.py::"
-_ADVICE = "integration/test_advice.py::"
-_ANEW = "integration/test_source_anew.py::"
+_ADVICE = "integration/operations/test_advice.py::"
+_ANEW = "integration/source/test_source_anew.py::"
 _CONNECT = "tests/spark/test_connect.py::"
 _NO_RECORDS = (
-    "integration/test_connect.py"
+    "integration/source/test_connect.py"
     "::test_a_batch_without_records_stops_there_and_a_classic_session_finishes_it"
 )
 _BESIDE = "tests/source/test_sinks_beside.py::"
 _BATCHES = "tests/source/test_microbatches.py::"
 _CLI = "tests/cli/test_offsets.py::"
-_FAULTS = "integration/test_source_faults.py::"
+_FAULTS = "integration/source/test_source_faults.py::"
 _FORGOTTEN = (
     "tests/source/test_forgotten_store.py"
     "::test_a_store_that_forgot_is_told_and_both_are_put_back"
 )
-_LAKE = "integration/test_lakehouse.py::"
-_NUMBERS = "integration/test_numbering.py::"
+_LAKE = "integration/sinks/test_lakehouse.py::"
+_NUMBERS = "integration/source/test_numbering.py::"
 _RECORD_LOSSES = "tests/offsets/test_manager_losses.py::"
-_REPLAYS = "integration/test_sink_replays.py::"
+_REPLAYS = "integration/sinks/test_sink_replays.py::"
 _SIMULATED = (
     "tests/properties/test_source.py"
     "::test_every_record_counts_once_or_a_documented_error_says_what_to_do"
@@ -34,7 +34,7 @@ _SECOND_WRITES = (
     _NUMBERS + "test_a_second_write_of_a_batch_is_refused_and_every_record_comes_once"
     "_as_it_says"
 )
-_SEVERAL = "integration/test_several_sources.py::"
+_SEVERAL = "integration/source/test_several_sources.py::"
 _SEVERAL_SIMULATED = (
     "tests/properties/test_several.py"
     "::test_records_of_both_sources_count_once_or_an_error_says_what_to_do"
@@ -70,7 +70,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/sql/test_tables.py::test_a_table_that_was_changed_gets_its_columns_back",
     ),
     "permit::permit": (
-        "integration/test_topology_commits.py"
+        "integration/topologies/test_topology_commits.py"
         "::test_what_outlives_its_time_out_writes_nothing_after_the_replay_began",
     ),
     "batches::ConnectRun._own_planner": (
@@ -96,22 +96,22 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "::test_a_topology_refuses_the_id_of_a_source_and_another_id_is_new",
     ),
     "group_offsets::KafkaGroupOffsetStore._corrupted": (
-        "integration/test_spout_groups.py"
+        "integration/topologies/test_spout_groups.py"
         "::test_metadata_that_cannot_be_read_is_mended_by_resetting_the_offset",
     ),
     "marker_log::MarkerLog._corrupted": (
         _REPLAYS + "test_a_marker_topic_that_is_not_ours_is_named_and_another_works",
     ),
     "marker_topic::MarkerTopic.check_policy": (
-        "integration/test_sink_markers.py"
+        "integration/sinks/test_sink_markers.py"
         "::test_a_topic_that_forgets_is_refused_until_it_is_set_as_the_text_says",
     ),
     "marker_topic::MarkerTopic._forbidden": (
-        "integration/test_sink_rights.py::test_a_missing_right_is_named_with_what_it_is_for",
-        "integration/test_sink_rights.py::test_the_rights_of_the_readme_are_enough",
+        "integration/sinks/test_sink_rights.py::test_a_missing_right_is_named_with_what_it_is_for",
+        "integration/sinks/test_sink_rights.py::test_the_rights_of_the_readme_are_enough",
     ),
     "mirror::GroupMirror.store_positions": (
-        "integration/test_cluster_view.py"
+        "integration/source/test_cluster_view.py"
         "::test_a_group_with_members_refuses_the_mirror",
     ),
     "part_transaction::PartTransaction._lost_markers": _LOST_MARKERS,
@@ -127,7 +127,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _NUMBERS + "test_a_source_that_is_joined_with_itself_is_refused_by_name",
     ),
     "spout::SpoutManagers._check_vanished": (
-        "integration/test_spout_groups.py"
+        "integration/topologies/test_spout_groups.py"
         "::test_offsets_that_expired_in_part_are_no_fresh_start",
     ),
     "admission::second_write": (_SECOND_WRITES,),
@@ -223,14 +223,14 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "::test_a_second_update_of_a_batch_is_no_replay_and_is_told",
     ),
     "kafka_reading::_cannot_be_replayed": (
-        "integration/test_topology.py"
+        "integration/topologies/test_topology.py"
         "::test_records_that_are_gone_stop_a_transactional_replay_and_say_which",
     ),
     "batch_starts::_refused": (
         _STARTS + "test_a_log_that_lost_its_end_fails_or_goes_on_at_the_new_end",
     ),
     "patience::Patience._given_up": (
-        "integration/test_silent_servers.py"
+        "integration/stores/test_silent_servers.py"
         "::test_a_read_only_database_is_waited_for_and_then_given_up",
     ),
     "records::REPAIR_COMMAND": (
@@ -275,7 +275,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _LAKE + "test_a_table_that_was_made_anew_under_a_program_stops_it",
     ),
     "marker_rules::_differs": (
-        "integration/test_sink.py::test_a_replay_with_other_rows_is_refused",
+        "integration/sinks/test_sink.py::test_a_replay_with_other_rows_is_refused",
         _REPLAYS + "test_a_half_written_batch_cut_in_another_way_is_refused"
         "_and_the_old_cut_finishes_it",
     ),
@@ -312,11 +312,11 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "::test_a_commit_phase_that_never_ends_stops_everything_in_time",
     ),
     "sender::Sender._check_refusal": (
-        "integration/test_secured.py"
+        "integration/operations/test_secured.py"
         "::test_authorities_that_were_replaced_on_disk_are_read_by_who_lives",
     ),
     "transaction::Transaction._lost": (
-        "integration/test_sink_faults.py"
+        "integration/sinks/test_sink_faults.py"
         "::test_a_newer_run_ends_the_older_ones_part_and_writes_the_batch",
     ),
     "database_failures::_of_sqlite": (

@@ -8,37 +8,38 @@ from __future__ import annotations
 
 Proofs = dict[str, tuple[str, ...]]
 
-_GUARANTEES = "integration/test_guarantees.py::"
-_SEVERAL = "integration/test_several_sources.py::"
+_GUARANTEES = "integration/source/test_guarantees.py::"
+_SEVERAL = "integration/source/test_several_sources.py::"
 _MATRIX = _GUARANTEES + "test_each_batch_is_counted_as_the_table_says"
 _KILLS = (
-    "integration/test_crashes.py::test_a_kill_at_every_point_loses_and_repeats_nothing"
+    "integration/source/test_crashes.py"
+    "::test_a_kill_at_every_point_loses_and_repeats_nothing"
 )
-_FAULTS = "integration/test_source_faults.py::"
+_FAULTS = "integration/source/test_source_faults.py::"
 _BATCHES = "tests/source/test_microbatches.py::"
 _TRANSACTIONS = "tests/source/test_transactional.py::"
-_NUMBERS = "integration/test_numbering.py::"
+_NUMBERS = "integration/source/test_numbering.py::"
 _SIMULATED = (
     "tests/properties/test_source.py"
     "::test_every_record_counts_once_or_a_documented_error_says_what_to_do"
 )
-_ANEW = "integration/test_source_anew.py::"
+_ANEW = "integration/source/test_source_anew.py::"
 _NUMBERINGS = "tests/source/test_another_numbering.py::"
-_SINK = "integration/test_sink.py::"
+_SINK = "integration/sinks/test_sink.py::"
 _SINKS = "tests/conformance/sink_suite.py::"
-_MARKERS = "integration/test_sink_markers.py::"
-_REPLAYS = "integration/test_sink_replays.py::"
-_BOLT = "integration/test_kafka_bolt.py::"
+_MARKERS = "integration/sinks/test_sink_markers.py::"
+_REPLAYS = "integration/sinks/test_sink_replays.py::"
+_BOLT = "integration/sinks/test_kafka_bolt.py::"
 _SIMULATED_SINKS = "tests/properties/test_sinks.py::"
-_COMMITS = "integration/test_topology_commits.py::"
+_COMMITS = "integration/topologies/test_topology_commits.py::"
 
 DRIVER: Proofs = {
     "task or executor dies": (
-        "integration/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
-        "integration/test_exactly_once.py"
+        "integration/operations/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
+        "integration/sinks/test_exactly_once.py"
         "::test_each_record_is_written_once_where_a_broker_and_the_driver_die",
         _KILLS,
-        "integration/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
+        "integration/operations/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
     ),
     "driver dies before the sink's commit": (_MATRIX, _KILLS, _KILLS, _MATRIX),
     "driver dies after the sink's commit, before Spark's commit log": (
@@ -69,14 +70,14 @@ DRIVER: Proofs = {
     "second query with the same `tx.id`": (
         "",
         _FAULTS + "test_a_second_query_with_the_same_id_takes_over",
-        "integration/test_overtaken.py"
+        "integration/source/test_overtaken.py"
         "::test_a_driver_that_wakes_does_not_revert_its_successor",
         _FAULTS + "test_a_second_query_with_the_same_id_takes_over",
     ),
     "driver freezes in a batch, and continues overtaken": (
         "",
         _SIMULATED,
-        "integration/test_overtaken.py"
+        "integration/source/test_overtaken.py"
         "::test_a_driver_that_wakes_does_not_revert_its_successor",
         "",
     ),
@@ -153,7 +154,7 @@ DRIVER: Proofs = {
         _BATCHES + "test_records_that_took_the_offsets_of_lost_ones_stop_the_query",
         _TRANSACTIONS
         + "test_the_store_keeps_leader_epochs_and_a_restart_compares_them",
-        "integration/test_topology_faults.py"
+        "integration/topologies/test_topology_faults.py"
         "::test_records_that_take_the_offsets_of_lost_ones_are_read_and_nothing_twice",
         "",
     ),
@@ -189,7 +190,7 @@ DRIVER: Proofs = {
     " that is behind, crash with `synchronous_commit=off`)": (
         "",
         *(
-            "integration/test_failover.py"
+            "integration/stores/test_failover.py"
             "::test_a_failover_to_a_standby_that_is_behind_stops_the_job_and_loses"
             "_nothing",
             "tests/source/test_sinks_beside.py"
@@ -214,7 +215,7 @@ DRIVER: Proofs = {
     ),
     "another store, or one that starts again; new checkpoint": (
         "",
-        "integration/test_another_store.py"
+        "integration/source/test_another_store.py"
         "::test_nothing_is_skipped_or_doubled_under_another_store_or_id",
         _SINKS + "test_the_txid_of_another_numbering_is_refused",
         "",
@@ -238,7 +239,7 @@ DRIVER: Proofs = {
 TOPOLOGY: Proofs = {
     "time-out, lost task or executor, cancelled job in a commit phase": (
         *(
-            "integration/test_topology_kinds.py"
+            "integration/topologies/test_topology_kinds.py"
             "::test_committers_on_executors_count_nothing_twice",
         )
         * 2,
@@ -326,7 +327,7 @@ MARKERS: Proofs = {
         _REPLAYS + "test_two_writes_of_one_batch_are_refused_by_name",
     ),
     "`spark.speculation=true`": (
-        "integration/test_sink.py"
+        "integration/sinks/test_sink.py"
         "::test_speculation_is_refused_where_a_part_is_written_once",
     ),
 }
@@ -334,33 +335,33 @@ MARKERS: Proofs = {
 
 AROUND: Proofs = {
     "another cluster answers at the same address": (
-        "integration/test_topology_patience.py"
+        "integration/topologies/test_topology_patience.py"
         "::test_at_another_cluster_behind_the_same_name_no_position_counts",
     ),
     "a person resets or deletes the group of `tx.commitGroupId`": (
         _FAULTS + "test_a_group_that_was_reset_is_never_read_and_is_written_again",
     ),
     'a person resets the group that is the store (`store="kafka:"`)': (
-        "integration/test_spout_groups.py"
+        "integration/topologies/test_spout_groups.py"
         "::test_a_group_that_is_reset_stops_it_and_a_restart_goes_on_there",
     ),
     "a topic is switched to compaction while a batch is unfinished": (
         _FAULTS + "test_a_replay_of_a_topic_that_was_compacted_holds_what_is_left",
     ),
     "tiered storage: the broker has moved records to its tier": (
-        "integration/test_other_brokers.py"
+        "integration/source/test_other_brokers.py"
         "::test_ranges_in_the_tier_and_across_its_end_are_read",
     ),
     "quotas delay answers": (
-        "integration/test_reader.py"
+        "integration/source/test_reader.py"
         "::test_a_quota_that_lets_brokers_wait_for_seconds_is_no_time_out",
     ),
     "files of certificates, keys and authorities are replaced": (
-        "integration/test_secured.py"
+        "integration/operations/test_secured.py"
         "::test_authorities_that_were_replaced_on_disk_are_read_by_who_lives",
     ),
     "all brokers move to other addresses": (
-        "integration/test_mirror_outage.py"
+        "integration/source/test_mirror_outage.py"
         "::test_brokers_that_move_are_found_through_the_address_that_was_given",
     ),
     "the clock of a broker or a producer is ahead": (
@@ -369,7 +370,7 @@ AROUND: Proofs = {
 }
 """Around the brokers: what happens."""
 
-_LAKE = "integration/test_lakehouse.py::"
+_LAKE = "integration/sinks/test_lakehouse.py::"
 
 DELTA: Proofs = {
     "the driver dies before or after the table's commit": (

@@ -6,12 +6,12 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from integration import matrix_table
-from integration.matrix_table import (
+from integration.cluster.jars import REPOSITORY
+from integration.tools import matrix_table
+from integration.tools.matrix_table import (
     BEGIN,
     END,
     PAGE,
-    REPOSITORY,
     ROWS,
     counted,
     put_into,
@@ -33,7 +33,7 @@ def of_noxfile(name: str) -> Any:
 
 def report(place: Path, name: str, *cases: tuple[str, str]) -> Path:
     body = "".join(
-        f'<testcase classname="integration.{file}" name="t">{outcome}</testcase>'
+        f'<testcase classname="integration.room.{file}" name="t">{outcome}</testcase>'
         for file, outcome in cases
     )
     path = place / f"{name}.xml"
@@ -71,7 +71,7 @@ def test_the_page_has_every_version_and_nothing_that_failed():
 
 def test_every_file_of_the_matrix_is_in_a_row():
     listed = [
-        node.value.removeprefix("integration/").removesuffix(".py")
+        Path(node.value).stem
         for node in ast.walk(of_noxfile("FILES"))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]

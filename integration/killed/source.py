@@ -9,8 +9,8 @@ from typing import Any
 
 from integration.killed.interface import Case, World
 from integration.pausing import Life, run_to_end
-from integration.pausing_job import POINTS
 from integration.sizes import size
+from integration.source.pausing_job import POINTS
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import TopicPartition
@@ -18,7 +18,7 @@ from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Ledger
 
 RECORDS, PARTITIONS = size(120, 400), 3
-JOB = "integration.pausing_job"
+JOB = "integration.source.pausing_job"
 
 
 class QueryJob:

@@ -8,19 +8,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from integration import spout_job
 from integration.cluster.records import Produce
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from integration.killed.interface import Case, World
 from integration.log_ends import log_ends
 from integration.pausing import Life
-from integration.spout_job import done, failures
+from integration.topologies import spout_job
+from integration.topologies.spout_job import done, failures
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.model import Assigned, Earliest, TopicPartition
 
-JOB = "integration.spout_job"
+JOB = "integration.topologies.spout_job"
 RECORDS, PARTITIONS = 1_200, 4
 HELD = "held"
 WITHIN_S = 240

@@ -9,11 +9,11 @@ from typing import Any
 from integration.cluster.records import Produce, Record
 from integration.killed.interface import BETWEEN_DATABASES, World, in_each_mode
 from integration.pausing import Life, run_to_end
+from integration.sinks.state_job import POINTS, Results, urls_of
 from integration.sizes import size
-from integration.state_job import POINTS, Results, urls_of
 
 RECORDS, PARTITIONS, KEYS = size(120, 240), 3, 17
-JOB = "integration.state_job"
+JOB = "integration.sinks.state_job"
 
 
 class StateJob:

@@ -12,14 +12,14 @@ import pytest
 from integration.cluster.records import Record
 from integration.killed.interface import BETWEEN_DATABASES, World, in_each_mode
 from integration.pausing import Life, run_to_end
+from integration.sinks.state_job import urls_of
 from integration.sizes import size
-from integration.state_job import urls_of
-from integration.state_topology_job import POINTS, keep, maps_of
+from integration.topologies.state_topology_job import POINTS, keep, maps_of
 from kafka_tx.errors import FencedError, OutOfOrderError
 from kafka_tx.model import TransactionAttempt
 
 RECORDS, PARTITIONS, KEYS = size(300, 720), 3, 17
-JOB = "integration.state_topology_job"
+JOB = "integration.topologies.state_topology_job"
 
 
 class StateTopologyJob:

@@ -9,15 +9,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from integration import topologies
 from integration.killed.interface import Case, World
 from integration.pausing import Life, run_to_end
 from integration.sizes import size
-from integration.topologies import MODES, PARTITIONS, STORES
-from integration.topology_job import OPAQUE_POINTS, POINTS, kept, recount
+from integration.topologies import tally
+from integration.topologies.tally import MODES, PARTITIONS, STORES
+from integration.topologies.topology_job import OPAQUE_POINTS, POINTS, kept, recount
 from kafka_tx import assembly
 
-JOB = "integration.topology_job"
+JOB = "integration.topologies.topology_job"
 RECORDS = size(600, 2_000)
 
 
@@ -26,9 +26,9 @@ class TopologyJob:
 
     def __init__(self, world: World, work: Path, *, mode: str, store: str) -> None:
         self.work = work
-        self.store = topologies.store_url(store, world.zookeeper, work)
+        self.store = tally.store_url(store, world.zookeeper, work)
         name = world.topic(PARTITIONS)
-        self.ends = topologies.even(world.produce, name, RECORDS)
+        self.ends = tally.even(world.produce, name, RECORDS)
         self.given = [
             *("--servers", world.kafka.bootstrap_servers, "--topic", name),
             *("--mode", mode, "--store", self.store),

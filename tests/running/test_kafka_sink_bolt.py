@@ -337,7 +337,7 @@ def test_a_record_that_is_too_large_stops_a_transactional_topology(
     options, topic, more
 ):
     # The mock cluster shows aborted records to readers of committed ones, so what is
-    # visible of the part is looked at on a real broker: integration/test_sink.py.
+    # visible of the part is looked at on a real broker: integration/sinks/test_sink.py.
     rows = [("k", "small", ""), ("big", "x" * 3_000_000, "")]
     bolt = KafkaBolt(options | ({"tx.id": f"{topic}-large"} if more else {}))
 

@@ -1,0 +1,211 @@
+"""Every example runs with one command and shows what it promises."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import runpy
+import select
+import subprocess
+import sys
+import tempfile
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from integration.cluster.jars import REPOSITORY
+from integration.cluster.java import java
+from integration.cluster.spark_local import quick_environment
+from integration.sizes import EVERYTHING
+from kafka_tx.spark import quiet_stop
+
+EXAMPLES = REPOSITORY / "examples"
+FIRST_LINE_S = 2.0
+"""Computed until an example says something."""
+
+
+def run_as_process(name, *arguments):
+    """With nothing but its file, as a reader of it does."""
+    java()
+    quickly = {} if EVERYTHING else quick_environment()
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+    with (
+        tempfile.TemporaryDirectory() as place,
+        Path(place, "errors").open("w+") as err,
+    ):
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=err,
+            text=True,
+            env=os.environ | {"TMPDIR": place} | quickly,
+        ) as process:
+            spent_s = computed_in_silence_s(process)
+            shown, _ = process.communicate(timeout=170)
+        err.seek(0)
+        errors = err.read()
+        left = [path for path in Path(place).iterdir() if is_ours(path)]
+    assert process.returncode == 0, errors[-4000:]
+    # Spark shows one for a worker whose job was cancelled, as a replay does.
+    end = errors.rpartition("TaskKilled")[2]
+    assert "Traceback" not in end, errors[-4000:]
+    assert not left, "folders are left behind"
+    assert spent_s < FIRST_LINE_S, "nothing was said for too long"
+    return said(shown)
+
+
+def computed_in_silence_s(process):
+    """What it has computed when it was last seen to have said nothing."""
+    seen_s = 0.0
+    while True:
+        now_s = cpu_s(process.pid)
+        if select.select([process.stdout], [], [], 0.05)[0]:
+            return seen_s
+        seen_s = now_s
+
+
+def cpu_s(pid):
+    """What a process has computed so far: a busy machine makes no difference."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, after_name[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def run_in_session(name, *arguments):
+    """In this process; the session that it makes is the one that is there."""
+    shown = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(shown):
+        patch.setattr(quiet_stop, "stop_quietly", lambda spark: None)
+        patch.setattr(sys, "argv", [name, *arguments])
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    return said(shown.getvalue())
+
+
+def said(text):
+    assert text.startswith("starting Spark"), "it says nothing at once"
+    return text
+
+
+AS_PROCESS = pytest.param(run_as_process, id="process", marks=pytest.mark.all)
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(run_in_session, id="session"), AS_PROCESS]
+)
+def run(request):
+    if request.param is run_in_session:
+        request.getfixturevalue("spark")
+    return request.param
+
+
+def is_ours(path):
+    """Spark leaves folders of its own behind while its JVM ends."""
+    return path.is_dir() and path.name.startswith("tmp")
+
+
+def replays(shown):
+    found = re.search(r"replays: (\d+)", shown)
+    assert found is not None, shown
+    return int(found[1])
+
+
+def test_every_example_has_a_test():
+    tests = Path(__file__).read_text()
+    assert all(f'run("{path.stem}"' in tests for path in EXAMPLES.glob("*.py"))
+
+
+def test_an_example_is_one_command_that_leaves_nothing_behind():
+    assert "there are 36" in run_as_process("global_count")
+
+
+def test_global_count_counts_each_word_once_in_spite_of_a_replay(run):
+    shown = run("global_count")
+
+    assert "counted 36 words in 3 batches; there are 36" in shown
+    assert replays(shown) >= 1
+
+
+def test_words_keeps_two_tables_right_in_spite_of_a_replay(run):
+    shown = run("words")
+
+    assert "words right: True" in shown
+    assert "buckets right: True" in shown
+    assert replays(shown) >= 1
+
+
+def test_opaque_count_counts_each_row_once_although_a_replay_holds_others(run):
+    shown = run("opaque_count")
+
+    second = re.findall(r"txid 2: (\d+) rows, (\d+) \+", shown)
+    assert second == [("8", "8"), ("4", "8")]
+    assert "counted 30 rows; there are 30" in shown
+
+
+def test_three_designs_count_the_same_in_fewer_and_fewer_turns(run):
+    shown = run("three_designs")
+
+    assert "one tuple at a time: 20 of 20 rows in 20 batches" in shown
+    assert "one batch at a time: 20 of 20 rows in 10 batches" in shown
+    assert "pipelined batches: 20 of 20 rows in 10 batches" in shown
+
+
+@pytest.mark.parametrize("txid", [1, 2, 3])
+def test_phases_run_in_the_order_of_the_graph(phases, txid):
+    steps = re.findall(rf"ms  txid {txid}  (\w)  (\w+)", phases)
+
+    assert steps == [
+        ("A", "execute"),
+        ("A", "finish"),
+        ("B", "execute"),
+        ("C", "execute"),
+        ("B", "commit"),
+        ("C", "execute"),
+        ("C", "finish"),
+        ("D", "execute"),
+        ("D", "commit"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def phases(run):
+    return run("phases")
+
+
+def test_kafka_global_count_counts_each_record_once(run):
+    shown = run("kafka_global_count")
+
+    assert "counted 20000 records of 10 keys" in shown
+    assert "committed up to txid 8" in shown
+
+
+def test_kafka_message_count_counts_each_message_once(run):
+    assert "counted 5000 messages" in run("kafka_message_count")
+
+
+def test_kafka_message_count_counts_what_a_real_topic_holds(run, kafka, topic, produce):
+    name = topic(2)
+    produce(name, [f"v{n}" for n in range(300)], partition=0)
+    produce(name, [f"v{n}" for n in range(40)], partition=1)
+
+    shown = run("kafka_message_count", kafka.bootstrap_servers, name)
+
+    assert "partition 0: 300 messages\npartition 1: 40 messages" in shown
+
+
+def test_reliable_word_count_counts_each_word_once_though_some_fail(run):
+    assert_reliable(run("reliable_word_count"))
+
+
+def test_reliable_word_count_does_so_on_a_real_broker(run, kafka, topic):
+    servers = kafka.bootstrap_servers
+
+    assert_reliable(run("reliable_word_count", servers, topic(3), topic(1)))
+
+
+def assert_reliable(shown):
+    assert "counted 3000 words; there are 3000\neach word right: True" in shown
+    assert "emitted=601, completed=601" in shown
+    assert int(re.findall(r"retried=(\d+)", shown)[0]) > 6
+    assert "dead letter: poison" in shown
+    assert "'kafka_tx.attempts': '7'" in shown

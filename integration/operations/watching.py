@@ -1,0 +1,65 @@
+"""A real Prometheus that watches one endpoint with the files of ``grafana/``."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from integration.cluster.child import WorkDirectory
+from integration.cluster.debian import prometheus_program
+from integration.cluster.prometheus import PrometheusServer
+from integration.operations.observing import GRAFANA, SCRAPE_INTERVAL_S, PrometheusApi
+
+
+@contextmanager
+def watching(target: str) -> Iterator[PrometheusApi]:
+    """Run a Prometheus that scrapes ``host:port`` every ``SCRAPE_INTERVAL_S``.
+
+    It runs on ``grafana/prometheus.yml`` and ``grafana/alerts.yml``; only the target
+    and the intervals are other ones. It ends with the block.
+
+    Raises:
+        ProgramMissingError: Prometheus is neither installed nor to be had.
+        NotReadyError: It does not come up.
+    """
+    work = WorkDirectory("watching")
+    server = PrometheusServer(_configure(work.path, target))
+    try:
+        server.start()
+        yield PrometheusApi(server.url)
+    finally:
+        server.stop()
+        work.delete()
+
+
+def promtool(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run Prometheus' own checker inside ``grafana/``."""
+    return subprocess.run(
+        [prometheus_program("promtool"), *arguments],
+        input=given,
+        cwd=GRAFANA,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def _configure(place: Path, target: str) -> Path:
+    shutil.copy(GRAFANA / "alerts.yml", place)
+    scrape_file = yaml.safe_load((GRAFANA / "prometheus.yml").read_text())
+    interval = f"{SCRAPE_INTERVAL_S}s"
+    scrape_file["global"] = {
+        "scrape_interval": interval,
+        "evaluation_interval": interval,
+    }
+    (scrape,) = scrape_file["scrape_configs"]
+    scrape["static_configs"] = [{"targets": [target]}]
+    written = place / "prometheus.yml"
+    written.write_text(yaml.safe_dump(scrape_file))
+    return written

@@ -1,0 +1,104 @@
+"""Topologies on real brokers and Spark: whatever goes wrong, the state is a recount.
+
+``KAFKA_TX_TOPOLOGY_RECORDS`` sets how many records the runs with random trouble read.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from integration.sizes import size
+from integration.topologies import tally, topology_job
+from integration.topologies.tally import (
+    BATCHES,
+    MODES_WITH_STORES,
+    PARTITIONS,
+    WITHIN_S,
+    Leftovers,
+)
+from integration.topologies.topology_job import COMPONENTS, Trouble, kept, recount
+from kafka_tx.errors import ComponentError, ReplayImpossibleError
+
+RECORDS = size(4_800, 500_000, "KAFKA_TX_TOPOLOGY_RECORDS")
+
+
+@pytest.mark.timeout(WITHIN_S)
+@pytest.mark.parametrize(("mode", "store"), MODES_WITH_STORES)
+def test_failures_in_every_component_and_lost_workers_count_nothing_twice(
+    zookeeper, spark, kafka, topic, produce, tmp_path, mode, store
+):
+    name = topic(PARTITIONS)
+    ends = tally.even(produce, name, RECORDS)
+    url = tally.store_url(store, zookeeper, tmp_path)
+    trouble = Trouble(str(tmp_path), failing=0.04, kills=2)
+    leftovers = Leftovers(spark)
+
+    handle = tally.run_tally(
+        spark, kafka, name, mode, tmp_path, url, trouble, records=RECORDS
+    )
+
+    assert kept(tmp_path / "sink.db") == recount(ends)
+    assert handle.status.committed_txid >= BATCHES
+    assert handle.status.replays >= 2
+    assert {f.name for f in tmp_path.glob("failed-*")} == FAILED
+    assert len(list(tmp_path.glob("killed*"))) == 2
+    assert leftovers.none()
+
+
+FAILED = {f"failed-{component}" for component in COMPONENTS}
+
+
+def test_records_that_are_gone_stop_a_transactional_replay_and_say_which(
+    spark, kafka, topic, produce, tmp_path
+):
+    name = topic(1)
+    produce(name, ["v"] * 300, partition=0)
+    store = f"sqlite:///{tmp_path}/state.db"
+    sink = str(tmp_path / "sink.db")
+    failing = Trouble(str(tmp_path), failing=1.0, only="pass")
+    built = topology_job.topology(
+        kafka.bootstrap_servers, name, "transactional", sink, failing
+    )
+    handle = built.start(spark, {"tx.store": store})
+    with tally.ending(handle):
+        deadline = time.monotonic() + 60
+        while not handle.status.replays:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+        kafka.delete_records(name, {0: 50})
+
+        with pytest.raises(ReplayImpossibleError, match=r"txid 1 holds .* \[0, 100\)"):
+            handle.awaitTermination(60)
+
+    well = Trouble(str(tmp_path))
+    opaque = topology_job.topology(
+        kafka.bootstrap_servers, name, "opaque", sink, well, failOnDataLoss="false"
+    )
+    tally.run_out(opaque.start(spark, {"tx.store": store}))
+    assert kept(sink)[0][0] == 250  # "goes on with what is left"
+
+
+def test_an_error_in_a_task_names_its_place_and_leaves_the_session_usable(
+    spark, kafka, topic, produce, tmp_path
+):
+    name = topic(1)
+    produce(name, ["v"] * 10, partition=0)
+    store = f"sqlite:///{tmp_path}/state.db"
+    broken = Trouble(place=None, point="in-task")  # type: ignore[arg-type]
+    leftovers = Leftovers(spark)
+    built = topology_job.topology(
+        kafka.bootstrap_servers, name, "opaque", str(tmp_path / "sink.db"), broken
+    )
+
+    handle = built.start(spark, {"tx.store": store})
+
+    with pytest.raises(ComponentError, match="TypeError") as raised:
+        handle.awaitTermination(60)
+    assert raised.value.component == "tally"
+    assert raised.value.txid == 1
+    assert "topology_job.py" in raised.value.traceback
+    assert leftovers.none()
+    assert spark.range(10).count() == 10

@@ -1,0 +1,154 @@
+"""Commit phases on Spark's executors: none works beside another, or for a former owner.
+
+The sink of these tests is a file that every call of a committer adds a line to, without
+any rule of its own: whatever the topology lets through shows.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from integration.cluster.waiting import wait_until
+from integration.promptness import TRIES
+from integration.topologies.tally import ending
+from kafka_tx import (
+    BasicBolt,
+    BatchBolt,
+    Committer,
+    MemoryTransactionalSpout,
+    TransactionalTopologyBuilder,
+)
+from kafka_tx.errors import FencedError
+
+ROWS = [(number,) for number in range(20)]
+TIMEOUT_MS = 5_000
+WITHIN_S = 120
+
+
+class Note(Committer, BatchBolt):
+    """Adds a line for its task; the first try at one txid comes to it late."""
+
+    def __init__(self, place, late_txid=None):
+        self.place, self.late_txid = Path(place), late_txid
+
+    def prepare(self, context, collector):
+        self.context = context
+
+    def execute(self, row):
+        pass
+
+    def finish_batch(self):
+        attempt, task = self.context.attempt, self.context.task
+        first = self.place / f"late-{task}"
+        if attempt.txid == self.late_txid and not first.exists():
+            first.touch()
+            time.sleep(TIMEOUT_MS / 1000 + 1)  # well before Spark ends the worker
+        line = f"{attempt.txid} {attempt.attempt_id} {task}\n".encode()
+        handle = os.open(self.place / "notes", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+        os.write(handle, line)
+        os.close(handle)
+
+
+class Wait(BasicBolt):
+    """Hands rows on, where a file says so; the first owner waits for another one."""
+
+    fields = "n bigint"
+
+    def __init__(self, place):
+        self.place = Path(place)
+
+    def prepare(self, context):
+        self.is_first = context.attempt.epoch == 1
+
+    def execute(self, row, collector):
+        if self.is_first:
+            (self.place / "arrived").touch()
+        while self.is_first and not (self.place / "go").exists():
+            time.sleep(0.05)
+        collector.emit((row.n,))
+
+
+def notes(place):
+    lines = (place / "notes").read_text().splitlines()
+    return [tuple(map(int, line.split())) for line in lines]
+
+
+def topology(place, late_txid=None, *, tasks=2, waits=False):
+    builder = TransactionalTopologyBuilder(
+        "notes", "spout", MemoryTransactionalSpout([ROWS], "n bigint", 5)
+    )
+    above = "spout"
+    if waits:
+        builder.set_bolt("wait", Wait(place)).shuffle_grouping("spout")
+        above = "wait"
+    note = builder.set_bolt("note", Note(str(place), late_txid), tasks)
+    note.fields_grouping(above, ["n"]).on_executors()
+    return builder.build()
+
+
+def warm_up(spark, place, tasks):
+    """Let Spark start its workers, which may take longer than the time-out."""
+    place.mkdir()
+    store = {"tx.store": f"sqlite:///{place}/state.db"}
+    handle = topology(place, tasks=tasks).start(spark, store)
+    with ending(handle):
+        assert handle.process_all_available(WITHIN_S)
+        handle.stop()
+
+
+@pytest.mark.parametrize("tasks", [pytest.param(1, marks=pytest.mark.all), 2])
+def test_what_outlives_its_time_out_writes_nothing_after_the_replay_began(
+    spark, tmp_path, tasks
+):
+    """At one of three tries: where the driver halts, the late one comes in time."""
+    warm_up(spark, tmp_path / "warm", tasks)
+
+    assert any(late_one_is_ended(spark, tmp_path / str(n), tasks) for n in range(TRIES))
+
+
+def late_one_is_ended(spark, place, tasks):
+    """Whether it was ended before its line; lines of replays never come before it."""
+    place.mkdir()
+    handle = topology(place, 2, tasks=tasks).start(
+        spark,
+        {
+            "tx.store": f"sqlite:///{place}/state.db",
+            "tx.timeoutMs": TIMEOUT_MS,
+            "tx.maxPending": 2,
+        },
+    )
+    with ending(handle):
+        assert handle.process_all_available(WITHIN_S)
+        time.sleep(2)  # what comes too late would come now
+        handle.stop()
+
+    written = notes(place)
+    attempts = [attempt for _, attempt, _ in written]
+    assert attempts == sorted(attempts), written
+    each_once = sorted([1, 2, 3, 4] * tasks)
+    is_each_once = [txid for txid, *_ in written] == each_once
+    return is_each_once and handle.status.replays >= 1
+
+
+@pytest.mark.parametrize("tasks", [pytest.param(1, marks=pytest.mark.all), 2])
+def test_a_former_owner_runs_no_commit_phase(spark, tmp_path, tasks):
+    config = {"tx.store": f"sqlite:///{tmp_path}/state.db"}
+    arrived, go = tmp_path / "arrived", tmp_path / "go"
+    former = topology(tmp_path, tasks=tasks, waits=True).start(spark, config)
+    with ending(former):
+        wait_until("the first one works", arrived.exists, timeout_s=WITHIN_S)
+
+        owner = topology(tmp_path, tasks=tasks, waits=True).start(spark, config)
+        with ending(owner):
+            assert owner.process_all_available(WITHIN_S)
+            go.touch()
+
+            with pytest.raises(FencedError):
+                former.awaitTermination(WITHIN_S)
+            owner.stop()
+    assert [txid for txid, *_ in notes(tmp_path)] == sorted([1, 2, 3, 4] * tasks)
+    assert {attempt // 10**12 for _, attempt, _ in notes(tmp_path)} == {2}

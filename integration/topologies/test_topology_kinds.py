@@ -1,0 +1,102 @@
+"""Bolts of every kind in one topology, and committers on executors, on real Spark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from integration.cluster.jars import REPOSITORY
+from integration.topologies import tally, topology_kinds
+from integration.topologies.tally import PARTITIONS, Leftovers
+from integration.topologies.topology_job import Trouble, kept, recount
+from kafka_tx.spark.topologies.engine import COMMIT_POOL
+
+RECORDS = 1200
+BATCH = 200
+
+
+@pytest.mark.parametrize(
+    "mode", ["transactional", pytest.param("opaque", marks=pytest.mark.all)]
+)
+def test_bolts_by_row_by_arrow_and_as_dataframe_work_in_one_topology(
+    spark, kafka, topic, produce, tmp_path, mode
+):
+    name = topic(PARTITIONS)
+    ends = tally.even(produce, name, RECORDS)
+    trouble = Trouble(str(tmp_path), failing=0.05, kills=1)
+    leftovers = Leftovers(spark)
+    built = topology_kinds.mixed(
+        kafka.bootstrap_servers, name, mode, tmp_path, trouble, BATCH
+    )
+
+    handle = tally.run_out(built.start(spark, settings(tmp_path)))
+
+    assert kept(tmp_path / "sink.db") == recount(ends)
+    assert handle.status.committed_txid >= RECORDS // BATCH
+    assert handle.status.replays
+    assert leftovers.none()
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param("transactional", marks=pytest.mark.all), "opaque"]
+)
+def test_committers_on_executors_count_nothing_twice(
+    spark, kafka, topic, produce, tmp_path, mode
+):
+    name = topic(PARTITIONS)
+    ends = tally.even(produce, name, RECORDS)
+    trouble = Trouble(str(tmp_path), failing=0.05, kills=1)
+    leftovers = Leftovers(spark)
+    built = topology_kinds.distributed(
+        kafka.bootstrap_servers, name, mode, tmp_path, trouble, BATCH
+    )
+
+    handle = tally.run_out(built.start(spark, settings(tmp_path)))
+
+    assert kept_by_all(tmp_path) == recount(ends)
+    assert handle.status.replays
+    assert leftovers.none()
+
+
+@pytest.mark.all
+def test_commit_phases_on_executors_have_their_own_pool_where_spark_is_fair(
+    kafka, topic, produce, tmp_path
+):
+    name = topic(PARTITIONS)
+    ends = tally.even(produce, name, RECORDS)
+
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "integration.topologies.topology_kinds"),
+            *("--work", str(tmp_path), "--topic", name),
+            *("--servers", kafka.bootstrap_servers),
+        ],
+        cwd=REPOSITORY,
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert (tmp_path / "finished").exists(), done.stdout + done.stderr
+    assert kept_by_all(tmp_path) == recount(ends)
+    assert [f.name for f in tmp_path.glob("pool-*")] == [f"pool-{COMMIT_POOL}"]
+
+
+def settings(place):
+    return {
+        "tx.store": f"sqlite:///{place}/state.db",
+        "tx.maxPending": 3,
+        "tx.retryMs": 50,
+    }
+
+
+def kept_by_all(place):
+    """The tally of both tasks."""
+    tallies = [kept(path) for path in sorted(place.glob("sink[01].db"))]
+    assert len(tallies) == 2
+    return tallies[0] | tallies[1]
