@@ -256,6 +256,16 @@ BATCHES = PanelRow(
             query("sum by (id, phase) (kafka_tx_in_flight_batches<id>)"),
         ),
         graph(
+            "Age of the oldest batch in flight",
+            "Since it was planned. Grows without end: a batch hangs, or is replayed"
+            " again and again.",
+            "s",
+            query(
+                "time() - (max by (id)"
+                " (kafka_tx_in_flight_since_timestamp_seconds<id>) > 0)"
+            ),
+        ),
+        graph(
             "Time by phase",
             "Mean time a committed batch spent in each phase.",
             "s",

@@ -54,6 +54,11 @@ class PrometheusApi:
         groups = self._get("rules")["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
+    def alerting(self, alert: str) -> set[str]:
+        """The ids for which an alert fires now."""
+        found = self.query(f'ALERTS{{alertname="{alert}", alertstate="firing"}}')
+        return {labels["id"] for labels, _ in found}
+
     def target_healths(self) -> list[str]:
         """``up``, ``down`` or ``unknown`` for every target."""
         return [each["health"] for each in self._get("targets")["activeTargets"]]

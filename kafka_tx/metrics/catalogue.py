@@ -177,8 +177,14 @@ _id = Rows(Fed.PHASE, PER_ID)
 
 IN_FLIGHT_BATCHES = _id.gauge(
     "in_flight_batches",
-    "Batches that are not committed yet, by phase; waiting: for earlier batches.",
+    "Batches or chunks that are not committed yet, by phase; waiting: for earlier"
+    " batches.",
     PHASE,
+)
+IN_FLIGHT_SINCE = _id.gauge(
+    "in_flight_since_timestamp_seconds",
+    "Unix time at which this process first planned the oldest batch in flight; 0:"
+    " none is. At least once: since when chunks are in flight and nothing completes.",
 )
 PHASE_DURATION = _id.histogram(
     "phase_duration_seconds",

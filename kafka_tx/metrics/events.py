@@ -80,6 +80,25 @@ class BatchCommitted(OffsetsCommitted):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """A batch or chunk that is not committed yet.
+
+    Attributes:
+        number: Its txid, or the number of the chunk; None where it is not known yet.
+        phase: One of ``catalogue.PHASE``.
+        since_ms: Unix time when this process first planned it; a replay keeps it.
+        phase_since_ms: Unix time when its phase began.
+        tries: Attempts at it in this process, this one too.
+    """
+
+    number: int | None
+    phase: str
+    since_ms: int
+    phase_since_ms: int
+    tries: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsStored:
     """Where a store has an id as a job starts, before it commits anything itself.
 

@@ -6,6 +6,7 @@ import logging
 import math
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -20,6 +21,7 @@ from prometheus_client.metrics_core import Metric as Family
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.events import (
     BatchCommitted,
+    InFlight,
     OffsetsCommitted,
     OffsetsStored,
     stop_reason,
@@ -139,6 +141,26 @@ class MetricsRegistry:
                 self._newest(key, stored.newest_timestamp_ms)
             self._stand(stored, fed, {})
 
+    def record_in_flight(
+        self, tx_id: str, batches: Sequence[InFlight], since_ms: int | None = None
+    ) -> None:
+        """These batches are in flight now, and no others of the id.
+
+        Args:
+            tx_id: The ``tx.id``, topology id or consumer id.
+            batches: In the order of their numbers.
+            since_ms: Unix time since which nothing was committed although there was
+                something in flight; None: since the oldest of ``batches`` was planned.
+        """
+        with self._measuring("record_in_flight"):
+            self._begin((Fed.PHASE,), (tx_id,))
+            phases = Counter(each.phase for each in batches)
+            for phase in catalogue.PHASE.values:
+                self._of(catalogue.IN_FLIGHT_BATCHES).set((tx_id, phase), phases[phase])
+            if since_ms is None:
+                since_ms = min((each.since_ms for each in batches), default=0)
+            self._of(catalogue.IN_FLIGHT_SINCE).set((tx_id,), since_ms / 1000)
+
     def record_stop(self, tx_id: str, error: BaseException, at_ms: int) -> None:
         """A query or topology ended with this error, now.
 
@@ -179,6 +201,12 @@ class MetricsRegistry:
         """Lag in records of all partitions of an id; None where one is not known."""
         with self._lock:
             return self._standing.lag(tx_id)
+
+    def current_txid(self, tx_id: str) -> int | None:
+        """The next txid to commit; None where it is not known here."""
+        with self._lock:
+            txid = self._of(catalogue.CURRENT_TXID).get((tx_id,))
+            return None if txid is None else int(txid)
 
     def positions_of(self, tx_id: str) -> dict[TopicPartition, LogPosition]:
         """The stored positions of an id that are shown."""
@@ -335,13 +363,23 @@ def merged(
 ) -> Iterator[tuple[Metric, Samples]]:
     """The samples of all these registries, each metric once, in catalogue order.
 
-    Where two hold the same label set, the later registry's value is shown.
+    Where two hold the same label set, the later registry's value is shown; of the times
+    at which something stopped, the newest.
     """
     taken = [registry.samples() for registry in registries]
     for metric in catalogue.ALL:
         found = [samples[metric.name] for samples in taken if samples[metric.name]]
         if found:
-            yield metric, reduce(or_, found)
+            yield metric, reduce(_MERGES.get(metric, or_), found)
+
+
+def _newest(one: Samples, other: Samples) -> Samples:
+    """The greater value of each label set."""
+    return {k: max(one.get(k, (0.0,)), other.get(k, (0.0,))) for k in one | other}
+
+
+_MERGES = {catalogue.LAST_STOP: _newest}
+"""Where a run that never failed must not hide the one before it, which did."""
 
 
 def _version() -> str:

@@ -11,6 +11,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.protocols import Clock, Store
 from kafka_tx.transactions.held import newest_ms
 from kafka_tx.transactions.ledger import LedgerState
+from kafka_tx.transactions.ledger_records import Committed
 from kafka_tx.transactions.stops import Stop, keep_stop, last_stop, notes_id
 
 logger = logging.getLogger(__name__)
@@ -71,15 +72,27 @@ def show_last_stop(
         registry.record_last_stop(id or store.id, found.reason, found.at_ms)
 
 
+def _first_position(state: LedgerState) -> Committed | None:
+    """Where the very first batch begins; None before it is planned."""
+    first = state.planned.get(1)
+    if first is None:
+        return None
+    return Committed(0, first.starts(), first.topic_ids)
+
+
 def show_committed(
     registry: MetricsRegistry,
     id: str,  # noqa: A002 - the word users know
     state: LedgerState,
-) -> None:
-    """Show where the store has an id, until something is committed here."""
-    committed = state.committed
+) -> Committed | None:
+    """Show where the store has an id, until something is committed here.
+
+    Returns:
+        What is shown; None where the store has no position yet.
+    """
+    committed = state.committed or _first_position(state)
     if committed is None:
-        return
+        return None
     registry.record_stored(
         OffsetsStored(
             id=id,
@@ -93,3 +106,4 @@ def show_committed(
             txid=committed.txid,
         )
     )
+    return committed

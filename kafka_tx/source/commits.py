@@ -48,6 +48,7 @@ class Finished:
         latest: What ``reportLatestOffset`` said, with the log starts; from Spark 4.0
             and 4.1, which do not ask for that, the end once more.
         duration_ms: How long the trigger took.
+        phases_ms: How long each phase of ``catalogue.PHASE`` took, as far as known.
         receipts: What the tasks reported; None where they could not.
         spark_batch: Spark's name of the batch, by which one without new records is
             known; empty where that is not to be had.
@@ -57,6 +58,7 @@ class Finished:
     end: Mapping[str, Any]
     latest: Mapping[str, Any] | None
     duration_ms: float
+    phases_ms: Mapping[str, float] = field(default_factory=dict)
     receipts: Receipts | None = None
     spark_batch: str = ""
 
@@ -325,6 +327,7 @@ class CommitFeed:
                 bytes=told.bytes,
                 newest_timestamp_ms=told.newest_ms,
                 duration_ms=batch.duration_ms,
+                phases_ms={**batch.phases_ms, "waiting": 0, "committing": commit_ms},
                 bounds=_bounds(batch.latest),
                 skipped=held.all_skipped(told) if held else told.skipped,
                 replays=held.attempts - 1 if held else 0,

@@ -43,9 +43,20 @@ def test_every_rule_has_a_severity_a_summary_and_advice() -> None:
 
     severities = {"critical", "warning"}
     assert not rules_where(lambda rule: rule["labels"]["severity"] not in severities)
-    assert not rules_where(lambda rule: set(told(rule)) != {"summary", "description"})
+    fields = {"summary", "description", "runbook_url"}
+    assert not rules_where(lambda rule: set(told(rule)) != fields)
     assert not rules_where(lambda rule: len(told(rule)["summary"]) >= 120)
     assert not rules_where(lambda rule: not told(rule)["description"].endswith("."))
+
+
+def test_every_rule_links_to_its_entry_of_the_runbook() -> None:
+    page = (GRAFANA.parent / "docs" / "runbook.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^## (\w+)$", page, re.MULTILINE)
+
+    links = [rule["annotations"]["runbook_url"] for rule in RULES]
+
+    assert entries == [rule["alert"] for rule in RULES]
+    assert links == [f"docs/runbook.md#{entry.lower()}" for entry in entries]
 
 
 def test_annotations_name_only_labels_that_the_alert_has() -> None:

@@ -12,6 +12,7 @@ from kafka_tx.metrics import (
     catalogue,
 )
 from kafka_tx.metrics.events import OffsetsStored
+from kafka_tx.metrics.registry import merged
 from kafka_tx.model import LogBounds
 from tests.metrics.facts import (
     MINUTE,
@@ -374,3 +375,15 @@ def test_what_was_read_of_a_store_too_late_is_not_shown(registry):
     registry.record_stored(stored())
 
     assert registry.samples() == shown
+
+
+def test_a_run_that_never_failed_does_not_hide_that_the_one_before_it_did() -> None:
+    older, newer = MetricsRegistry(), MetricsRegistry()
+    older.record_stop("job", FencedError("a newer owner"), 5_000)
+    newer.record_start("job")
+
+    for order in ([older, newer], [newer, older]):
+        shown = {metric.name: samples for metric, samples in merged(order)}
+        stops = shown["kafka_tx_last_stop_timestamp_seconds"]
+        found = [stops["job", reason] for reason in ("fenced", "state")]
+        assert found == [(5.0,), (0.0,)]

@@ -25,6 +25,7 @@ from kafka_tx.running.transactional.batch_progress import (
 )
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions.actions import Cancel
+from kafka_tx.transactions.flights import BatchPhase
 from kafka_tx.transactions.held import Held, Told, held_in
 
 A = TopicPartition("t", 0)
@@ -249,3 +250,84 @@ def test_what_the_store_had_and_no_batch_has_any_more_is_not_shown(clock):
 
     shown = registry.samples()["kafka_tx_committed_offset"]
     assert shown == {("count", "t", "0"): (4,)}
+
+
+def since_s(registry):
+    ((value,),) = registry.samples()[
+        "kafka_tx_in_flight_since_timestamp_seconds"
+    ].values()
+    return value
+
+
+def in_flight(registry, phase):
+    name = "kafka_tx_in_flight_batches"
+    return registry.samples()[name]["count", phase][0]
+
+
+def test_a_batch_is_in_flight_from_its_planning_and_its_replays_make_it_no_younger(
+    clock,
+):
+    registry = MetricsRegistry()
+    journal = Journal("count", registry, clock)
+    first, second = TransactionAttempt(7, 1), TransactionAttempt(7, 2)
+    began_s = clock.now_ms() / 1000
+
+    journal.planning(first)
+    journal.in_flight({}, is_planning=True)
+    assert (in_flight(registry, "planning"), since_s(registry)) == (1, began_s)
+    clock.sleep_ms(1_000)
+    journal.planned(first)
+    journal.in_flight({}, is_planning=False)  # it is being stored
+    assert (in_flight(registry, "planning"), since_s(registry)) == (1, began_s)
+    journal.started(first)
+    journal.in_flight({first: BatchPhase.PROCESSING}, is_planning=False)
+    assert in_flight(registry, "processing") == 1
+    clock.sleep_ms(1_000)
+    journal.dropped(Cancel((first,), "a bolt failed"))
+    journal.in_flight({}, is_planning=False)
+    journal.started(second)
+    journal.in_flight({second: BatchPhase.PROCESSING}, is_planning=False)
+    assert (in_flight(registry, "processing"), since_s(registry)) == (1, began_s)
+
+    journal.processed(Processed(MagicMock(), second))
+    journal.committing(second)
+    journal.committed(second, None)
+    journal.in_flight({}, is_planning=False)
+
+    assert (in_flight(registry, "processing"), since_s(registry)) == (0, 0)
+
+
+def test_a_spout_that_had_nothing_leaves_nothing_in_flight(clock):
+    registry = MetricsRegistry()
+    journal = Journal("count", registry, clock)
+
+    journal.planning(TransactionAttempt(1, 1))
+    journal.in_flight({}, is_planning=True)
+    journal.in_flight({}, is_planning=False)
+
+    assert since_s(registry) == 0
+
+
+def test_what_a_topology_leaves_in_flight_as_it_ends_is_shown_no_more(clock):
+    registry = MetricsRegistry()
+    journal = Journal("count", registry, clock)
+    attempt = TransactionAttempt(1, 1)
+    journal.started(attempt)
+    journal.in_flight({attempt: BatchPhase.PROCESSING}, is_planning=False)
+    journal.dropped(Cancel((attempt,), "lost"))
+
+    journal.ended()
+
+    assert since_s(registry) == 0
+
+
+def test_the_very_first_batch_shows_where_it_begins_as_committed(clock):
+    registry = MetricsRegistry()
+    registry.record_log("count", {A: LogBounds(2, 10)})
+    journal = Journal("count", registry, clock)
+
+    journal.started(TransactionAttempt(1, 1), {"t-0": {"start": 4, "end": 9}})
+
+    assert registry.lag_of("count") == 6
+    assert registry.current_txid("count") == 1
+    assert not registry.samples()["kafka_tx_last_commit_timestamp_seconds"]

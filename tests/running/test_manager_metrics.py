@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
+from kafka_tx.model import (
+    CommittedOffset,
+    LogBounds,
+    TopicPartition,
+    TransactionAttempt,
+)
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.running.at_least_once.chunk_answers import ChunkFlight
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -139,3 +145,38 @@ def test_each_fetch_is_measured(metrics, registry):
 
     found = registry.samples()["kafka_tx_fetch_duration_seconds"]
     assert [key for key in found if key[0] == "job"] == [("job", "a-b", "0")]
+
+
+def since_s(registry):
+    ((value,),) = registry.samples()[
+        "kafka_tx_in_flight_since_timestamp_seconds"
+    ].values()
+    return value
+
+
+def chunk(number, clock):
+    attempt = TransactionAttempt(number, 1)
+    return ChunkFlight(attempt, "spout", 0, [], clock.monotonic_ms())
+
+
+def test_a_chunk_is_in_flight_until_something_completes_however_often_it_is_retried(
+    metrics, registry, clock
+):
+    manager = emitting(P0, 10)
+    metrics.update([manager], now_ms=0)
+    began_s = clock.now_ms() / 1000
+
+    metrics.in_flight([chunk(1, clock)], clock)
+    clock.sleep_ms(1_000)
+    manager.fail(3, now_ms=clock.monotonic_ms())
+    metrics.in_flight([], clock)  # it waits for its retry
+    assert since_s(registry) == began_s
+    metrics.in_flight([chunk(2, clock)], clock)
+    assert since_s(registry) == began_s
+
+    manager.ack(0)
+    metrics.update([manager], now_ms=0)
+    metrics.in_flight([chunk(2, clock)], clock)
+    assert since_s(registry) == began_s + 1
+    metrics.ended()
+    assert since_s(registry) == 0

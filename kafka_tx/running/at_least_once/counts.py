@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kafka_tx.metrics import catalogue
+from kafka_tx.metrics.events import InFlight
 from kafka_tx.metrics.metric import Metric
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.protocols import Clock
 from kafka_tx.running.at_least_once.poller import SpoutPoller
+
+if TYPE_CHECKING:
+    from kafka_tx.running.at_least_once.chunk_answers import ChunkFlight
 
 
 class SpoutMetrics:
@@ -34,6 +40,8 @@ class SpoutMetrics:
         self._totals: Counter[tuple[TopicPartition, str]] = Counter()
         self._sums: Counter[str] = Counter()
         self._open: Sequence[PartitionManager] = ()
+        self._since_ms: int | None = None
+        self._completed = 0
         self.timed_out: Counter[TopicPartition] = Counter()
         self.skipped: Counter[TopicPartition] = Counter()
         self.written: Counter[TopicPartition] = Counter()
@@ -71,6 +79,32 @@ class SpoutMetrics:
         if gone:
             self._registry.forget(self._id, gone)
 
+    def in_flight(self, chunks: Sequence[ChunkFlight], clock: Clock) -> None:
+        """Show the chunks of this spout that are in flight now.
+
+        What is retried for ever is in flight since its first try: the time is kept
+        until a record is completed, or until nothing is left to do.
+        """
+        now_ms = clock.monotonic_ms()
+        waits = bool(chunks) or any(manager.waiting for manager in self._open)
+        if not waits or self._sums["completed"] > self._completed:
+            self._since_ms = None
+        self._completed = self._sums["completed"]
+        if waits and self._since_ms is None:
+            self._since_ms = min((each.since_ms for each in chunks), default=now_ms)
+        ahead = clock.now_ms() - now_ms  # to Unix time
+        flights = [
+            InFlight(
+                number=each.attempt.txid,
+                phase="processing",
+                since_ms=ahead + each.since_ms,
+                phase_since_ms=ahead + each.since_ms,
+            )
+            for each in chunks
+        ]
+        since_ms = 0 if self._since_ms is None else ahead + self._since_ms
+        self._registry.record_in_flight(self._id, flights, since_ms)
+
     def fetched(self, facts: Mapping[str, object], names: Iterable[str]) -> None:
         """Fetches took so long; ``names`` are the partitions' text forms."""
         for name in names:
@@ -85,6 +119,10 @@ class SpoutMetrics:
                     topic=topic,
                     partition=number,
                 )
+
+    def ended(self) -> None:
+        """Nothing is in flight any more."""
+        self._registry.record_in_flight(self._id, [])
 
     def totals(self) -> Mapping[str, int]:
         """What all partitions counted since the start, by word."""
@@ -170,7 +208,7 @@ class TopologyCounts:
         pollers: The spouts.
         metrics: Of each spout.
         every_ms: Between two measurements.
-        now_ms: Monotonic.
+        clock: The machine's.
 
     Attributes:
         view: What is in flight; replaced whole.
@@ -183,18 +221,25 @@ class TopologyCounts:
         pollers: Mapping[str, SpoutPoller],
         metrics: Mapping[str, SpoutMetrics],
         every_ms: int,
-        now_ms: int,
+        clock: Clock,
     ) -> None:
         self._pollers = pollers
         self._metrics = metrics
         self._every_ms = every_ms
-        self._measured_ms = now_ms
+        self._clock = clock
+        self._measured_ms = clock.monotonic_ms()
         self.view: Mapping[str, int] = {"chunks": 0, "pending": 0, "waiting": 0}
         self.totals: Mapping[str, int] = {}
         self.recent: deque[Counted] = deque(maxlen=100)
 
-    def measure_if_due(self, now_ms: int, chunks: int, *, at_once: bool) -> None:
+    def ended(self) -> None:
+        """Nothing is in flight any more: a restart emits again what was."""
+        for metrics in self._metrics.values():
+            metrics.ended()
+
+    def measure_if_due(self, chunks: Sequence[ChunkFlight], *, at_once: bool) -> None:
         """Measure, and tell the metrics, if it is time."""
+        now_ms = self._clock.monotonic_ms()
         if not at_once and now_ms - self._measured_ms < self._every_ms:
             return
         self._measured_ms = now_ms
@@ -202,12 +247,14 @@ class TopologyCounts:
         for name, poller in self._pollers.items():
             metrics = self._metrics[name]
             metrics.update(poller.managers, now_ms, poller.take_touched())
+            mine = [each for each in chunks if each.spout == name]
+            metrics.in_flight(mine, self._clock)
             totals.update(metrics.totals())
         managers = [m for poller in self._pollers.values() for m in poller.awake]
         is_news = totals != self.totals
         self.totals = totals
         self.view = {
-            "chunks": chunks,
+            "chunks": len(chunks),
             "pending": sum(manager.pending for manager in managers),
             "waiting": sum(manager.waiting for manager in managers),
         }

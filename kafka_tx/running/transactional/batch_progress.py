@@ -7,10 +7,10 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from kafka_tx.metrics import catalogue
-from kafka_tx.metrics.events import BatchCommitted
+from kafka_tx.metrics.events import BatchCommitted, InFlight, OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
     TopicPartition,
@@ -81,6 +81,14 @@ class _Timeline:
     processed: Processed | None = None
 
 
+class _Flight(NamedTuple):
+    """A batch, its phase, and when (monotonic ms) that phase began."""
+
+    txid: int
+    phase: str
+    since_ms: int
+
+
 @dataclass
 class Journal:
     """Follows attempts by what the runner tells; all calls on the runner's thread.
@@ -103,10 +111,14 @@ class Journal:
     _planning: dict[TransactionAttempt, int] = field(default_factory=dict)
     _planned: dict[int, tuple[int, int]] = field(default_factory=dict)
     _dropped: Counter[int] = field(default_factory=Counter)
+    _first: dict[int, int] = field(default_factory=dict)
+    _shown_flights: list[_Flight] | None = None
 
     def planning(self, attempt: TransactionAttempt) -> None:
         """A batch is being planned."""
-        self._planning = {attempt: self.clock.monotonic_ms()}
+        now = self.clock.monotonic_ms()
+        self._planning = {attempt: now}
+        self._first.setdefault(attempt.txid, now)
 
     def planned(self, attempt: TransactionAttempt) -> None:
         """Its plan is made."""
@@ -114,9 +126,12 @@ class Journal:
         if began is not None:
             self._planned[attempt.txid] = (began, self.clock.monotonic_ms())
 
-    def started(self, attempt: TransactionAttempt) -> None:
+    def started(self, attempt: TransactionAttempt, metadata: object = None) -> None:
         """Its processing phase begins."""
         now = self.clock.monotonic_ms()
+        self._first.setdefault(attempt.txid, now)
+        if not self.shown:
+            self._show_start(attempt, metadata)
         began, _ = self._planned.pop(attempt.txid, (None, None))
         self._timelines[attempt] = _Timeline(began, now)
 
@@ -162,6 +177,7 @@ class Journal:
     def committed(self, attempt: TransactionAttempt, metadata: object) -> BatchProgress:
         """It is recorded in the store."""
         timeline = self._timelines.pop(attempt)
+        self._first.pop(attempt.txid, None)
         replays = self._dropped.pop(attempt.txid, 0)
         now = self.clock.monotonic_ms()
         progress = _progress(attempt, metadata, timeline, now, self.clock.now_ms())
@@ -182,15 +198,66 @@ class Journal:
     def in_flight(
         self, phases: Mapping[TransactionAttempt, BatchPhase], *, is_planning: bool
     ) -> None:
-        """Show how many batches are in each phase now."""
-        counts = dict.fromkeys(("planning", *_METRIC_PHASES.values()), 0)
-        counts["planning"] = int(is_planning)
-        for phase in phases.values():
-            counts[_METRIC_PHASES[phase]] += 1
-        for phase_name, count in counts.items():
-            self.registry.set(
-                "kafka_tx_in_flight_batches", count, id=self.id, phase=phase_name
+        """Show which batches are in which phase now, and since when."""
+        planning = self._planning if is_planning else {}
+        flights = [
+            *(
+                _Flight(attempt.txid, "planning", at)
+                for attempt, at in planning.items()
+            ),
+            *(_Flight(txid, "planning", at) for txid, (at, _) in self._planned.items()),
+            *(self._flight(attempt, phase) for attempt, phase in phases.items()),
+        ]
+        alive = {each.txid for each in flights} | self._dropped.keys()
+        self._first = {t: at for t, at in self._first.items() if t in alive}
+        if flights != self._shown_flights:
+            self._shown_flights = flights
+            self._show_flights(sorted(flights))
+
+    def ended(self) -> None:
+        """Nothing is in flight any more: a restart replays what was."""
+        self._first.clear()
+        self._dropped.clear()
+        self._planned.clear()
+        self.in_flight({}, is_planning=False)
+
+    def _flight(self, attempt: TransactionAttempt, phase: BatchPhase) -> _Flight:
+        name = _METRIC_PHASES[phase]
+        timeline = self._timelines.get(attempt)
+        began = getattr(timeline, name) if timeline else self.clock.monotonic_ms()
+        return _Flight(attempt.txid, name, began)
+
+    def _show_flights(self, flights: list[_Flight]) -> None:
+        ahead = self.clock.now_ms() - self.clock.monotonic_ms()  # to Unix time
+        batches = [
+            InFlight(
+                number=each.txid,
+                phase=each.phase,
+                since_ms=ahead + self._first.get(each.txid, each.since_ms),
+                phase_since_ms=ahead + each.since_ms,
+                tries=self._dropped[each.txid] + 1,
             )
+            for each in flights
+        ]
+        first = min(self._first.values(), default=None)
+        self.registry.record_in_flight(
+            self.id, batches, None if first is None else ahead + first
+        )
+
+    def _show_start(self, attempt: TransactionAttempt, metadata: object) -> None:
+        """Show where the very first batch begins: its records are lag until then."""
+        starts = {p: part["start"] for p, part in kafka_parts(metadata).items()}
+        if starts:
+            topic_ids, leader_epochs = _logs(metadata)
+            stored = OffsetsStored(
+                id=self.id,
+                committed=starts,
+                topic_ids=topic_ids,
+                leader_epochs=leader_epochs,
+                txid=attempt.txid - 1,
+            )
+            self.registry.record_stored(stored)
+            self.shown = frozenset(starts)
 
 
 def _progress(
@@ -232,17 +299,15 @@ def _read(processed: Processed) -> tuple[int, int | None]:
 
 
 def _event(topology_id: str, progress: BatchProgress, replays: int) -> BatchCommitted:
-    parts = kafka_parts(progress.metadata)
+    topic_ids, leader_epochs = _logs(progress.metadata)
     ranges = kafka_ranges(progress.metadata)
     return BatchCommitted(
         id=topology_id,
         txid=progress.txid,
         starts={partition: start for partition, (start, _) in ranges.items()},
         committed={partition: end for partition, (_, end) in ranges.items()},
-        topic_ids={p.topic: part["id"] for p, part in parts.items() if "id" in part},
-        leader_epochs={
-            p: part["epoch"] for p, part in parts.items() if "epoch" in part
-        },
+        topic_ids=topic_ids,
+        leader_epochs=leader_epochs,
         committed_at_ms=progress.committed_at_ms,
         commit_ms=progress.phases_ms["committing"],
         skipped=_skipped(progress.metadata),
@@ -252,6 +317,13 @@ def _event(topology_id: str, progress: BatchProgress, replays: int) -> BatchComm
         phases_ms=progress.phases_ms,
         replays=replays,
     )
+
+
+def _logs(metadata: object) -> tuple[dict[str, str], dict[TopicPartition, int]]:
+    """Topic ids and leader epochs of a Kafka spout's batch, as far as known."""
+    parts = kafka_parts(metadata)
+    ids = {p.topic: part["id"] for p, part in parts.items() if "id" in part}
+    return ids, {p: part["epoch"] for p, part in parts.items() if "epoch" in part}
 
 
 def kafka_ranges(metadata: object) -> dict[TopicPartition, tuple[int, int]]:

@@ -78,7 +78,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._is_paused = False
         self._idle = IdleWaits(self.pollers, lambda: self._post(self._want_looks))
         self.counts = TopologyCounts(
-            self.pollers, metrics, limits.metrics_ms, self._rotated_ms
+            self.pollers, metrics, limits.metrics_ms, parts.clock
         )
         self._ends_s: float | None = None
         if limits.timeout_ms is not None:
@@ -318,10 +318,10 @@ class AtLeastOnceRunner(TopologyLoop[None]):
     # --- what others see ---
 
     def _publish(self) -> None:
-        now_ms = self._parts.clock.monotonic_ms()
         idle = {n: d.ended_looks() for n, d in self.pollers.items() if d.is_idle}
         is_asked = self._idle.waiters.are_there or self._is_stopping
-        self.counts.measure_if_due(now_ms, len(self._jobs), at_once=is_asked)
+        chunks = [job.flight for job in self._jobs.values()]
+        self.counts.measure_if_due(chunks, at_once=is_asked)
         if not self._jobs:
             self._idle.found(idle)
 
@@ -360,6 +360,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
                 self._id,
                 hanging,
             )
+        self.counts.ended()
         self._note_stop()
         self.has_ended.set()
         self._idle.waiters.end()

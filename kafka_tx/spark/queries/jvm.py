@@ -51,6 +51,12 @@ SECRETS = (
 It hides what is called a password, secret or token, or has such a word in it.
 """
 
+_DOING = (
+    (("Initializing", "Getting"), "planning"),
+    (("Processing", "No new data but"), "processing"),
+)
+"""How the status of a query begins, and the phase of its batch then."""
+
 _STATES = re.compile(r"(\w+)[^\n]* state info \[")
 """Operators that keep state, in the text of a physical plan."""
 
@@ -93,6 +99,17 @@ def hide_secrets(spark: SparkSession) -> None:
             spark.conf.set(_HIDDEN, f"{now}|{SECRETS}")
     except _FAILURES as error:
         logger.debug("plans may show secrets: %s", error)
+
+
+def phase_of(spark: SparkSession, query_id: str) -> str:
+    """What a running query does: ``planning``, ``processing``; empty: it waits."""
+    try:
+        told = str(_query(spark, query_id).status().message())
+    except _FAILURES as error:
+        logger.debug("what query %s does is not known: %s", query_id, error)
+        return ""
+    found = (phase for words, phase in _DOING if told.startswith(words))
+    return next(found, "")
 
 
 def source_options(spark: SparkSession, query_id: str) -> dict[str, dict[str, str]]:

@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.protocols import ClusterView, Store
 from kafka_tx.running.ends import note_stop, show_committed, show_last_stop
+from kafka_tx.running.flight_watch import FlightWatch
 from kafka_tx.running.lag_watch import LagWatch
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import warn_without_package
@@ -184,6 +186,13 @@ class CommitListener(StreamingQueryListener):
         self._in_use = RLock()
         self.feed = CommitFeed(self._open_parts, registry, self._clock)
         self._lag = LagWatch(registry, self.watched, self.open_view)
+        self._flights = FlightWatch(
+            registry,
+            self._running,
+            partial(jvm.phase_of, spark),
+            self._show_stored,
+            self._clock,
+        )
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Learn its ids before anything can fail; nobody could be asked afterwards."""
@@ -196,6 +205,7 @@ class CommitListener(StreamingQueryListener):
             self._progressed(event.progress)
 
     def _progressed(self, progress: StreamingQueryProgress) -> None:
+        self._flights.batch_ended(str(progress.id))
         for source in progress.sources:
             start, end = _json(source.startOffset), _json(source.endOffset)
             if end is None or MARK not in end:
@@ -207,6 +217,7 @@ class CommitListener(StreamingQueryListener):
                     end=end,
                     latest=_json(source.latestOffset),
                     duration_ms=progress.durationMs.get("triggerExecution", 0),
+                    phases_ms=_phases(progress.durationMs),
                     receipts=self._receipts(str(progress.id), progress.batchId),
                     spark_batch=_ran(progress, start, end),
                 )
@@ -254,6 +265,9 @@ class CommitListener(StreamingQueryListener):
                 self._in_use.release()
         return self.feed.partitions()
 
+    def _running(self) -> dict[str, set[str]]:
+        return {query_id: set(ids) for query_id, ids in list(self._ids.items())}
+
     def _release(self, tx_id: str) -> None:
         self._close_mirror(tx_id)
         self._registry.forget(tx_id)
@@ -265,6 +279,7 @@ class CommitListener(StreamingQueryListener):
 
     def close(self) -> None:
         """Send the last offsets, within a bounded time, and release connections."""
+        self._flights.close()
         self._lag.close()
         self.feed.close()
         for mirror in self._mirrors.values():
@@ -300,9 +315,11 @@ class CommitListener(StreamingQueryListener):
             return
         with self._in_use:
             is_running = any(store.id in ids for ids in self._ids.values())
-            if state.committed is not None and is_running:
-                show_committed(self._registry, store.id, state)
-                self.feed.stands_at(store.id, state.committed.offsets)
+            shown = (
+                show_committed(self._registry, store.id, state) if is_running else None
+            )
+            if shown is not None:
+                self.feed.stands_at(store.id, shown.offsets)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002 - fixed
         """Nothing to do for a while: a good time to look again."""
@@ -318,7 +335,9 @@ class CommitListener(StreamingQueryListener):
         self.feed.flush()
         for id_, options in self._given.pop(str(event.runId), {}).items():
             self._use(id_, options)
-        for id_ in self._ids.pop(str(event.id), set()):
+        ids = self._ids.pop(str(event.id), set())
+        self._flights.ended(str(event.id), ids)
+        for id_ in ids:
             if event.exception is None:
                 if not any(id_ in others for others in self._ids.values()):
                     self.feed.ended(id_)
@@ -369,6 +388,15 @@ class CommitListener(StreamingQueryListener):
                 option="options",
             )
         return parse_source(options, streaming=True)
+
+
+def _phases(duration_ms: Mapping[str, int]) -> dict[str, float]:
+    """How long Spark planned and processed a batch."""
+    planned = ("latestOffset", "queryPlanning", "getBatch", "walCommit")
+    return {
+        "planning": sum(duration_ms.get(name, 0) for name in planned),
+        "processing": duration_ms.get("addBatch", 0),
+    }
 
 
 def _ran(

@@ -272,7 +272,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
     def _start_batch(self, batch: StartBatch[Json]) -> None:
         attempt, metadata = batch.attempt, batch.metadata
         source = self._spout.batch(attempt, metadata)
-        self._parts.journal.started(attempt)
+        self._parts.journal.started(attempt, metadata)
         self._attempts.start(attempt, metadata, source)
 
     def _start_commit(self, commit: StartCommit) -> None:
@@ -347,7 +347,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             self._end_work()
             self._note_stop()
             self._parts.store.close()
-            self._parts.journal.in_flight({}, is_planning=False)
+            self._parts.journal.ended()
         except Exception:
             logger.exception("%s did not end properly", self._id)
         finally:  # nobody may wait for ever

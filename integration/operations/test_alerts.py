@@ -1,0 +1,260 @@
+"""Real jobs bring alerts about, and end them; the rules count seconds here."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafka_tx
+from integration.cluster.waiting import wait_until
+from integration.operations.observing import PrometheusApi
+from integration.operations.watching import watching
+from integration.reading import reader
+from integration.topologies.tally import ending
+from kafka_tx.errors import FencedError
+
+RECORDS = 20
+
+
+class Gate(kafka_tx.BasicBolt):
+    """Lets rows through once a file is there; without ``waits`` it fails them."""
+
+    def __init__(self, opened: Path, *, waits: bool = True) -> None:
+        self.opened, self.waits = opened, waits
+
+    def execute(self, row: Any, collector: Any) -> None:
+        while self.waits and not self.opened.exists():
+            time.sleep(0.1)
+        if not self.opened.exists():
+            raise kafka_tx.FailedException("the gate is shut")
+
+
+class Poison(kafka_tx.BasicBolt):
+    """Fails every row."""
+
+    def execute(self, row: Any, collector: Any) -> None:
+        raise kafka_tx.FailedException("poison")
+
+
+@pytest.fixture(scope="module")
+def attached(spark: Any) -> Iterator[Any]:
+    found = kafka_tx.attach(spark, metrics_port=0)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def prometheus(attached: Any) -> Iterator[PrometheusApi]:
+    with watching(f"127.0.0.1:{attached.port}", quick=True) as api:
+        yield api
+
+
+@pytest.fixture
+def name() -> str:
+    return f"alert-{uuid.uuid4().hex[:8]}"
+
+
+def source(spark, kafka, topic, name, place, function, **options):
+    made = reader(
+        spark,
+        kafka.bootstrap_servers,
+        subscribe=topic,
+        tx__id=name,
+        tx__store=f"sqlite:///{place}/source.db",
+        **options,
+    )
+    writer = made.load().writeStream.foreachBatch(function)
+    return writer.option("checkpointLocation", f"{place}/checkpoint").start()
+
+
+def numbered(spark, kafka, topic, name, place, bolt):
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic}
+    spout = kafka_tx.TransactionalKafkaSpout(options, scheme=kafka_tx.MetadataScheme())
+    builder = kafka_tx.TransactionalTopologyBuilder(name, "spout", spout)
+    builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
+    settings = {"tx.store": f"sqlite:///{place}/numbered.db", "tx.retryMs": 50}
+    return builder.build().start(spark, settings)
+
+
+def at_least_once(spark, kafka, topic, name, place, bolt, **spout):
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(kafka.bootstrap_servers),
+        topic=topic,
+        id=name,
+        scheme=kafka_tx.MetadataScheme(),
+        store=f"sqlite:///{place}/offsets.db",
+        **spout,
+    )
+    builder = kafka_tx.TopologyBuilder(name)
+    builder.set_spout("spout", kafka_tx.KafkaSpout(config))
+    builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
+    return builder.build().start(spark)
+
+
+def fires_and_ends(prometheus, alert, ids, end):
+    fires(prometheus, alert, ids)
+    end()
+    ends(prometheus, alert, ids)
+
+
+def fires(prometheus, alert, ids):
+    wait_until(
+        f"{alert} fires for {ids}",
+        lambda: ids <= prometheus.alerting(alert),
+        timeout_s=60,
+    )
+
+
+def ends(prometheus, alert, ids):
+    wait_until(
+        f"{alert} has ended for {ids}",
+        lambda: not ids & prometheus.alerting(alert),
+        timeout_s=60,
+    )
+
+
+def test_a_job_that_hangs_in_its_very_first_batch_raises_an_alert_behind_each_door(
+    spark, kafka, topic, produce, tmp_path, prometheus, name
+):
+    read = topic(1)
+    produce(read, ["v"] * RECORDS)
+    opened, gate = tmp_path / "opened", threading.Event()
+
+    def hang(batch, _):
+        batch.collect()
+        gate.wait(120)
+
+    def end():
+        gate.set()
+        opened.touch()
+
+    ids = {f"{name}-{door}" for door in ("source", "numbered", "records")}
+    with ExitStack() as running:
+        running.callback(end)
+        query = source(spark, kafka, read, f"{name}-source", tmp_path, hang)
+        running.callback(query.stop)
+        for start, door in ((numbered, "numbered"), (at_least_once, "records")):
+            handle = start(spark, kafka, read, f"{name}-{door}", tmp_path, Gate(opened))
+            running.enter_context(ending(handle))
+
+        fires_and_ends(prometheus, "KafkaTxCommitStalled", ids, end)
+
+
+@pytest.mark.all
+def test_unread_records_that_are_deleted_next_raise_an_alert(
+    spark, kafka, topic, produce, tmp_path, prometheus, name
+):
+    read, gate = topic(1), threading.Event()
+    produce(read, ["v"] * RECORDS)
+
+    def hang(batch, _):
+        batch.collect()
+        gate.wait(120)
+
+    with ExitStack() as running:
+        running.callback(gate.set)
+        query = source(spark, kafka, read, name, tmp_path, hang)
+        running.callback(query.stop)
+        fires(prometheus, "KafkaTxCommitStalled", {name})
+
+        kafka.delete_records(read, {0: RECORDS - 1})
+
+        fires_and_ends(prometheus, "KafkaTxHeadroomSmall", {name}, gate.set)
+
+
+def test_an_error_that_stops_a_query_raises_an_alert(
+    spark, kafka, topic, produce, tmp_path, prometheus, name
+):
+    read = topic(1)
+    produce(read, ["v"])
+
+    def fail(batch, _):
+        raise ValueError("the user's own")
+
+    source(spark, kafka, read, name, tmp_path, fail)
+
+    fires(prometheus, "KafkaTxStopped", {name})
+    ends(prometheus, "KafkaTxStopped", {name})
+
+
+@pytest.mark.all
+def test_offsets_that_are_skipped_raise_an_alert(
+    spark, kafka, topic, produce, tmp_path, prometheus, name
+):
+    read = topic(1)
+    produce(read, ["v"] * RECORDS)
+
+    def start():
+        given = {"failOnDataLoss": "false"}
+        return source(
+            spark, kafka, read, name, tmp_path, lambda df, _: df.collect(), **given
+        )
+
+    query = start()
+    query.processAllAvailable()
+    query.stop()
+    produce(read, ["v"] * RECORDS)
+    kafka.delete_records(read, {0: RECORDS + 5})
+    query = start()
+    try:
+        fires(prometheus, "KafkaTxDataLoss", {name})
+        ends(prometheus, "KafkaTxDataLoss", {name})
+    finally:
+        query.stop()
+
+
+@pytest.mark.all
+def test_batches_that_fail_again_and_again_raise_an_alert(
+    spark, kafka, topic, produce, tmp_path, prometheus, name
+):
+    read, opened = topic(1), tmp_path / "opened"
+    produce(read, ["v"] * RECORDS)
+    bolt = Gate(opened, waits=False)
+    with ending(numbered(spark, kafka, read, name, tmp_path, bolt)):
+        fires_and_ends(prometheus, "KafkaTxReplayStorm", {name}, opened.touch)
+
+
+@pytest.mark.all
+def test_records_out_of_tries_raise_an_alert(
+    spark, kafka, topic, produce, tmp_path, prometheus, name
+):
+    read, letters = topic(1), topic(1)
+    produce(read, ["v"] * 3)
+    once = {"retry_limit": 0}
+    lost = at_least_once(spark, kafka, read, f"{name}-lost", tmp_path, Poison(), **once)
+    kept = at_least_once(
+        *(spark, kafka, read, f"{name}-kept", tmp_path, Poison()),
+        **once,
+        dead_letter_topic=letters,
+    )
+    with ending(lost), ending(kept):
+        fires(prometheus, "KafkaTxRecordsLost", {f"{name}-lost"})
+        fires(prometheus, "KafkaTxDeadLetters", {f"{name}-kept"})
+        ends(prometheus, "KafkaTxRecordsLost", {f"{name}-lost"})
+        ends(prometheus, "KafkaTxDeadLetters", {f"{name}-kept"})
+
+
+@pytest.mark.all
+def test_a_newer_owner_raises_an_alert(
+    spark, kafka, topic, produce, tmp_path, prometheus, name
+):
+    read, opened = topic(1), tmp_path / "opened"
+    opened.touch()
+    older = numbered(spark, kafka, read, name, tmp_path, Gate(opened))
+    with (
+        ending(older),
+        ending(numbered(spark, kafka, read, name, tmp_path, Gate(opened))),
+    ):
+        produce(read, ["v"] * RECORDS)
+        wait_until("the older one ends", lambda: not older.isActive)
+        assert isinstance(older.exception(), FencedError)
+
+        fires(prometheus, "KafkaTxFenced", {name})
+        ends(prometheus, "KafkaTxFenced", {name})

@@ -1,0 +1,129 @@
+"""Which batch of a query is in flight, and since when: asked once a second."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kafka_tx.metrics.events import InFlight
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.protocols import Clock
+
+INTERVAL_S = 1.0
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A batch of a query; times are Unix time in ms."""
+
+    phase: str
+    since_ms: int
+    phase_since_ms: int
+    is_asked: bool = False
+
+
+class FlightWatch:
+    """Sees batches of queries from the moment at which they are planned.
+
+    Spark tells of a batch once it has ended; until then its planning or its
+    ``foreachBatch`` may hang. A thread of the user's process. A query that polls for
+    records and finds none has no batch in flight.
+
+    Args:
+        registry: Where batches in flight go.
+        running: The ids of each running query.
+        phase_of: What a query does now: a phase, or empty.
+        planned: Called with ids whose first batch ever is planned.
+        clock: The machine's.
+        interval_s: Pause between two looks.
+    """
+
+    def __init__(
+        self,
+        registry: MetricsRegistry,
+        running: Callable[[], Mapping[str, set[str]]],
+        phase_of: Callable[[str], str],
+        planned: Callable[[list[str]], None],
+        clock: Clock,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._registry = registry
+        self._running = running
+        self._phase_of = phase_of
+        self._planned = planned
+        self._interval_s = interval_s
+        self._clock = clock
+        self._flights: dict[str, _Flight] = {}
+        self._lock = threading.Lock()
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="kafka_tx-flights", daemon=True
+        )
+        self._thread.start()
+
+    def look(self) -> None:
+        """One look at every query."""
+        for query_id, ids in self._running().items():
+            phase = self._phase_of(query_id)
+            if phase == "planning" and not self._has_work(ids):
+                phase = ""
+            with self._lock:
+                self._saw(query_id, phase)
+                self._show(query_id, ids)
+                self._ask(query_id, ids)
+
+    def batch_ended(self, query_id: str) -> None:
+        """A batch of the query is in Spark's commit log. Any thread."""
+        with self._lock:
+            self._flights.pop(query_id, None)
+
+    def ended(self, query_id: str, ids: set[str]) -> None:
+        """The query has ended, whatever was in flight. Any thread."""
+        with self._lock:
+            self._flights.pop(query_id, None)
+            for id_ in ids:
+                self._registry.record_in_flight(id_, [])
+
+    def close(self) -> None:
+        """End the thread."""
+        self._is_closed.set()
+        self._thread.join(timeout=5)
+
+    def _has_work(self, ids: set[str]) -> bool:
+        return any(self._registry.lag_of(id_) != 0 for id_ in ids)
+
+    def _saw(self, query_id: str, phase: str) -> None:
+        now_ms = self._clock.now_ms()
+        flight = self._flights.get(query_id)
+        if not phase:
+            self._flights.pop(query_id, None)
+        elif flight is None or (flight.phase, phase) == ("processing", "planning"):
+            self._flights[query_id] = _Flight(phase, now_ms, now_ms)
+        elif flight.phase != phase:
+            flight.phase, flight.phase_since_ms = phase, now_ms
+
+    def _ask(self, query_id: str, ids: set[str]) -> None:
+        """Have positions shown once the very first batch has a plan."""
+        flight = self._flights.get(query_id)
+        if flight is None or flight.phase != "processing" or flight.is_asked:
+            return
+        flight.is_asked = True
+        new = sorted(i for i in ids if not self._registry.positions_of(i))
+        if new:  # a store that does not answer must not hide the others' batches
+            threading.Thread(target=self._planned, args=(new,), daemon=True).start()
+
+    def _show(self, query_id: str, ids: set[str]) -> None:
+        flight = self._flights.get(query_id)
+        for id_ in ids:
+            batch = flight and InFlight(
+                number=self._registry.current_txid(id_),
+                phase=flight.phase,
+                since_ms=flight.since_ms,
+                phase_since_ms=flight.phase_since_ms,
+            )
+            self._registry.record_in_flight(id_, [batch] if batch else [])
+
+    def _run(self) -> None:
+        while not self._is_closed.wait(self._interval_s):
+            self.look()

@@ -1,0 +1,111 @@
+"""Batches of queries are seen while Spark tells nothing of them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from kafka_tx.metrics.events import OffsetsStored
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.running.flight_watch import FlightWatch
+
+A = TopicPartition("t", 0)
+NEVER_S = 3_600.0
+
+
+class Query:
+    """One query of the id ``job``, looked at by hand."""
+
+    def __init__(self, registry, clock):
+        self.registry = registry
+        self.phase = ""
+        self.asked = threading.Event()
+        self.watch = FlightWatch(
+            registry,
+            lambda: {"query": {"job"}},
+            lambda _: self.phase,
+            lambda ids: self.asked.set(),
+            clock,
+            NEVER_S,
+        )
+
+    def look(self, phase):
+        self.phase = phase
+        self.watch.look()
+        samples = self.registry.samples()["kafka_tx_in_flight_batches"]
+        return {key[1] for key, (count,) in samples.items() if count}
+
+    @property
+    def since_s(self):
+        name = "kafka_tx_in_flight_since_timestamp_seconds"
+        return self.registry.samples()[name]["job",][0]
+
+
+@pytest.fixture
+def query(clock):
+    made = Query(MetricsRegistry(), clock)
+    yield made
+    made.watch.close()
+
+
+def test_a_batch_is_in_flight_from_its_planning_until_it_ended(query, clock):
+    assert query.look("") == set()
+    assert query.since_s == 0
+    assert query.look("planning") == {"planning"}
+    planned_s = query.since_s
+    assert query.look("processing") == {"processing"}
+    assert query.look("processing") == {"processing"}
+    assert query.since_s == planned_s > 0
+
+    query.watch.batch_ended("query")
+    clock.sleep_ms(1_000)
+
+    assert query.look("processing") == {"processing"}
+    assert query.since_s == planned_s + 1
+    assert query.look("") == set()
+    assert query.since_s == 0
+
+
+def test_a_query_that_looks_for_records_and_finds_none_has_no_batch(query):
+    query.registry.record_stored(OffsetsStored(id="job", committed={A: 5}, txid=3))
+    query.registry.record_log("job", {A: LogBounds(0, 5)})
+
+    assert query.look("planning") == set()
+
+    query.registry.record_log("job", {A: LogBounds(0, 6)})
+    assert query.look("planning") == {"planning"}
+
+
+def test_nothing_is_left_of_a_query_that_ended(query):
+    query.look("processing")
+
+    query.watch.ended("query", {"job"})
+
+    assert query.since_s == 0
+
+
+def test_the_store_is_asked_once_where_the_very_first_batch_begins(query):
+    query.look("planning")
+    assert not query.asked.is_set()
+    query.look("processing")
+    assert query.asked.wait(5)
+    query.asked.clear()
+
+    query.look("processing")
+
+    assert not query.asked.wait(0.1)
+
+
+def test_it_looks_by_itself(query, clock):
+    looked = threading.Event()
+
+    def running():
+        looked.set()
+        return {}
+
+    watch = FlightWatch(query.registry, running, str, lambda _: None, clock, 0.01)
+
+    assert looked.wait(5)
+    watch.close()
