@@ -16,7 +16,7 @@ WORKERS := 4
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup servers engine demo test test-fast test-all matrix simulate mutants chaos \
-    integration check format bench dashboard docs wheel release-check sanitize clean
+    integration check format bench dashboard docs pictures wheel release-check sanitize clean
 
 setup: $(INSTALLED)
 	@$(IN)/python -m integration.cluster.java >/dev/null
@@ -154,6 +154,10 @@ dashboard: setup
 docs: setup
 	$(IN)/python -m sphinx -q -W --keep-going -c docs -d .cache/doctrees . build/site
 	@echo "build/site/index.html"
+
+# The drawings of the documentation, from docs/draw.py.
+pictures: setup
+	$(IN)/python docs/draw.py
 
 # A wheel for this platform, which holds the native reader and serves Python 3.11 and
 # every later one.

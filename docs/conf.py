@@ -35,6 +35,7 @@ html_theme = "furo"
 html_title = f"kafka_tx {version}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = "docs/static/scorer.js"
 html_extra_path = ["front"]
 html_copy_source = False
 html_show_sphinx = False

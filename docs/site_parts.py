@@ -143,8 +143,20 @@ def _mark(test: str) -> nodes.reference:
     return mark
 
 
+def show_pictures(app: Sphinx, doctree: nodes.document) -> None:
+    """Put drawings into the page itself, so that readers can select their text."""
+    for image in [*doctree.findall(nodes.image)]:
+        _, file = app.env.relfn2path(image["uri"], app.env.docname)
+        if file.endswith(".svg"):
+            drawing = Path(file).read_text(encoding="utf-8")
+            app.env.note_dependency(file)
+            text = f'<div class="picture" tabindex="0">{drawing}</div>'
+            image.replace_self(nodes.raw("", text, format="html"))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls it."""
     app.connect("source-read", fill)
     app.connect("doctree-read", link_to_tests)
+    app.connect("doctree-read", show_pictures, priority=100)  # before images are copied
     return {"parallel_read_safe": True}

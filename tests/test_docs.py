@@ -9,6 +9,7 @@ import pytest
 
 import kafka_tx
 import kafka_tx.spark.topologies.job_failures
+from docs.draw import ALL, PICTURES
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics.catalogue import markdown
 from kafka_tx.options.option_tables import Table
@@ -80,6 +81,12 @@ def test_what_its_blocks_start_they_wait_for_and_their_stores_are_absolute(page)
 def test_its_links_lead_somewhere(page):
     inside = [link for link in links(page) if not link.startswith(OUTSIDE)]
     assert not [link for link in inside if not leads_somewhere(page, link)]
+
+
+@pytest.mark.parametrize("picture", ALL, ids=lambda picture: picture.name)
+def test_the_drawings_are_those_that_are_described(picture):
+    drawn = (PICTURES / f"{picture.name}.svg").read_text()
+    assert drawn == picture.svg(), "run `make pictures`"
 
 
 def test_the_readme_is_a_front_door():

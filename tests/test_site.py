@@ -21,7 +21,28 @@ FLAGS = (
     "--disable-sync",
 )
 QUESTIONS = {
-    "delete checkpoint": "source",
+    "duplicates after restart": "questions",
+    "delete checkpoint": "questions",
+    "lag is wrong": "questions",
+    "reprocess from the beginning": "questions",
+    "rename tx.id": "questions",
+    "two jobs with the same id": "questions",
+    "how to install": "README",
+    "exactly once into delta": "questions",
+    "dead letter": "topologies",
+    "fenced": "how-it-works",
+    "opaque or transactional": "how-it-works",
+    "topic deleted": "failures",
+    "store does not answer": "failures",
+    "backup restore": "operate",
+    "upgrade spark": "operate",
+    "kubernetes": "kubernetes",
+    "acl rights": "security",
+    "coming from flink": "migrating",
+    "write_transaction": "python-api",
+    "KAFKA_TX_CHECKPOINT_DISAGREES": "troubleshooting",
+    "maxOffsetsPerTrigger": "options",
+    "json payload": "guides",
 }
 """What people type, and the page that answers."""
 TEXTS = "els => els.map(el => el.getAttribute('href'))"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
 import sys
 import threading
 import time
@@ -127,6 +128,11 @@ class Reader:
             .start()
         )
         query.awaitTermination()
+
+    def rows(self, table):
+        """All rows of a table, without what kafka_tx keeps beside them."""
+        with sqlite3.connect(self.work / "jobs.db") as database:
+            return database.execute(f'SELECT * FROM "{table}"').fetchall()
 
     def written(self, topic, count):
         """Keys and values of committed records."""
@@ -263,6 +269,29 @@ def test_amounts_add_up(reader):
         sums[key] += n
     assert reader.names["totals"].get(COUNTS) == sums
     reader.names["totals"].close()
+
+
+def test_json_is_decoded_and_bad_records_do_not_stop_the_query(reader, produce):
+    values = ['{"customer": "ann", "amount": 2.5}', '{"customer": "bob"}', "no JSON"]
+    produce(reader.orders, [Record(value) for value in values])
+    reader.run("def keep(df, attempt)")
+    reader.stream(reader.names["keep"], "keep")
+
+    assert reader.rows("invoices") == [("ann", 2.5)]
+
+
+def test_each_window_is_reported_once(reader, produce):
+    hour, now = 3_600_000, int(time.time() * 1000)
+    earlier = (now - hour) // 60_000 * 60_000  # a window begins
+    produce(reader.orders, [Record("then", timestamp_ms=earlier + n) for n in (0, 1)])
+    thread = reader.start("def report(df, attempt)")
+    all_of(reader.handle("query"))
+    produce(reader.orders, [Record("next", timestamp_ms=now + hour)])
+    reader.end(thread, all_of)
+
+    counts = [count for _, count in sorted(reader.rows("orders_a_minute"))]
+    assert sum(counts) == 2 + len(KEYS)
+    assert counts[0] == 2
 
 
 def test_a_token_comes_from_the_function_that_is_named(reader, monkeypatch):
