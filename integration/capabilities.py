@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from integration.cluster.versions import DELTA, SPARK, SPARK_LINE
-from kafka_tx.spark.versions.reading import TAKES_LIMITS
+from kafka_tx.spark.versions.streams import TAKES_LIMITS
 
 OWN_CONNECTOR = "Spark's own Kafka connector, which is published for it"
 LAKE = "Delta, whose jars are published for it"

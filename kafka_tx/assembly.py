@@ -25,8 +25,7 @@ from kafka_tx.protocols import ClusterView, OffsetStore, RangeReader, Store
 from kafka_tx.store_place import make_default_folder
 
 if TYPE_CHECKING:
-    from kafka_tx.kafka.mirror import GroupMirror
-    from kafka_tx.kafka.mirror_thread import MirrorThread
+    from kafka_tx.kafka.mirror import GroupMirror, MirrorThread
     from kafka_tx.kafka.reader import KafkaRangeReader
     from kafka_tx.native import NativeRangeReader
     from kafka_tx.topology.declare.spout_hosts import ZkHosts
@@ -284,7 +283,7 @@ def group_mirror(
     transactions = config.transactions
     if transactions is None or transactions.commit_group_id is None:
         return None
-    from kafka_tx.kafka.mirror_thread import MirrorThread
+    from kafka_tx.kafka.mirror import MirrorThread
 
     mirror = _group(config, transactions.commit_group_id, timeout_ms=10_000)
     return MirrorThread(mirror, on_failure)

@@ -9,8 +9,7 @@ from kafka_tx.kafka.client_settings import client_settings
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.marker_log import MarkerLog
-    from kafka_tx.kafka.part_transaction import PartTransaction
-    from kafka_tx.kafka.plan_keeper import PlanKeeper
+    from kafka_tx.kafka.part_transaction import PartTransaction, PlanKeeper
     from kafka_tx.kafka.sender import Sender
     from kafka_tx.transactions.sink_memory import Memory
     from kafka_tx.transactions.sink_parts import Part
@@ -38,17 +37,17 @@ def sender(config: SinkConfig) -> Sender:
 
 def borrow_sender(config: SinkConfig, *, is_awaited: bool = True) -> Sender:
     """As ``sender``, one that was used before if there is one (executor)."""
-    from kafka_tx.kafka import sender_pool
+    from kafka_tx.kafka.sender import borrow
 
     settings = client_settings(config.kafka, purpose="producer")
-    return sender_pool.borrow(settings, is_awaited=is_awaited)
+    return borrow(settings, is_awaited=is_awaited)
 
 
 def give_back_sender(sender: Sender, *, is_awaited: bool = True) -> None:
     """Let others use a borrowed sender; only after success."""
-    from kafka_tx.kafka import sender_pool
+    from kafka_tx.kafka.sender import give_back
 
-    sender_pool.give_back(sender, is_awaited=is_awaited)
+    give_back(sender, is_awaited=is_awaited)
 
 
 def part_transaction(config: SinkConfig, index: int) -> PartTransaction:
@@ -122,7 +121,7 @@ def holds_readers_up(config: SinkConfig) -> bool:
 
 def plan_keeper(config: SinkConfig) -> PlanKeeper:
     """What keeps how many parts a sink's batches have (driver)."""
-    from kafka_tx.kafka.plan_keeper import PlanKeeper
+    from kafka_tx.kafka.part_transaction import PlanKeeper
 
     settings = client_settings(config.kafka, purpose="producer")
     reading = client_settings(config.kafka, purpose="consumer")

@@ -115,7 +115,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "::test_a_group_with_members_refuses_the_mirror",
     ),
     "part_transaction::PartTransaction._lost_markers": _LOST_MARKERS,
-    "plan_keeper::PlanKeeper._check_new": _LOST_MARKERS,
+    "part_transaction::PlanKeeper._check_new": _LOST_MARKERS,
     "loss::out_of_range": (
         _RECORD_LOSSES + "test_what_was_completed_of_a_cut_log_is_not_read_again",
     ),
@@ -165,15 +165,15 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "agreement::_SEVERAL[APART]": (_PEOPLE,),
     "agreement::_SEVERAL[BEHIND]": (_PEOPLE,),
     "agreement::_SEVERAL[EMPTY]": (_PEOPLE,),
-    "joint_refusals::parted": (
+    "joint_batches::_parted": (
         _SEVERAL + "test_beside_a_source_without_tx_id_a_new_checkpoint_waits"
         "_for_the_unfinished_batch",
         _SEVERAL_SIMULATED,
     ),
-    "joint_refusals::_without_checkpoint": (_SEVERAL_SIMULATED, _PEOPLE),
-    "joint_refusals::store_is_older": (_PEOPLE,),
-    "joint_refusals::undecided": (_PEOPLE,),
-    "joint_refusals::_one_alone": (
+    "joint_batches::_without_checkpoint": (_SEVERAL_SIMULATED, _PEOPLE),
+    "joint_batches::_store_is_older": (_PEOPLE,),
+    "joint_batches::_undecided": (_PEOPLE,),
+    "joint_batches::_one_alone": (
         _SEVERAL_SOURCES + "test_a_checkpoint_that_knows_of_one_source_decides_nothing",
         _SEVERAL_SOURCES + "test_one_source_does_not_begin_anew_without_the_others",
         _PEOPLE,
@@ -364,9 +364,9 @@ NOTHING_AT_RISK: dict[str, str] = {
     "planned_topic::_of_another": _TOLD,
     "planned_topic::replaced": _TOLD,
     "planned_topic::_untold": _AGAIN,
-    "refusals::REFUSED_FOR_READING[auto.offset.reset]": _MEANT,
+    "translations::REFUSED_FOR_READING[auto.offset.reset]": _MEANT,
     "tokens::_asked": _OUTSIDE,
-    "reader_failures::translated": _OUTSIDE,
+    "reader::translated": _OUTSIDE,
     "manager::PartitionManager.emitted": _CALLER,
     "runner::AtLeastOnceRunner._abandon": _OUTSIDE,
     "transactional_runner::_hanging": _OUTSIDE,
@@ -393,7 +393,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "start_positions::check_given": _MEANT,
     "start_positions::ranges_between": _MEANT,
     "ranges::lost": "the replay that follows says what to do",
-    "impossible_replays::replay_impossible": "its advice is that of its callers",
+    "replays::replay_impossible": "its advice is that of its callers",
     "engine::SparkEngine._to_table": _AGAIN,
     "job_failures::job_failure": _OUTSIDE,
     "permit::_connect": _OUTSIDE,

@@ -22,7 +22,7 @@ from integration.pausing import LASTS_S
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.source.data_source import KafkaTxDataSource
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
-from kafka_tx.spark.versions.reading import as_this_spark_calls_it
+from kafka_tx.spark.versions.streams import as_this_spark_calls_it
 
 POINTS = (
     "before-plan",

@@ -15,7 +15,7 @@ from integration.cluster.records import Record
 from integration.cluster.waiting import wait_until
 from integration.consuming import committed_records
 from kafka_tx.errors import ConfigError
-from kafka_tx.spark.versions.reading import TAKES_LIMITS
+from kafka_tx.spark.versions.streams import TAKES_LIMITS
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Ledger

@@ -32,7 +32,7 @@ from kafka_tx.model import (
     TopicPartition,
     Unavailable,
 )
-from kafka_tx.planning.epoch_ends import Bounds, EpochEnds
+from kafka_tx.planning.log_bounds import Bounds, EpochEnds
 from kafka_tx.planning.standing import Finding, stand
 
 TIMEOUT_MS = 10_000

@@ -32,7 +32,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.leader_epochs import unpacked
-from kafka_tx.planning.epoch_ends import Bounds
+from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import MARK, nested, parse_positions
 from kafka_tx.planning.standing import Finding, stand

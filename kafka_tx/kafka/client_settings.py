@@ -10,10 +10,11 @@ from typing import Any
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka import translations
 from kafka_tx.kafka.librdkafka_names import COMMON, CONSUMER_ONLY, PRODUCER_ONLY
-from kafka_tx.kafka.refusals import Purpose, refusals
 from kafka_tx.kafka.security import jaas_settings, tls_settings
 from kafka_tx.kafka.tokens import PROVIDER
 from kafka_tx.kafka.translations import (
+    Purpose,
+    refusals,
     room_for_fetches,
     steady_reconnects,
     within_bounds,

@@ -13,12 +13,12 @@ from confluent_kafka import TopicCollection
 from kafka_tx.errors import BrokerUnavailableError, KafkaTxError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.collector import collector_paused
-from kafka_tx.kafka.epoch_ends import epoch_ends
 from kafka_tx.kafka.errors import is_absent, is_unreachable
 from kafka_tx.kafka.offset_requests import (
     Listed,
     Question,
     Told,
+    epoch_ends,
     is_moving,
     is_silent,
     list_offsets,

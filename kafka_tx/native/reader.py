@@ -12,17 +12,23 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import (
+    AuthenticationError,
+    ConfigError,
+    FetchError,
+    KafkaTxError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.native import small_ranges
 from kafka_tx.native.idle_clients import SharedClient, idle
 from kafka_tx.native.library import load, refusal, text
-from kafka_tx.native.reader_failures import translated
-from kafka_tx.planned_topic import of_planned_topic
+from kafka_tx.planned_topic import of_planned_topic, replaced
 from kafka_tx.record_schema import arrow_schema
 
 if TYPE_CHECKING:
     from kafka_tx.native import _reader
+
 
 DEFAULT_TIMEOUT_MS = 120_000
 """Spark's default of ``kafkaConsumer.pollTimeoutMs``."""
@@ -43,7 +49,7 @@ _GROUP = re.compile(r"group\..*|session\.timeout\.ms|heartbeat\.interval\.ms")
 class NativeRangeReader:
     """Reads ranges through librdkafka, without Python in between.
 
-    A client is made for each range; those of ``small_ranges`` are kept for the next one
+    A client is made for each range; those of small ranges are kept for the next one
     in this process (``idle_clients``). Picklable: it holds none itself. Use it where
     ``refusal(settings)`` is None. Memory: what librdkafka prefetches
     (``queued.max.messages.kbytes``), the batch that is being filled and those that the
@@ -89,8 +95,8 @@ class NativeRangeReader:
         if not len(wanted):
             return
         extension = self._extension()
-        is_small = small_ranges.is_small(wanted, self._settings)
-        settings = self._client_settings(small_ranges.SETTINGS if is_small else {})
+        is_small = _is_small(wanted, self._settings)
+        settings = self._client_settings(_SMALL_RANGES if is_small else {})
         try:
             shared, left = idle.take(settings), wanted
             if shared is not None:
@@ -112,7 +118,7 @@ class NativeRangeReader:
             ConfigError: librdkafka refuses a setting, or only Python can use it.
         """
         extension = self._extension()
-        settings = self._client_settings(small_ranges.SETTINGS)
+        settings = self._client_settings(_SMALL_RANGES)
         shared = idle.take(settings)
         if shared is not None:
             return shared.client
@@ -125,7 +131,7 @@ class NativeRangeReader:
 
     def keep(self, client: _reader.Client) -> None:
         """Keep a client of ``client()`` for the next small range."""
-        idle.keep(self._client_settings(small_ranges.SETTINGS), SharedClient(client))
+        idle.keep(self._client_settings(_SMALL_RANGES), SharedClient(client))
 
     def _extension(self) -> ModuleType:
         extension, _ = load()
@@ -176,7 +182,7 @@ class NativeRangeReader:
         ask = partial(client.topic_id, topic)
         try:
             for batch in of_planned_topic(exported, wanted, ask, self._timeout_ms):
-                small_ranges.learn(topic, batch)
+                _learn(topic, batch)
                 yield batch
         finally:
             batches.close()
@@ -193,3 +199,128 @@ class _Exported:
         self, requested_schema: object | None = None
     ) -> tuple[object, object]:
         return self.schema.__arrow_c_schema__(), self.array
+
+
+_FETCH_BYTES = 512 << 10
+_UNKNOWN_RECORD_BYTES = 500
+_TOPICS_AT_MOST = 1_000
+
+_WAIT_AT_MOST_MS = 100
+
+_SMALL_RANGES = {
+    "fetch.message.max.bytes": str(_FETCH_BYTES),
+    # Nothing is fetched while so many are queued. librdkafka counts what it queues
+    # beside the records: the mark of a new start, and the end of the log.
+    "queued.min.messages": "3",
+}
+
+_record_bytes: dict[str, float] = {}
+"""By topic: the average of the last batches in this process, newer ones weigh more."""
+
+
+def _is_small(wanted: OffsetRange, settings: Mapping[str, str]) -> bool:
+    """Whether one fetch will probably bring it, as far as its topic is known.
+
+    Never where a fetch may wait for long: after the last record or two of a log one is
+    on its way in spite of ``_SMALL_RANGES``. What is no number librdkafka refuses.
+    """
+    topic = wanted.topic_partition.topic
+    record_bytes = _record_bytes.get(topic, _UNKNOWN_RECORD_BYTES)
+    waits_ms = str(settings.get("fetch.wait.max.ms", "500"))
+    is_quick = waits_ms.isdecimal() and int(waits_ms) <= _WAIT_AT_MOST_MS
+    return is_quick and len(wanted) * record_bytes <= _FETCH_BYTES
+
+
+def _learn(topic: str, batch: pa.RecordBatch) -> None:
+    """Note how large the records of a topic are."""
+    if topic not in _record_bytes and len(_record_bytes) >= _TOPICS_AT_MOST:
+        _record_bytes.clear()
+    found = batch.nbytes / batch.num_rows
+    _record_bytes[topic] = (_record_bytes.get(topic, found) + found) / 2
+
+
+_SECRET = re.compile(
+    r"password|passphrase|secret|key\.pem|oauthbearer\.(config|extensions)", re.I
+)
+
+
+def translated(
+    failure: Exception,
+    wanted: OffsetRange,
+    settings: Mapping[str, str],
+    timeout_ms: int,
+) -> KafkaTxError:
+    """The error of the tree for a ``ReadError`` of the extension."""
+    kind, _, name, position, log_start, log_end, text = failure.args
+    where = settings.get("bootstrap.servers") or settings.get("metadata.broker.list")
+    topic, partition = wanted.topic_partition
+    detail = f"{text} ({name})" if name else text
+    match kind:
+        case "settings":
+            return ConfigError(
+                f"the Kafka client cannot be made: {_without_secrets(text, settings)}."
+                f" Brokers: {where}.",
+                option="kafka",
+            )
+        case "out of range":
+            return OffsetOutOfRangeError(
+                f"range {wanted} is not in the log: it holds [{log_start}, {log_end})"
+                f" now (position {position}, brokers at {where}): {detail}",
+                topic=topic,
+                partition=partition,
+                wanted=position,
+                log_start=log_start,
+                log_end=log_end,
+            )
+        case "replaced":
+            return replaced(wanted, log_end)
+        case "denied":
+            return AuthenticationError(
+                f"the brokers at {where} refused this client reading {wanted}"
+                f"{_needing(name, topic)}: {detail}. Check"
+                " 'kafka.security.protocol', 'kafka.sasl.*' and"
+                " 'kafka.ssl.*', and the permissions (ACLs) of the user.",
+                addresses=where,
+            )
+        case "unknown topic":
+            return UnknownTopicError(
+                f"reading {wanted}: {detail}. It does not exist at {where}."
+            )
+        case _:
+            last = f" Last report of the client: {detail}." if text else ""
+            return FetchError(
+                f"range {wanted} could not be read:"
+                f" {_what(kind, name, settings, timeout_ms)} at offset"
+                f" {position}, brokers at {where}.{last}",
+                topic=topic,
+                partition=partition,
+                start=wanted.start,
+                end=wanted.end,
+                position=position,
+            )
+
+
+def _what(kind: str, name: str, settings: Mapping[str, str], timeout_ms: int) -> str:
+    if kind == "timed out":
+        return f"no progress for {timeout_ms / 1000:g} s"
+    if kind == "record":
+        return "a record cannot be put into columns"
+    if name == "_BAD_COMPRESSION":
+        largest = settings.get("receive.message.max.bytes", "its default")
+        return (
+            "a batch of records is broken, or unpacks to more than"
+            f" 'kafka.receive.message.max.bytes' ({largest}) lets it"
+        )
+    return "a record is broken or cannot be decoded"
+
+
+def _needing(name: str, topic: str) -> str:
+    is_right = name == "TOPIC_AUTHORIZATION_FAILED"
+    return f", which needs READ on topic '{topic}'" if is_right else ""
+
+
+def _without_secrets(text: str, settings: Mapping[str, str]) -> str:
+    for name, value in settings.items():
+        if value and _SECRET.search(name):
+            text = text.replace(str(value), "***")
+    return text

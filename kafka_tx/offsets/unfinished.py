@@ -10,8 +10,7 @@ from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager_answers import Counts
 from kafka_tx.offsets.retry import Failure, RetryQueue
 from kafka_tx.offsets.rules import PartitionRules
-from kafka_tx.offsets.run_list import RunList
-from kafka_tx.offsets.runs import OffsetRuns
+from kafka_tx.offsets.runs import OffsetRuns, RunList
 
 
 class OffsetWindow:

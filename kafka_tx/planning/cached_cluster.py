@@ -12,9 +12,8 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.discovery import Discovery, Found, is_another
-from kafka_tx.planning import quiet
-from kafka_tx.planning.epoch_ends import EpochEnds
-from kafka_tx.planning.quiet import Bounds
+from kafka_tx.planning import log_bounds
+from kafka_tx.planning.log_bounds import Bounds, EpochEnds
 from kafka_tx.protocols import Clock, ClusterView
 
 _AT_MOST_MS = 1_000
@@ -113,7 +112,7 @@ class CachedCluster:
         return self._looked(partitions, {})
 
     def bounds_beyond(self, positions: Mapping[TopicPartition, LogPosition]) -> Bounds:
-        """What these logs hold now; of those read to their ends see ``quiet``.
+        """What these logs hold now; of those read to their ends see ``log_bounds``.
 
         Now and then the starts of all are asked for, too.
 
@@ -154,8 +153,8 @@ class CachedCluster:
     ) -> Bounds:
         began_ms = self._clock.monotonic_ms()
         if not done:
-            self._whole_at_ms = began_ms + quiet.WHOLE_LOOK_MS
-        found = quiet.unchanged(self._cluster, done)
+            self._whole_at_ms = began_ms + log_bounds.WHOLE_LOOK_MS
+        found = log_bounds.unchanged(self._cluster, done)
         rest = [partition for partition in partitions if partition not in found]
         if rest:
             found |= self._surveyed(rest)

@@ -14,7 +14,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.discovery import Discovery, Found
-from kafka_tx.planning.epoch_ends import EpochEnds
+from kafka_tx.planning.log_bounds import EpochEnds
 from kafka_tx.planning.standing import (
     BELIEVED_AFTER_MS,
     Finding,

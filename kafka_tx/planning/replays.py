@@ -12,7 +12,6 @@ from kafka_tx.model import BatchMetadata, OffsetRange, QueryShape, TopicPartitio
 from kafka_tx.offsets.leader_epochs import packed
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning.cluster_poller import ClusterState
-from kafka_tx.planning.impossible_replays import replay_impossible
 from kafka_tx.planning.losses import Losses
 from kafka_tx.planning.new_checkpoints import (
     BEGIN_ANEW,
@@ -223,3 +222,35 @@ def _positions(
         if standing.bounds is not None and standing.bounds.leader_epoch is not None:
             epochs[partition] = standing.bounds.leader_epoch
     return as_given(there, {**batch.topic_ids, **look.found.topic_ids()}, epochs)
+
+
+def replay_impossible(
+    problem: str,
+    wanted: OffsetRange,
+    *,
+    txid: int | None = None,
+    available: tuple[object, object] | None = None,
+    advice: str = "",
+) -> ReplayImpossibleError:
+    """The error, with the rule that it keeps.
+
+    Args:
+        problem: Which batch, which records, and what is wrong: a whole sentence.
+        wanted: What must be read again.
+        txid: Of the batch; None where a task does not know it.
+        available: First offset and end of what is there; None: nothing.
+        advice: What to do, in whole sentences.
+    """
+    partition = wanted.topic_partition
+    rule = (
+        "A transactional batch, and each that is committed, holds the same records on"
+        " every try or stops."
+    )
+    return ReplayImpossibleError(
+        " ".join(filter(None, (problem, rule, advice))),
+        txid=txid,
+        topic=partition.topic,
+        partition=partition.partition,
+        wanted=(wanted.start, wanted.end),
+        available=available,
+    )

@@ -16,7 +16,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.loss import LossReason, OutOfRange, out_of_range
-from kafka_tx.offsets.run_list import RunList
+from kafka_tx.offsets.runs import RunList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from functools import partial
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition, Unavailable
-from kafka_tx.planning.epoch_ends import Bounds, EpochEnds
+from kafka_tx.planning.log_bounds import Bounds, EpochEnds
 from kafka_tx.protocols import Clock, ClusterView
 
 logger = logging.getLogger(__name__)

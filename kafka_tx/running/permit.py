@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import secrets
 import socket
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 
 from kafka_tx.errors import FailedException, TransactionError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.running.task_reports import DriverAddress
+from kafka_tx.topology.run.permits import Permits
 
 BEAT_S = 5.0
 """How often the driver says that it is there."""
@@ -126,3 +132,153 @@ def _watched(connection: socket.socket, leave: Callable[[], None]) -> Iterator[N
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
         watcher.join(BEAT_S)
+
+
+logger = logging.getLogger(__name__)
+
+_LINE_BYTES = 4096
+
+
+class PermitServer:
+    """Listens for the tasks of commit phases; each holds a connection while it works.
+
+    A connection that ends properly, or is reset by the other machine, says that the
+    task's process has ended or is done. One that is merely lost says nothing: the task
+    notices that too, and has left after ``SILENCE_S``; so long it counts as working.
+
+    Args:
+        driver: Where executors reach the driver.
+        silence_s: See there.
+    """
+
+    def __init__(self, driver: DriverAddress, *, silence_s: float = SILENCE_S) -> None:
+        self._permits = Permits()
+        self._changed = threading.Condition()
+        self._connections: dict[int, socket.socket] = {}
+        self._numbers = count(1)
+        self._silence_s = silence_s
+        self._is_closed = False
+        token = secrets.token_hex(16)
+        self._server = driver.listen(
+            lambda host, port: _server((host, port), token, self._serve)
+        )
+        port = self._server.server_address[1]
+        self.address = PermitAddress(driver.host, port, token)
+        threading.Thread(
+            target=self._server.serve_forever, name="kafka-tx permits", daemon=True
+        ).start()
+
+    @contextmanager
+    def phase(self, attempt: TransactionAttempt) -> Iterator[PermitAddress]:
+        """Let tasks of this attempt work during the body; end when they are gone.
+
+        However the body ends: those that still work are told to leave, and waited for.
+        """
+        with self._changed:
+            self._permits.open(attempt)
+        try:
+            yield self.address
+        finally:
+            self.give_up(attempt)
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._permits.is_over(attempt) or self._is_closed
+                )
+
+    def give_up(self, attempt: TransactionAttempt) -> None:
+        """Let nobody begin any more for this attempt; send away who has. Harmless."""
+        with self._changed:
+            holders = self._permits.close(attempt)
+            for holder in holders:
+                with suppress(OSError, KeyError):
+                    self._connections[holder].sendall(END)
+
+    def close(self) -> None:
+        """Stop listening; nobody is waited for any longer. Harmless twice."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._server.shutdown()
+        self._server.server_close()
+
+    # --- a thread for each connection ---
+
+    def _serve(self, connection: socket.socket, asked: dict[str, str]) -> None:
+        holder = next(self._numbers)
+        attempt = TransactionAttempt.parse(asked["attempt"])
+        with self._changed:
+            may = self._permits.ask(holder, attempt, asked["task"])
+            self._connections[holder] = connection
+        try:
+            with suppress(OSError):
+                connection.sendall(YES if may else NO)
+            if may:
+                self._accompany(connection, attempt)
+        finally:
+            with self._changed:
+                del self._connections[holder]
+                self._permits.ended(holder)
+                self._changed.notify_all()
+
+    def _accompany(
+        self, connection: socket.socket, attempt: TransactionAttempt
+    ) -> None:
+        """Say that we are here until the task has ended."""
+        connection.settimeout(BEAT_S)
+        try:
+            while True:
+                try:
+                    if not connection.recv(1):
+                        return
+                except TimeoutError:
+                    connection.sendall(BEAT)
+        except (ConnectionResetError, BrokenPipeError):
+            return
+        except OSError as error:
+            logger.warning(
+                "a task of attempt %s cannot be heard any more (%s): it counts as"
+                " working for %s s, in which it ends itself",
+                *(attempt, error, self._silence_s),
+            )
+            self._wait(self._silence_s + BEAT_S)
+
+    def _wait(self, timeout_s: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed, timeout_s)
+
+
+def _server(
+    where: tuple[str, int], token: str, serve: object
+) -> socketserver.ThreadingTCPServer:
+    class Handler(socketserver.StreamRequestHandler):
+        timeout = BEAT_S
+
+        def handle(self) -> None:
+            try:
+                asked = json.loads(self.rfile.readline(_LINE_BYTES))
+                is_ours = secrets.compare_digest(str(asked["token"]), token)
+            except (ValueError, KeyError, TypeError, OSError):
+                return
+            if is_ours:
+                _keep_alive(self.connection)
+                serve(self.connection, asked)  # type: ignore[operator]
+
+    class Server(socketserver.ThreadingTCPServer):
+        address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
+        daemon_threads = True
+        block_on_close = False
+
+    return Server(where, Handler)
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    """Let the system notice a machine that is gone within ``SILENCE_S``."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", 10),
+        ("TCP_KEEPINTVL", 5),
+        ("TCP_KEEPCNT", 4),
+        ("TCP_USER_TIMEOUT", int(SILENCE_S * 1000)),
+    ):
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -96,3 +98,21 @@ def warn_without_package(context: Any) -> None:  # noqa: ANN401 - Spark's
             found.command,
             found.advice,
         )
+
+
+_FREEZE_AFTER = (1, 2, 8, 64)
+"""Tasks after which the heap is frozen: modules are loaded by the first ones."""
+
+_tasks = count(1)
+
+
+def task_done() -> None:
+    """Exempt what is alive from later collections, after the first tasks of a process.
+
+    Called in a worker, when everything of the task is released. What is frozen is still
+    freed when its last reference goes; only cycles of it are not found any more, so
+    garbage is collected first.
+    """
+    if next(_tasks) in _FREEZE_AFTER:
+        gc.collect()
+        gc.freeze()

@@ -16,9 +16,15 @@ from dataclasses import replace
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import CheckpointDisagreesError
 from kafka_tx.model import BatchMetadata, JointBatch, JointPart, QueryShape
+from kafka_tx.planning.new_checkpoints import (
+    BEGIN_ANEW,
+    HALF_WRITTEN,
+    lost_with_checkpoint,
+)
 from kafka_tx.planning.offset_json import SourceOffset
-from kafka_tx.planning.replays import Parts
-from kafka_tx.source import agreement, joint_refusals
+from kafka_tx.planning.replays import Parts, as_given, set_to
+from kafka_tx.source import agreement
+from kafka_tx.source.agreement import IS_OLDER, Case
 from kafka_tx.source.kept_batches import KeptBatches
 from kafka_tx.source.questions import Question
 from kafka_tx.transactions.ledger import Ledger, LedgerState
@@ -101,7 +107,7 @@ class JointBatches:
         kept, batch = self._kept, self._kept.next()
         is_several = kept.query is not None and kept.query.has_several_sources
         if is_several and batch and not batch.joint and kept.fits(batch, start):
-            raise joint_refusals.store_is_older(self._tx.id, batch.txid)
+            raise _store_is_older(self._tx.id, batch.txid)
 
     def check_start(self, start: SourceOffset) -> None:
         """Refuse to go on beside an unfinished batch of a source without ``tx.id``.
@@ -165,10 +171,10 @@ class JointBatches:
         before = self._kept.committed
         if given.numbers == self._tx.id:
             for name in shape.begun_anew(self._kept.query):
-                raise joint_refusals.begun_anew(name, given, shape)
+                raise _begun_anew(name, given, shape)
         is_by_checkpoint = before is not None and before.by_checkpoint
         if is_by_checkpoint and self._is_doubtful(given):
-            raise joint_refusals.undecided(self._tx.id, given, shape)
+            raise _undecided(self._tx.id, given, shape)
 
     def _is_doubtful(self, given: JointBatch) -> bool:
         """Whether sinks may have batches that the checkpoint of this source lacks.
@@ -227,7 +233,7 @@ class JointBatches:
         self, batch: BatchMetadata, joint: JointBatch
     ) -> CheckpointDisagreesError:
         parts = {self._tx.id: batch, **self.others(replace(batch, joint=joint))}
-        return joint_refusals.parted(self._tx.id, parts, joint, self._kept.query)
+        return _parted(self._tx.id, parts, joint, self._kept.query)
 
     def _state_of(self, tx_id: str) -> LedgerState | None:
         if self._ledger_of is None:
@@ -237,3 +243,108 @@ class JointBatches:
             return ledger.load()
         finally:
             ledger.close()
+
+
+def _undecided(
+    tx_id: str, joint: JointBatch, query: QueryShape
+) -> CheckpointDisagreesError:
+    """The error for a checkpoint that decided for one of several sources."""
+    why = (
+        f"tx.onDisagreement=checkpoint decided for '{tx_id}' alone, but each batch of"
+        f" this query has records of {_sources(query)}. The checkpoint of '{tx_id}'"
+        " does not show which batches of the other sources the sinks hold. The query"
+        " would repeat txids or records."
+    )
+    return _one_alone(why, tx_id, joint, query, Case.UNDECIDED)
+
+
+def _begun_anew(
+    tx_id: str, joint: JointBatch, query: QueryShape
+) -> CheckpointDisagreesError:
+    """The error for one of several sources that counts in another numbering."""
+    why = (
+        f"the store of '{tx_id}' was reset or replaced since the last batch of"
+        f" {_sources(query)}, and has another numbering now. The query would repeat"
+        " records that the sinks hold."
+    )
+    return _one_alone(why, tx_id, joint, query, Case.ANOTHER)
+
+
+def _sources(query: QueryShape) -> str:
+    return " and ".join(f"'{name}'" for name in (*query.numbered, *query.others))
+
+
+def _one_alone(
+    why: str, tx_id: str, joint: JointBatch, query: QueryShape, case: Case
+) -> CheckpointDisagreesError:
+    return CheckpointDisagreesError(
+        f"{why} Nothing was written. Set tx.store to the store that had '{tx_id}'"
+        " before. If that store is lost, find the last record of each partition that"
+        " the sink holds. For each id, set the offsets after these records with"
+        f" `kafka-tx offsets set`. For '{joint.numbers}', use `kafka-tx offsets set"
+        " --numbering … --attempt …` with the numbering and the attempt in the sink."
+        " Then start with a new checkpointLocation."
+        f"{lost_with_checkpoint(query)}{BEGIN_ANEW}",
+        id=tx_id,
+        case=case.value,
+    )
+
+
+def _store_is_older(tx_id: str, txid: int) -> CheckpointDisagreesError:
+    """The error for a finished batch that the store knows as planned only."""
+    return CheckpointDisagreesError(
+        f"Spark has finished transaction {txid} of '{tx_id}', but the store does not"
+        " have the offsets of the other sources in that batch. Nothing was written."
+        f" {IS_OLDER}{BEGIN_ANEW}",
+        id=tx_id,
+        case=Case.AHEAD.value,
+    )
+
+
+def _parted(
+    tx_id: str,
+    batches: Parts,
+    joint: JointBatch,
+    query: QueryShape | None,
+) -> CheckpointDisagreesError:
+    """The error for a transaction that comes without what it was one batch with.
+
+    Args:
+        tx_id: Of the source that finds it.
+        batches: Its parts.
+        joint: The batch as it was handed out.
+        query: What else the query kept then.
+    """
+    others = [f"'{name}'" for name in joint.parts if name != tx_id]
+    beside = (
+        f"one batch with {' and '.join(others)}" if others else "a batch of its own"
+    )
+    return CheckpointDisagreesError(
+        f"transaction {joint.parts[tx_id].txid} of '{tx_id}' is not finished and is"
+        f" {beside}. With this checkpoint or these sources, the batch would have other"
+        " records, and a sink that holds the txid would leave them out. Nothing was"
+        " written. Start the query with the checkpointLocation and the sources that it"
+        " had before: this finishes the transaction. Only after that, start with a new"
+        " checkpointLocation."
+        f"{_without_checkpoint(batches, joint, query)}",
+        id=tx_id,
+        case=Case.PARTED.value,
+    )
+
+
+def _without_checkpoint(
+    batches: Parts, joint: JointBatch, query: QueryShape | None
+) -> str:
+    known = {id_: part for id_, part in batches.items() if part is not None}
+    if len(known) < len(batches):
+        return BEGIN_ANEW
+    logs = {id_: (b.topic_ids, b.leader_epochs()) for id_, b in known.items()}
+    ends = {id_: as_given(b.ends(), *logs[id_]) for id_, b in known.items()}
+    starts = {id_: as_given(b.starts(), *logs[id_]) for id_, b in known.items()}
+    return (
+        " If that checkpoint is lost or refused, look whether the sink has txid"
+        f" {joint.number} of '{joint.numbers}'. If it has, the sink holds the records"
+        f" of this batch: {set_to(ends)}. If it has not: {set_to(starts)}. Then"
+        " start with a new checkpointLocation; the txid is not used again."
+        f"{lost_with_checkpoint(query)}{HALF_WRITTEN}"
+    )

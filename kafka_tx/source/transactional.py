@@ -9,7 +9,14 @@ from typing import TypeVar
 
 from kafka_tx.config import SourceConfig, TransactionsConfig
 from kafka_tx.errors import ReplayImpossibleError, StateConflictError
-from kafka_tx.model import BatchMetadata, JointBatch, OffsetRange, TopicPartition
+from kafka_tx.model import (
+    BatchMetadata,
+    JointBatch,
+    OffsetRange,
+    Subscription,
+    TopicPartition,
+)
+from kafka_tx.offsets.discovery import is_subscribed
 from kafka_tx.planning.cluster_poller import (
     ClusterState,
     LeaderEpochs,
@@ -20,13 +27,13 @@ from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.planning.replays import readable_batch
 from kafka_tx.planning.start_positions import assigned_partitions
 from kafka_tx.protocols import Clock, ClusterView
-from kafka_tx.source.disagreements import Disagreements
-from kafka_tx.source.empty_batches import new_empty, stored_empty
+from kafka_tx.source import agreement
+from kafka_tx.source.empty_batches import is_spent, new_empty, stored_empty
 from kafka_tx.source.joint_batches import JointBatches, LedgerOf
 from kafka_tx.source.kept_batches import KeptBatches, Mirror
+from kafka_tx.source.logged_batches import Disagreements, all_of
 from kafka_tx.source.microbatches import GroupOffsets, MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
-from kafka_tx.source.settling import CheckpointSettling
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.refusals import at_work
 from kafka_tx.transactions.rehearsals import TRIES
@@ -377,3 +384,77 @@ class TransactionalMicroBatches(MicroBatches):
             kept.own.discard(left.txid)
         kept.planned[left.txid] = left
         return left
+
+
+class CheckpointSettling:
+    """Judges where a checkpoint is against what the store has.
+
+    A checkpoint may be one step ahead of the store (crash before the commit) or exactly
+    with it; anything else contradicts, and ``tx.onDisagreement`` decides, but not in a
+    query with several sources.
+
+    Args:
+        joint: What the batches have to do with other sources of the query.
+        wanted: What the query reads; the rest of the store's positions waits there.
+    """
+
+    def __init__(
+        self,
+        transactions: TransactionsConfig,
+        kept: KeptBatches,
+        joint: JointBatches,
+        wanted: Subscription,
+    ) -> None:
+        self._tx = transactions
+        self._kept = kept
+        self._joint = joint
+        self._wanted = wanted
+
+    def settle(self, start: SourceOffset) -> Positions:
+        """Commit what Spark is done with; the positions to go on from.
+
+        Args:
+            start: Where the checkpoint is.
+
+        Raises:
+            CheckpointDisagreesError: And nothing says who decides.
+        """
+        kept = self._kept
+        if start.mark is None and kept.committed is None:
+            # A checkpoint from before tx.id was set: its offsets become transaction 0.
+            kept.adopt(
+                0, start.positions, start.topic_ids, leader_epochs=start.leader_epochs
+            )
+        kept.own_newest(start)
+        self._joint.check_done(start)
+        kept.commit_if_next(start)
+        batch = kept.next()
+        if batch is not None and is_spent(kept, batch, start):
+            kept.commit(batch.txid)
+        kept.check_mode()
+        self._joint.check_start(start)
+        return kept.settled(start) if kept.agrees(start) else self._disagree(start)
+
+    def subscribed(self, offsets: Positions) -> dict[TopicPartition, int]:
+        """Those that the query still wants to read; the others wait in the store."""
+        return {p: at for p, at in offsets.items() if is_subscribed(self._wanted, p)}
+
+    def _disagree(self, start: SourceOffset) -> Positions:
+        kept = self._kept
+        state = kept.committed
+        decides = agreement.who_decides(self._tx, kept.case_of(start), kept.query)
+        if decides == "store" and state is not None:
+            return self.subscribed(state.offsets)
+        if decides == "checkpoint":
+            logged = start.mark.txid if start.mark else 0
+            numbering = agreement.numbering_of(start)
+            kept.adopt(
+                max(logged, kept.newest(numbering)),
+                all_of(start),
+                start.topic_ids,
+                numbering,
+                start.leader_epochs,
+                by_checkpoint=True,
+            )
+            return start.positions
+        raise kept.contradiction(start)

@@ -14,17 +14,18 @@ from kafka_tx.transactions.actions import (
     Cancel,
     Initialize,
     Outcome,
+    Purpose,
     StartBatch,
     StartCommit,
     Stopped,
     TransactionCommitted,
+    WriteQueue,
 )
 from kafka_tx.transactions.chain import Opened, Planned, currtx_codec, open_chain
 from kafka_tx.transactions.flights import CAN_FAIL, BatchFlights, BatchPhase
 from kafka_tx.transactions.pacing import Pacing, PlanningGate
 from kafka_tx.transactions.rotating import Change, Codec
 from kafka_tx.transactions.txid_layout import CURRENT, numbering_of
-from kafka_tx.transactions.writes import Purpose, WriteQueue
 
 M = TypeVar("M")
 

@@ -15,7 +15,7 @@ from kafka_tx.kafka import client_settings as settings_module
 from kafka_tx.kafka import translations
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings, is_secret
 from kafka_tx.kafka.librdkafka_names import COMMON, PRODUCER_ONLY
-from kafka_tx.kafka.refusals import Purpose
+from kafka_tx.kafka.translations import Purpose
 
 BROKERS = {"bootstrap.servers": "one:9092,two:9092"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_tx.kafka.epoch_ends import BEYOND, told_end
+from kafka_tx.kafka.offset_requests import BEYOND, told_end
 from kafka_tx.model import TopicPartition
 
 P0 = TopicPartition("orders", 0)

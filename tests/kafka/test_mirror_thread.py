@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafka_tx.errors import BrokerUnavailableError
-from kafka_tx.kafka import mirror_thread
+from kafka_tx.kafka import mirror as of_mirror
 from kafka_tx.kafka.client_settings import ClientSettings
-from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.kafka.mirror_thread import MirrorThread
+from kafka_tx.kafka.mirror import GroupMirror, MirrorThread
 from kafka_tx.model import TopicPartition
 
 P0 = TopicPartition("orders", 0)
@@ -43,7 +42,7 @@ class Group:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror_thread, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(of_mirror, "_FIRST_PAUSE_S", 0.01)
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import weakref
 import pytest
 
 from kafka_tx.errors import DeliveryError
-from kafka_tx.kafka import producer, sender_pool
+from kafka_tx.kafka import producer
+from kafka_tx.kafka import sender as senders
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.kafka.producer import Deliveries, OutRecord, ProducerClient
@@ -82,30 +83,30 @@ def test_who_posts_a_record_is_told_of_it_alone(settings, topic):
 
 
 def test_a_sender_is_used_again_but_never_by_two_at_once(settings):
-    first = sender_pool.borrow(settings)
-    second = sender_pool.borrow(settings)
+    first = senders.borrow(settings)
+    second = senders.borrow(settings)
     assert first is not second
 
-    sender_pool.give_back(first)
+    senders.give_back(first)
 
-    assert sender_pool.borrow(settings) is first
+    assert senders.borrow(settings) is first
 
 
 def test_a_sender_that_nobody_awaits_is_not_lent_to_those_who_do(settings):
-    forgetful = sender_pool.borrow(settings, is_awaited=False)
-    sender_pool.give_back(forgetful, is_awaited=False)
+    forgetful = senders.borrow(settings, is_awaited=False)
+    senders.give_back(forgetful, is_awaited=False)
 
-    assert sender_pool.borrow(settings) is not forgetful
-    assert sender_pool.borrow(settings, is_awaited=False) is forgetful
+    assert senders.borrow(settings) is not forgetful
+    assert senders.borrow(settings, is_awaited=False) is forgetful
 
 
 def test_senders_that_nobody_borrows_are_closed(settings, monkeypatch):
-    monkeypatch.setattr(sender_pool, "_awaited", Idle(0.2, each=2))
+    monkeypatch.setattr(senders, "_awaited", Idle(0.2, each=2))
     closed = [threading.Event() for _ in range(3)]
     for event in closed:
         sender = Sender(settings)
         weakref.finalize(sender, event.set)
-        sender_pool.give_back(sender)
+        senders.give_back(sender)
         del sender
 
     assert closed[0].is_set()  # there was no room for it

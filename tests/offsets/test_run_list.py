@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_tx.offsets.run_list import RunList
+from kafka_tx.offsets.runs import RunList
 
 
 def runs(*given_runs):

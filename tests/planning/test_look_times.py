@@ -1,6 +1,6 @@
 import pytest
 
-from kafka_tx.planning.quiet import BUSY_LOOK_MS, LOOK_MS, LookTimes
+from kafka_tx.planning.log_bounds import BUSY_LOOK_MS, LOOK_MS, LookTimes
 
 
 def looked(times, began_ms, took_ms=1, *, is_news=False):

@@ -1,5 +1,5 @@
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
-from kafka_tx.planning import quiet
+from kafka_tx.planning import log_bounds
 from kafka_tx.testing import MemoryLog
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
@@ -30,7 +30,7 @@ class Cluster(MemoryLog):
 def test_of_quiet_logs_only_the_end_is_asked():
     cluster = Cluster(p0=LogBounds(5, 7), p1=WITHIN)
 
-    seen = quiet.look(cluster, [P0, P1], {P0: WITHIN})
+    seen = log_bounds.look(cluster, [P0, P1], {P0: WITHIN})
 
     assert (cluster.only_ends, cluster.whole) == ([P0], [P1])
     assert seen == {P0: WITHIN, P1: WITHIN}, "the start is as it was"
@@ -41,7 +41,7 @@ def test_what_changed_or_cannot_be_had_is_asked_in_full():
     logs = {"p0": LogBounds(5, 8), "p1": away, "p2": LogBounds(0, 3)}
     cluster = Cluster(**logs)
 
-    seen = quiet.look(cluster, [P0, P1, P2], dict.fromkeys([P0, P1, P2], WITHIN))
+    seen = log_bounds.look(cluster, [P0, P1, P2], dict.fromkeys([P0, P1, P2], WITHIN))
 
     assert cluster.whole == [P0, P1, P2]
     assert seen == {P0: LogBounds(5, 8), P1: away, P2: LogBounds(0, 3)}
@@ -51,7 +51,7 @@ def test_a_log_of_another_leader_is_asked_in_full_though_it_ends_where_it_did():
     """Other records may have the offsets of lost ones."""
     cluster = Cluster(p0=LogBounds(2, 7, "id", 1))
 
-    seen = quiet.look(cluster, [P0], {P0: LogBounds(2, 7, "id", 0)})
+    seen = log_bounds.look(cluster, [P0], {P0: LogBounds(2, 7, "id", 0)})
 
     assert cluster.whole == [P0]
     assert seen == {P0: LogBounds(2, 7, "id", 1)}
@@ -60,9 +60,9 @@ def test_a_log_of_another_leader_is_asked_in_full_though_it_ends_where_it_did():
 def test_what_is_quiet_but_not_wanted_is_not_asked():
     cluster = Cluster(p0=WITHIN)
 
-    assert quiet.look(cluster, [P0], {P0: WITHIN, P1: WITHIN}) == {P0: WITHIN}
+    assert log_bounds.look(cluster, [P0], {P0: WITHIN, P1: WITHIN}) == {P0: WITHIN}
     assert (cluster.only_ends, cluster.whole) == ([P0], [])
 
 
 def test_nothing_is_asked_of_nothing():
-    assert quiet.look(Cluster(), [], {P0: WITHIN}) == {}
+    assert log_bounds.look(Cluster(), [], {P0: WITHIN}) == {}

@@ -3,7 +3,7 @@
 import pytest
 
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
-from kafka_tx.planning.epoch_ends import EpochEnds
+from kafka_tx.planning.log_bounds import EpochEnds
 from kafka_tx.planning.standing import Finding, Settling, stand
 from kafka_tx.testing import MemoryLog
 

@@ -18,7 +18,7 @@ from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.connect.planner import ServedStreamReader
 from kafka_tx.spark.source.ranges import lost, must_fail
-from kafka_tx.spark.versions.reading import ReadMaxRows, StartlessReader
+from kafka_tx.spark.versions.streams import ReadMaxRows, StartlessReader
 from kafka_tx.transactions.admission import is_written
 from kafka_tx.transactions.ledger import Ledger
 from tests.properties.simulated_log import Brokers

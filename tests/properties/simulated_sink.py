@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import BrokerUnavailableError, KafkaError, KafkaTxError
-from kafka_tx.kafka import marker_log, part_transaction, plan_keeper
+from kafka_tx.kafka import marker_log, part_transaction
 from kafka_tx.kafka.marker_topic import COMMITTED, Kept
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import BatchRefusedError
@@ -321,7 +321,6 @@ def simulated(brokers: Brokers) -> Iterator[None]:
     SimulatedTransaction.brokers = SimulatedTopic.brokers = brokers
     with (
         mock.patch.object(part_transaction, "Transaction", SimulatedTransaction),
-        mock.patch.object(plan_keeper, "Transaction", SimulatedTransaction),
         mock.patch.object(marker_log, "Transaction", SimulatedTransaction),
         mock.patch.object(marker_log, "MarkerTopic", SimulatedTopic),
         mock.patch.object(marker_log, "Deadline", FewPauses),
@@ -404,7 +403,7 @@ class Writer:
     ) -> None:
         wish, self.memory = Wish(SINK, attempt, self.parts), ""
         if self._plan is None or not self._plan.follows(wish):
-            keeper = plan_keeper.PlanKeeper({}, log(), {})
+            keeper = part_transaction.PlanKeeper({}, log(), {})
             self._plan, known = keeper.settle(wish)
             self.memory = sink_assembly.handed(known)
         usable = self._plan.parts_of(attempt.txid)

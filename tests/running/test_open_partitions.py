@@ -8,8 +8,8 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.loss import LossReason
-from kafka_tx.planning import quiet
-from kafka_tx.planning.quiet import LOOK_MS
+from kafka_tx.planning import log_bounds
+from kafka_tx.planning.log_bounds import LOOK_MS
 from tests.running.polling import (
     P0,
     P1,
@@ -71,7 +71,7 @@ def test_other_records_where_all_was_read_wake_their_partition_and_are_read(case
 
 def test_of_a_partition_that_sleeps_only_the_end_is_asked(case):
     find_empty(case)
-    case.clock.advance(quiet.WHOLE_LOOK_MS - 1)
+    case.clock.advance(log_bounds.WHOLE_LOOK_MS - 1)
     asked = len(case.cluster.asked)
 
     case.look()
@@ -84,7 +84,7 @@ def test_the_start_of_a_quiet_log_is_shown_when_retention_moved_it(case):
     complete_all(case)
     case.cluster.logs[P0] = LogBounds(10, 10)
 
-    case.clock.advance(quiet.WHOLE_LOOK_MS)
+    case.clock.advance(log_bounds.WHOLE_LOOK_MS)
     case.look()
 
     starts = case.registry.samples()["kafka_tx_log_start_offset"]
@@ -92,7 +92,7 @@ def test_the_start_of_a_quiet_log_is_shown_when_retention_moved_it(case):
 
 
 def test_looks_at_logs_that_stay_quiet_become_rare(case, monkeypatch):
-    monkeypatch.setattr(quiet, "_PAUSE_MS_EACH", 500)
+    monkeypatch.setattr(log_bounds, "_PAUSE_MS_EACH", 500)
     find_empty(case)
     pauses = []
 
@@ -109,7 +109,7 @@ def test_looks_at_logs_that_stay_quiet_become_rare(case, monkeypatch):
 
 
 def test_a_look_is_made_at_once_when_somebody_waits(case, monkeypatch):
-    monkeypatch.setattr(quiet, "_PAUSE_MS_EACH", 60_000)
+    monkeypatch.setattr(log_bounds, "_PAUSE_MS_EACH", 60_000)
     find_empty(case)
     for _ in range(9):
         case.clock.advance(60_000)

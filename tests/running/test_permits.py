@@ -12,8 +12,7 @@ import pytest
 
 from kafka_tx.errors import FailedException
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.running.permit import PermitAddress, permit
-from kafka_tx.running.permit_server import PermitServer
+from kafka_tx.running.permit import PermitAddress, PermitServer, permit
 from kafka_tx.running.task_reports import DriverAddress
 
 ATTEMPT = TransactionAttempt(3, 1_000_000_000_007)

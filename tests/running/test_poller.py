@@ -15,7 +15,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.loss import LossReason
-from kafka_tx.planning.quiet import BUSY_LOOK_MS, LOOK_MS
+from kafka_tx.planning.log_bounds import BUSY_LOOK_MS, LOOK_MS
 from kafka_tx.running.at_least_once.poller import (
     HOLD_MS,
     REFRESH_MS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEADER = "import gc; from kafka_tx.running.worker_heap import task_done\n"
+HEADER = "import gc; from kafka_tx.running.worker_python import task_done\n"
 
 
 def run(script):

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.running.permit_server import PermitServer
+from kafka_tx.running.permit import PermitServer
 from kafka_tx.running.task_reports import (
     PORTS,
     DriverAddress,

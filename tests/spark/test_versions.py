@@ -14,8 +14,8 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceStreamWriter
 
 import kafka_tx.spark
-from kafka_tx.spark.versions import writing
-from kafka_tx.spark.versions.reading import ReadMaxRows, StartlessReader
+from kafka_tx.spark.versions import streams
+from kafka_tx.spark.versions.streams import ReadMaxRows, StartlessReader
 
 
 class Counting:
@@ -112,7 +112,7 @@ def test_tasks_get_a_reader_without_a_position(log):
 
 
 def test_rows_become_record_batches(monkeypatch):
-    monkeypatch.setattr(writing, "StreamWriter", DataSourceStreamWriter)
+    monkeypatch.setattr(streams, "StreamWriter", DataSourceStreamWriter)
     header = Row(key="h", value=bytearray(b"1"))
     rows = [
         Row(key=None, value=bytearray(b"a"), headers=[header], timestamp=None),
@@ -124,7 +124,7 @@ def test_rows_become_record_batches(monkeypatch):
         ),
     ]
 
-    (batch,) = writing.record_batches(iter(rows))
+    (batch,) = streams.record_batches(iter(rows))
 
     assert batch.column("key").to_pylist() == [None, b"k"]
     assert batch.column("value").to_pylist() == [b"a", b"b"]
@@ -133,15 +133,15 @@ def test_rows_become_record_batches(monkeypatch):
 
 
 def test_no_rows_are_no_record_batch(monkeypatch):
-    monkeypatch.setattr(writing, "StreamWriter", DataSourceStreamWriter)
+    monkeypatch.setattr(streams, "StreamWriter", DataSourceStreamWriter)
 
-    assert list(writing.record_batches(iter(()))) == []
+    assert list(streams.record_batches(iter(()))) == []
 
 
 def test_record_batches_stay_what_they_are():
     batch = pa.RecordBatch.from_pylist([{"value": b"a"}])
 
-    assert list(writing.record_batches(iter([batch]))) == [batch]
+    assert list(streams.record_batches(iter([batch]))) == [batch]
 
 
 def test_an_older_spark_is_named_beside_the_oldest_that_will_do(monkeypatch):

@@ -7,8 +7,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BatchBolt, DataFrameBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
-from kafka_tx.topology.plan.phases import Phase
-from kafka_tx.topology.plan.physical import TaskId
+from kafka_tx.topology.plan.physical import Phase, TaskId
 from kafka_tx.topology.run.jobs import FrameJob, TaskJob, addressee
 from kafka_tx.topology.run.messages import BatchFailed, Packet, Suspended, TaskReport
 from tests.local_engine import GivenBlocks

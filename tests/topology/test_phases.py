@@ -3,7 +3,7 @@ import pytest
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BatchBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
-from kafka_tx.topology.plan.phases import Phase
+from kafka_tx.topology.plan.physical import Phase
 
 
 class Passing(BatchBolt):

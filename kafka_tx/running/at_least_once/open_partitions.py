@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kafka_tx.model import LogBounds, TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.planning.quiet import Bounds
+from kafka_tx.planning.log_bounds import Bounds
 
 
 class OpenPartitions:

@@ -13,9 +13,8 @@ from kafka_tx.model import CommittedOffset, LogBounds, LogPosition, TopicPartiti
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.emitting import Candidate, CommitTimer, Emission, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.planning import quiet
-from kafka_tx.planning.epoch_ends import EpochEnds
-from kafka_tx.planning.quiet import Bounds
+from kafka_tx.planning import log_bounds
+from kafka_tx.planning.log_bounds import Bounds, EpochEnds
 from kafka_tx.planning.standing import Finding, Settling, stand
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
 from kafka_tx.running.at_least_once.dead_letters import DeadLetters
@@ -137,7 +136,7 @@ class SpoutPoller:
         """Those for which the store has no more room; they emit nothing new."""
         self._is_storing = False
         self._held_until: dict[TopicPartition, int] = {}
-        self._times = quiet.LookTimes()
+        self._times = log_bounds.LookTimes()
         self._refreshed_ms: int | None = None
         self._whole_at_ms = 0
         self._is_refresh_wanted = self._has_seen_all = False
@@ -223,7 +222,7 @@ class SpoutPoller:
         self._wanted = list(self._partitions.names)
         is_whole = now_ms >= self._whole_at_ms
         if is_whole:
-            self._whole_at_ms = now_ms + quiet.WHOLE_LOOK_MS
+            self._whole_at_ms = now_ms + log_bounds.WHOLE_LOOK_MS
         self._asleep = {} if is_whole else self._partitions.asleep()
         self._positions = {m.topic_partition: m.position for m in self.awake}
         self._looks.ask()
@@ -232,7 +231,7 @@ class SpoutPoller:
         """On a thread of its own."""
         if not self._wanted:
             return {}
-        bounds = quiet.look(self.parts.cluster, self._wanted, self._asleep)
+        bounds = log_bounds.look(self.parts.cluster, self._wanted, self._asleep)
         woken = {
             p: LogPosition(former.end, former.topic_id, former.leader_epoch)
             for p, former in self._asleep.items()

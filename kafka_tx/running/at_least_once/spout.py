@@ -28,7 +28,7 @@ from kafka_tx.offsets.discovery import Discovery, FixedPartitions
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.planning.deleted_topics import DeletedTopics
-from kafka_tx.planning.epoch_ends import EpochEnds
+from kafka_tx.planning.log_bounds import EpochEnds
 from kafka_tx.planning.standing import Settling, stand
 from kafka_tx.planning.start import StartRules, choose_start, vanished
 from kafka_tx.protocols import Clock, ClusterView, Meter

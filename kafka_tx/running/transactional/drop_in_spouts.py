@@ -28,7 +28,7 @@ from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.planning.start_positions import committed_or, resolve
 from kafka_tx.running.task_reader import TaskReader
-from kafka_tx.topology.declare.spout_types import SCHEMES, is_scheme
+from kafka_tx.topology.declare.spout_hosts import SCHEMES, is_scheme
 from kafka_tx.topology.kafka import kafka_batch_spout as kafka_spouts
 from kafka_tx.topology.kafka.kafka_progress import KafkaBatches
 from kafka_tx.topology.rows.schemes import Scheme, StringScheme

@@ -21,7 +21,7 @@ from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.connect import NO_DATA_BATCHES
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
-from kafka_tx.spark.versions.reading import ReadLimit
+from kafka_tx.spark.versions.streams import ReadLimit
 
 logger = logging.getLogger(__name__)
 

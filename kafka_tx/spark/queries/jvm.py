@@ -24,7 +24,7 @@ from kafka_tx.model import QueryShape, short_digest
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.questions import Answer, Question
-from kafka_tx.spark.versions.asking import answer_of
+from kafka_tx.spark.versions.streams import answer_of
 from kafka_tx.store_place import store_url
 
 logger = logging.getLogger(__name__)

@@ -45,7 +45,7 @@ from kafka_tx.spark.queries.receipt_listener import ReceiptListener
 from kafka_tx.transactions.ledger import Ledger
 
 if TYPE_CHECKING:
-    from kafka_tx.kafka.mirror_thread import MirrorThread
+    from kafka_tx.kafka.mirror import MirrorThread
 
 logger = logging.getLogger(__name__)
 

@@ -92,7 +92,7 @@ class KafkaTxDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read (planning process)."""
         from kafka_tx.spark.connect.planner import ServedStreamReader
-        from kafka_tx.spark.versions.reading import as_this_spark_calls_it
+        from kafka_tx.spark.versions.streams import as_this_spark_calls_it
 
         return as_this_spark_calls_it(ServedStreamReader(self.options))
 

@@ -19,9 +19,9 @@ from kafka_tx.errors import (
     OtherTopicError,
 )
 from kafka_tx.model import OffsetRange
-from kafka_tx.planning.impossible_replays import replay_impossible
+from kafka_tx.planning.replays import replay_impossible
 from kafka_tx.planning.standing import BELIEVED_AFTER_MS, Finding
-from kafka_tx.running.worker_heap import task_done
+from kafka_tx.running.worker_python import task_done
 from kafka_tx.source.receipts import Receipt
 from kafka_tx.spark.source.receipt_sending import send_receipt
 

@@ -25,7 +25,7 @@ from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.source.ranges import RangePartition, read_range
-from kafka_tx.spark.versions.reading import (
+from kafka_tx.spark.versions.streams import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
@@ -34,7 +34,7 @@ from kafka_tx.spark.versions.reading import (
 )
 
 if TYPE_CHECKING:
-    from kafka_tx.kafka.mirror_thread import MirrorThread
+    from kafka_tx.kafka.mirror import MirrorThread
 
 
 class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -21,14 +21,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kafka_tx.errors import FailedException, KafkaTxError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.running.permit import PermitAddress, permit
-from kafka_tx.running.permit_server import PermitServer
+from kafka_tx.running.permit import PermitAddress, PermitServer, permit
 from kafka_tx.running.task_reports import DriverAddress
-from kafka_tx.running.worker_heap import task_done
+from kafka_tx.running.worker_python import task_done
 from kafka_tx.spark.topologies.job_failures import JobLostError, job_failure
 from kafka_tx.topology.declare.spouts import BatchSource
-from kafka_tx.topology.plan.phases import Phase
-from kafka_tx.topology.plan.physical import PhysicalPlan, Wave
+from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, Wave
 from kafka_tx.topology.run.jobs import FrameJob, TaskJob
 from kafka_tx.topology.run.messages import Message
 from kafka_tx.topology.run.task_failures import failure_of

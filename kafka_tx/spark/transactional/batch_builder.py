@@ -47,7 +47,7 @@ from kafka_tx.transactions.rotating import RecordCodec
 from kafka_tx.transactions.txid_layout import numbered
 
 if TYPE_CHECKING:
-    from kafka_tx.kafka.mirror_thread import MirrorThread
+    from kafka_tx.kafka.mirror import MirrorThread
 
 
 def start_topology(

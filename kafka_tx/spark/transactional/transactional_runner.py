@@ -13,9 +13,14 @@ from kafka_tx.errors import KafkaTxError, TransactionError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.ends import note_stop
 from kafka_tx.running.serial_worker import SerialWorker
-from kafka_tx.running.transactional.attempt_answers import AttemptAnswers, Event
 from kafka_tx.running.transactional.batch_progress import TerminalProgress
-from kafka_tx.running.transactional.runner_parts import IdleLooks, RunnerParts, View
+from kafka_tx.running.transactional.runner_parts import (
+    AttemptAnswers,
+    Event,
+    IdleLooks,
+    RunnerParts,
+    View,
+)
 from kafka_tx.running.transactional.spout_thread import SpoutThread, log_failure
 from kafka_tx.spark.topologies.attempt import (
     AttemptListener,

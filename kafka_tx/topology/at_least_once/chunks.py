@@ -18,8 +18,7 @@ from kafka_tx.topology.at_least_once.pace import Pace
 from kafka_tx.topology.at_least_once.records import RecordPacket, RecordSource
 from kafka_tx.topology.at_least_once.tasks import Dumps, RecordTask
 from kafka_tx.topology.declare.graph import Placement
-from kafka_tx.topology.plan.phases import Phase
-from kafka_tx.topology.plan.physical import PhysicalPlan, TaskId
+from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, TaskId
 from kafka_tx.topology.run.jobs import Engine, TaskJob, addressee
 from kafka_tx.topology.run.messages import (
     BatchFailed,

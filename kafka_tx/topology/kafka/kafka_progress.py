@@ -18,12 +18,12 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.discovery import Found, is_another, is_subscribed
 from kafka_tx.offsets.loss import OutOfRange
-from kafka_tx.planning import quiet
+from kafka_tx.planning import log_bounds
 from kafka_tx.planning.batch_starts import position_after
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.limits import BatchLimits
-from kafka_tx.planning.quiet import Bounds
+from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.planning.split import is_delayed
 from kafka_tx.planning.standing import Finding, Settling, Standing, stand
 from kafka_tx.protocols import Clock
@@ -210,8 +210,8 @@ class PlanProgress:
             return not self.to
 
     def _pause_ms(self) -> int:
-        longest = quiet.longest_pause_ms(len(self.to))
-        return quiet.pause_ms(
+        longest = log_bounds.longest_pause_ms(len(self.to))
+        return log_bounds.pause_ms(
             self._fruitless,
             self._batches.poll_ms,
             longest if self.to else self._batches.refresh_ms,
@@ -287,7 +287,7 @@ class PlanProgress:
     def _has_new_partitions(self, now_ms: int) -> bool:
         if now_ms < self._refresh_at_ms:
             return False
-        rare_ms = _REFRESH * quiet.longest_pause_ms(len(self.to))
+        rare_ms = _REFRESH * log_bounds.longest_pause_ms(len(self.to))
         self._refresh_at_ms = now_ms + max(self._batches.refresh_ms, rare_ms)
         return self._is_news(self._looks.found())
 

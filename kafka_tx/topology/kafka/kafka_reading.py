@@ -19,7 +19,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.planning.impossible_replays import replay_impossible
+from kafka_tx.planning.replays import replay_impossible
 from kafka_tx.protocols import RangeReader
 from kafka_tx.topology.declare.spouts import Json
 from kafka_tx.topology.rows.blocks import Block

@@ -34,8 +34,14 @@ from kafka_tx.topology.declare.graph import (
 )
 from kafka_tx.topology.declare.groupings import GroupingKind
 from kafka_tx.topology.declare.templates import Dumps
-from kafka_tx.topology.plan.phases import Phase, Phases, phases_of
-from kafka_tx.topology.plan.physical import PhysicalPlan, Stage, Wave
+from kafka_tx.topology.plan.physical import (
+    Phase,
+    Phases,
+    PhysicalPlan,
+    Stage,
+    Wave,
+    phases_of,
+)
 from kafka_tx.topology.rows.fields import DEFAULT_STREAM
 
 _RUNS = {

@@ -14,8 +14,7 @@ from typing import Any
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.declare.spouts import BatchSource
-from kafka_tx.topology.plan.phases import Phase
-from kafka_tx.topology.plan.physical import PhysicalPlan, Stage, TaskId, Wave
+from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, Stage, TaskId, Wave
 from kafka_tx.topology.run.jobs import Engine, FrameJob, TaskJob, addressee
 from kafka_tx.topology.run.messages import (
     BatchFailed,

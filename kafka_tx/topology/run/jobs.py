@@ -17,8 +17,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.declare.bolts import DataFrameBolt
 from kafka_tx.topology.declare.graph import Input
 from kafka_tx.topology.declare.spouts import BatchSource
-from kafka_tx.topology.plan.phases import Phase
-from kafka_tx.topology.plan.physical import PhysicalPlan, Stage, TaskId, Wave
+from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, Stage, TaskId, Wave
 from kafka_tx.topology.rows.blocks import conform, with_tx
 from kafka_tx.topology.rows.fields import TX, TX_TYPE, Fields
 from kafka_tx.topology.run.messages import Message, Packet, Suspended

@@ -15,8 +15,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, TaskContext
 from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.declare.spouts import BatchSource
-from kafka_tx.topology.plan.phases import Phase
-from kafka_tx.topology.plan.physical import Edge, PhysicalPlan, Stage, TaskId
+from kafka_tx.topology.plan.physical import Edge, Phase, PhysicalPlan, Stage, TaskId
 from kafka_tx.topology.rows.blocks import Block, pieces
 from kafka_tx.topology.run.cells import BasicCell, BatchCell, Cell, Outlet
 from kafka_tx.topology.run.messages import (

@@ -1,20 +1,38 @@
-"""Streaming readers: Spark 4.2 asks for limits and starts, 4.0 and 4.1 do not.
+"""Streaming readers and writers, and questions to them, on every line of Spark.
 
-The source is written for the newer interface. Older versions call ``latestOffset()``
-without saying where the batch begins or how much it may hold; ``StartlessReader`` knows
-it all the same, from what Spark has asked and been told before.
+Spark 4.2 asks readers for limits and starts, 4.0 and 4.1 do not. The source is written
+for the newer interface. Older versions call ``latestOffset()`` without saying where the
+batch begins or how much it may hold; ``StartlessReader`` knows it all the same, from
+what Spark has asked and been told before. Writers get Arrow record batches from Spark
+4.1 on, and rows in 4.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    InputPartition,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Row
+
+    StreamWriter = DataSourceStreamWriter
+else:
+    try:
+        from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamWriter
+    except ImportError:  # Spark 4.0
+        StreamWriter = DataSourceStreamWriter
+
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -59,8 +77,10 @@ __all__ = [
     "ReadLimit",
     "ReadMaxRows",
     "ReadMinRows",
+    "StreamWriter",
     "SupportsTriggerAvailableNow",
     "as_this_spark_calls_it",
+    "record_batches",
 ]
 
 
@@ -158,3 +178,45 @@ def as_this_spark_calls_it(reader: LimitedReader) -> DataSourceStreamReader:
         assert isinstance(reader, DataSourceStreamReader)
         return reader
     return StartlessReader(reader)
+
+
+def answer_of(stream: Any, asked: Any, limit: Any) -> dict[str, Any]:  # noqa: ANN401
+    """What the planner answers.
+
+    Args:
+        stream: Of the query, a JVM object.
+        asked: The question as one of its offsets.
+        limit: Any of Spark's read limits; a question does not look at it.
+
+    Raises:
+        Py4JError: The planner raised, or cannot be reached.
+    """
+    told: dict[str, Any]
+    if TAKES_LIMITS:
+        told = json.loads(stream.latestOffset(asked, limit).json())
+        return told
+    (partition,) = stream.planInputPartitions(asked, asked)
+    pickled = bytes(partition.pickedPartition())
+    answer = pickle.loads(pickled)  # noqa: S301 - by a process of this query
+    assert isinstance(answer, AnswerPartition)
+    told = answer.value
+    return told
+
+
+_ROWS = 10_000
+"""In one record batch, as many as Spark's own default."""
+
+
+def record_batches(given: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    """What a task is to write, as record batches (executor)."""
+    if StreamWriter is DataSourceStreamWriter:
+        return _batches_of(given)
+    return iter(given)
+
+
+def _batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    left = iter(rows)
+    while some := [row.asDict(recursive=True) for row in islice(left, _ROWS)]:
+        yield pa.RecordBatch.from_pylist(some)
