@@ -11,6 +11,7 @@ import sys
 from importlib import import_module
 
 BENCHMARKS = {
+    "lake": "benchmarks.lake",
     "microbatch": "benchmarks.microbatch",
     "pending": "benchmarks.pending",
     "plan": "benchmarks.plan",

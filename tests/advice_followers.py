@@ -268,6 +268,9 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "delta::DeltaSink._restored": (
         _LAKE + "test_rows_that_were_restored_away_are_not_taken_for_written",
     ),
+    "delta::DeltaStatement._check_session": (
+        _LAKE + "test_a_statement_in_another_session_is_noticed_and_the_advice_is_safe",
+    ),
     "delta::DeltaStatement._second": (
         _LAKE + "test_a_second_statement_is_refused_and_the_advice_is_safe",
     ),

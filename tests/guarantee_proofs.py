@@ -388,6 +388,9 @@ DELTA: Proofs = {
     "the batch comes again with other records, or the source is opaque": (
         _SINKS + "test_a_replay_with_other_records_is_refused_or_takes_their_place",
     ),
+    "the function of `write_to_table` uses another session than `df.sparkSession`": (
+        _LAKE + "test_a_statement_in_another_session_is_noticed_and_the_advice_is_safe",
+    ),
     "two queries, or two writes of one batch, with one name of the sink": (
         _LAKE + "test_each_sink_of_a_table_counts_for_itself",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from integration.capabilities import LAKE, need
 from integration.cluster.spark_local import delta_session
 from integration.reading import reader
 from kafka_tx.errors import ConfigError, FencedError, StateLostError
-from kafka_tx.spark.sinks import delta
+from kafka_tx.spark.sinks import delta, delta_append
 from kafka_tx.testing import Crash
 from kafka_tx.transactions import table_writes
 from tests.conformance.sink_suite import SinkSuite, attempt
@@ -158,6 +159,38 @@ def test_a_query_writes_each_record_once_also_with_a_new_checkpoint(
     run("fourth")
 
     assert table.rows() == sorted(map(str, range(120)))
+
+
+def test_an_append_runs_one_job_as_a_plain_one_does(lake, table):
+    table.write(attempt(1), ["a"])
+
+    with jobs(lake) as ran:
+        assert table.write(attempt(2), ["b"])
+
+    assert len(ran) == 1
+
+
+@contextmanager
+def jobs(spark):
+    """Ids of the Spark jobs that this thread runs."""
+    context, group = spark.sparkContext, uuid.uuid4().hex
+    ran: list[int] = []
+    context.setJobGroup(group, "counted")
+    try:
+        yield ran
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+        ran += context.statusTracker().getJobIdsForGroup(group)
+
+
+def test_another_release_of_delta_appends_by_itself(lake, table):
+    with mock.patch.object(delta_append, "KNOWN", "none"), jobs(lake) as ran:
+        table.write(attempt(1), ["a"])
+        assert table.write(attempt(2), ["b"])
+        assert not table.write(attempt(2, epoch=2), ["b"])
+
+    assert len(ran) > 2
+    assert table.rows() == ["a", "b"]
 
 
 def test_of_two_drivers_at_once_one_writes(table):
@@ -401,6 +434,26 @@ def test_a_second_statement_is_refused_and_the_advice_is_safe(lake, table, count
     table.sql(advice.replace("…", "t"))
 
     assert counts(attempt(2, epoch=2), "a", sink="new")
+    assert counts.read() == {"a": 2}
+
+
+def test_a_statement_in_another_session_is_noticed_and_the_advice_is_safe(
+    lake, table, counts
+):
+    def elsewhere(df, target):
+        other = lake.newSession()
+        other.sql(f"INSERT INTO {target} SELECT 'a', 1")
+
+    counts(attempt(1), "a")
+    with pytest.raises(ConfigError, match="it used another session") as told:
+        counts(attempt(2), "a", statement=elsewhere)
+    (advice,) = re.findall(
+        r"RESTORE TABLE … TO VERSION AS OF \d+", " ".join(str(told.value).split())
+    )
+    table.sql(advice.replace("…", "t"))
+    forget()
+
+    assert counts(attempt(2, epoch=2), "a")
     assert counts.read() == {"a": 2}
 
 

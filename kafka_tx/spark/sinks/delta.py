@@ -22,6 +22,7 @@ from pyspark.errors import AnalysisException
 
 from kafka_tx.errors import ConfigError, StateLostError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.sinks import delta_append
 from kafka_tx.transactions.table_writes import NEVER
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class DeltaSink(ABC):
         self._spark = df.sparkSession
         self._jvm: Any = self._spark._jvm
         check_delta(self._spark)
+        self._opened_log: Any = None
+        self._catalog_table = self._jvm.scala.Option.empty()
 
     @property
     def sink(self) -> tuple[str, str]:
@@ -175,14 +178,22 @@ class DeltaSink(ABC):
         return log, snapshot
 
     def _log(self) -> Any:  # noqa: ANN401 - of Delta
+        """Of the table, which is looked up once for each batch."""
+        if self._opened_log is None:
+            self._opened_log = self._find_log()
+        return self._opened_log
+
+    def _find_log(self) -> Any:  # noqa: ANN401 - of Delta
         session = self._spark._jsparkSession
         if is_path(self._table):
-            return self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
-                session, self._table
-            )
+            logs = self._jvm.org.apache.spark.sql.delta.DeltaLog
+            return logs.forTable(session, self._table)
         try:
             tables = self._jvm.io.delta.tables.DeltaTable
-            return tables.forName(session, self._table).deltaLog()
+            table = tables.forName(session, self._table)
+            leaf = table.toDF().queryExecution().analyzed().collectLeaves().head()
+            self._catalog_table = leaf.catalogTable()
+            return table.deltaLog()
         except AnalysisException:
             if not self._spark.catalog.tableExists(self._table):
                 return None
@@ -305,6 +316,18 @@ class DeltaAppend(DeltaSink):
             partitioned = empty.partitionBy(*self._partition_by)
             partitioned.options(**self._options).saveAsTable(self._table)
             self._log()  # refuses what another format's catalog has made of it
+        log, snapshot = self._opened()
+        if log is None or not delta_append.is_known(self._jvm):
+            self._append_slowly(attempt)
+            return
+        last = self._up_to_date(log, snapshot).last.get(attempt.numbering)
+        if last is None or last.attempt.txid < attempt.txid:
+            options = {**self._options, **self._identity(attempt)}
+            table, by = self._catalog_table, self._partition_by
+            delta_append.append(self._df, log, snapshot, table, options, by)
+
+    def _append_slowly(self, attempt: TransactionAttempt) -> None:
+        """With Delta's own look for the txid: a job over all of the table's log."""
         writer = self._df.write.format("delta").mode("append")
         writer = writer.options(**self._options).options(**self._identity(attempt))
         if is_path(self._table):
@@ -350,8 +373,24 @@ class DeltaStatement(DeltaSink):
             self.late = self._second(before.version()) if is_second else error
             raise
         if self.stored(attempt).txid < attempt.txid:
+            self._check_session(before.version())
             none = self._spark.read.table(self._target).limit(0)
             DeltaAppend(none, self._table, self._name, {}, ()).write(attempt)
+
+    def _check_session(self, before: int) -> None:
+        """Refuse a table that has grown, and not by a commit with the attempt."""
+        _, snapshot = self._opened()
+        if snapshot.version() > before:
+            raise ConfigError(
+                f"{self.what} has new versions, {before + 1} to {snapshot.version()},"
+                " and none of them carries the attempt. The batch does not count as"
+                " written. Look at them with DESCRIBE HISTORY. If they are of `write`,"
+                " it used another session: take them back with RESTORE TABLE … TO"
+                f" VERSION AS OF {before}, let `write` use `df.sparkSession`, and start"
+                " again. If they are another writer's, and `write` changed nothing,"
+                " start again",
+                option="write",
+            )
 
     def _second(self, before: int) -> ConfigError:
         return ConfigError(
