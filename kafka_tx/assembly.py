@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from kafka_tx.clock import SystemClock as SystemClock
 from kafka_tx.config import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kafka_tx.native import NativeRangeReader
     from kafka_tx.topology.declare.spout_hosts import ZkHosts
     from kafka_tx.transactions.ledger import Ledger
+    from kafka_tx.transactions.memory import StoredId
     from kafka_tx.transactions.patience import Patience
     from kafka_tx.zookeeper.brokers import ZooKeeperTopics
 
@@ -74,6 +75,20 @@ def stored_ids(url: str) -> list[str]:
             cannot look into.
         StateError: The store does not exist, cannot be reached, or refuses.
     """
+    return _room_of(url).stored_ids(url)
+
+
+class _Room(Protocol):
+    """What reads stores of one kind."""
+
+    def stored_ids(self, url: str) -> list[str]: ...
+
+    def stored_states(
+        self, url: str, ids: Collection[str] = ()
+    ) -> dict[str, StoredId]: ...
+
+
+def _room_of(url: str) -> _Room:
     scheme, colon, _ = url.partition(":")
     if not colon or scheme == "memory":
         raise ConfigError.illegal(
@@ -85,30 +100,19 @@ def stored_ids(url: str) -> list[str]:
     if scheme == "zookeeper":
         from kafka_tx.zookeeper import store as in_zookeeper
 
-        return in_zookeeper.stored_ids(url)
+        return in_zookeeper
     from kafka_tx.sql import store as in_sql
 
-    return in_sql.stored_ids(url)
+    return in_sql
 
 
-def at_least_once_offsets(
-    url: str,
-    id: str,  # noqa: A002 - the word users know
-) -> tuple[int, dict[TopicPartition, LogPosition]]:
-    """Newest epoch and next offsets of an at-least-once topology in a store.
+def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
+    """What a store holds of these ids, or of all of them, ascending; read together.
 
     Raises:
-        ConfigError: The URL cannot be used.
-        StateError: As of ``stored_ids``.
-        StateCorruptedError: A record cannot be read.
+        ConfigError, StateError: As of ``stored_ids``.
     """
-    if url.startswith("zookeeper:"):
-        from kafka_tx.zookeeper import store as in_zookeeper
-
-        return in_zookeeper.stored_offsets(url, id)
-    from kafka_tx.sql import store as in_sql
-
-    return in_sql.stored_offsets(url, id)
+    return _room_of(url).stored_states(url, ids)
 
 
 def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know

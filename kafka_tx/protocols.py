@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kafka_tx.model import (
     CommittedOffset,
@@ -22,6 +20,9 @@ from kafka_tx.model import (
     TopicPartition,
     Unavailable,
 )
+
+if TYPE_CHECKING:  # it takes long, and not everybody reads records
+    import pyarrow as pa
 
 Survey: TypeAlias = tuple[
     dict[str, TopicDescription], dict[TopicPartition, LogBounds | Unavailable]

@@ -184,6 +184,9 @@ def test_what_at_least_once_topologies_keep_is_listed(zookeeper, by_topic):
         offsets.store({TopicPartition("orders", 3): offset})
 
     assert assembly.stored_ids(url) == ["clicks"]
-    found = assembly.at_least_once_offsets(url, "clicks")
-    assert found == (1, {TopicPartition("orders", 3): LogPosition(40, "id-1")})
-    assert assembly.at_least_once_offsets(url, "others") == (0, {})
+    found = assembly.stored_states(url)
+    assert list(found) == ["clicks"]
+    position = LogPosition(40, "id-1")
+    expected = 1, {TopicPartition("orders", 3): position}
+    assert found["clicks"].at_least_once() == expected
+    assert assembly.stored_states(url, ["others"]) == {}

@@ -58,7 +58,10 @@ def doctor(
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(help="Also test this store (tx.store) with a record."),
+        typer.Option(
+            envvar="KAFKA_TX_STORE",
+            help="Also test this store (tx.store) with a record.",
+        ),
     ] = None,
     kafka: KafkaOption = None,
     kafka_config: KafkaConfigOption = None,

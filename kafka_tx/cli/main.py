@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from importlib import import_module
+from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
-from kafka_tx.cli.demo import demo
-from kafka_tx.cli.doctor import doctor
-from kafka_tx.cli.lag import lag
-from kafka_tx.cli.offsets import offsets
-from kafka_tx.cli.status import status
-from kafka_tx.errors import KafkaTxError
-from kafka_tx.metrics import catalogue
-from kafka_tx.options.option_tables import Table
+from kafka_tx.errors import ConfigError, KafkaTxError
+
+_COMMANDS = {
+    "demo": "Count words while the job is killed, and compare the counts.",
+    "status": "Show owner, committed txid, offsets and unfinished txids of each id.",
+    "lag": "Show how far each id is behind the log, and ahead of retention.",
+    "offsets": "Show, set, delete or repair committed offsets.",
+    "doctor": "Check Python, Java, Spark and the reader; also brokers and a store.",
+    "options": "Print a table of options, with defaults.",
+    "metrics": "Print the table of all metrics.",
+    "dashboard": "Print the Grafana dashboard as JSON, for import.",
+    "rules": "Print the Prometheus alert rules, for a file of rule_files.",
+}
+"""Names and what they do; each is imported when it is called, as imports take longest.
+
+``kafka_tx.cli.NAME`` has a function or a Typer called NAME, but for ``_TOGETHER``.
+"""
+_TOGETHER = {
+    "options": "tables",
+    "metrics": "tables",
+    "dashboard": "files",
+    "rules": "files",
+}
 
 
 class Commands(TyperGroup):
-    """Sub-commands. An error of ours ends as text and exit code 1, not a traceback."""
+    """Sub-commands. An error of ours ends as text and an exit code, not a traceback.
+
+    The exit code is 1 for trouble that was found, 2 for wrong use.
+    """
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer hides click
         """Run the chosen sub-command."""
@@ -27,51 +47,59 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except KafkaTxError as error:
             typer.echo(f"kafka-tx: {error}", err=True)
-            raise typer.Exit(1) from None
+            is_wrong_use = isinstance(error, ConfigError)
+            raise typer.Exit(2 if is_wrong_use else 1) from None
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - as above
+        """All names, in the order of the help."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002
+        """What the help shows of a command."""
+        text = _COMMANDS.get(cmd_name)
+        return text and TyperCommand(cmd_name, help=text, rich_markup_mode="markdown")
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+        """The command itself, imported now."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and _loaded(str(name)), rest
+
+
+def _loaded(name: str) -> Any:  # noqa: ANN401 - typer hides click
+    word = name.replace("-", "_")
+    module = import_module(f"kafka_tx.cli.{_TOGETHER.get(name, word)}")
+    found = getattr(module, word)
+    around = typer.Typer(rich_markup_mode="markdown", add_completion=False)
+    if isinstance(found, typer.Typer):
+        around.add_typer(found, name=name)
+    else:
+        around.command(name)(found)
+    return get_group(around).commands[name]
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"kafka-tx {version('kafka-tx')}")
+        raise typer.Exit
 
 
 app = typer.Typer(
     name="kafka-tx",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # else each line of a docstring stays a line
-    help="Inspect and operate jobs that read Kafka with kafka_tx.",
 )
-app.command()(demo)
-app.command()(status)
-app.command()(lag)
-app.add_typer(offsets, name="offsets")
-app.command()(doctor)
 
 
-@app.command()
-def options(
-    of: Annotated[Table, typer.Argument(help="The table to print.")] = Table.SOURCE,
+@app.callback()
+def kafka_tx(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Show the version."
+        ),
+    ] = False,
 ) -> None:
-    """Print a table of options, with defaults."""
-    typer.echo(of.markdown())
-
-
-@app.command()
-def metrics() -> None:
-    """Print the table of all metrics."""
-    typer.echo(catalogue.markdown().rstrip())
-
-
-@app.command("dashboard")
-def print_dashboard() -> None:
-    """Print the Grafana dashboard as JSON, for import."""
-    _print_file("dashboard.json")
-
-
-@app.command("rules")
-def print_rules() -> None:
-    """Print the Prometheus alert rules, for a file of `rule_files`."""
-    _print_file("alerts.yml")
-
-
-def _print_file(name: str) -> None:
-    file = files("kafka_tx.metrics").joinpath(name)
-    typer.echo(file.read_text(encoding="utf-8"), nl=False)
+    """Inspect and operate jobs that read Kafka with kafka_tx."""

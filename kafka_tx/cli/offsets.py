@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 
+from kafka_tx.cli.changes import Change, DryRunOption, YesOption
 from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, kafka_options, look
-from kafka_tx.cli.positions import committed_of, known_doors, only_of_a_source
+from kafka_tx.cli.positions import committed_of, doors_of, only_of_a_source
 from kafka_tx.cli.stores import (
     STORE,
     IdOption,
     JsonOption,
     StoreOption,
-    YesOption,
     opened,
 )
 from kafka_tx.errors import ConfigError, StateError
@@ -50,11 +50,6 @@ from kafka_tx.transactions.ledger_repair import (
 from kafka_tx.transactions.txid_layout import Door, door_of
 
 EXAMPLE = """'{"orders": {"0": 250, "1": 0}}'"""
-_NOTHING_WRITTEN = (
-    "Nothing was written. To do it, stop the job and add --yes; a job that still runs"
-    " is fenced."
-)
-
 offsets = typer.Typer(
     no_args_is_help=True, help="Show, set, delete or repair committed offsets."
 )
@@ -101,6 +96,8 @@ def set_(
         typer.Option(help="Last attempt in the sink, txid:attempt, as its error says."),
     ] = "",
     yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Set the committed offsets. Partitions that you do not name keep their offsets.
 
@@ -120,6 +117,7 @@ def set_(
     given, mark = _given(to), json.loads(to).get(MARK, {})
     ids, epochs = mark.get("topic_ids", {}), unpacked(mark.get("leader_epochs", {}))
     sink = _sink_at(numbering, attempt)
+    change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     with opened(store, id_) as state:
         only_of_a_source(state, "cannot be set to other offsets")
         if bootstrap_servers is not None:
@@ -131,7 +129,7 @@ def set_(
             found = look(options, positions)
             _check(positions, found)
             ids, epochs = _logs_now(found, ids, epochs)
-        elif yes and not unchecked:
+        elif change.may_write and not unchecked:
             raise ConfigError(
                 "no broker has checked these offsets. Give --bootstrap-servers, or"
                 " --unchecked to write them without a check",
@@ -140,11 +138,10 @@ def set_(
         ledger = Ledger(state)
         before = ledger.load()
         wanted = moved(before, given, ids, _now_ms(), sink.txid, epochs)
-        _tell_move(before, wanted)
+        _tell_move(change, before, wanted)
         if sink.numbering not in ("", before.numbering):
-            typer.echo(f"numbering: {before.numbering or 'none'} -> {sink.numbering}")
-        if not yes:
-            typer.echo(_NOTHING_WRITTEN)
+            change.tell(f"numbering: {before.numbering or 'none'} -> {sink.numbering}")
+        if not change.is_agreed():
             return
         # else the sink takes the next owner for an old one
         epoch = ledger.acquire(above=sink.epoch)
@@ -152,7 +149,7 @@ def set_(
         ledger.adopt(epoch, now, sink.numbering)
         if sink.numbering and before.query is not None:
             ledger.describe(epoch, replace(before.query, numberings=()))
-    typer.echo(
+    change.done(
         f"Done. {_how_to_start(id_, before.query)}{lost_with_checkpoint(before.query)}"
     )
 
@@ -163,6 +160,8 @@ def forget(
     topic: Annotated[str, typer.Option("--topic", help="Topic to forget.")],
     store: StoreOption = STORE,
     yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete the committed offsets of a topic. The job then reads it as a new topic.
 
@@ -175,9 +174,10 @@ def forget(
     For a transactional topology, the command refuses its only topic, and a topic of
     which an unfinished txid has records.
     """
+    change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     with opened(store, id_) as state:
         if door_of(state.read()) is Door.TRANSACTIONAL:
-            _forget_in_topology(state, topic, yes=yes)
+            _forget_in_topology(state, topic, change)
             return
         only_of_a_source(state, "cannot forget a topic")
         ledger = Ledger(state)
@@ -186,13 +186,12 @@ def forget(
         if all(partition.topic != topic for partition in known):
             names = ", ".join(sorted({p.topic for p in known})) or "none"
             raise ConfigError.illegal("--topic", topic, f"a topic of '{id_}': {names}")
-        _tell_move(before, forgotten(before, topic, _now_ms()))
-        if not yes:
-            typer.echo(_NOTHING_WRITTEN)
+        _tell_move(change, before, forgotten(before, topic, _now_ms()))
+        if not change.is_agreed():
             return
         epoch = ledger.acquire()
         ledger.adopt(epoch, forgotten(ledger.load(), topic, _now_ms()))
-    typer.echo(
+    change.done(
         f"Done. If logs of '{topic}' start above offset 0, set their offsets to the"
         " start (kafka-tx offsets set). Then start the job with a new checkpoint."
         f"{lost_with_checkpoint(before.query)}"
@@ -200,65 +199,76 @@ def forget(
 
 
 @offsets.command()
-def reset(id_: IdOption, store: StoreOption = STORE, yes: YesOption = False) -> None:
+def reset(
+    id_: IdOption,
+    store: StoreOption = STORE,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
     """Delete everything that the store has of an id. The job starts anew with txid 1.
 
     A sink that stores txids skips txid 1 and later ones that it holds: empty it, too.
     For a query with several sources, reset the ids of all sources or none, because the
     sink has records of all of them.
     """
+    change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     with opened(store, id_) as state:
         paths = list(state.read())
         others = _other_sources(state)
-        typer.echo(f"to be deleted: {', '.join(paths)}")
+        change.tell(f"to be deleted: {', '.join(paths)}")
         if others:
-            typer.echo(f"the query has other sources: reset {others}, too")
-        if not yes:
-            typer.echo(_NOTHING_WRITTEN)
+            change.tell(f"the query has other sources: reset {others}, too")
+        if not change.is_agreed():
             return
         state.write(state.acquire(), {}, state.read())
     first = f"reset {others} of the same query too, " if others else ""
-    typer.echo(
+    change.done(
         f"Done. The next txid is 1. Now {first}empty sinks that store txids, and start"
         f" the job with a new checkpoint.{lost_with_checkpoint(None)}"
     )
 
 
 @offsets.command()
-def repair(id_: IdOption, store: StoreOption = STORE, yes: YesOption = False) -> None:
+def repair(
+    id_: IdOption,
+    store: StoreOption = STORE,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
     """Find damaged records of an id, and restore them from the intact ones.
 
     Without --yes, the command only shows the damaged records and its plan. The exit
     code is then 1 if a record is damaged.
     """
+    change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     with opened(store, id_) as state:
         found = examine(state)
         if not found.problems:
-            typer.echo(f"every record of '{id_}' in {state.url} can be read")
+            change.left(f"every record of '{id_}' in {state.url} can be read")
             return
         for path, reason in found.problems.items():
-            typer.echo(f"{path}: {reason}")
+            change.tell(f"{path}: {reason}")
         plan = _repair_of(found, state)
-        _tell_repair(plan)
-        if not yes:
-            typer.echo(_NOTHING_WRITTEN)
+        _tell_repair(change, plan)
+        if not change.is_agreed():
             raise typer.Exit(1)
         epoch = state.acquire()
         plan = _repair_of(examine(state), state)
         state.write(epoch, plan.put, plan.delete)
-        known_doors(store, state, state.read())
-    typer.echo("Done. Every record can be read.")
+        doors_of(store, state)
+    change.done("Done. Every record can be read.")
 
 
-def _forget_in_topology(state: Store, topic: str, *, yes: bool) -> None:
+def _forget_in_topology(state: Store, topic: str, change: Change) -> None:
     without_topic(state, topic)
-    typer.echo(f"{topic} -> deleted")
-    if not yes:
-        typer.echo(_NOTHING_WRITTEN)
+    change.tell(f"{topic} -> deleted")
+    if not change.is_agreed():
         return
     epoch = take_over(state)
     state.write(epoch, without_topic(state, topic))
-    typer.echo("Done. Start the topology.")
+    change.done("Done. Start the topology.")
 
 
 def _how_to_start(id_: str, query: QueryShape | None) -> str:
@@ -371,16 +381,16 @@ def _why_not(position: LogPosition, bounds: LogBounds) -> str:
             )
 
 
-def _tell_move(before: LedgerState, wanted: Committed) -> None:
+def _tell_move(change: Change, before: LedgerState, wanted: Committed) -> None:
     former = before.committed.offsets if before.committed else {}
     for partition, offset in sorted(wanted.offsets.items()):
         if former.get(partition) != offset:
-            typer.echo(f"{partition}: {former.get(partition, 'none')} -> {offset}")
+            change.tell(f"{partition}: {former.get(partition, 'none')} -> {offset}")
     for partition in sorted(former.keys() - wanted.offsets.keys()):
-        typer.echo(f"{partition}: {former[partition]} -> deleted")
+        change.tell(f"{partition}: {former[partition]} -> deleted")
     for txid in before.unfinished:
-        typer.echo(f"txid {txid} is dropped")
-    typer.echo(f"next txid: {wanted.txid + 1}")
+        change.tell(f"txid {txid} is dropped")
+    change.tell(f"next txid: {wanted.txid + 1}")
 
 
 def _repair_of(found: Examination, state: Store) -> Repair:
@@ -396,17 +406,17 @@ def _repair_of(found: Examination, state: Store) -> Repair:
     )
 
 
-def _tell_repair(plan: Repair) -> None:
+def _tell_repair(change: Change, plan: Repair) -> None:
     position = plan.position
     offsets = f" {json.dumps(nested(position.offsets))}" if position.offsets else ""
-    typer.echo(
+    change.tell(
         f"repair: committed becomes txid {position.txid}{offsets}, as the record"
         f" '{plan.source}' says"
     )
     if plan.delete:
-        typer.echo(f"repair: delete {', '.join(plan.delete)}")
+        change.tell(f"repair: delete {', '.join(plan.delete)}")
     for txid in plan.given_up:
-        typer.echo(
+        change.tell(
             f"attention: the ranges of open txid {txid} are lost; it will be planned"
             " anew. A sink that holds this txid already would refuse or skip it: look"
             " there first; a query of one source may keep its checkpoint and set"

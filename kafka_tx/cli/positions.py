@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafka_tx import assembly
 from kafka_tx.cli.stores import text_or_file
 from kafka_tx.errors import StateError
 from kafka_tx.protocols import Store
-from kafka_tx.topology.kafka.stored_batches import stored_batches
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
+from kafka_tx.transactions.memory import Positions
 from kafka_tx.transactions.txid_layout import Door, door_of
 
 
@@ -27,26 +27,27 @@ class KnownId:
     state: LedgerState
 
 
-def known_doors(url: str, store: Store, texts: Mapping[str, str]) -> list[KnownId]:
+def known_doors(store: Store, at_least_once: Callable[[], Positions]) -> list[KnownId]:
     """Where an id is; empty where nothing tells.
 
     An at-least-once topology may have the id of something that counts txids.
 
     Args:
-        url: As the user gave it: messages hide its password.
         store: Of the id.
-        texts: Its records.
+        at_least_once: Newest epoch and offsets of an at-least-once topology.
 
     Raises:
         StateCorruptedError: A record cannot be read.
         StateUnavailableError: The store does not answer.
     """
-    door, known = door_of(texts), []
+    door, known = door_of(store.read()), []
     if door is Door.SOURCE:
         known.append(KnownId(door, Ledger(store).load()))
     if door is Door.TRANSACTIONAL:
+        from kafka_tx.topology.kafka.stored_batches import stored_batches
+
         known.append(KnownId(door, stored_batches(store)))
-    epoch, found = assembly.at_least_once_offsets(text_or_file(url), store.id)
+    epoch, found = at_least_once()
     if not found:
         return known
     ids = {p.topic: at.topic_id for p, at in found.items() if at.topic_id}
@@ -56,13 +57,22 @@ def known_doors(url: str, store: Store, texts: Mapping[str, str]) -> list[KnownI
     return [*known, KnownId(Door.AT_LEAST_ONCE, LedgerState(epoch, committed, {}))]
 
 
+def doors_of(url: str, store: Store) -> list[KnownId]:
+    """The same of an opened store.
+
+    Raises: as ``known_doors``.
+    """
+    found = assembly.stored_states(text_or_file(url), [store.id]).get(store.id)
+    return known_doors(store, found.at_least_once if found else lambda: (0, {}))
+
+
 def committed_of(url: str, store: Store) -> tuple[Door, Committed]:
     """What an id is the id of, and its committed offsets.
 
     Raises:
         StateError: There are none, or those of two topologies.
     """
-    known = known_doors(url, store, store.read())
+    known = doors_of(url, store)
     found = [(one.door, at) for one in known if (at := one.state.committed) is not None]
     if len(found) == 1:
         return found[0]

@@ -8,21 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from kafka_tx import assembly
 from kafka_tx.cli.positions import KnownId, known_doors
-from kafka_tx.cli.stores import (
-    STORE,
-    JsonOption,
-    StoreOption,
-    known_ids,
-    opened,
-    opened_unasked,
-)
+from kafka_tx.cli.stores import STORE, JsonOption, StoreOption, checked, opened
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import BatchMetadata
 from kafka_tx.planning.offset_json import nested
-from kafka_tx.protocols import Store
+from kafka_tx.transactions.memory import StoredId
 from kafka_tx.transactions.stops import STOP, Stop, last_stop, notes_id
 from kafka_tx.transactions.txid_layout import OWNER, Door
 
@@ -49,17 +42,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show epoch, committed txid, offsets and unfinished txids of each id."""
-    found = []
-    if id_ is not None:
-        with opened(store, id_) as one:
-            found += _look(store, one)
-    names = known_ids(store) if id_ is None else []
-    notes = {notes_id(name) for name in names}
-    for name in names:
-        with opened_unasked(store, name) as one:
-            if name in notes and not one.read().keys() - {STOP, OWNER}:
-                continue  # shown with the id that it is about
-            found += _look(store, one)
+    found = _found(store, id_)
     if as_json:
         typer.echo(json.dumps([_as_json(one) for one in found]))
     else:
@@ -69,24 +52,42 @@ def status(
         raise unreadable[0]
 
 
-def _look(url: str, store: Store) -> list[_StoredId]:
+def _found(url: str, wanted: str | None) -> list[_StoredId]:
+    """One id, or all of them: whatever their number, by the same few queries."""
+    if wanted is not None:
+        with opened(url, wanted):
+            pass
+    ids = [wanted, notes_id(wanted)] if wanted is not None else []
+    stored = assembly.stored_states(checked(url), ids)
+    notes = {notes_id(name) for name in stored}
+    found = []
+    for name, one in stored.items():
+        if name in notes and not one.store.read().keys() - {STOP, OWNER}:
+            continue  # shown with the id that it is about
+        found += _look(one, stored.get(notes_id(name)))
+    return [one for one in found if wanted in (None, one.id)]
+
+
+def _look(stored: StoredId, notes: StoredId | None) -> list[_StoredId]:
     """What has this id: a topology that counts txids and another one may share it."""
+    store = stored.store
     texts = {path: text for path, text in store.read().items() if path != STOP}
     found = _StoredId(store.id, store.epoch(), paths=tuple(texts))
     try:
         found = replace(found, stop=last_stop(store))
-        doors = [replace(found, known=one) for one in known_doors(url, store, texts)]
-        return [_with_notes(url, one) for one in doors] or [found]
+        doors = known_doors(store, stored.at_least_once)
+        told = [replace(found, known=one) for one in doors]
+        return [_with_notes(notes, one) for one in told] or [found]
     except StateCorruptedError as error:
         return [replace(found, error=error)]
 
 
-def _with_notes(url: str, found: _StoredId) -> _StoredId:
+def _with_notes(notes: StoredId | None, found: _StoredId) -> _StoredId:
     """With the epoch and the last stop of an at-least-once topology."""
     if found.known is None or found.known.door is not Door.AT_LEAST_ONCE:
         return found
-    with opened_unasked(url, notes_id(found.id)) as notes:
-        return replace(found, epoch=found.known.state.epoch, stop=last_stop(notes))
+    stop = last_stop(notes.store) if notes else None
+    return replace(found, epoch=found.known.state.epoch, stop=stop)
 
 
 def _as_json(found: _StoredId) -> dict[str, Any]:
@@ -124,13 +125,11 @@ def ranges(batch: BatchMetadata) -> dict[str, dict[str, list[int]]]:
 
 
 def _print(found: list[_StoredId]) -> None:
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    if not found:
-        console.print("the store holds no ids")
+    lines = [] if found else ["the store holds no ids"]
     for one in found:
-        console.print(one.id, style="bold")
-        for label, text in _rows(one):
-            console.print(f"  {label:<13}{text}".rstrip())
+        lines.append(typer.style(one.id, bold=True))
+        lines += [f"  {label:<13}{text}".rstrip() for label, text in _rows(one)]
+    typer.echo("\n".join(lines))
 
 
 def _rows(found: _StoredId) -> list[tuple[str, str]]:

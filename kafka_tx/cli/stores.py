@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -44,9 +45,7 @@ StoreOption = Annotated[
 ]
 IdOption = Annotated[str, typer.Option("--id", help="The job's option tx.id.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
-YesOption = Annotated[
-    bool, typer.Option("--yes", help="Write. Without --yes, only show the change.")
-]
+_NEAREST = 3
 STORE = ""
 """Not given: the default of jobs."""
 
@@ -58,6 +57,15 @@ def known_ids(url: str) -> list[str]:
         ConfigError: The URL cannot be used, or its password was left out.
         StateError: The store does not exist, cannot be reached, or refuses.
     """
+    return assembly.stored_ids(checked(url))
+
+
+def checked(url: str) -> str:
+    """The URL that a person gave, with a password.
+
+    Raises:
+        ConfigError: As of ``known_ids``.
+    """
     url = text_or_file(url)
     if "***" in url:
         raise ConfigError(
@@ -65,7 +73,7 @@ def known_ids(url: str) -> list[str]:
             " password back in",
             option="--store",
         )
-    return assembly.stored_ids(url)
+    return url
 
 
 @contextmanager
@@ -80,14 +88,24 @@ def opened(url: str, id: str) -> Iterator[Store]:  # noqa: A002 - the word users
     ids = known_ids(url)
     with opened_unasked(url, id) as store:
         if id not in ids:
-            listed = ", ".join(ids) or "none"
-            raise StateError(
-                f"the store {store.url} holds nothing of id '{id}'; ids it has:"
-                f" {listed}",
-                store=store.url,
-                id=id,
-            )
+            raise unknown_id(store.url, id, ids)
         yield store
+
+
+def unknown_id(
+    url: str,
+    id: str,  # noqa: A002 - as above
+    ids: Collection[str],
+) -> StateError:
+    """The error for an id that a store does not have: the nearest of those it has."""
+    nearest = ", ".join(difflib.get_close_matches(id, ids, _NEAREST, 0)) or "none"
+    if len(ids) > _NEAREST:
+        nearest += f" and {len(ids) - _NEAREST} others, which `kafka-tx status` shows"
+    return StateError(
+        f"the store {url} holds nothing of id '{id}'; ids it has: {nearest}",
+        store=url,
+        id=id,
+    )
 
 
 @contextmanager

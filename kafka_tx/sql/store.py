@@ -7,7 +7,7 @@ after the other and the epoch cannot move under them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -24,6 +24,12 @@ from kafka_tx.sql.progress import progress_table
 from kafka_tx.sql.state_tables import OWNER, STATE, STORE
 from kafka_tx.sql.upsert import upsert
 from kafka_tx.transactions import records
+from kafka_tx.transactions.memory import (
+    MemorySnapshot,
+    MemoryStore,
+    Positions,
+    StoredId,
+)
 from kafka_tx.transactions.records import check_path, check_value
 from kafka_tx.transactions.refusals import conflict, fenced
 from kafka_tx.transactions.state_of_id import StateOfId
@@ -51,43 +57,65 @@ def stored_ids(url: str) -> list[str]:
     return sorted(found)
 
 
-def stored_offsets(
-    url: str,
-    id: str,  # noqa: A002 - the word of every store
-) -> tuple[int, dict[TopicPartition, LogPosition]]:
-    """Newest epoch (0: none) and next offsets of the at-least-once topology ``id``.
+def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
+    """What the store holds of these ids, or of all of them: four queries.
 
-    Raises:
-        StateCorruptedError: The record of the owners makes no sense.
-        ConfigError, StateError: As of ``stored_ids``.
+    Raises: as ``stored_ids``.
     """
     database = Database(url)
     _must_exist(database)
-    columns = (
-        OFFSETS.c.topic,
-        OFFSETS.c.partition,
-        OFFSETS.c.next_offset,
-        OFFSETS.c.completed,
-    )
     try:
         with database.reading(sa.MetaData()) as connection:
-            if not sa.inspect(connection).has_table(OFFSETS.name):
-                return 0, {}
-            rows = connection.execute(sa.select(*columns).where(OFFSETS.c.id == id))
-            offsets = {
-                TopicPartition(topic, n): LogPosition(offset, *log_in(runs))
-                for topic, n, offset, runs in rows
+            tables = {
+                table.name: _rows_by_id(connection, table, ids)
+                for table in (STATE, OWNER, OFFSETS, OWNERS)
             }
-            return _epoch(connection, database.url, id), offsets
     finally:
         database.close()
+    found = sorted(tables[STATE.name].keys() | tables[OFFSETS.name].keys())
+    return {id_: _stored(database.url, id_, tables) for id_ in found}
 
 
-def _epoch(connection: sa.Connection, url: str, id_: str) -> int:
-    if not sa.inspect(connection).has_table(OWNERS.name):
-        return 0
-    text = connection.scalar(sa.select(OWNERS.c.owners).where(OWNERS.c.id == id_))
-    return records.decode_owners(text, path=OWNERS.name, store=url, id=id_).last
+def _rows_by_id(
+    connection: sa.Connection, table: sa.Table, ids: Collection[str]
+) -> dict[str, list[sa.RowMapping]]:
+    if not sa.inspect(connection).has_table(table.name):
+        return {}
+    query = sa.select(table)
+    if ids:
+        query = query.where(table.c.id.in_(ids))
+    found: dict[str, list[sa.RowMapping]] = {}
+    for row in connection.execute(query).mappings():
+        found.setdefault(row["id"], []).append(row)
+    return found
+
+
+def _stored(
+    url: str, id_: str, tables: Mapping[str, Mapping[str, list[sa.RowMapping]]]
+) -> StoredId:
+    texts, owner, rows, owners = (tables[t].get(id_, []) for t in tables)
+    epoch = int(owner[0]["epoch"]) if owner else 0
+
+    def positions() -> Positions:
+        if not rows:
+            return 0, {}
+        offsets = {
+            TopicPartition(row["topic"], row["partition"]): LogPosition(
+                row["next_offset"], *log_in(row["completed"])
+            )
+            for row in rows
+        }
+        text = owners[0]["owners"] if owners else None
+        where = {"path": OWNERS.name, "store": url, "id": id_}
+        return records.decode_owners(text, **where).last, offsets
+
+    values = {row["path"]: row["value"] for row in sorted(texts, key=_path)}
+    now = MemorySnapshot(epoch, values)
+    return StoredId(MemoryStore.copy_of(url, id_, now), positions)
+
+
+def _path(row: sa.RowMapping) -> str:
+    return str(row["path"])
 
 
 def _must_exist(database: Database) -> None:

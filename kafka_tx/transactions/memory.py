@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import TypeAlias
 
 from kafka_tx.config import check_id
-from kafka_tx.model import CommittedOffset, TopicPartition
+from kafka_tx.model import CommittedOffset, LogPosition, TopicPartition
 from kafka_tx.protocols import NOTHING, Expected, Paths, Store, Texts
 from kafka_tx.transactions.records import check_path, check_value
 from kafka_tx.transactions.refusals import conflict, fenced
@@ -20,6 +21,24 @@ class MemorySnapshot:
 
     epoch: int
     values: Mapping[str, str]
+
+
+Positions: TypeAlias = tuple[int, dict[TopicPartition, LogPosition]]
+"""Newest epoch and next offsets of an at-least-once topology."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredId:
+    """What a store held of an id at one moment, read together with other ids.
+
+    Attributes:
+        store: A copy of its records.
+        at_least_once: Decodes what an at-least-once topology stored; epoch 0 and no
+            offsets where there is none.
+    """
+
+    store: MemoryStore
+    at_least_once: Callable[[], Positions]
 
 
 @dataclass(slots=True)
@@ -43,6 +62,19 @@ class MemoryStore(StateOfId):
     def __init__(self, name: str, id: str) -> None:  # noqa: A002 - the seam's word
         super().__init__(f"memory:{name}", check_id(id))
         self._cell = _cells.setdefault((name, id), _Cell())
+
+    @classmethod
+    def copy_of(
+        cls,
+        url: str,
+        id: str,  # noqa: A002 - the seam's word
+        now: MemorySnapshot,
+    ) -> MemoryStore:
+        """What another store held of an id; nobody else sees this copy."""
+        copy = cls.__new__(cls)
+        StateOfId.__init__(copy, url, id)
+        copy._cell = _Cell(now)
+        return copy
 
     def acquire(
         self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
 
@@ -23,6 +23,12 @@ from kafka_tx.errors import StateCorruptedError, StateError, StateUnavailableErr
 from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.protocols import NOTHING, Expected, Paths, Store, Texts
 from kafka_tx.transactions import records
+from kafka_tx.transactions.memory import (
+    MemorySnapshot,
+    MemoryStore,
+    Positions,
+    StoredId,
+)
 from kafka_tx.transactions.patience import Patience
 from kafka_tx.transactions.refusals import conflict, fenced
 from kafka_tx.transactions.state_of_id import StateOfId
@@ -69,45 +75,56 @@ def stored_ids(url: str) -> list[str]:
         client.close()
 
 
-def stored_offsets(
-    url: str,
-    id: str,  # noqa: A002 - the word of every store
-) -> tuple[int, dict[TopicPartition, LogPosition]]:
-    """Newest epoch (0: none) and next offsets of the at-least-once topology ``id``.
+def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
+    """What the store holds of these ids, or of all of them, through one session.
 
     Raises:
         ConfigError: The URL cannot be used.
-        StateCorruptedError: A node makes no sense.
         StateUnavailableError: ZooKeeper does not answer.
         StateError: It refuses: authentication, ACL.
     """
     settings = ZooKeeperSettings.parse(url)
     client = ZooKeeperClient(settings)
-    base = f"{settings.root}/{id}"
     try:
-        names = client.children([base]).get(base, [])
-        if not _keeps_offsets(names):
-            return 0, {}
-        folders = [f"{base}/{n}" for n in names if n not in {OWNERS, OWNER}]
-        below = client.children(folders)
-        nodes = [f for f in folders if not below.get(f)]
-        nodes += [f"{f}/{name}" for f in folders for name in below.get(f, ())]
-        wanted = [node for node in nodes if _PARTITION.fullmatch(node.split("/")[-1])]
-        found = client.nodes(wanted)
-        offsets = dict(
-            _offset(path, node.data, settings) for path, node in found.items()
-        )
-        return _epoch(client, base, settings, id), offsets
+        root = settings.root or "/"
+        wanted = ids or client.children([root]).get(root, [])
+        below = client.children(f"{settings.root}/{name}" for name in wanted)
+        found = {}
+        for node, children in sorted(below.items()):
+            name = node.rpartition("/")[2]
+            if (OWNER in children and len(children) > 1) or _keeps_offsets(children):
+                found[name] = _stored(client, settings, name, children)
+        return found
     finally:
         client.close()
 
 
-def _epoch(
-    client: ZooKeeperClient, base: str, settings: ZooKeeperSettings, id_: str
-) -> int:
-    node = client.node(f"{base}/{OWNERS}")
-    text = None if node is None else node.data.decode(errors="replace")
-    return records.decode_owners(text, path=OWNERS, store=settings.url, id=id_).last
+def _stored(
+    client: ZooKeeperClient, settings: ZooKeeperSettings, id_: str, names: list[str]
+) -> StoredId:
+    snapshot = MemorySnapshot(0, {})
+    if OWNER in names:
+        store = ZooKeeperStore(settings, id_, client=client)
+        snapshot = MemorySnapshot(store.epoch(), store.read())
+    copy = MemoryStore.copy_of(settings.url, id_, snapshot)
+    if not _keeps_offsets(names):
+        return StoredId(copy, lambda: (0, {}))
+    base = f"{settings.root}/{id_}"
+    folders = [f"{base}/{n}" for n in names if n not in {OWNERS, OWNER}]
+    below = client.children(folders)
+    nodes = [f for f in folders if not below.get(f)]
+    nodes += [f"{f}/{name}" for f in folders for name in below.get(f, ())]
+    wanted = [node for node in nodes if _PARTITION.fullmatch(node.split("/")[-1])]
+    found = client.nodes([*wanted, f"{base}/{OWNERS}"])
+    owners = found.pop(f"{base}/{OWNERS}", None)
+
+    def positions() -> Positions:
+        text = None if owners is None else owners.data.decode(errors="replace")
+        where = {"path": OWNERS, "store": settings.url, "id": id_}
+        epoch = records.decode_owners(text, **where).last
+        return epoch, dict(_offset(p, node.data, settings) for p, node in found.items())
+
+    return StoredId(copy, positions)
 
 
 def _offset(

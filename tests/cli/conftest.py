@@ -28,8 +28,9 @@ def url(tmp_path):
 def run() -> Callable[..., Result]:
     """Run a command line as a user does, without a terminal."""
 
-    def invoke(*arguments: object) -> Result:
-        return CliRunner().invoke(app, [str(a) for a in arguments])  # type: ignore[return-value]
+    def invoke(*arguments: object, input: str | None = None) -> Result:  # noqa: A002
+        given = [str(a) for a in arguments]
+        return CliRunner().invoke(app, given, input=input)  # type: ignore[return-value]
 
     return invoke
 

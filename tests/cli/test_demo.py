@@ -103,7 +103,7 @@ def test_missing_java_is_told_before_anything_starts(run, monkeypatch, tmp_path)
 
     result = run("demo")
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "apt-get install openjdk-17-jre-headless" in result.stderr
     assert result.stderr.count("\n") == 1
 

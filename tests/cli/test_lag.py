@@ -142,7 +142,7 @@ def test_an_option_without_a_value_is_refused(run, behind, url):
         *("--bootstrap-servers", "127.0.0.1:1", "--kafka", "security.protocol"),
     )
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "NAME=VALUE" in result.stderr
 
 

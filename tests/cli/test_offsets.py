@@ -144,7 +144,7 @@ def test_a_sink_is_named_whole_or_not_at_all(run, store, url, given):
         *("--offsets", '{"orders": {"0": 7}}', *given),
     )
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "as the sink's error says" in result.stderr
     assert store.read() == before
 
@@ -165,7 +165,7 @@ def test_a_job_that_still_runs_is_fenced(run, store, url):
 def test_offsets_that_are_none_are_refused_before_anything_is_opened(run, url, text):
     result = run("offsets", "set", "--store", url, "--id", "o", "--offsets", text)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "--offsets" in result.stderr
     assert result.stderr.count("\n") == 1
 
@@ -309,7 +309,7 @@ def test_forget_takes_a_topic_out_of_the_batches_of_a_topology(run, url):
     unknown = run(*asked, "--topic", "gone-1", "--yes")
 
     after = stored_batches(state)
-    assert (told.exit_code, done.exit_code, unknown.exit_code) == (0, 0, 1)
+    assert (told.exit_code, done.exit_code, unknown.exit_code) == (0, 0, 2)
     assert topics_of(state) == {"orders"}
     assert (after.txid, list(after.planned)) == (7, [7, 8])
     assert after.epoch == 2
@@ -378,7 +378,7 @@ def test_set_asks_the_brokers_before_it_writes(run, store, url):
         *("--offsets", '{"orders": {"0": 7}}'),
     )
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "--bootstrap-servers, or --unchecked" in result.stderr
     assert store.read() == before
 
@@ -412,7 +412,7 @@ def test_set_refuses_what_the_logs_do_not_hold(run, store, url, wanted, reason):
             *("--bootstrap-servers", cluster.bootstrap_servers),
         )
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert reason in result.stderr
     assert store.read() == before
     assert fits.exit_code == 0
@@ -459,7 +459,7 @@ def test_offsets_of_a_topic_that_may_be_gone_are_refused(
 
     result = set_told("former", told_id)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert f"orders-0: {reason}" in " ".join(result.stderr.split())
     assert store.read() == before
 
@@ -480,7 +480,7 @@ def test_offsets_of_a_log_that_lost_its_end_are_refused(run, store, url, monkeyp
 
     refused = set_to(7)
 
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert (
         "orders-0: offset 7 is above 5, where the log of leader epoch 1 ends and other"
         in " ".join(refused.stderr.split())

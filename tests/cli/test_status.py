@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from kafka_tx import assembly
 from kafka_tx.model import CommittedOffset, TopicPartition
@@ -179,14 +179,14 @@ def test_a_missing_file_is_told_and_not_made(run, tmp_path):
 def test_a_store_in_memory_cannot_be_looked_into(run):
     result = run("status", "--store", "memory:")
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "its own process only" in result.stderr
 
 
 def test_a_url_copied_from_a_message_lacks_its_password(run):
     result = run("status", "--store", "postgresql://me:***@db/state")
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "put the password back in" in result.stderr
 
 
@@ -224,21 +224,44 @@ def test_what_ended_it_last_is_shown(run, store, url):
     assert told["committed_txid"] == 41
 
 
-def test_the_store_is_asked_for_its_ids_once(run, store, url, monkeypatch):
+def test_the_store_is_asked_as_often_for_many_ids_as_for_one(
+    run, store, url, monkeypatch
+):
+    asked: list[str] = []
+    execute = sa.Connection.execute
+
+    def counted(connection, statement, *more):
+        asked.append(str(statement))
+        return execute(connection, statement, *more)
+
+    monkeypatch.setattr(sa.Connection, "execute", counted)
+
+    def queries():
+        asked.clear()
+        found = json.loads(run("status", "--store", url, "--json").stdout)
+        return len(found), len(asked)
+
+    one, for_one = queries()
     for name in ("a", "b", "c"):
         other = SqlStore(url, name)
         other.write(other.acquire(), {"x": "y"})
         other.close()
-    asked: Counter[str] = Counter()
-    ids_of = assembly.stored_ids
-    monkeypatch.setattr(
-        assembly, "stored_ids", lambda url: asked.update([url]) or ids_of(url)
-    )
+    four, for_four = queries()
 
-    result = run("status", "--store", url, "--json")
+    assert (one, four) == (1, 4)
+    assert 0 < for_one == for_four
 
-    assert len(json.loads(result.stdout)) == 4
-    assert asked == {url: 1}
+
+def test_an_unknown_id_is_told_with_the_three_nearest_of_many(run, url):
+    for name in ("clicks", "orders-a", "orders-b", "orders-c", "visits"):
+        other = SqlStore(url, name)
+        other.write(other.acquire(), {"x": "y"})
+        other.close()
+
+    result = run("status", "--store", url, "--id", "orders")
+
+    assert result.exit_code == 1
+    assert "ids it has: orders-c, orders-b, orders-a and 2 others" in result.stderr
 
 
 def test_the_store_can_come_from_the_environment_or_a_file(
@@ -257,12 +280,12 @@ def test_the_store_can_come_from_the_environment_or_a_file(
 def test_a_file_that_is_missing_is_named(run, tmp_path):
     result = run("status", "--store", f"@{tmp_path}/none")
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert f"'@{tmp_path}/none' cannot be read" in result.stderr
 
 
 def test_the_store_of_no_ids_is_not_repeated_with_its_password(run, monkeypatch):
-    monkeypatch.setattr(assembly, "stored_ids", lambda url: [])
+    monkeypatch.setattr(assembly, "stored_states", lambda url, ids: {})
 
     result = run("status", "--store", "postgresql://me:s3cret@db/state")
 

@@ -1,0 +1,76 @@
+"""Commands that change a store: they show the change, ask, and say what they did."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="Write without asking. Stop the job before.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show the change; ask nothing, write nothing.")
+]
+NOTHING_WRITTEN = (
+    "Nothing was written. To do it, stop the job and add --yes; a job that still runs"
+    " is fenced."
+)
+
+
+class Change:
+    """What one command is about to change: told line by line, then agreed, then done.
+
+    Args:
+        yes: Nobody is asked.
+        dry_run: Nothing shall be written.
+        as_json: One JSON object is printed, when the command has ended.
+    """
+
+    def __init__(
+        self, *, yes: bool, dry_run: bool = False, as_json: bool = False
+    ) -> None:
+        if yes and dry_run:
+            raise typer.BadParameter("--yes and --dry-run contradict each other")
+        self._yes = yes
+        self._dry_run = dry_run
+        self._as_json = as_json
+        self._lines: list[str] = []
+
+    @property
+    def may_write(self) -> bool:
+        """Whether somebody has agreed, or is here to be asked."""
+        is_asked = not self._as_json and _is_terminal()
+        return not self._dry_run and (self._yes or is_asked)
+
+    def tell(self, line: str) -> None:
+        """One line of what will be done."""
+        self._lines.append(line)
+        if not self._as_json:
+            typer.echo(line)
+
+    def is_agreed(self) -> bool:
+        """Whether to write; where not, the command has said its last word."""
+        question = "Is the job stopped, and shall this be written?"
+        if self.may_write and (self._yes or typer.confirm(question)):
+            return True
+        self.left(NOTHING_WRITTEN)
+        return False
+
+    def left(self, text: str) -> None:
+        """There is nothing to do."""
+        self._end(text, written=False)
+
+    def done(self, text: str) -> None:
+        """It was written; ``text`` says what to do next."""
+        self._end(text, written=True)
+
+    def _end(self, text: str, *, written: bool) -> None:
+        told = {"changes": self._lines, "written": written, "message": text}
+        typer.echo(json.dumps(told) if self._as_json else text)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
