@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -41,6 +43,8 @@ class Commands(TyperGroup):
     The exit code is 1 for trouble that was found, 2 for wrong use.
     """
 
+    _is_listing = False
+
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer hides click
         """Run the chosen sub-command."""
         try:
@@ -55,14 +59,27 @@ class Commands(TyperGroup):
         return list(_COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002
-        """What the help shows of a command."""
+        """The command, imported now; in a list of all of them only what it does."""
         text = _COMMANDS.get(cmd_name)
-        return text and TyperCommand(cmd_name, help=text, rich_markup_mode="markdown")
+        if text is None or not self._is_listing:
+            return text and _loaded(cmd_name)
+        return TyperCommand(cmd_name, help=text, rich_markup_mode="markdown")
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """The command itself, imported now."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command and _loaded(str(name)), rest
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
+        """The help of ``kafka-tx`` itself."""
+        with self._listing():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:  # noqa: ANN401
+        """Names that begin like this."""
+        with self._listing():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _listing(self) -> Iterator[None]:
+        self._is_listing = True
+        yield
+        self._is_listing = False
 
 
 def _loaded(name: str) -> Any:  # noqa: ANN401 - typer hides click
