@@ -19,6 +19,7 @@ from typer.cli import get_docs_for_click
 from kafka_tx.cli.main import app as command_line
 from kafka_tx.errors import KafkaTxError
 from tests import guarantee_proofs
+from tests.doc_pages import Row, tables
 from tests.guarantee_proofs import Proofs
 
 ROOT = Path(__file__).parents[1]
@@ -45,13 +46,28 @@ def menu_of(index: str) -> str:
 
 
 def errors() -> str:
-    """All classes of errors."""
-    head = "| class | in Python | below | meaning |\n| --- | --- | --- | --- |\n"
-    return head + "\n".join(
-        f"| [`{kind.error_class}`](troubleshooting.md) | `{kind.__name__}` |"
-        f" `{kind.__mro__[1].__name__}` | {_first_paragraph(kind)} |"
-        for kind in kinds_of_error(KafkaTxError)
-    )
+    """An entry for each class of errors, with its row of the page for people."""
+    return "\n".join(map(_error, kinds_of_error(KafkaTxError)))
+
+
+def _error(kind: type[KafkaTxError]) -> str:
+    lines = [
+        f"## {kind.error_class}: {kind.__name__}\n",
+        f"`kafka_tx.errors.{kind.__name__}`, a `{kind.__mro__[1].__name__}`."
+        f" {_first_paragraph(kind)}\n",
+        *(f"* **{name}:** {text}" for name, text in _row(kind.error_class).items()),
+    ]
+    return "\n".join([*lines, ""]).replace("](#", "](troubleshooting.md#")
+
+
+def _row(error_class: str) -> Row:
+    tables_of_errors = tables("troubleshooting.md", "class")
+    rows = {name: row for table in tables_of_errors for name, row in table.items()}
+    return next(row for name, row in rows.items() if error_class in _codes(name))
+
+
+def _codes(cell: str) -> list[str]:
+    return [code.removesuffix(".*") for code in re.findall("`([^`]+)`", cell)]
 
 
 def kinds_of_error(kind: type[KafkaTxError]) -> Iterator[type[KafkaTxError]]:

@@ -13,7 +13,7 @@ from docs.draw import ALL, PICTURES
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics.catalogue import markdown
 from kafka_tx.options.option_tables import Table
-from tests.doc_pages import DOCS, PAGES, ROOT, anchors, blocks, links
+from tests.doc_pages import DOCS, PAGES, ROOT, anchors, blocks, links, tables
 
 OUTSIDE = ("https://", "http://", "mailto:")
 
@@ -47,10 +47,19 @@ def test_the_table_of_metrics_is_the_codes():
     assert markdown() in page, "paste what `kafka-tx metrics` prints"
 
 
-def test_every_class_of_error_is_explained():
-    page = (DOCS / "troubleshooting.md").read_text()
+def test_every_class_of_error_has_its_cause_risk_and_next_step():
+    rows = [
+        row for table in tables("troubleshooting.md", "class") for row in table.items()
+    ]
+    told = {name: row for names, row in rows for name in re.findall("`([^`]+)`", names)}
     raised = {kind.error_class for kind in kinds(KafkaTxError)}
-    assert not {found for found in raised if f"`{found}" not in page}
+    assert not {
+        found for found in raised if found not in told and f"{found}.*" not in told
+    }
+    assert {tuple(row) for row in told.values()} == {
+        ("cause", "data at risk", "next step")
+    }
+    assert all(cell for row in told.values() for cell in row.values())
 
 
 def test_every_public_name_can_be_had():
