@@ -246,6 +246,9 @@ TOPOLOGY: Proofs = {
         _COMMITS
         + "test_what_outlives_its_time_out_writes_nothing_after_the_replay_began",
     ),
+    "Spark runs a finished task again, and its bolts emit other rows": (
+        *(_COMMITS + "test_a_batch_holds_no_rows_of_two_runs_of_one_task",) * 3,
+    ),
     "driver freezes or is cut off before a commit phase, and continues overtaken": (
         *(_COMMITS + "test_a_former_owner_runs_no_commit_phase",) * 3,
     ),

@@ -7,7 +7,9 @@ any rule of its own: whatever the topology lets through shows.
 from __future__ import annotations
 
 import os
+import random
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -152,3 +154,93 @@ def test_a_former_owner_runs_no_commit_phase(spark, tmp_path, tasks):
             owner.stop()
     assert [txid for txid, *_ in notes(tmp_path)] == sorted([1, 2, 3, 4] * tasks)
     assert {attempt // 10**12 for _, attempt, _ in notes(tmp_path)} == {2}
+
+
+# --- Spark runs a task again ---
+
+
+class Scatter(BatchBolt):
+    """Sends each row to any task of the next bolt."""
+
+    fields = "key bigint, n bigint"
+
+    def prepare(self, context, collector):
+        self.numbers, self.collector = [], collector
+
+    def execute(self, row):
+        self.numbers.append(row.n)
+
+    def finish_batch(self):
+        for n in self.numbers:
+            self.collector.emit((random.randrange(1_000), n))
+
+
+class ScatterAsCommitter(Committer, Scatter):
+    """The same in the commit phase."""
+
+
+class CountRows(BatchBolt):
+    """Counts rows; its first task that ends removes rows which others still need."""
+
+    fields = "rows bigint"
+
+    def __init__(self, place, shuffles):
+        self.place, self.shuffles = Path(place), Path(shuffles)
+
+    def prepare(self, context, collector):
+        self.rows, self.collector = 0, collector
+
+    def execute(self, row):
+        self.rows += 1
+
+    def finish_batch(self):
+        self.collector.emit((self.rows,))
+        with suppress(FileExistsError):
+            (self.place / "removed").mkdir()
+            max(self.shuffles.rglob("shuffle_*_0.index"), key=number_of).unlink()
+
+
+def number_of(shuffle):
+    """Of the map task whose rows are in this file: the later, the higher."""
+    return int(shuffle.name.split("_")[2])
+
+
+class NoteTotal(Committer, BatchBolt):
+    def __init__(self, place):
+        self.place = place
+
+    def prepare(self, context, collector):
+        self.rows, self.txid = 0, context.attempt.txid
+
+    def execute(self, row):
+        self.rows += row.rows
+
+    def finish_batch(self):
+        with (self.place / "totals").open("a") as totals:
+            totals.write(f"{self.txid} {self.rows}\n")
+
+
+@pytest.mark.parametrize("scatter", [Scatter, ScatterAsCommitter])
+def test_a_batch_holds_no_rows_of_two_runs_of_one_task(spark, tmp_path, scatter):
+    """Bolts count; what they count comes in other portions from the second run."""
+    jvm = spark.sparkContext._jvm
+    blocks = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
+    shuffles = str(Path(blocks.localDirsString()[0]))
+    spout = MemoryTransactionalSpout([[(n,) for n in range(3_000)]], "n bigint", 1_000)
+    builder = TransactionalTopologyBuilder("runs-again", "spout", spout)
+    bolt = builder.set_bolt("scatter", scatter, 2).shuffle_grouping("spout")
+    bolt.on_executors()
+    count = builder.set_bolt("count", CountRows(tmp_path, shuffles), 6)
+    count.fields_grouping("scatter", ["key"]).on_executors()
+    total = builder.set_bolt("total", NoteTotal(tmp_path))
+    total.global_grouping("count").on_driver()
+
+    store = {"tx.store": f"sqlite:///{tmp_path}/state.db", "tx.retryMs": 50}
+    handle = builder.build().start(spark, store)
+    with ending(handle):
+        assert handle.process_all_available(WITHIN_S)
+        handle.stop()
+
+    lines = (tmp_path / "totals").read_text().split("\n")
+    assert lines == ["1 1000", "2 1000", "3 1000", ""]
+    assert handle.status.replays >= 1, "Spark ran no task again"

@@ -26,7 +26,7 @@ BEAT_S = 5.0
 SILENCE_S = 30.0
 """A task that hears nothing for so long ends its process: it may be given up."""
 
-YES, NO, BEAT, END = b"y", b"n", b".", b"x"
+YES, NO, BEAT, END, DONE = b"y", b"n", b".", b"x", b"d"
 _CONNECT_WITHIN_S = 30.0
 _EXIT_CODE = 70
 
@@ -64,7 +64,8 @@ def permit(
         leave: Called, on another thread, when the phase is given up: ends the process.
 
     Raises:
-        FailedException: The commit phase was given up before this task began.
+        FailedException: The commit phase was given up before this task began, or Spark
+            runs the task again: it is done, or its first run still works.
         TransactionError: The driver cannot be reached.
     """
     connection = _connect(address)
@@ -73,10 +74,12 @@ def permit(
         if not _is_allowed(connection, asked, silence_s):
             raise FailedException(
                 f"the commit phase of attempt {attempt} was given up before task {task}"
-                " began in it"
+                " began in it, or the task has run in it before"
             )
         with _watched(connection, leave):
             yield
+            with suppress(OSError):
+                connection.sendall(DONE)
     finally:
         connection.close()
 
@@ -213,7 +216,7 @@ class PermitServer:
             with suppress(OSError):
                 connection.sendall(YES if may else NO)
             if may:
-                self._accompany(connection, attempt)
+                self._accompany(connection, attempt, holder)
         finally:
             with self._changed:
                 del self._connections[holder]
@@ -221,15 +224,19 @@ class PermitServer:
                 self._changed.notify_all()
 
     def _accompany(
-        self, connection: socket.socket, attempt: TransactionAttempt
+        self, connection: socket.socket, attempt: TransactionAttempt, holder: int
     ) -> None:
         """Say that we are here until the task has ended."""
         connection.settimeout(BEAT_S)
         try:
             while True:
                 try:
-                    if not connection.recv(1):
+                    said = connection.recv(1)
+                    if not said:
                         return
+                    if said == DONE:
+                        with self._changed:
+                            self._permits.done(holder)
                 except TimeoutError:
                     connection.sendall(BEAT)
         except (ConnectionResetError, BrokenPipeError):

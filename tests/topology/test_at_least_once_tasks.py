@@ -85,7 +85,7 @@ def test_a_bolt_is_told_where_it_runs_and_cleaned_up(plan):
         "spout",
         "default",
         [(7,)],
-        Lineage(np.array([5])),
+        lineage=Lineage(np.array([5])),
     )
 
     (report,) = RecordTask(plan, TaskId("sink", 1), ATTEMPT).process([packet])

@@ -1,9 +1,14 @@
+import random
+from typing import ClassVar
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafka_tx.errors import ComponentError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
-from kafka_tx.topology.declare.bolts import BatchBolt
+from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.run.attempt_run import Processed, run_commit, run_processing
@@ -97,7 +102,7 @@ def test_reports_of_all_tasks_add_up(plan):
     processed = Processed(plan, ATTEMPT)
 
     processed.accept(
-        TaskReport(TaskId("spout", n), (Emitted("spout", 4),), {f"p{n}": n})
+        TaskReport(TaskId("spout", n), (Emitted("spout", 4),), {f"p{n}": n}, 0)
         for n in range(2)
     )
 
@@ -112,3 +117,89 @@ def test_what_waits_for_a_task_is_taken_once(plan):
 
     assert processed.take([TaskId("sum", 0)]) == (packet,)
     assert processed.take([TaskId("sum", 0)]) == ()
+
+
+# --- Spark runs a task again ---
+
+committed: list[int] = []
+
+
+class Scatter(BasicBolt):
+    """Sends each row to any task of the next bolt."""
+
+    fields = ("key", "n")
+
+    def execute(self, row, collector):
+        collector.emit((random.randrange(1_000), row.n))
+
+
+class Count(BatchBolt):
+    fields = ("rows",)
+
+    def prepare(self, context, collector):
+        self.rows, self.collector = 0, collector
+
+    def execute(self, row):
+        self.rows += 1
+
+    def finish_batch(self):
+        self.collector.emit((self.rows,))
+
+
+class Total(Count):
+    def execute(self, row):
+        self.rows += row.rows
+
+    def finish_batch(self):
+        committed.append(self.rows)
+
+
+class RunsAgain(LocalEngine):
+    """Runs the tasks of the first wave twice.
+
+    Each task of the second wave gets what each task of the first one sent in one of
+    its runs.
+    """
+
+    taken: ClassVar[list[list[int]]] = []
+
+    def run_tasks(self, job):
+        inbox = job.first()
+        runs = [
+            [list(job.run_partition(0, task, inbox[task])) for task in range(2)]
+            for _ in range(2)
+        ]
+        return [
+            message
+            for to, taken in enumerate(self.taken)
+            for _, message in job.run_partition(
+                1,
+                to,
+                [m for task in range(2) for t, m in runs[taken[task]][task] if t == to],
+            )
+        ]
+
+
+RUN = st.integers(0, 1)
+TAKEN = st.lists(st.lists(RUN, min_size=2, max_size=2), min_size=2, max_size=2)
+
+
+@given(TAKEN)
+def test_rows_of_two_runs_of_a_task_are_committed_never(taken):
+    committed.clear()
+    RunsAgain.taken[:] = taken
+    spout = MemoryTransactionalSpout({0: [(1,)]}, ("n",), 1)
+    builder = TransactionalTopologyBuilder("t", "spout", spout, 2)
+    builder.set_bolt("scatter", Scatter).shuffle_grouping("spout")
+    builder.set_bolt("count", Count, 2).fields_grouping("scatter", ["key"])
+    builder.set_committer_bolt("total", Total).global_grouping("count")
+    blocks = GivenBlocks(([(n,) for n in range(10)], [(n,) for n in range(10)]))
+
+    processed = run_processing(builder.build().plan, ATTEMPT, blocks, RunsAgain())
+
+    if taken[0] == taken[1]:
+        run_commit(processed, RunsAgain())
+        assert committed == [20]
+    else:
+        assert isinstance(processed.failure, BatchFailed)
+        assert "ran a task again" in str(processed.failure)

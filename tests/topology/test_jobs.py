@@ -1,4 +1,6 @@
 import pickle
+from functools import reduce
+from operator import xor
 
 import pyarrow as pa
 import pytest
@@ -136,7 +138,7 @@ def test_a_frame_stage_emits_what_others_read_with_the_declared_types():
     block = pa.RecordBatch.from_pydict({"n": pa.array([1, 2], pa.int32())})
     packet = Packet("f", 0, "spout", "default", block)
 
-    messages = run(FrameJob(plan, plan.stages["f"], ATTEMPT, (packet,)))
+    *messages, report = run(FrameJob(plan, plan.stages["f"], ATTEMPT, (packet,)))
 
     rows = sorted(
         n for m in messages if m.target == "rows" for n in m.block["n"].to_pylist()
@@ -145,6 +147,7 @@ def test_a_frame_stage_emits_what_others_read_with_the_declared_types():
     ends = [m for m in messages if m.target == "end"]
     assert [m.block.num_rows for m in ends] == [8]
     assert ends[0].block.schema.types == [pa.int64()]
+    assert report.packets == reduce(xor, (m.id for m in messages), packet.id)
 
 
 def test_a_frame_stage_without_rows_has_a_typed_empty_frame():
@@ -156,9 +159,10 @@ def test_a_frame_stage_without_rows_has_a_typed_empty_frame():
         return table
 
     job = FrameJob(plan, plan.stages["f"], ATTEMPT)
-    messages = list(job.run(to_frame, lambda frame, names: frame.select(names)))
+    (report,) = job.run(to_frame, lambda frame, names: frame.select(names))
 
-    assert messages == []
+    assert isinstance(report, TaskReport)
+    assert report.packets == 0
     assert seen[0].schema.names == ["tx", "n"]
     assert seen[0].num_rows == 0
     assert seen[0].column("n").num_chunks == 1  # Spark refuses a column without any

@@ -24,7 +24,7 @@ TASK = TaskId("count", 1)
     [
         Packet("count", 1, "split", "default", [("a", 1), ("b", None)]),
         Suspended(TASK, {"sum": b"state"}),
-        TaskReport(TASK, (Emitted("count", 7),), {"0": {"records": 7}}),
+        TaskReport(TASK, (Emitted("count", 7),), {"0": {"records": 7}}, 2**63 + 1),
         BatchFailed(ATTEMPT, "count", 1, "service is down"),
     ],
 )
@@ -49,6 +49,16 @@ def test_a_slice_of_a_record_batch_travels_without_the_rest():
 
     assert len(data) < 2_000
     assert pickle.loads(data).block.to_pydict() == {"n": [500, 501, 502]}
+
+
+@pytest.mark.parametrize(
+    "block", [[("a", 1)], pa.RecordBatch.from_pydict({"word": ["a"], "n": [1]})]
+)
+def test_a_packet_keeps_its_id_on_the_way_and_each_has_its_own(block):
+    one, other = (Packet("count", 1, "split", "default", block) for _ in range(2))
+
+    assert one.id != other.id
+    assert pickle.loads(pickle.dumps(one)).id == one.id
 
 
 def test_a_failure_reads_as_a_sentence():

@@ -47,6 +47,22 @@ def test_a_task_that_is_run_twice_does_not_work_beside_itself():
     assert permits.ask(3, ONE, "note[0]")
 
 
+def test_a_task_that_was_done_is_not_let_in_again_in_this_phase():
+    """Others may have committed what it sent: what it would send now may differ."""
+    permits = Permits()
+    permits.open(ONE)
+    permits.ask(1, ONE, "note[0]")
+    permits.done(1)
+    permits.ended(1)
+
+    assert not permits.ask(2, ONE, "note[0]")
+    assert permits.ask(3, ONE, "note[1]")
+    permits.close(ONE)
+    permits.open(ONE)
+
+    assert permits.ask(4, ONE, "note[0]")
+
+
 def test_one_phase_does_not_wait_for_the_tasks_of_another():
     permits = Permits()
     permits.open(ONE)

@@ -1,4 +1,6 @@
 from collections.abc import Generator
+from functools import reduce
+from operator import xor
 
 import pytest
 
@@ -70,12 +72,14 @@ def test_packets_leave_while_the_task_still_reads(plan):
 def test_a_task_reports_what_it_emitted_and_found_out(plan):
     task = Task(plan, TaskId("spout", 0), ATTEMPT)
 
-    *_, report = task.process(source=GivenBlocks(([(3,), (4,)],)), suspend=True)
+    *sent, report = task.process(source=GivenBlocks(([(3,), (4,)],)), suspend=True)
 
+    ids = [packet.id for packet in sent if isinstance(packet, Packet)]
     assert report == TaskReport(
         TaskId("spout", 0),
         (Emitted("spout", 2), Emitted("explode", 7)),
         {"task 0": {"blocks": 1}},
+        packets=reduce(xor, ids),
     )
 
 

@@ -21,6 +21,7 @@ from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, TaskId
 from kafka_tx.topology.run.jobs import Engine, TaskJob, addressee
 from kafka_tx.topology.run.messages import (
+    TORN,
     BatchFailed,
     BatchStopped,
     Message,
@@ -30,7 +31,6 @@ from kafka_tx.topology.run.messages import (
 )
 
 _COMPLETED, _FAILED, _UNTRIED, _OPEN = np.arange(4, dtype=np.uint8)
-_TORN = "Spark ran a task again, and other tasks had rows of its first run already"
 
 Watch: TypeAlias = Callable[[RecordTask], AbstractContextManager[None]]
 """Entered for a task while it works."""
@@ -205,5 +205,5 @@ def run_chunk(
             return chunk
     if not chunk.is_whole:
         last = plan.processing[-1].task_ids[0]
-        chunk.failure = BatchFailed(attempt, last.stage, last.task, _TORN)
+        chunk.failure = BatchFailed(attempt, last.stage, last.task, TORN)
     return chunk

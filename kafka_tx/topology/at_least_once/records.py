@@ -59,24 +59,23 @@ class RecordPacket(Packet):
     """A packet whose rows are tracked.
 
     Attributes:
-        id: A random number, new whenever a task makes it.
+        lineage: From which records each row comes.
         pickled: Its block, pickled before; empty: it is pickled with the packet.
     """
 
     lineage: Lineage = field(default=Lineage(NO_ROOTS))
-    id: int = 0
     pickled: bytes = b""
 
     def __reduce__(self) -> tuple[Any, ...]:
         block = [] if self.pickled else self.block
-        bare = Packet(self.target, self.task, self.source, self.stream, block)
-        parts = (self.lineage.roots, self.lineage.starts, self.id, self.pickled)
+        bare = Packet(self.target, self.task, self.source, self.stream, block, self.id)
+        parts = (self.lineage.roots, self.lineage.starts, self.pickled)
         return _record_packet, (bare, *parts)
 
 
 def _record_packet(
-    bare: Packet, roots: Roots, starts: Positions | None, id_: int, pickled: bytes
+    bare: Packet, roots: Roots, starts: Positions | None, pickled: bytes
 ) -> RecordPacket:
     block = pickle.loads(pickled) if pickled else bare.block  # noqa: S301 - a task's
     head = (bare.target, bare.task, bare.source, bare.stream, block)
-    return RecordPacket(*head, Lineage(roots, starts), id_)
+    return RecordPacket(*head, bare.id, Lineage(roots, starts))

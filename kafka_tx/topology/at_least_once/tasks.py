@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
@@ -302,10 +301,10 @@ class RecordTask:
         for task, part in bounded(routed):
             mine = _routed_piece(piece, part)
             for one, pickled in self._pickled(name, mine, untyped):
-                number = secrets.randbits(64)
                 head = (edge.target, task, name, one.stream, one.block)
-                self._packets.append(RecordPacket(*head, one.lineage, number, pickled))
-                self._trees.passed(number)
+                packet = RecordPacket(*head, lineage=one.lineage, pickled=pickled)
+                self._packets.append(packet)
+                self._trees.passed(packet.id)
         self._running = ""
 
     def _pickled(

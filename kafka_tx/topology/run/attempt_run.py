@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import groupby
+from operator import xor
 from typing import Any
 
 from kafka_tx.model import TransactionAttempt
@@ -17,6 +19,7 @@ from kafka_tx.topology.declare.spouts import BatchSource
 from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, Stage, TaskId, Wave
 from kafka_tx.topology.run.jobs import Engine, FrameJob, TaskJob, addressee
 from kafka_tx.topology.run.messages import (
+    TORN,
     BatchFailed,
     BatchStopped,
     Message,
@@ -46,6 +49,7 @@ class Processed:
     failure: BatchFailed | BatchStopped | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     emitted: dict[str, int] = field(default_factory=dict)
+    _passed: int = 0
     _tasks: dict[TaskId, Task] = field(default_factory=dict)
     _waiting: dict[TaskId, list[Message]] = field(default_factory=dict)
 
@@ -66,6 +70,7 @@ class Processed:
 
     def _add(self, report: TaskReport) -> None:
         self.facts.update(report.facts)
+        self._passed ^= report.packets
         for component, rows in report.emitted:
             self.emitted[component] = self.emitted.get(component, 0) + rows
 
@@ -74,6 +79,18 @@ class Processed:
         stops = isinstance(failure, BatchStopped)
         if self.failure is None or (stops and isinstance(self.failure, BatchFailed)):
             self.failure = failure
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every packet that was sent was received once or waits here.
+
+        A task that Spark runs again may send other rows than the first time, or send
+        them to other tasks, also if its bolts are deterministic: rows come in another
+        order. One that got rows of both runs would lose some and count others twice.
+        """
+        waiting = (m for mail in self._waiting.values() for m in mail)
+        ids = (message.id for message in waiting if isinstance(message, Packet))
+        return self._passed == reduce(xor, ids, 0)
 
     def take(self, tasks: Iterable[TaskId]) -> tuple[Message, ...]:
         """What waits for these tasks; it waits no more."""
@@ -137,10 +154,13 @@ def _run(
 ) -> None:
     try:
         for placement, together in groupby(waves, key=lambda wave: wave.placement):
+            side_by_side = tuple(together)
             for messages in _parts(
-                processed, phase, placement, tuple(together), source, engine
+                processed, phase, placement, side_by_side, source, engine
             ):
                 processed.accept(messages)
+                if processed.failure is None and not processed.is_whole:
+                    processed.accept([_torn(processed.attempt, side_by_side)])
                 if processed.failure is not None:
                     processed.abandon()
                     return
@@ -168,6 +188,11 @@ def _parts(
         elif placement is Placement.DRIVER:
             for task in stage.task_ids:
                 yield processed.on_driver(task, phase)
+
+
+def _torn(attempt: TransactionAttempt, waves: tuple[Wave, ...]) -> BatchFailed:
+    last = waves[-1].task_ids[0]
+    return BatchFailed(attempt, last.stage, last.task, TORN)
 
 
 def _stages(waves: tuple[Wave, ...]) -> Iterator[Stage]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import xor
 from typing import Any, Protocol, Self
 
 import pyarrow as pa
@@ -20,7 +22,7 @@ from kafka_tx.topology.declare.spouts import BatchSource
 from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, Stage, TaskId, Wave
 from kafka_tx.topology.rows.blocks import conform, with_tx
 from kafka_tx.topology.rows.fields import TX, TX_TYPE, Fields
-from kafka_tx.topology.run.messages import Message, Packet, Suspended
+from kafka_tx.topology.run.messages import Message, Packet, Suspended, TaskReport
 from kafka_tx.topology.run.outgoing import Outgoing
 from kafka_tx.topology.run.task_failures import failure_of
 from kafka_tx.topology.run.tasks import Task
@@ -130,22 +132,26 @@ class FrameJob:
         to_frame: Callable[[pa.Table], Any],
         to_table: Callable[[Any, tuple[str, ...]], pa.Table],
     ) -> Iterator[Message]:
-        """Call the bolts and yield what they emit, or one failure (driver).
+        """Call the bolts; yield what they emit and a report, or one failure (driver).
 
         Args:
             to_frame: Makes a DataFrame of a table (with its ``tx`` column).
             to_table: Runs a DataFrame; gives these columns of its result.
         """
         frames: dict[str, Any] = {}
+        passed = reduce(xor, (packet.id for packet in self.packets), 0)
         for name in self.stage.components:
             try:
                 frames[name] = self._transform(name, frames, to_frame)
-                yield from self._emit(name, frames[name], to_table)
+                for packet in self._emit(name, frames[name], to_table):
+                    passed ^= packet.id
+                    yield packet
             except GeneratorExit:
                 raise
             except BaseException as error:  # noqa: BLE001 - is word to the driver
                 yield failure_of(error, self.attempt, name, 0, is_spout=False)
                 return
+        yield TaskReport(TaskId(self.stage.name, 0), (), {}, passed)
 
     def _transform(
         self, name: str, frames: Mapping[str, Any], to_frame: Callable[[pa.Table], Any]

@@ -5,6 +5,7 @@ All of it is picklable. Rows stay as they are between tasks of one process.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -23,22 +24,36 @@ Roots: TypeAlias = npt.NDArray[np.int64]
 
 NO_ROOTS: Roots = np.empty(0, np.int64)
 
+TORN = "Spark ran a task again, and other tasks had rows of its first run already"
+"""Why packets that were sent are not those that were received."""
+
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """Rows of one stream on their way to one task of a component."""
+    """Rows of one stream on their way to one task of a component.
+
+    Attributes:
+        target: The component that reads them.
+        task: Which of its tasks.
+        source: The component that emitted them.
+        stream: Which of its streams.
+        block: The rows.
+        id: A random number, new whenever a task makes the packet. Spark may run a task
+            again when others have rows of its first run already: the ids tell.
+    """
 
     target: str
     task: int
     source: str
     stream: str
     block: Block
+    id: int = field(default_factory=lambda: secrets.randbits(64), compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         head = (self.target, self.task, self.source, self.stream)
         if isinstance(self.block, pa.RecordBatch):
-            return _arrow_packet, (*head, _to_bytes(self.block))
-        return Packet, (*head, self.block)
+            return _arrow_packet, (*head, _to_bytes(self.block), self.id)
+        return Packet, (*head, self.block, self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +79,13 @@ class TaskReport:
         task: Which.
         emitted: Rows by component.
         facts: What the spout found out about its partitions.
+        packets: The xor of the ids of all packets that it sent or received.
     """
 
     task: TaskId
     emitted: tuple[Emitted, ...]
     facts: Mapping[str, Any]
+    packets: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +173,7 @@ def _to_bytes(batch: pa.RecordBatch) -> bytes:
 
 
 def _arrow_packet(
-    target: str, task: int, source: str, stream: str, data: bytes
+    target: str, task: int, source: str, stream: str, data: bytes, id_: int
 ) -> Packet:
     with pa.ipc.open_stream(data) as reader:
-        return Packet(target, task, source, stream, reader.read_next_batch())
+        return Packet(target, task, source, stream, reader.read_next_batch(), id_)

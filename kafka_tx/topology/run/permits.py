@@ -17,28 +17,36 @@ class Permits:
 
     ::
 
-        open(1:7)  ask(a) → yes   ask(b) → yes   ended(a)   close(1:7) → (b,)
-                   ask(c) → no    is_over → no   ended(b)   is_over → yes
+        open(1:7)  ask(a) → yes   ask(b) → yes   done(a)    ask(a again) → no
+        close(1:7) → (b,)         is_over → no   ended(b)   is_over → yes
     """
 
     def __init__(self) -> None:
         self._open: set[TransactionAttempt] = set()
         self._holders: dict[int, tuple[TransactionAttempt, str]] = {}
+        self._done: set[tuple[TransactionAttempt, str]] = set()
 
     def open(self, attempt: TransactionAttempt) -> None:
         """The commit phase of this attempt begins."""
         self._open.add(attempt)
 
     def ask(self, holder: int, attempt: TransactionAttempt, task: str) -> bool:
-        """Whether a task may begin: the phase is open, and nobody else runs this task.
+        """Whether a task may begin: the phase is open, and it is its first run.
 
         A task that is run a second time, because the first one seems lost, must not
-        work beside it.
+        work beside it. One that was done is run again because what it sent was lost:
+        others may have rows of the first run, and have committed them.
         """
-        if attempt not in self._open or (attempt, task) in self._holders.values():
+        if attempt not in self._open or (attempt, task) in self._done:
+            return False
+        if (attempt, task) in self._holders.values():
             return False
         self._holders[holder] = (attempt, task)
         return True
+
+    def done(self, holder: int) -> None:
+        """A holder's task has worked to its end: it is not let in again."""
+        self._done.add(self._holders[holder])
 
     def ended(self, holder: int) -> None:
         """A holder's task, or its process, has ended. Harmless twice."""
@@ -47,6 +55,7 @@ class Permits:
     def close(self, attempt: TransactionAttempt) -> tuple[int, ...]:
         """Let nobody begin any more; who is still there."""
         self._open.discard(attempt)
+        self._done = {each for each in self._done if each[0] != attempt}
         return self.holders(attempt)
 
     def holders(self, attempt: TransactionAttempt) -> tuple[int, ...]:

@@ -61,6 +61,7 @@ class Task:
         self._outgoing: dict[tuple[str, Edge], Outgoing] = {}
         self._packets: list[Packet] = []
         self._facts: dict[str, Any] = {}
+        self._passed = 0  # the xor of the ids of packets, in and out
         self._phase = Phase.PROCESSING
         self._running = ""  # whose code runs now; empty: ours
 
@@ -170,6 +171,7 @@ class Task:
 
     def _accept(self, packets: Iterable[Packet]) -> Iterator[Packet]:
         for packet in packets:
+            self._passed ^= packet.id
             self._deliver(packet.target, packet.source, packet.stream, packet.block)
             yield from self._ready()
 
@@ -210,7 +212,9 @@ class Task:
 
     def _ready(self) -> Iterator[Packet]:
         ready, self._packets = self._packets, []
-        yield from ready
+        for packet in ready:
+            self._passed ^= packet.id
+            yield packet
 
     # --- beginning and end ---
 
@@ -257,7 +261,8 @@ class Task:
                 self._running = ""
             yield from self._ready()
         for outgoing in self._outgoing.values():
-            yield from outgoing.flush()
+            self._packets.extend(outgoing.flush())
+            yield from self._ready()
 
     def _suspended(self) -> Suspended:
         bolts = {}
@@ -285,4 +290,5 @@ class Task:
 
     def _report(self) -> TaskReport:
         emitted = tuple(Emitted(name, o.rows) for name, o in self._outlets.items())
-        return TaskReport(self.id, emitted, self._facts)
+        passed, self._passed = self._passed, 0
+        return TaskReport(self.id, emitted, self._facts, passed)
