@@ -1,7 +1,8 @@
 """Draws the pictures of the documentation: `make pictures`.
 
-Each is a sequence: who does what, from top to bottom. The text of a picture stays text,
-and its colours follow the reader's choice of light or dark.
+A sequence shows who does what, from top to bottom; a plan shows which processes talk to
+each other. The text of a picture stays text, and its colours follow the reader's choice
+of light or dark.
 """
 
 from __future__ import annotations
@@ -55,14 +56,7 @@ class Sequence:
             *(self._lane(lane, height) for lane in self.lanes),
             *(self._step(step, y) for step, y in zip(self.steps, tops, strict=True)),
         ]
-        return (
-            '<svg xmlns="http://www.w3.org/2000/svg" class="sequence" role="img"'
-            f' viewBox="0 0 {width} {height}" width="{width}" height="{height}">\n'
-            f"<title>{escape(self.title)}</title>\n<style>{STYLE}</style>\n"
-            f'<rect class="paper" width="{width}" height="{height}"/>\n'
-            + "\n".join(body)
-            + "\n</svg>\n"
-        )
+        return _svg(self.title, width, height, body)
 
     def _tops(self) -> tuple[list[int], int]:
         tops, y = [], 64
@@ -97,6 +91,74 @@ class Sequence:
             f'{text}<path class="arrow" d="M{start} {y}H{tip}"/>'
             f'<path class="head" d="{head}"/>'
         )
+
+
+@dataclass(frozen=True)
+class Box:
+    """A process or server of a plan: lines of text, the first one its name."""
+
+    lines: tuple[str, ...]
+    x: int
+    y: int
+
+    def svg(self) -> str:
+        """The box."""
+        names = ["name"] + [""] * (len(self.lines) - 1)
+        rows = "".join(
+            f'<text class="{kind}" x="{self.x}" y="{self.y - 12 + LINE * n}"'
+            f' text-anchor="middle">{escape(line)}</text>'
+            for n, (kind, line) in enumerate(zip(names, self.lines, strict=True))
+        )
+        return (
+            f'<rect class="lane" x="{self.x - 95}" y="{self.y - 30}" width="190"'
+            f' height="60" rx="6"/>{rows}'
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A picture of boxes. Arrows have level and upright parts, a text at the last."""
+
+    name: str
+    title: str
+    size: tuple[int, int]
+    boxes: tuple[Box, ...]
+    arrows: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+
+    def svg(self) -> str:
+        """The picture."""
+        body = [
+            *(box.svg() for box in self.boxes),
+            *(_arrow(*arrow) for arrow in self.arrows),
+        ]
+        return _svg(self.title, *self.size, body)
+
+
+def _arrow(text: str, points: tuple[tuple[int, int], ...]) -> str:
+    (x, y), (to_x, to_y) = points[-2:]
+    across, down = (to_x > x) - (to_x < x), (to_y > y) - (to_y < y)
+    tail_x, tail_y = to_x - 7 * across, to_y - 7 * down
+    line = "L".join(f"{x} {y}" for x, y in (*points[:-1], (tail_x, tail_y)))
+    head = (
+        f"M{to_x} {to_y}L{tail_x + 4 * down} {tail_y + 4 * across}"
+        f"L{tail_x - 4 * down} {tail_y - 4 * across}Z"
+    )
+    middle_y = (y + to_y) // 2
+    return (
+        f'<path class="arrow" fill="none" d="M{line}"/><path class="head" d="{head}"/>'
+        + _text(Step("", "", text), (x + to_x) // 2, middle_y + (-5 if across else 4))
+    )
+
+
+def _svg(title: str, width: int, height: int, body: list[str]) -> str:
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" class="sequence" role="img"'
+        f' viewBox="0 0 {width} {height}" width="{width}" height="{height}">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n"
+        f'<rect class="paper" width="{width}" height="{height}"/>\n'
+        + "\n".join(body)
+        + "\n</svg>\n"
+    )
 
 
 def _text(step: Step, x: int, y: int) -> str:
@@ -199,7 +261,40 @@ RECORDS = Sequence(
         Step(DRIVER, STORE, "committed: 200", "stored"),
     ),
 )
-ALL = (SOURCE, REPLAY, FENCING, TOPOLOGY, RECORDS)
+PROCESSES = Plan(
+    "processes",
+    "The processes of a query: Spark's JVM asks the planner for batches and gives tasks"
+    " to workers. The planner and your program reach the store; workers reach Kafka and"
+    " the sink.",
+    (850, 330),
+    (
+        Box(("your program", "your function, attach()", "Python"), 115, 45),
+        Box(("Spark", "query, checkpoint", "the driver's JVM"), 425, 45),
+        Box(("planner", "format kafka_tx", "Python"), 735, 45),
+        Box(("store", "txids, offsets, owner", "PostgreSQL, …"), 425, 160),
+        Box(("workers", "tasks", "Python"), 425, 275),
+        Box(("sink", "results with txids", "database, table, …"), 115, 275),
+        Box(("Kafka", "brokers", ""), 735, 275),
+    ),
+    (
+        ("batch, txid", ((330, 45), (210, 45))),
+        ("what is next?", ((520, 45), (640, 45))),
+        ("plans, commits", ((670, 75), (670, 160), (520, 160))),
+        ("commits", ((180, 75), (180, 160), (330, 160))),
+        ("rows and txid", ((90, 75), (90, 245))),
+        ("ends of the logs", ((760, 75), (760, 245))),
+        ("records", ((640, 275), (520, 275))),
+        ("rows and txid", ((330, 275), (210, 275))),
+    ),
+)
+ALL: tuple[Sequence | Plan, ...] = (
+    PROCESSES,
+    SOURCE,
+    REPLAY,
+    FENCING,
+    TOPOLOGY,
+    RECORDS,
+)
 
 
 def main() -> None:

@@ -328,6 +328,20 @@ def test_orders_come_into_delta_tables_once(reader, spark, tmp_path):
         lake.sql("DROP DATABASE sales CASCADE")
 
 
+def test_the_walk_with_a_delta_table_survives_its_checkpoint(reader, spark, produce):
+    need(LAKE)
+    reader.names["spark"] = delta_session(spark)
+    reader.end(reader.start("def append_orders(df, attempt)"), all_of)
+    (checkpoint,) = (reader.work / "shared/checkpoints").iterdir()
+    shutil.rmtree(checkpoint)
+    produce(reader.orders, [Record("more", key="d")])
+    reader.end(reader.start("def append_orders(df, attempt)"), all_of)
+
+    table = f"delta.`{reader.work}/shared/tables/sales`"
+    keys = reader.names["spark"].sql(f"SELECT key FROM {table}").collect()
+    assert Counter(row.key for row in keys) == COUNTS | {"d": 1}
+
+
 def test_every_block_has_a_test():
     source = Path(__file__).read_text()
     ran = re.findall(r'reader\.(?:run|start)\((["\'].*?["\'])\)', source)
