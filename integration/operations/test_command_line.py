@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import requests
 from typer.testing import CliRunner
 
+from integration.cluster.topics import fresh_name
 from kafka_tx.cli.main import app
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
+from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
 from kafka_tx.metrics.events import OffsetsCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import TopicPartition, Topics
+from kafka_tx.model import CommittedOffset, TopicPartition, Topics
 from kafka_tx.running.lag_watch import LagWatch
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Committed, Ledger
@@ -102,3 +108,57 @@ def test_of_a_topic_made_anew_all_is_lag(kafka, topic, produce, tmp_path, unread
     for metric, shown in (("lag", unread), ("retention_headroom", 0)):
         samples = registry.samples()[f"kafka_tx_{metric}_records"]
         assert samples["orders", name, "0"] == (shown,)
+
+
+def test_lag_is_served_for_prometheus_without_a_driver(kafka, topic, produce, tmp_path):
+    name, url = topic(1), f"sqlite:///{tmp_path}/s.db"
+    produce(name, ["x"] * RECORDS)
+    commit(SqlStore(url, "orders"), {TopicPartition(name, 0): COMMITTED})
+    command = [
+        Path(sys.executable).with_name("kafka-tx"),
+        *("lag", "--store", url, "--bootstrap-servers", kafka.bootstrap_servers),
+        *("--serve", "0"),
+    ]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as exporter:
+        try:
+            assert exporter.stdout is not None
+            served = exporter.stdout.readline().strip()
+            shown = requests.get(served, timeout=30).text
+        finally:
+            exporter.terminate()
+
+    labels = f'{{id="orders",partition="0",topic="{name}"}}'
+    assert f"kafka_tx_lag_records{labels} {RECORDS - COMMITTED}" in shown
+
+
+def test_lag_of_a_topology_whose_offsets_are_in_kafka(kafka, topic, produce):
+    name, group = topic(2), fresh_name("group")
+    produce(name, ["x"] * RECORDS)
+    settings = client_settings(
+        {"bootstrap.servers": kafka.bootstrap_servers}, purpose="admin"
+    )
+    offsets = KafkaGroupOffsetStore(settings, group)
+    offsets.store({TopicPartition(name, 0): CommittedOffset(0)})
+    offsets.close()
+
+    (row,) = run(
+        *("lag", "--store", "kafka:", "--id", group, "--json"),
+        *("--bootstrap-servers", kafka.bootstrap_servers),
+    )
+
+    assert (row["id"], row["committed"], row["lag"]) == (group, 0, row["end"])
+
+
+def test_a_deleted_topic_is_trouble(kafka, topic, tmp_path):
+    name, url = topic(1), f"sqlite:///{tmp_path}/s.db"
+    commit(SqlStore(url, "orders"), {TopicPartition(name, 0): COMMITTED})
+    kafka.delete_topic(name)
+
+    result = CliRunner().invoke(
+        app,
+        ["lag", "--store", url, "--bootstrap-servers", kafka.bootstrap_servers],
+    )
+
+    assert result.exit_code == 1
+    assert f"{name}-0: " in result.stdout

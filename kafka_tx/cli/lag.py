@@ -6,36 +6,38 @@ import json
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from kafka_tx import assembly
-from kafka_tx.cli.positions import committed_of
+from kafka_tx.cli.positions import committed_of, known_doors
 from kafka_tx.cli.stores import (
     STORE,
-    IdOption,
     JsonOption,
     StoreOption,
+    checked,
     opened,
     text_or_file,
 )
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import (
-    Assigned,
     Earliest,
     LogBounds,
     LogPosition,
     TopicPartition,
+    TopicPattern,
+    Topics,
     Unavailable,
 )
 from kafka_tx.planning.log_bounds import Bounds, EpochEnds
-from kafka_tx.planning.standing import Finding, stand
+from kafka_tx.planning.standing import Finding, Standing, stand
 
 TIMEOUT_MS = 10_000
+Positions: TypeAlias = Mapping[TopicPartition, LogPosition]
 _FIGURES = ("committed", "log_start", "end", "lag", "headroom")
 
 KafkaOption = Annotated[
@@ -92,36 +94,125 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     return name.strip().removeprefix("kafka."), value.strip()
 
 
-def look(
-    kafka: Mapping[str, str], positions: Mapping[TopicPartition, LogPosition]
-) -> Bounds:
-    """What the brokers hold of these partitions now, to judge the positions by.
+class Logs:
+    """A look at the logs of some ids, each judged by its own positions."""
 
-    Raises:
-        BrokerUnavailableError: No broker answered within 10 s.
-        AuthenticationError: Credentials, permission or TLS.
-        ConfigError: An option cannot be used.
-    """
-    config = SourceConfig(
-        subscription=Assigned(tuple(positions)),
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self._config = config_of(kafka)
+        self._view = assembly.cluster_view(self._config)
+        self._ends: dict[str, EpochEnds] = {}
+
+    def look(self, positions: Mapping[str, Positions]) -> dict[str, Bounds]:
+        """What the brokers hold now of the partitions of each id.
+
+        Raises:
+            BrokerUnavailableError: No broker answered within 10 s.
+            AuthenticationError: Credentials, permission or TLS.
+            ConfigError: An option cannot be used.
+        """
+        asked = {p for of_id in positions.values() for p in of_id}
+        bounds = self._view.bounds(asked)
+        return {name: self._of(name, bounds, at) for name, at in positions.items()}
+
+    def _of(self, name: str, bounds: Bounds, positions: Positions) -> Bounds:
+        ends = self._ends.setdefault(name, EpochEnds(self._view))
+        found = {p: bounds[p] for p in positions if p in bounds}
+        return ends.completed(found, positions)
+
+    def group(self, name: str) -> Positions:
+        """The offsets of a consumer group, as at-least-once topologies keep them there.
+
+        Raises:
+            StateCorruptedError: Metadata of ours cannot be read.
+            StateUnavailableError, KafkaError: As of ``KafkaGroupOffsetStore.load``.
+        """
+        topics = self._view.topics(TopicPattern(".*"))
+        partitions = [each for topic in topics.values() for each in topic.partitions]
+        offsets = assembly.offset_store("kafka:", name, self._config)
+        try:
+            found = offsets.load(partitions)
+        finally:
+            offsets.close()
+        return {
+            p: LogPosition(at.offset, at.topic_id or None, at.leader_epoch)
+            for p, at in sorted(found.items())
+        }
+
+    def close(self) -> None:
+        """Release connections."""
+        self._view.close()
+
+
+def config_of(kafka: Mapping[str, str]) -> SourceConfig:
+    """What looks at a cluster, and does not wait for it longer than a person does."""
+    return SourceConfig(
+        subscription=Topics(()),
         kafka=kafka,
         start=Earliest(),
         poll_timeout_ms=TIMEOUT_MS,
         num_retries=1,
     )
-    view = assembly.cluster_view(config)
+
+
+def look(
+    kafka: Mapping[str, str], positions: Mapping[str, Positions]
+) -> dict[str, Bounds]:
+    """One look at the logs.
+
+    Raises: as ``Logs.look``.
+    """
+    logs = Logs(kafka)
     try:
-        return EpochEnds(view).completed(view.bounds(positions), positions)
+        return logs.look(positions)
     finally:
-        view.close()
+        logs.close()
+
+
+def positions_of(url: str, wanted: str | None, logs: Logs) -> dict[str, Positions]:
+    """The committed positions of an id, or of all ids that have some.
+
+    Raises:
+        StateError: The id has none, or those of two topologies.
+    """
+    if url == "kafka:":
+        if wanted is None:
+            raise ConfigError(
+                "the offsets of --store kafka: are those of a consumer group, and its"
+                " name is the id of the topology: add --id",
+                option="--id",
+            )
+        return {wanted: logs.group(wanted)}
+    if wanted is not None:
+        with opened(url, wanted) as state:
+            _, committed = committed_of(url, state)
+        return {wanted: dict(sorted(committed.positions().items()))}
+    found: dict[str, dict[TopicPartition, LogPosition]] = {}
+    for name, stored in assembly.stored_states(checked(url)).items():
+        for one in known_doors(stored.store, stored.at_least_once):
+            if one.state.committed is not None:
+                found.setdefault(name, {}).update(one.state.committed.positions())
+    return {name: dict(sorted(of_id.items())) for name, of_id in found.items()}
 
 
 def lag(
-    id_: IdOption,
     bootstrap_servers: Annotated[str, typer.Option(help="host:port,host:port")],
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Show only this tx.id.")
+    ] = None,
     store: StoreOption = STORE,
     kafka: KafkaOption = None,
     kafka_config: KafkaConfigOption = None,
+    serve: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            help="Serve the figures for Prometheus at this port until you end the"
+            " command: the same metrics as the endpoint of a driver.",
+        ),
+    ] = None,
+    address: Annotated[
+        str, typer.Option(help="Address for --serve; 0.0.0.0 lets everybody in.")
+    ] = "127.0.0.1",
     as_json: JsonOption = False,
 ) -> None:
     """Show committed offset, log start, end, lag and headroom of each partition.
@@ -130,16 +221,37 @@ def lag(
     retention took records that were not read. Offsets count, also where the log has
     holes. Of a topic that was deleted and made anew nothing was read: all of it is lag.
     Where brokers lost the end of a log, lag counts from where other records follow.
+
+    The exit code is 1 if a topic does not exist, if an offset is outside of its log, or
+    if brokers do not tell. With --store kafka:, the id is the name of the group.
     """
-    with opened(store, id_) as state:
-        _, committed = committed_of(store, state)
-    positions = dict(sorted(committed.positions().items()))
-    bounds = look(kafka_options(bootstrap_servers, kafka, kafka_config), positions)
-    rows = [_row(p, at, bounds.get(p)) for p, at in positions.items()]
+    options = kafka_options(bootstrap_servers, kafka, kafka_config)
+    if serve is not None:
+        from kafka_tx.cli.exporter import export
+
+        export(store, id_, options, serve, address)
+        return
+    logs = Logs(options)
+    try:
+        positions = positions_of(store, id_, logs)
+        bounds = logs.look(positions)
+    finally:
+        logs.close()
+    rows = [
+        {"id": name} | _row(p, at, bounds[name].get(p))
+        for name, of_id in positions.items()
+        for p, at in of_id.items()
+    ]
     if as_json:
         typer.echo(json.dumps(rows))
     else:
         _print(rows)
+    if any(_is_trouble(row) for row in rows):
+        raise typer.Exit(1)
+
+
+def _is_trouble(row: Mapping[str, object]) -> bool:
+    return "error" in row or bool(row.get("is_outside"))
 
 
 def _row(
@@ -160,17 +272,10 @@ def _row(
         if found.topic_id is not None:
             reason += f", and its log still goes on from epoch {committed.leader_epoch}"
         return row | {"error": reason}
-    if standing.finding is Finding.ANEW:
-        row["note"] = (
-            f"offset {committed.offset} is of a topic that was deleted; all there is"
-            " now is lag"
-        )
-    if standing.finding is Finding.CUT:
-        row["note"] = (
-            f"the log that was read to {committed.offset} ends at {standing.reached}:"
-            " records were lost (unclean leader election), and all that follows there"
-            " is lag"
-        )
+    if note := _note(committed, found, standing):
+        row["note"] = note
+    if standing.finding in {Finding.CUT, Finding.TRIMMED}:
+        row["is_outside"] = True
     return row | {
         "log_start": found.log_start,
         "end": found.end,
@@ -179,8 +284,44 @@ def _row(
     }
 
 
+def _note(committed: LogPosition, found: LogBounds, standing: Standing) -> str:
+    match standing.finding:
+        case Finding.ANEW:
+            return (
+                f"offset {committed.offset} is of a topic that was deleted; all there"
+                " is now is lag"
+            )
+        case Finding.TRIMMED:
+            return (
+                f"{standing.lost} offsets that were not read are gone: the log starts"
+                f" at {found.log_start} (retention, or records were deleted)"
+            )
+        case Finding.CUT if standing.is_certain:
+            return (
+                f"the log that was read to {committed.offset} ends at"
+                f" {standing.reached}: records were lost (unclean leader election), and"
+                " all that follows there is lag"
+            )
+        case Finding.CUT:
+            return (
+                f"offset {committed.offset} is beyond the end of the log, {found.end}:"
+                " brokers lost records, or this is another cluster than the job's"
+            )
+        case _:
+            return ""
+
+
 def _print(rows: list[dict[str, object]]) -> None:
     console = Console(highlight=False, markup=False)
+    for name, of_id in groupby(rows, key=lambda row: str(row["id"])):
+        if any(row["id"] != name for row in rows):
+            console.print(f"id {name}", style="bold", soft_wrap=True)
+        _print_id(console, list(of_id))
+    if not rows:
+        console.print("no id of the store has committed offsets")
+
+
+def _print_id(console: Console, rows: list[dict[str, object]]) -> None:
     errors, notes = [], []
     for topic, of_topic in groupby(rows, key=lambda row: str(row["topic"])):
         console.print(topic, style="bold", soft_wrap=True)

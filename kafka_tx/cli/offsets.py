@@ -126,7 +126,7 @@ def set_(
                 p: LogPosition(at, ids.get(p.topic), epochs.get(p))
                 for p, at in sorted(given.items())
             }
-            found = look(options, positions)
+            found = look(options, {id_: positions})[id_]
             _check(positions, found)
             ids, epochs = _logs_now(found, ids, epochs)
         elif change.may_write and not unchecked:

@@ -5,10 +5,13 @@ import json
 import pytest
 
 from kafka_tx.cli import lag
+from kafka_tx.cli.exporter import _Exporter
 from kafka_tx.cli.lag import kafka_options
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
+from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Committed, Ledger
 
@@ -44,6 +47,7 @@ def test_lag_is_end_minus_committed_and_headroom_committed_minus_start(
 
     gone, orders = json.loads(result.stdout)
     assert orders == {
+        "id": "behind",
         "topic": "orders",
         "partition": 0,
         "committed": DONE,
@@ -60,7 +64,7 @@ def test_the_table_says_what_could_not_be_had(run, behind, servers, url):
         "lag", "--store", url, "--id", "behind", "--bootstrap-servers", servers
     )
 
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     assert f"lag in total: {RECORDS - DONE} at least" in result.stdout
     assert "gone-0: " in result.stdout
 
@@ -84,7 +88,9 @@ def told(monkeypatch):
 
     def tell(*bounds):
         found = {TopicPartition("orders", 0): LogBounds(*bounds)}
-        monkeypatch.setattr(lag, "look", lambda *_: found)
+        monkeypatch.setattr(
+            lag.Logs, "look", lambda _, positions: dict.fromkeys(positions, found)
+        )
 
     return tell
 
@@ -134,6 +140,98 @@ def test_a_log_of_which_nobody_tells_whose_it_is_has_no_lag(
 
     assert "orders-0: no broker tells whether its topic still has id a" in table.stdout
     assert "lag in total: 0 at least" in table.stdout
+
+
+def test_all_ids_are_shown_at_once(run, behind, servers, url):
+    for name, offset in (("a", 1), ("z", RECORDS)):
+        state = SqlStore(url, name)
+        position = Committed(txid=1, offsets={TopicPartition("orders", 0): offset})
+        Ledger(state).adopt(state.acquire(), position)
+        state.close()
+    rows = SqlOffsetStore(url, "at-least-once")
+    rows.store({TopicPartition("orders", 0): CommittedOffset(2)})
+    rows.close()
+    asked = ("lag", "--store", url, "--bootstrap-servers", servers)
+
+    told = json.loads(run(*asked, "--json").stdout)
+    table = run(*asked).stdout
+
+    lags = {row["id"]: row["lag"] for row in told if row["topic"] == "orders"}
+    assert lags == {"a": 9, "at-least-once": 8, "behind": 6, "z": 0}
+    assert [line for line in table.splitlines() if line.startswith("id ")] == [
+        *("id a", "id at-least-once", "id behind", "id z")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "offset", "said"),
+    [
+        ("orders", 0, RECORDS + 1, "beyond the end of the log, 10"),
+        ("absent", 0, 1, "absent-0: "),
+        ("orders", 7, 1, "orders-7: "),
+    ],
+)
+def test_a_position_that_no_log_has_is_trouble(
+    run, servers, url, topic, partition, offset, said
+):
+    state = SqlStore(url, "beyond")
+    position = Committed(txid=1, offsets={TopicPartition(topic, partition): offset})
+    Ledger(state).adopt(state.acquire(), position)
+    state.close()
+
+    result = run("lag", "--store", url, "--bootstrap-servers", servers)
+
+    assert result.exit_code == 1
+    assert said in result.stdout
+
+
+def test_records_that_retention_took_unread_are_trouble(run, told, behind, url):
+    told(6, RECORDS, None)
+    asked = ("lag", "--store", url, "--bootstrap-servers", "b:1")
+
+    result = run(*asked)
+
+    assert result.exit_code == 1
+    assert "orders-0: 2 offsets that were not read are gone" in result.stdout
+
+
+def test_a_position_within_its_log_is_fine(run, servers, url):
+    state = SqlStore(url, "fine")
+    position = Committed(txid=1, offsets={TopicPartition("orders", 0): RECORDS})
+    Ledger(state).adopt(state.acquire(), position)
+    state.close()
+
+    assert run("lag", "--store", url, "--bootstrap-servers", servers).exit_code == 0
+
+
+def test_a_group_needs_its_name(run, servers):
+    result = run("lag", "--store", "kafka:", "--bootstrap-servers", servers)
+
+    assert result.exit_code == 2
+    assert "add --id" in result.stderr
+
+
+def test_the_exporter_shows_what_store_and_logs_say(behind, servers, url):
+    logs, registry = lag.Logs(kafka_options(servers, None)), MetricsRegistry()
+    exporter = _Exporter(url, None, logs, registry)
+    exporter.look()
+    first = registry.samples()
+    state = SqlStore(url, "behind")
+    ledger = Ledger(state)
+    offsets = {TopicPartition("orders", 0): DONE - 1}
+    ledger.adopt(ledger.acquire(), Committed(txid=2, offsets=offsets))
+    exporter.look()
+    moved = registry.samples()
+    state.write(state.acquire(), {}, state.read())
+    state.close()
+    exporter.look()
+    logs.close()
+
+    lags = [s["kafka_tx_lag_records"] for s in (first, moved, registry.samples())]
+    txids = [s["kafka_tx_committed_txid"] for s in (first, moved)]
+    key = ("behind", "orders", "0")
+    assert lags == [{key: (RECORDS - DONE,)}, {key: (RECORDS - DONE + 1,)}, {}]
+    assert txids == [{("behind",): (3,)}, {("behind",): (2,)}]
 
 
 def test_an_option_without_a_value_is_refused(run, behind, url):

@@ -424,7 +424,7 @@ def set_told(run, store, url, monkeypatch):
 
     def given(wanted_id, told_id):
         bounds = {ORDERS: LogBounds(0, 9, told_id)}
-        monkeypatch.setattr(offsets, "look", lambda *_: bounds)
+        monkeypatch.setattr(offsets, "look", lambda *_: {"orders": bounds})
         wanted: dict[str, object] = {"orders": {"0": 7}}
         if wanted_id:
             wanted["_kafka_tx"] = {"topic_ids": {"orders": wanted_id}}
@@ -467,7 +467,7 @@ def test_offsets_of_a_topic_that_may_be_gone_are_refused(
 def test_offsets_of_a_log_that_lost_its_end_are_refused(run, store, url, monkeypatch):
     """Others get the epoch of the leader that has them now."""
     bounds = {ORDERS: LogBounds(0, 9, "id", 2, {1: 5})}
-    monkeypatch.setattr(offsets, "look", lambda *_: bounds)
+    monkeypatch.setattr(offsets, "look", lambda *_: {"orders": bounds})
     before = store.read()
 
     def set_to(offset):

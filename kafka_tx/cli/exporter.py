@@ -1,0 +1,107 @@
+"""``kafka-tx lag --serve``: the metrics of ids that a store tells, without a driver."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import typer
+
+from kafka_tx import assembly
+from kafka_tx.cli.lag import Logs, Positions, positions_of
+from kafka_tx.cli.positions import known_doors
+from kafka_tx.cli.stores import checked
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.metrics.endpoint import serve
+from kafka_tx.metrics.events import OffsetsStored
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.transactions.held import newest_ms
+from kafka_tx.transactions.txid_layout import Door
+
+INTERVAL_S = 15.0
+
+
+def export(
+    store: str, wanted: str | None, kafka: Mapping[str, str], port: int, address: str
+) -> None:
+    """Serve until the process is ended.
+
+    What cannot be asked after the first look keeps its last figures.
+
+    Raises:
+        ConfigError: A URL, an option or the port cannot be used.
+        KafkaTxError: The first look at store and brokers failed.
+    """
+    logs, registry = Logs(kafka), MetricsRegistry()
+    exporter = _Exporter(store, wanted, logs, registry)
+    exporter.look()
+    with serve(registry, port, address) as endpoint:
+        typer.echo(endpoint.url)
+        while True:
+            time.sleep(INTERVAL_S)
+            try:
+                exporter.look()
+            except KafkaTxError as error:
+                typer.echo(f"kafka-tx: {error}", err=True)
+
+
+@dataclass
+class _Exporter:
+    store: str
+    wanted: str | None
+    logs: Logs
+    registry: MetricsRegistry
+    shown: set[str] = field(default_factory=set)
+
+    def look(self) -> None:
+        """One look at the store and at the logs."""
+        found = {one.id: one for one in self._stored()}
+        for gone in self.shown - found.keys():
+            self.registry.forget(gone)
+        for name, stored in found.items():
+            txid = self.registry.current_txid(name)
+            if txid is not None and (stored.txid or 0) + 1 < txid:  # a person moved it
+                self.registry.forget(name)
+            self.registry.record_stored(stored)
+        self.shown = set(found)
+        positions = {name: self.registry.positions_of(name) for name in found}
+        for name, bounds in self.logs.look(positions).items():
+            self.registry.record_log(name, bounds)
+
+    def _stored(self) -> list[OffsetsStored]:
+        if self.store == "kafka:":
+            positions = positions_of(self.store, self.wanted, self.logs)
+            return [_of_group(name, of_id) for name, of_id in positions.items()]
+        ids = [self.wanted] if self.wanted is not None else []
+        found = []
+        for name, stored in assembly.stored_states(checked(self.store), ids).items():
+            for one in known_doors(stored.store, stored.at_least_once):
+                committed = one.state.committed
+                if committed is not None:
+                    is_counted = one.door is not Door.AT_LEAST_ONCE
+                    found.append(
+                        OffsetsStored(
+                            id=name,
+                            committed=committed.offsets,
+                            topic_ids=committed.topic_ids,
+                            leader_epochs=committed.leader_epochs,
+                            committed_at_ms=committed.completed_ms or None,
+                            newest_timestamp_ms=newest_ms(one.state.held),
+                            txid=committed.txid if is_counted else None,
+                        )
+                    )
+        return found
+
+
+def _of_group(name: str, positions: Positions) -> OffsetsStored:
+    return OffsetsStored(
+        id=name,
+        committed={p: at.offset for p, at in positions.items()},
+        topic_ids={p.topic: at.topic_id for p, at in positions.items() if at.topic_id},
+        leader_epochs={
+            p: epoch
+            for p, at in positions.items()
+            if (epoch := at.leader_epoch) is not None
+        },
+    )
