@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -162,3 +164,27 @@ def test_a_deleted_topic_is_trouble(kafka, topic, tmp_path):
 
     assert result.exit_code == 1
     assert f"{name}-0: " in result.stdout
+
+
+def test_an_id_is_set_to_a_time(kafka, topic, produce, tmp_path):
+    name, url = topic(1), f"sqlite:///{tmp_path}/s.db"
+    partition = TopicPartition(name, 0)
+    commit(SqlStore(url, "orders"), {partition: 0})
+    produce(name, ["x"] * COMMITTED)
+    time.sleep(1)
+    between = datetime.now(UTC).isoformat()
+    time.sleep(1)
+    produce(name, ["y"] * COMMITTED)
+
+    told = run(
+        *("offsets", "set", "--store", url, "--id", "orders", "--to", between),
+        *("--bootstrap-servers", kafka.bootstrap_servers, "--yes", "--json"),
+    )
+
+    store = SqlStore(url, "orders")
+    committed = Ledger(store).load().committed
+    store.close()
+    assert told["changes"][0] == f"{partition}: 0 -> {COMMITTED}"
+    assert committed is not None
+    assert committed.offsets == {partition: COMMITTED}
+    assert committed.topic_ids

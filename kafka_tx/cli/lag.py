@@ -26,8 +26,10 @@ from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import (
     Earliest,
+    Latest,
     LogBounds,
     LogPosition,
+    Position,
     TopicPartition,
     TopicPattern,
     Topics,
@@ -119,6 +121,22 @@ class Logs:
         found = {p: bounds[p] for p in positions if p in bounds}
         return ends.completed(found, positions)
 
+    def resolve(
+        self, wanted: Mapping[TopicPartition, Position]
+    ) -> dict[TopicPartition, int | Unavailable]:
+        """Offsets at these positions; the end where no record is at a time or later.
+
+        Raises: as ``look``.
+        """
+        found = self._view.offsets(wanted)
+        late = [p for p, at in found.items() if at is None]
+        ends = self._view.offsets(dict.fromkeys(late, Latest())) if late else {}
+        unknown = Unavailable("the brokers do not know it")
+        answers = {p: found.get(p, unknown) for p in wanted}
+        return {
+            p: at if at is not None else ends.get(p) or 0 for p, at in answers.items()
+        }
+
     def group(self, name: str) -> Positions:
         """The offsets of a consumer group, as at-least-once topologies keep them there.
 
@@ -152,20 +170,6 @@ def config_of(kafka: Mapping[str, str]) -> SourceConfig:
         poll_timeout_ms=TIMEOUT_MS,
         num_retries=1,
     )
-
-
-def look(
-    kafka: Mapping[str, str], positions: Mapping[str, Positions]
-) -> dict[str, Bounds]:
-    """One look at the logs.
-
-    Raises: as ``Logs.look``.
-    """
-    logs = Logs(kafka)
-    try:
-        return logs.look(positions)
-    finally:
-        logs.close()
 
 
 def positions_of(url: str, wanted: str | None, logs: Logs) -> dict[str, Positions]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from kafka_tx.cli.changes import Change, DryRunOption, YesOption
-from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, kafka_options, look
+from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, kafka_options
 from kafka_tx.cli.positions import committed_of, doors_of, only_of_a_source
 from kafka_tx.cli.stores import (
     STORE,
@@ -21,21 +20,14 @@ from kafka_tx.cli.stores import (
     StoreOption,
     opened,
 )
+from kafka_tx.cli.targets import EXAMPLE, Target, confirmed, target_of
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import (
-    AtOffset,
-    LogBounds,
-    LogPosition,
     QueryShape,
-    TopicPartition,
     TransactionAttempt,
-    Unavailable,
 )
-from kafka_tx.offsets.leader_epochs import unpacked
-from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
-from kafka_tx.planning.offset_json import MARK, nested, parse_positions
-from kafka_tx.planning.standing import Finding, stand
+from kafka_tx.planning.offset_json import nested
 from kafka_tx.protocols import Store
 from kafka_tx.topology.kafka.stored_batches import without_topic
 from kafka_tx.transactions.following import take_over
@@ -49,7 +41,6 @@ from kafka_tx.transactions.ledger_repair import (
 )
 from kafka_tx.transactions.txid_layout import Door, door_of
 
-EXAMPLE = """'{"orders": {"0": 250, "1": 0}}'"""
 offsets = typer.Typer(
     no_args_is_help=True, help="Show, set, delete or repair committed offsets."
 )
@@ -77,7 +68,19 @@ def show(
 @offsets.command("set")
 def set_(
     id_: IdOption,
-    to: Annotated[str, typer.Option("--offsets", help=f"JSON, such as {EXAMPLE}")],
+    offsets_: Annotated[
+        str | None, typer.Option("--offsets", help=f"JSON, such as {EXAMPLE}")
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of --offsets, for all partitions: earliest, latest, or a time"
+            " such as 2026-01-31T12:00:00+00:00 (without +00:00 it is UTC, too)."
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="With --to: only partitions of this topic.")
+    ] = None,
     store: StoreOption = STORE,
     bootstrap_servers: Annotated[
         str | None,
@@ -109,44 +112,39 @@ def set_(
     the offsets after the last records that the sink holds. For several sinks, give the
     greatest txid. Each of these sinks must hold all records below the offsets.
 
+    --to sets every partition that has a committed offset: to the start of its log, to
+    its end, or to the first record with this timestamp or a later one (where there is
+    none, to the end). It needs --bootstrap-servers.
+
     Unfinished txids are dropped and never used again, so that a sink cannot take the
     next batch for one that it holds. Then start the job with a new checkpoint, or with
     tx.onDisagreement=store. For a query with several sources, set the ids of all
     sources, and then start it with a new checkpoint.
     """
-    given, mark = _given(to), json.loads(to).get(MARK, {})
-    ids, epochs = mark.get("topic_ids", {}), unpacked(mark.get("leader_epochs", {}))
+    target = target_of(offsets_, to, topic, has_brokers=bool(bootstrap_servers))
     sink = _sink_at(numbering, attempt)
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     with opened(store, id_) as state:
         only_of_a_source(state, "cannot be set to other offsets")
+        ledger = Ledger(state)
+        before = ledger.load()
         if bootstrap_servers is not None:
             options = kafka_options(bootstrap_servers, kafka, kafka_config)
-            positions = {
-                p: LogPosition(at, ids.get(p.topic), epochs.get(p))
-                for p, at in sorted(given.items())
-            }
-            found = look(options, {id_: positions})[id_]
-            _check(positions, found)
-            ids, epochs = _logs_now(found, ids, epochs)
+            target = confirmed(target, before, options)
         elif change.may_write and not unchecked:
             raise ConfigError(
                 "no broker has checked these offsets. Give --bootstrap-servers, or"
                 " --unchecked to write them without a check",
                 option="--bootstrap-servers",
             )
-        ledger = Ledger(state)
-        before = ledger.load()
-        wanted = moved(before, given, ids, _now_ms(), sink.txid, epochs)
-        _tell_move(change, before, wanted)
+        _tell_move(change, before, _moved(before, target, sink))
         if sink.numbering not in ("", before.numbering):
             change.tell(f"numbering: {before.numbering or 'none'} -> {sink.numbering}")
         if not change.is_agreed():
             return
         # else the sink takes the next owner for an old one
         epoch = ledger.acquire(above=sink.epoch)
-        now = moved(ledger.load(), given, ids, _now_ms(), sink.txid, epochs)
-        ledger.adopt(epoch, now, sink.numbering)
+        ledger.adopt(epoch, _moved(ledger.load(), target, sink), sink.numbering)
         if sink.numbering and before.query is not None:
             ledger.describe(epoch, replace(before.query, numberings=()))
     change.done(
@@ -271,6 +269,17 @@ def _forget_in_topology(state: Store, topic: str, change: Change) -> None:
     change.done("Done. Start the topology.")
 
 
+def _moved(before: LedgerState, target: Target, sink: TransactionAttempt) -> Committed:
+    return moved(
+        before,
+        target.offsets,
+        target.topic_ids,
+        _now_ms(),
+        sink.txid,
+        target.leader_epochs,
+    )
+
+
 def _how_to_start(id_: str, query: QueryShape | None) -> str:
     if query is None or not query.has_several_sources:
         return "Start the job with a new checkpoint or tx.onDisagreement=store."
@@ -296,16 +305,6 @@ def _other_sources(state: Store) -> str:
     return _others_of(state.id, query) if query else ""
 
 
-def _given(text: str) -> dict[TopicPartition, int]:
-    positions = parse_positions("--offsets", text)
-    numbers = {p: at.offset for p, at in positions.items() if isinstance(at, AtOffset)}
-    if not numbers or len(numbers) != len(positions):
-        raise ConfigError.illegal(
-            "--offsets", text, f"offsets of 0 and more, as in {EXAMPLE}"
-        )
-    return numbers
-
-
 def _sink_at(numbering: str, attempt: str) -> TransactionAttempt:
     """What a sink holds that shall be gone on with; txid 0: none."""
     if not numbering and not attempt:
@@ -321,64 +320,6 @@ def _sink_at(numbering: str, attempt: str) -> TransactionAttempt:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-def _check(positions: Mapping[TopicPartition, LogPosition], found: Bounds) -> None:
-    """Whether the logs that are there now go as far as these positions.
-
-    Raises:
-        ConfigError: One of them does not.
-    """
-    wrong = []
-    for partition, position in positions.items():
-        bounds = found.get(partition, Unavailable("the brokers do not know it"))
-        if isinstance(bounds, Unavailable):
-            wrong.append(f"{partition}: {bounds.reason}")
-        elif reason := _why_not(position, bounds):
-            wrong.append(f"{partition}: {reason}")
-    if wrong:
-        raise ConfigError(
-            f"these offsets cannot be set. {'; '.join(wrong)}. Nothing was changed",
-            option="--offsets",
-        )
-
-
-def _logs_now(
-    found: Bounds, ids: Mapping[str, str], epochs: Mapping[TopicPartition, int]
-) -> tuple[dict[str, str], dict[TopicPartition, int]]:
-    """Ids and leader epochs as brokers tell them; else as they were given."""
-    logs = {p: log for p, log in found.items() if isinstance(log, LogBounds)}
-    told = {p.topic: log.topic_id for p, log in logs.items() if log.topic_id}
-    now = {p: e for p, log in logs.items() if (e := log.leader_epoch) is not None}
-    return {**ids, **told}, {**epochs, **now}
-
-
-def _why_not(position: LogPosition, bounds: LogBounds) -> str:
-    standing = stand(position, bounds)
-    match standing.finding:
-        case Finding.WITHIN:
-            return ""
-        case Finding.ANEW:
-            return (
-                f"offset {position.offset} belongs to the deleted topic with the id"
-                f" {position.topic_id}; the present topic has the id {bounds.topic_id}"
-            )
-        case Finding.UNANSWERED:
-            return (
-                f"no broker confirms that its topic has the id {position.topic_id}, or"
-                f" where the log of leader epoch {position.leader_epoch} ends"
-            )
-        case Finding.CUT if standing.is_certain:
-            return (
-                f"offset {position.offset} is above {standing.reached}, where the log"
-                f" of leader epoch {position.leader_epoch} ends and other records"
-                " follow (an unclean leader election)"
-            )
-        case _:
-            return (
-                f"offset {position.offset} is outside of the log, which holds"
-                f" {bounds.log_start} to {bounds.end}"
-            )
 
 
 def _tell_move(change: Change, before: LedgerState, wanted: Committed) -> None:

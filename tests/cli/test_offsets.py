@@ -9,10 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_tx.cli import offsets
+from kafka_tx.cli.lag import Logs
+from kafka_tx.cli.targets import target_of
 from kafka_tx.errors import AnotherNumberingError, FencedError, StateCorruptedError
 from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.model import LogBounds, LogPosition, QueryShape, TransactionAttempt
+from kafka_tx.model import (
+    AtTime,
+    LogBounds,
+    LogPosition,
+    QueryShape,
+    TransactionAttempt,
+)
 from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.topology.kafka.stored_batches import stored_batches
@@ -424,7 +431,7 @@ def set_told(run, store, url, monkeypatch):
 
     def given(wanted_id, told_id):
         bounds = {ORDERS: LogBounds(0, 9, told_id)}
-        monkeypatch.setattr(offsets, "look", lambda *_: {"orders": bounds})
+        monkeypatch.setattr(Logs, "look", lambda *_: {"": bounds})
         wanted: dict[str, object] = {"orders": {"0": 7}}
         if wanted_id:
             wanted["_kafka_tx"] = {"topic_ids": {"orders": wanted_id}}
@@ -467,7 +474,7 @@ def test_offsets_of_a_topic_that_may_be_gone_are_refused(
 def test_offsets_of_a_log_that_lost_its_end_are_refused(run, store, url, monkeypatch):
     """Others get the epoch of the leader that has them now."""
     bounds = {ORDERS: LogBounds(0, 9, "id", 2, {1: 5})}
-    monkeypatch.setattr(offsets, "look", lambda *_: {"orders": bounds})
+    monkeypatch.setattr(Logs, "look", lambda *_: {"": bounds})
     before = store.read()
 
     def set_to(offset):
@@ -490,3 +497,75 @@ def test_offsets_of_a_log_that_lost_its_end_are_refused(run, store, url, monkeyp
     committed = Ledger(store).load().committed
     assert committed is not None
     assert committed.positions()[ORDERS] == LogPosition(5, "id", 2)
+
+
+@pytest.fixture
+def servers():
+    with MockCluster() as cluster:
+        cluster.create_topic("orders", 1)
+        for _ in range(3):
+            cluster.produce("orders", b"x")
+        cluster.flush()
+        yield cluster.bootstrap_servers
+
+
+@pytest.mark.parametrize(
+    ("to", "offset"),
+    [
+        ("earliest", 0),
+        ("latest", 3),
+        ("2999-01-01", 3),
+    ],
+)
+def test_set_goes_to_the_ends_of_a_log_or_to_a_time(
+    run, store, url, servers, to, offset
+):
+    asked = ("offsets", "set", "--store", url, "--id", "orders", "--to", to)
+
+    shown = run(*asked, "--bootstrap-servers", servers, "--dry-run")
+    assert Ledger(store).load().txid == COMMITTED_TXID
+    result = run(*asked, "--bootstrap-servers", servers, "--yes")
+
+    committed = Ledger(store).load().committed
+    assert (shown.exit_code, result.exit_code) == (0, 0), result.stderr
+    assert f"orders-0: 250 -> {offset}" in shown.stdout
+    assert committed is not None
+    assert committed.offsets == {ORDERS: offset}
+    assert committed.txid == COMMITTED_TXID + 1
+
+
+@pytest.mark.parametrize(
+    "time", ["1970-01-01T00:00:02", "1970-01-01T01:00:02+01:00", "1970-01-01 00:00:02Z"]
+)
+def test_times_are_utc_unless_they_say_otherwise(time):
+    assert target_of(None, time, None, has_brokers=True).to == AtTime(2000)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "either --offsets"),
+        (["--to", "latest", "--offsets", "{}"], "either --offsets"),
+        (["--to", "latest"], "add --bootstrap-servers"),
+        (["--to", "yesterday", "--bootstrap-servers", "b:1"], "earliest, latest, or"),
+        (["--topic", "orders", "--offsets", "{}"], "either --offsets"),
+    ],
+)
+def test_set_wants_one_target(run, store, url, given, said):
+    before = store.read()
+
+    result = run("offsets", "set", "--store", url, "--id", "orders", "--yes", *given)
+
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.split())
+    assert store.read() == before
+
+
+def test_set_to_names_the_topics_it_can_move(run, store, url, servers):
+    result = run(
+        *("offsets", "set", "--store", url, "--id", "orders", "--yes"),
+        *("--to", "latest", "--topic", "other", "--bootstrap-servers", servers),
+    )
+
+    assert result.exit_code == 2
+    assert "a topic with committed offsets: orders" in " ".join(result.stderr.split())

@@ -1,0 +1,201 @@
+"""Where ``kafka-tx offsets set`` moves an id, and whether its logs go as far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from kafka_tx.cli.lag import Logs
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import (
+    AtOffset,
+    AtTime,
+    Earliest,
+    Latest,
+    LogBounds,
+    LogPosition,
+    Position,
+    TopicPartition,
+    Unavailable,
+)
+from kafka_tx.offsets.leader_epochs import unpacked
+from kafka_tx.planning.log_bounds import Bounds
+from kafka_tx.planning.offset_json import MARK, parse_positions
+from kafka_tx.planning.standing import Finding, stand
+from kafka_tx.transactions.ledger import LedgerState
+
+EXAMPLE = """'{"orders": {"0": 250, "1": 0}}'"""
+_NAMES: Mapping[str, Position] = {"earliest": Earliest(), "latest": Latest()}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The offsets that are wanted.
+
+    Attributes:
+        offsets: By partition; empty while only ``to`` is known.
+        topic_ids: Of the topics that they are meant for, as far as known.
+        leader_epochs: Of the leaders that held them, as far as known.
+        to: What brokers shall find for each committed partition.
+        topic: Only for partitions of this one; None: of all.
+    """
+
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    to: Position | None = None
+    topic: str | None = None
+
+
+def target_of(
+    offsets: str | None, to: str | None, topic: str | None, *, has_brokers: bool
+) -> Target:
+    """What the command line says.
+
+    Raises:
+        ConfigError: It says nothing, two things at once, or none that can be used.
+    """
+    if (offsets is None) == (to is None) or (topic and not to):
+        raise ConfigError(
+            f"give either --offsets, JSON such as {EXAMPLE}, or --to"
+            " earliest|latest|TIME with or without --topic",
+            option="--offsets",
+        )
+    if offsets is not None:
+        mark = json.loads(offsets).get(MARK, {}) if (given := _given(offsets)) else {}
+        epochs = unpacked(mark.get("leader_epochs", {}))
+        return Target(given, mark.get("topic_ids", {}), epochs)
+    if not has_brokers:
+        raise ConfigError(
+            f"--to {to} asks brokers for the offsets: add --bootstrap-servers",
+            option="--bootstrap-servers",
+        )
+    return Target(to=_position(str(to)), topic=topic)
+
+
+def confirmed(target: Target, before: LedgerState, kafka: Mapping[str, str]) -> Target:
+    """The same offsets as brokers know them, with ids and leader epochs.
+
+    Raises:
+        ConfigError: A log does not exist, or does not go as far.
+        KafkaError: Brokers do not answer.
+    """
+    logs = Logs(kafka)
+    try:
+        if target.to is not None:
+            target = replace(target, offsets=_resolved(target, before, logs))
+        ids, epochs = target.topic_ids, target.leader_epochs
+        positions = {
+            p: LogPosition(at, ids.get(p.topic), epochs.get(p))
+            for p, at in sorted(target.offsets.items())
+        }
+        found = logs.look({"": positions})[""]
+    finally:
+        logs.close()
+    _check(positions, found)
+    told, now = _logs_now(found, ids, epochs)
+    return replace(target, topic_ids=told, leader_epochs=now)
+
+
+def _position(to: str) -> Position:
+    if to in _NAMES:
+        return _NAMES[to]
+    try:
+        time = datetime.fromisoformat(to)
+    except ValueError:
+        legal = "earliest, latest, or a time such as 2026-01-31T12:00:00+00:00"
+        raise ConfigError.illegal("--to", to, legal) from None
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return AtTime(round(aware.timestamp() * 1000))
+
+
+def _resolved(
+    target: Target, before: LedgerState, logs: Logs
+) -> dict[TopicPartition, int]:
+    known = before.committed.offsets if before.committed else {}
+    wanted = [p for p in known if target.topic in (None, p.topic)]
+    if not wanted:
+        names = ", ".join(sorted({p.topic for p in known})) or "none"
+        raise ConfigError.illegal(
+            "--topic", target.topic, f"a topic with committed offsets: {names}"
+        )
+    assert target.to is not None
+    found = logs.resolve(dict.fromkeys(wanted, target.to))
+    wrong = [f"{p}: {at.reason}" for p, at in found.items() if not isinstance(at, int)]
+    if wrong:
+        raise _refused(wrong)
+    return {p: at for p, at in found.items() if isinstance(at, int)}
+
+
+def _given(text: str) -> dict[TopicPartition, int]:
+    positions = parse_positions("--offsets", text)
+    numbers = {p: at.offset for p, at in positions.items() if isinstance(at, AtOffset)}
+    if not numbers or len(numbers) != len(positions):
+        raise ConfigError.illegal(
+            "--offsets", text, f"offsets of 0 and more, as in {EXAMPLE}"
+        )
+    return numbers
+
+
+def _check(positions: Mapping[TopicPartition, LogPosition], found: Bounds) -> None:
+    """Whether the logs that are there now go as far as these positions.
+
+    Raises:
+        ConfigError: One of them does not.
+    """
+    wrong = []
+    for partition, position in positions.items():
+        bounds = found.get(partition, Unavailable("the brokers do not know it"))
+        if isinstance(bounds, Unavailable):
+            wrong.append(f"{partition}: {bounds.reason}")
+        elif reason := _why_not(position, bounds):
+            wrong.append(f"{partition}: {reason}")
+    if wrong:
+        raise _refused(wrong)
+
+
+def _refused(wrong: list[str]) -> ConfigError:
+    return ConfigError(
+        f"these offsets cannot be set. {'; '.join(wrong)}. Nothing was changed",
+        option="--offsets",
+    )
+
+
+def _logs_now(
+    found: Bounds, ids: Mapping[str, str], epochs: Mapping[TopicPartition, int]
+) -> tuple[dict[str, str], dict[TopicPartition, int]]:
+    """Ids and leader epochs as brokers tell them; else as they were given."""
+    logs = {p: log for p, log in found.items() if isinstance(log, LogBounds)}
+    told = {p.topic: log.topic_id for p, log in logs.items() if log.topic_id}
+    now = {p: e for p, log in logs.items() if (e := log.leader_epoch) is not None}
+    return {**ids, **told}, {**epochs, **now}
+
+
+def _why_not(position: LogPosition, bounds: LogBounds) -> str:
+    standing = stand(position, bounds)
+    match standing.finding:
+        case Finding.WITHIN:
+            return ""
+        case Finding.ANEW:
+            return (
+                f"offset {position.offset} belongs to the deleted topic with the id"
+                f" {position.topic_id}; the present topic has the id {bounds.topic_id}"
+            )
+        case Finding.UNANSWERED:
+            return (
+                f"no broker confirms that its topic has the id {position.topic_id}, or"
+                f" where the log of leader epoch {position.leader_epoch} ends"
+            )
+        case Finding.CUT if standing.is_certain:
+            return (
+                f"offset {position.offset} is above {standing.reached}, where the log"
+                f" of leader epoch {position.leader_epoch} ends and other records"
+                " follow (an unclean leader election)"
+            )
+        case _:
+            return (
+                f"offset {position.offset} is outside of the log, which holds"
+                f" {bounds.log_start} to {bounds.end}"
+            )
