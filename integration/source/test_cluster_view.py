@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Uuid
 
 from integration.cluster.records import Record
 from integration.cluster.running import running
@@ -52,6 +53,17 @@ def trim(cluster, topic, before):
     wait_until(
         f"{topic} is trimmed", lambda: cluster.delete_records(topic, before) is None
     )
+
+
+def test_nothing_is_held_of_former_answers(view, topic):
+    name = topic(partitions=1)
+
+    def ids_after(looks):
+        for _ in range(looks):
+            assert view.topics(Topics((name,)))[name].topic_id
+        return sum(type(thing) is Uuid for thing in gc.get_objects())
+
+    assert ids_after(50) == ids_after(10)
 
 
 def test_topics_have_leaders_and_ids(view, topic):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import time
 from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Uuid
 
 from kafka_tx.kafka.clients import addresses, new_producer
 from kafka_tx.kafka.errors import ErrorWatch, client_error, is_absent, translated
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 _MADE_WITHIN_S, _PAUSE_S = 3.0, 0.1
 """A broker that makes topics by itself has done so by then."""
+
+_FORGETFUL = (2, 16, 1)
+"""The newest version of the client that keeps ids; all since 2.6 do."""
 
 _INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 
@@ -114,9 +120,21 @@ def from_description(description: Any) -> TopicDescription:  # noqa: ANN401 - cl
 
 
 def _id(topic_id: Any) -> str | None:  # noqa: ANN401 - client's
-    """The text of a topic id; brokers before 2.8 send zeros."""
+    """The text of a topic id; brokers before 2.8 send zeros.
+
+    The client keeps a reference to each id for ever, 120 bytes for every topic of every
+    answer: ``Admin_c_TopicDescription_to_py`` puts a new object in a dict, which takes
+    a reference of its own, and forgets the first. That one is dropped here.
+    """
     text = str(topic_id) if topic_id is not None else ""
+    if isinstance(topic_id, Uuid) and _version() <= _FORGETFUL:
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(topic_id))
     return None if text.strip("A=") == "" else text
+
+
+@cache
+def _version() -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"[0-9]+", version("confluent-kafka"))[:3]))
 
 
 def _broker(node: Any) -> Broker | None:  # noqa: ANN401 - client's
