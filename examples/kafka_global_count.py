@@ -28,8 +28,8 @@ from kafka_tx import (
     TransactionalTopologyBuilder,
 )
 from kafka_tx.errors import FencedError
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.spark.quiet_stop import stop_quietly
+from kafka_tx.testing.mock import MockCluster
 
 RECORDS, PARTITIONS, KEYS = 20_000, 4, 10
 WORK = Path(tempfile.mkdtemp())

@@ -26,8 +26,8 @@ from kafka_tx import (
     SpoutConfig,
     TopologyBuilder,
 )
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.spark.quiet_stop import stop_quietly
+from kafka_tx.testing.mock import MockCluster
 
 MESSAGES = 5_000
 PARTITIONS = 3

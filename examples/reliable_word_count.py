@@ -34,8 +34,8 @@ from kafka_tx import (
     SpoutConfig,
     TopologyBuilder,
 )
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.spark.quiet_stop import stop_quietly
+from kafka_tx.testing.mock import MockCluster
 
 TEXT = ["the cow jumped over the moon", "the man went to the store", "cow and moon"]
 LINES = [TEXT[n % len(TEXT)] for n in range(600)]

@@ -255,7 +255,7 @@ def log_look(config: SourceConfig) -> ClusterView:
 
     if not isinstance(reader, NativeRangeReader):
         return cluster_view(config)
-    from kafka_tx.native.look import NativeLook
+    from kafka_tx.native.reader import NativeLook
 
     return NativeLook(reader, lambda: cluster_view(config))
 

@@ -60,7 +60,7 @@ _LOST_MARKERS = (
 )
 
 FOLLOWED: dict[str, tuple[str, ...]] = {
-    "batches::ConnectRun.ask": (
+    "meeting::ConnectRun.ask": (
         _CONNECT
         + "test_a_query_whose_planner_died_goes_on_with_its_batch_when_started_again",
     ),
@@ -73,7 +73,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "integration/topologies/test_topology_commits.py"
         "::test_what_outlives_its_time_out_writes_nothing_after_the_replay_began",
     ),
-    "batches::ConnectRun._own_planner": (
+    "meeting::ConnectRun._own_planner": (
         _CONNECT + "test_two_that_were_started_at_once_are_both_refused",
         _CONNECT + "test_a_planner_that_never_planned_is_no_planner",
         _NO_RECORDS,
@@ -350,8 +350,8 @@ _TOLD = "says what happened, and what stops; there is nothing to choose"
 _CALLER = "for who calls the parts of the package wrongly: nothing was changed"
 
 NOTHING_AT_RISK: dict[str, str] = {
-    "batches::ConnectRun.__init__": _CALLER,
-    "planner::_told": _TOLD,
+    "meeting::ConnectRun.__init__": _CALLER,
+    "meeting::_told": _TOLD,
     "assembly::open_store": _MEANT,
     "assembly::_room_of": _MEANT,
     "positions::committed_of": _MEANT,

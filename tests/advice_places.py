@@ -34,7 +34,7 @@ WAYS_OUT = (
 )
 """Words of advice that touch what is stored: also where the class is ConfigError."""
 
-_ELSEWHERE = {"cli/demo.py", "cli/demo_job.py", "kafka/mock.py", "testing"}
+_ELSEWHERE = {"cli/demo.py", "cli/demo_job.py", "testing"}
 """No part of a job: the demonstration, and what only tests use."""
 _NAMES = {
     name

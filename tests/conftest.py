@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.testing.mock import MockCluster
 
 _numbers = itertools.count()
 

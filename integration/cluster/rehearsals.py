@@ -24,7 +24,7 @@ from integration.cluster.running import running
 from integration.cluster.spark_home import session_jars
 from integration.cluster.spark_local import ARCHIVE, local_session
 from integration.cluster.versions import KAFKA_JARS, KAFKA_WITH_ZOOKEEPER_JARS
-from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.testing.mock import MockCluster
 
 TOPIC = "rehearsal"
 TIMEOUT_S = 300

@@ -15,8 +15,7 @@ from rich.console import Console
 
 from integration.cluster.spark_local import quick_environment
 from kafka_tx.cli import demo
-from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.testing.feed import Feed
+from kafka_tx.testing.mock import Feed, MockCluster
 
 COMMAND = Path(sys.executable).with_name("kafka-tx")
 RECORDS = 2_000

@@ -35,9 +35,8 @@ from kafka_tx.cli.demo_job import (
 from kafka_tx.cli.demo_screen import Scene, Screen, screen_for
 from kafka_tx.cli.java import find_java
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.testing import quick_spark
-from kafka_tx.testing.feed import Feed
+from kafka_tx.testing.mock import Feed, MockCluster
 from kafka_tx.testing.process_tree import ProcessTree
 from kafka_tx.transactions.ledger import Ledger
 

@@ -1,4 +1,4 @@
-"""One part of one batch: one Kafka transaction that also commits its marker."""
+"""Exactly-once writes: the plan of a batch, and one Kafka transaction for each part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing records at least once, in batches that their topics take."""
+"""Writing records at least once, with producers that are used again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of tasks: short JSON lines to a socket of the driver, each confirmed."""
+"""Reports of tasks: short JSON lines to a socket of the driver, which confirms each."""
 
 from __future__ import annotations
 

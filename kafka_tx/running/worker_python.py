@@ -1,4 +1,4 @@
-"""Which Python Spark's workers run, and whether it has this package."""
+"""Spark's Python workers: which Python they run, and how they collect garbage."""
 
 from __future__ import annotations
 

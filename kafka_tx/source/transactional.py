@@ -28,10 +28,15 @@ from kafka_tx.planning.replays import readable_batch
 from kafka_tx.planning.start_positions import assigned_partitions
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.source import agreement
-from kafka_tx.source.empty_batches import is_spent, new_empty, stored_empty
 from kafka_tx.source.joint_batches import JointBatches, LedgerOf
 from kafka_tx.source.kept_batches import KeptBatches, Mirror
-from kafka_tx.source.logged_batches import Disagreements, all_of
+from kafka_tx.source.logged_batches import (
+    Disagreements,
+    all_of,
+    is_spent,
+    new_empty,
+    stored_empty,
+)
 from kafka_tx.source.microbatches import GroupOffsets, MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.transactions.ledger import Ledger

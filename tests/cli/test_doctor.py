@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kafka_tx.cli import doctor
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.running.worker_python import WorkerPython
 from kafka_tx.sql.store import stored_ids
+from kafka_tx.testing.mock import MockCluster
 
 
 def findings(result):

@@ -8,11 +8,11 @@ from kafka_tx.cli import lag
 from kafka_tx.cli.exporter import _Exporter
 from kafka_tx.cli.lag import kafka_options
 from kafka_tx.errors import ConfigError
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
+from kafka_tx.testing.mock import MockCluster
 from kafka_tx.transactions.ledger import Committed, Ledger
 
 RECORDS, DONE = 10, 4

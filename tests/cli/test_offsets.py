@@ -12,7 +12,6 @@ import pytest
 from kafka_tx.cli.lag import Logs
 from kafka_tx.cli.targets import target_of
 from kafka_tx.errors import AnotherNumberingError, FencedError, StateCorruptedError
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.model import (
     AtTime,
     LogBounds,
@@ -22,6 +21,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.store import SqlStore
+from kafka_tx.testing.mock import MockCluster
 from kafka_tx.topology.kafka.stored_batches import stored_batches
 from kafka_tx.transactions import records
 from kafka_tx.transactions.ledger import Ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
-from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.testing.mock import MockCluster
 
 
 @pytest.fixture

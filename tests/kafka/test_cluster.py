@@ -12,7 +12,6 @@ import pytest
 from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, ConfigError
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.kafka.offset_requests import Told
 from kafka_tx.model import (
     Assigned,
@@ -29,6 +28,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.protocols import ClusterView
+from kafka_tx.testing.mock import MockCluster
 from tests.prompt_errors import prompt_error
 
 MakeTopic = Callable[..., str]

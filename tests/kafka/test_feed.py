@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.kafka.mock import MockCluster
-from kafka_tx.testing.feed import Feed
+from kafka_tx.testing.mock import Feed, MockCluster
 
 
 def test_what_the_brokers_confirmed_is_counted_by_value():

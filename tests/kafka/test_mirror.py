@@ -13,8 +13,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, KafkaError
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.model import TopicPartition
+from kafka_tx.testing.mock import MockCluster
 from tests.prompt_errors import prompt_error
 
 MakeTopic = Callable[..., str]

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kafka_tx.errors import KafkaError
-from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.testing.mock import MockCluster
 
 
 def test_each_broker_has_an_address() -> None:

@@ -21,11 +21,11 @@ from kafka_tx.kafka import range_fetch
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.clients import new_consumer
 from kafka_tx.kafka.errors import ErrorWatch
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.protocols import RangeReader
 from kafka_tx.record_schema import arrow_schema
+from kafka_tx.testing.mock import MockCluster
 from tests.prompt_errors import prompt_error
 
 MakeTopic = Callable[..., str]

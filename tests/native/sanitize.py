@@ -20,7 +20,7 @@ from pathlib import Path
 
 from confluent_kafka import cimpl
 
-from kafka_tx.kafka.mock import MockCluster
+from kafka_tx.testing.mock import MockCluster
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

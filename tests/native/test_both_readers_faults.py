@@ -17,9 +17,9 @@ from kafka_tx.errors import (
     UnknownTopicError,
 )
 from kafka_tx.kafka import range_fetch
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import reader as native_reader
+from kafka_tx.testing.mock import MockCluster
 from tests.native.asking import for_consumer, range_of, values_of
 from tests.prompt_errors import prompt_error
 

@@ -21,7 +21,6 @@ from kafka_tx.errors import ConfigError, KafkaError
 from kafka_tx.kafka import sender as sender_module
 from kafka_tx.kafka import transaction as transaction_module
 from kafka_tx.kafka.client_settings import client_settings
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.kafka.native_producer import NativeProducer, new_client
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.producer import Deliveries, OutRecord, ProducerClient
@@ -29,6 +28,7 @@ from kafka_tx.kafka.sender import Sender
 from kafka_tx.kafka.transaction import BatchRefusedError, Transaction
 from kafka_tx.native import library, writer
 from kafka_tx.native.library import load
+from kafka_tx.testing.mock import MockCluster
 
 pytestmark = pytest.mark.skipif(
     library.status().is_native and writer.refusal({}) is not None,

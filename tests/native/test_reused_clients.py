@@ -24,7 +24,7 @@ from kafka_tx.model import (
 from kafka_tx.native import NativeRangeReader
 from kafka_tx.native import reader as reader_module
 from kafka_tx.native.idle_clients import IdleClients, idle
-from kafka_tx.native.look import NativeLook
+from kafka_tx.native.reader import NativeLook
 from kafka_tx.testing import MemoryLog
 from tests.native.asking import count_clients, for_consumer, range_of, values_of
 

@@ -20,12 +20,12 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Store
+from kafka_tx.running.permit import Permits
 from kafka_tx.topology.declare.spouts import (
     Json,
     OpaquePartitionedTransactionalSpout,
     PartitionedTransactionalSpout,
 )
-from kafka_tx.topology.run.permits import Permits
 from kafka_tx.transactions import following
 from kafka_tx.transactions.actions import (
     Action,

@@ -16,7 +16,7 @@ from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
-from kafka_tx.spark.connect.planner import ServedStreamReader
+from kafka_tx.spark.connect.meeting import ServedStreamReader
 from kafka_tx.spark.source.ranges import lost, must_fail
 from kafka_tx.spark.versions.streams import ReadMaxRows, StartlessReader
 from kafka_tx.transactions.admission import is_written

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.running import connect_meeting as meeting
 from kafka_tx.source.questions import Answer
-from kafka_tx.spark.connect import batches
-from kafka_tx.spark.connect.batches import ConnectRun
+from kafka_tx.spark.connect import meeting as asking
+from kafka_tx.spark.connect.meeting import ConnectRun
 from tests.properties.rounds import play_round
 
 seen: Counter[str] = Counter()
@@ -49,9 +49,9 @@ class SimulatedServer(RuleBasedStateMachine):
         clock = SimpleNamespace(monotonic_ns=lambda: self.now_ns)
         patch.setattr(meeting, "time", clock)
         patch.setattr(meeting, "os", SimpleNamespace(getpid=lambda: len(self.runs)))
-        patch.setattr(batches, "time", clock)
-        patch.setattr(batches, "meeting_place", lambda *, make: self.place)
-        patch.setattr(batches, "_asked", self._asked)
+        patch.setattr(asking, "time", clock)
+        patch.setattr(asking, "meeting_place", lambda *, make: self.place)
+        patch.setattr(asking, "_asked", self._asked)
 
     def teardown(self) -> None:
         self.undo.close()
@@ -135,7 +135,7 @@ def the_newest(place: Path, tx_id: str, since_ns: int) -> list[Path]:
 
 
 def test_the_simulation_notices(monkeypatch):
-    monkeypatch.setattr(batches, "sockets_since", the_newest)
+    monkeypatch.setattr(asking, "sockets_since", the_newest)
 
     with pytest.raises(AssertionError):
         play(100)  # until it is noticed

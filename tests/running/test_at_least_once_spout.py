@@ -8,7 +8,6 @@ import pytest
 
 from kafka_tx.assembly import SystemClock
 from kafka_tx.errors import ConfigError, FencedError
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
@@ -17,6 +16,7 @@ from kafka_tx.spark.at_least_once.builder import TopologyBuilder
 from kafka_tx.spark.at_least_once.handle import (
     start_at_least_once_topology,
 )
+from kafka_tx.testing.mock import MockCluster
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.spout_config import SpoutConfig
 from kafka_tx.topology.declare.spout_hosts import BrokerHosts, StaticHosts

@@ -12,9 +12,9 @@ import pytest
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import DeliveryError, OffsetOutOfRangeError
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
 from kafka_tx.running.at_least_once.dead_letters import Buried, DeadLetters, Letter
+from kafka_tx.testing.mock import MockCluster
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -8,13 +8,13 @@ import threading
 import pytest
 
 from kafka_tx.errors import StateUnavailableError
-from kafka_tx.running.heartbeat import Heartbeat
+from kafka_tx.spark.source.stream import Heartbeat
 
 WITHIN_S = 10
 
 PLANNER = """
 import sys
-from kafka_tx.running.heartbeat import Heartbeat
+from kafka_tx.spark.source.stream import Heartbeat
 made = Heartbeat(lambda: None, lambda: print("let go", flush=True))
 made.ends_with_process()
 print("ready", flush=True)

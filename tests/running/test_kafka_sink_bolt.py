@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka_tx import FieldMapper, FieldTopic, KafkaBolt, KafkaMessage, sink_assembly
 from kafka_tx.config import MARKER_TOPIC
 from kafka_tx.errors import ComponentError, ConfigError, DeliveryError
-from kafka_tx.kafka.mock import MockCluster
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.testing.mock import MockCluster
 from kafka_tx.topology.at_least_once.chunks import run_chunk
 from kafka_tx.topology.builder import TopologyBuilder, TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import TaskContext

@@ -19,8 +19,7 @@ from kafka_tx.errors import (
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running import connect_meeting as meeting
 from kafka_tx.source.questions import Answer
-from kafka_tx.spark.connect.batches import ConnectRun
-from kafka_tx.spark.connect.planner import ServedStreamReader, serve
+from kafka_tx.spark.connect.meeting import ConnectRun, ServedStreamReader, serve
 from kafka_tx.spark.queries.foreach import for_each_transaction
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
 from kafka_tx.spark.versions.streams import ReadAllAvailable

@@ -21,9 +21,8 @@ from kafka_tx.running.task_reports import (
     send_report,
 )
 from kafka_tx.source.receipts import Receipt, Receipts
-from kafka_tx.spark.queries.receipt_listener import ReceiptListener
-from kafka_tx.spark.source import receipt_sending
-from kafka_tx.spark.source.receipt_sending import send_receipt
+from kafka_tx.spark.source import reports
+from kafka_tx.spark.source.reports import ReceiptListener, send_receipt
 
 P0 = TopicPartition("t", 0)
 LOOPBACK = "127.0.0.1"
@@ -41,9 +40,9 @@ class Task:
 
     def __init__(self, address, batch=3):
         self._properties = {
-            receipt_sending.PROPERTY: address,
-            receipt_sending.QUERY_ID: "q",
-            receipt_sending.BATCH_ID: str(batch),
+            reports.PROPERTY: address,
+            reports.QUERY_ID: "q",
+            reports.BATCH_ID: str(batch),
         }
 
     def getLocalProperty(self, name):  # noqa: N802 - Spark's name
@@ -52,7 +51,7 @@ class Task:
 
 @pytest.fixture
 def in_task(monkeypatch, listener):
-    monkeypatch.setattr(receipt_sending, "_given_up_until", {})
+    monkeypatch.setattr(reports, "_given_up_until", {})
 
     def enter(address=None):
         task = Task(address or listener.address)
@@ -92,7 +91,7 @@ def test_none_is_lost_when_many_tasks_end_at_once(listener, in_task):
 
 
 def test_a_worker_that_failed_reports_again_later(listener, in_task, monkeypatch):
-    monkeypatch.setattr(receipt_sending, "_GIVEN_UP_S", 0.0)
+    monkeypatch.setattr(reports, "_GIVEN_UP_S", 0.0)
     with socket.create_server((LOOPBACK, 0)) as nobody:
         port = nobody.getsockname()[1]
     in_task(f"{LOOPBACK}:{port}:x")
@@ -172,7 +171,7 @@ def test_an_address_of_another_machine_is_announced_and_not_listened_on():
 
 
 def test_the_property_has_a_name_that_spark_hides():
-    assert "token" in receipt_sending.PROPERTY  # spark.redaction.regex
+    assert "token" in reports.PROPERTY  # spark.redaction.regex
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.run.permits import Permits
+from kafka_tx.running.permit import Permits
 
 ONE, TWO = TransactionAttempt(1, 7), TransactionAttempt(2, 8)
 

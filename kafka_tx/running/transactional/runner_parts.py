@@ -1,22 +1,186 @@
-"""What a topology's runner is made of, and what others see of it."""
+"""What a topology's runner is made of: its spout's thread, and what others see."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Clock, Store
 from kafka_tx.running.lag_watch import SpoutLagWatch
+from kafka_tx.running.serial_worker import SerialWorker
 from kafka_tx.running.transactional.batch_progress import Journal, Listener
 from kafka_tx.running.waiters import Waiters
-from kafka_tx.topology.declare.spouts import Json, Spout
+from kafka_tx.topology.declare.spouts import BatchSource, Json, Spout
 from kafka_tx.topology.run.attempt_run import Processed
+from kafka_tx.topology.run.messages import BatchFailed
+from kafka_tx.topology.run.task_failures import failure_of
 from kafka_tx.transactions.actions import Action
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.flights import BatchPhase
+
+logger = logging.getLogger(__name__)
+
+_READY_WITHIN_S = 0.02
+"""How long the runner waits for the spout to say whether it is ready."""
+
+
+class SpoutThread:
+    """Calls a spout, one call after the other, in the order in which it was asked.
+
+    Args:
+        name: The topology's id.
+        spout: The user's.
+        component: Its name.
+        after_look: Called after the spout was asked whether it is ready.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spout: Spout,
+        component: str,
+        after_look: Callable[[], None],
+    ) -> None:
+        self._spout = spout
+        self._component = component
+        self._after_look = after_look
+        self._worker = SerialWorker(f"kafka-tx {name} spout")
+        self._readiness: Future[bool] | None = None
+        self._drained: Future[bool | None] | None = None
+
+    def open(self) -> None:
+        """Open the spout, and wait for that.
+
+        Raises:
+            Exception: What ``open`` raises.
+        """
+        self._worker.submit(self._spout.open).result()
+
+    def is_ready(self, txid: int) -> bool | None:
+        """Whether a new batch may be planned; None: it does not say so quickly.
+
+        An answer that took long is given at the next call.
+
+        Raises:
+            KafkaTxError: The spout failed beyond repair.
+        """
+        if self._readiness is None:
+            self._readiness = self._worker.submit(self._look)
+        ready = self._answer(self._readiness, txid)
+        if ready is not None:
+            self._readiness = None
+        return ready
+
+    def is_drained(self, txid: int) -> bool | None:
+        """Whether nothing is left to be planned; None: it does not say so quickly.
+
+        An answer that took long is given at the next call.
+
+        Raises:
+            KafkaTxError: The spout failed beyond repair.
+        """
+        if self._drained is None:
+            self._drained = self._worker.submit(self._spout.is_drained)
+        drained = self._answer(self._drained, txid)
+        if drained is not None:
+            self._drained = None
+        return drained
+
+    def _answer(
+        self, told: Future[bool] | Future[bool | None], txid: int
+    ) -> bool | None:
+        """What the spout says; None: nothing yet. An error that will pass: no."""
+        try:
+            return told.result(_READY_WITHIN_S)
+        except TimeoutError:
+            return False if told.done() else None
+        except BaseException as error:  # noqa: BLE001 - told by its kind
+            self._check(error, TransactionAttempt(txid, 0))
+            return False
+
+    def _look(self) -> bool:
+        ready = self._spout.is_ready()
+        self._after_look()
+        return ready
+
+    def plan(
+        self,
+        attempt: TransactionAttempt,
+        previous: Json | None,
+        planned: Callable[[Json, bool, bool], None],
+        failed: Callable[[KafkaTxError | None], None],
+    ) -> None:
+        """Plan a batch.
+
+        Args:
+            attempt: Whose.
+            previous: Metadata of the batch before.
+            planned: Told the metadata, whether the batch is known to be empty, and
+                whether that means that nothing is left.
+            failed: Told what stops the topology; None: ask again later.
+        """
+
+        def work() -> None:
+            try:
+                metadata = self._spout.initialize_transaction(attempt.txid, previous)
+                is_empty = self._spout.is_empty(metadata)
+                is_last = is_empty and self._spout.is_drained() is not False
+            except BaseException as error:  # noqa: BLE001 - told by its kind
+                try:
+                    self._check(error, attempt)
+                except KafkaTxError as stops:
+                    failed(stops)
+                else:
+                    failed(None)
+            else:
+                planned(metadata, is_empty, is_last)
+
+        self._worker.submit(work)
+
+    def batch(self, attempt: TransactionAttempt, metadata: Json) -> Future[BatchSource]:
+        """What the tasks of an attempt are sent."""
+        return self._worker.submit(lambda: self._spout.batch(attempt, metadata))
+
+    def observed(
+        self, attempt: TransactionAttempt, metadata: Json, facts: dict[str, Json]
+    ) -> None:
+        """Tell what the tasks of an attempt found out."""
+        self._tell(lambda: self._spout.observed(attempt, metadata, facts))
+
+    def committed(self, txid: int, metadata: Json) -> None:
+        """Tell that a batch is recorded."""
+        self._tell(lambda: self._spout.committed(txid, metadata))
+
+    def close(self, timeout_s: float) -> bool:
+        """Close the spout and end the thread; False if that takes longer."""
+        self._tell(self._spout.close)
+        return self._worker.close(timeout_s)
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        self._worker.submit(call).add_done_callback(log_failure)
+
+    def _check(self, error: BaseException, attempt: TransactionAttempt) -> None:
+        """Log what will pass.
+
+        Raises:
+            KafkaTxError: What will not.
+        """
+        failure = failure_of(error, attempt, self._component, 0, is_spout=True)
+        if not isinstance(failure, BatchFailed):
+            raise failure.error
+        logger.warning("txid %s cannot be planned yet: %s", attempt.txid, failure)
+
+
+def log_failure(done: Future[Any]) -> None:
+    """Something beside the batches failed; they go on."""
+    error = done.exception()
+    if error is not None:
+        logger.error("a call beside the batches failed", exc_info=error)
 
 
 class Mirror(Protocol):
@@ -87,8 +251,6 @@ class IdleLooks:
         wanted = self._looks + 2
         return lambda: self._looks >= wanted
 
-
-logger = logging.getLogger(__name__)
 
 Event = Callable[[], list[Action[Json]]]
 """Run by the runner's thread; what it gives is carried out there."""

@@ -1,4 +1,4 @@
-"""The Spark jobs of at-least-once topologies: how many, how large, and how they run."""
+"""The Spark jobs of at-least-once topologies: how many, how large, and which hang."""
 
 from __future__ import annotations
 

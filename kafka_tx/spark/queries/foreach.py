@@ -15,7 +15,7 @@ from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import JointBatch, JointPart, TransactionAttempt, short_digest
 from kafka_tx.source.questions import Answer, Question
-from kafka_tx.spark.connect.batches import ConnectRun
+from kafka_tx.spark.connect.meeting import ConnectRun
 from kafka_tx.spark.default_store import refuse_default_store
 from kafka_tx.spark.queries import jvm
 from kafka_tx.transactions.patience import Patience

@@ -41,7 +41,7 @@ from kafka_tx.source.commits import CommitFeed, Finished, Mirror
 from kafka_tx.source.questions import Question
 from kafka_tx.source.receipts import Receipts
 from kafka_tx.spark.queries import jvm
-from kafka_tx.spark.queries.receipt_listener import ReceiptListener
+from kafka_tx.spark.source.reports import ReceiptListener
 from kafka_tx.transactions.ledger import Ledger
 
 if TYPE_CHECKING:

@@ -91,7 +91,7 @@ class KafkaTxDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read (planning process)."""
-        from kafka_tx.spark.connect.planner import ServedStreamReader
+        from kafka_tx.spark.connect.meeting import ServedStreamReader
         from kafka_tx.spark.versions.streams import as_this_spark_calls_it
 
         return as_this_spark_calls_it(ServedStreamReader(self.options))

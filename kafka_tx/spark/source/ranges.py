@@ -23,7 +23,7 @@ from kafka_tx.planning.replays import replay_impossible
 from kafka_tx.planning.standing import BELIEVED_AFTER_MS, Finding
 from kafka_tx.running.worker_python import task_done
 from kafka_tx.source.receipts import Receipt
-from kafka_tx.spark.source.receipt_sending import send_receipt
+from kafka_tx.spark.source.reports import send_receipt
 
 logger = logging.getLogger(__name__)
 

@@ -19,9 +19,10 @@ from kafka_tx.running.transactional.runner_parts import (
     Event,
     IdleLooks,
     RunnerParts,
+    SpoutThread,
     View,
+    log_failure,
 )
-from kafka_tx.running.transactional.spout_thread import SpoutThread, log_failure
 from kafka_tx.spark.topologies.attempt import (
     AttemptListener,
     AttemptRunner,

@@ -1,4 +1,4 @@
-"""Where an at-least-once Kafka spout learns which partitions there are."""
+"""Storm's small settings of spouts: where partitions are looked up, and types."""
 
 from __future__ import annotations
 
