@@ -32,7 +32,7 @@ LONGEST = (
     *("test_topology_patience", "test_reused_clients", "test_native_reader"),
     *("test_sink_silence", "test_topology_kinds"),
     *("test_late_binding", "test_overtaken", "test_versions", "test_cluster_view"),
-    *("test_kafka_sink_bolt", "test_both_readers_faults", "test_secured"),
+    *("test_kafka_sink_bolt", "test_site", "test_both_readers_faults", "test_secured"),
     *("test_transactions", "test_people", "test_source", "test_offsets", "test_maps"),
 )
 """Files that come first: what is begun last is waited for by all other workers."""
