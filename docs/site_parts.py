@@ -24,7 +24,7 @@ from tests.guarantee_proofs import Proofs
 
 ROOT = Path(__file__).parents[1]
 _SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-_ROW = re.compile(r"^\| \[[^\]]+\]\(([^)#]+)\.md\)", re.MULTILINE)
+_ROW = re.compile(r"^\| \[([^\]]+)\]\(([^)#]+)\.md\)", re.MULTILINE)
 _TABLES: list[Proofs] = [
     table
     for name, table in vars(guarantee_proofs).items()
@@ -35,14 +35,17 @@ _PART = re.compile(r"<!-- make docs: (\w+) -->")
 
 def menu_of(index: str) -> str:
     """The site's menu: the pages that the tables of the index name, by section."""
-    sections = ((name, _ROW.findall(body)) for name, body in _SECTION.findall(index))
     return "\n".join(
-        "\n".join(
-            ["```{toctree}", ":hidden:", f":caption: {name}", "", *pages, "```", ""]
-        )
-        for name, pages in sections
-        if pages
+        _menu(name, _ROW.findall(body)) for name, body in _SECTION.findall(index)
     )
+
+
+def _menu(section: str, pages: list[tuple[str, str]]) -> str:
+    if not pages:
+        return ""
+    entries = (f"{title} <{page}>" for title, page in pages)
+    head = ["```{toctree}", ":hidden:", f":caption: {section}", ""]
+    return "\n".join([*head, *entries, "```", ""])
 
 
 def errors() -> str:
@@ -53,7 +56,7 @@ def errors() -> str:
 def _error(kind: type[KafkaTxError]) -> str:
     lines = [
         f"## {kind.error_class}: {kind.__name__}\n",
-        f"`kafka_tx.errors.{kind.__name__}`, a `{kind.__mro__[1].__name__}`."
+        f"`{kind.__module__}.{kind.__name__}`, a `{kind.__mro__[1].__name__}`."
         f" {_first_paragraph(kind)}\n",
         *(f"* **{name}:** {text}" for name, text in _row(kind.error_class).items()),
     ]
@@ -88,7 +91,7 @@ def commands() -> str:
     command = typer.main.get_command(command_line)
     context = typer.Context(command, info_name="kafka-tx")
     text = get_docs_for_click(obj=command, ctx=context, name="kafka-tx")
-    return re.sub(r"^#", "", text, flags=re.MULTILINE).partition("\n")[2]
+    return str(text).partition("\n")[2]  # the page has a title
 
 
 def proofs() -> str:
