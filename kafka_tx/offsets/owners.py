@@ -134,8 +134,9 @@ def lost_offsets(
         f" store {by}. Nothing was written. Start again if the stored offsets are"
         " right: the topology goes on from them, and what was completed beyond them"
         " comes once more, which maps and tables of the same database need, since they"
-        " went back with it. Else put the offsets right first: what is below them is"
-        " not read, and an empty store begins at startingOffsets",
+        " went back with it. Else set them with `kafka-tx offsets set` before you start"
+        " again: a lower offset repeats records, a higher one leaves records out, and"
+        " an empty store begins at startingOffsets",
         store=store,
         id=id,
     )

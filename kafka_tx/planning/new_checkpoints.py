@@ -12,9 +12,9 @@ _UNKNOWN = (
 BEGIN_ANEW = (
     " If none of this is possible, restore checkpoint, store and sinks from copies that"
     " were made together. If you have no such copies, begin anew: give each source"
-    " another tx.id, give the query new, empty sinks and a new checkpointLocation, and"
-    " set startingOffsets=earliest. The query then reads all records that the topics"
-    " still hold into the new sinks."
+    " another tx.id, or the topology another id. Give the job new, empty sinks and a"
+    " query a new checkpointLocation, and set startingOffsets=earliest. The job then"
+    " reads all records that the topics still hold into the new sinks."
 )
 """What loses nothing that brokers hold, where several sources are at odds."""
 
@@ -24,6 +24,14 @@ HALF_WRITTEN = (
     f" several parts), or where only some of several sinks have the txid.{BEGIN_ANEW}"
 )
 """For a batch that cannot be read again: some of its records may be in a sink."""
+
+
+ONLY_WHOLE = (
+    " This is right only if the sinks hold all records of that txid: a Kafka sink that"
+    " writes several parts may have only some of them, and of several sinks only some"
+    f" may have the txid.{BEGIN_ANEW}"
+)
+"""For going on where a sink is: what is missing below its last record is not read."""
 
 
 def lost_with_checkpoint(query: QueryShape | None) -> str:

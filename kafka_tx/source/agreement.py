@@ -156,8 +156,12 @@ _SEVERAL = {
     Case.EMPTY: "The store has nothing under this tx.id. Set tx.store to the store that"
     " has it.",
     Case.ANOTHER: "The checkpoint has another numbering than the store: the store was"
-    " reset, or tx.store names another store. Set tx.store to the store of this"
-    " checkpoint.",
+    " reset, or tx.store names another store. Compare both with the numbering in the"
+    " sinks; a map or table has its numbering in kafka_tx_progress. If the sinks have"
+    " {logged}, the numbering of the checkpoint, or none: set tx.store to the store of"
+    " this checkpoint. If the sinks have {numbering}, the numbering of the store, they"
+    " hold no record of this checkpoint, unless the query ran without tx.id: start with"
+    " a new checkpointLocation, or with the checkpoint that the query had before.",
     Case.UNNUMBERED: f"{_IS_NEWER} Restore both from copies that were made together.",
     Case.AHEAD: IS_OLDER,
     Case.TOGETHER: IS_OLDER,
@@ -408,7 +412,7 @@ def contradiction(
     if sinks:
         stored += f", with sinks in its database at txids {dict(sorted(sinks.items()))}"
     if query is not None and query.has_several_sources and case in _SEVERAL:
-        advice = _for_several(case, query)
+        advice = _for_several(case, query, numbering_of(offset), numbering)
     else:
         txid = state.txid if state else 0
         advice = _ADVICE[case].format(
@@ -441,10 +445,12 @@ def in_another_mode(
     )
 
 
-def _for_several(case: Case, query: QueryShape) -> str:
-    advice = _SEVERAL[case] + _NOBODY_DECIDES
-    is_new = case in _ONLY_STORE
-    return advice + (lost_with_checkpoint(query) if is_new else BEGIN_ANEW)
+def _for_several(case: Case, query: QueryShape, logged: str, numbering: str) -> str:
+    advice = _SEVERAL[case].format(logged=logged, numbering=numbering)
+    if case in _ONLY_STORE or case is Case.ANOTHER:
+        advice += lost_with_checkpoint(query)
+    advice += _NOBODY_DECIDES
+    return advice if case in _ONLY_STORE else advice + BEGIN_ANEW
 
 
 def _beside(case: Case, mark: TransactionMark | None, query: QueryShape | None) -> str:

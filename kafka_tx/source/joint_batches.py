@@ -19,6 +19,7 @@ from kafka_tx.model import BatchMetadata, JointBatch, JointPart, QueryShape
 from kafka_tx.planning.new_checkpoints import (
     BEGIN_ANEW,
     HALF_WRITTEN,
+    ONLY_WHOLE,
     lost_with_checkpoint,
 )
 from kafka_tx.planning.offset_json import SourceOffset
@@ -284,7 +285,7 @@ def _one_alone(
         f" `kafka-tx offsets set`. For '{joint.numbers}', use `kafka-tx offsets set"
         " --numbering … --attempt …` with the numbering and the attempt in the sink."
         " Then start with a new checkpointLocation."
-        f"{lost_with_checkpoint(query)}{BEGIN_ANEW}",
+        f"{lost_with_checkpoint(query)}{ONLY_WHOLE}",
         id=tx_id,
         case=case.value,
     )

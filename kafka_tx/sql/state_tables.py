@@ -15,7 +15,7 @@ from kafka_tx.sql.address import address
 from kafka_tx.sql.columns import LONG_TEXT, exact_text
 from kafka_tx.transactions import records
 from kafka_tx.transactions.records import MAX_PATH_LENGTH
-from kafka_tx.transactions.refusals import AFTER_A_LOSS
+from kafka_tx.transactions.refusals import AFTER_A_LOSS, LEFT_BEHIND
 from kafka_tx.transactions.txid_layout import CURRENT, NUMBERING, numbering_of
 
 STORE = sa.MetaData()
@@ -70,8 +70,8 @@ def check_store_beside(
         raise StateLostError(
             f"attempt {attempt} is newer than the store of '{attempt.source}', which is"
             f" in the same database as {what}: it is at txid {current} of epoch"
-            f" {epoch}. The database went back to an earlier state, and {what} with it."
-            f" Nothing was written. {AFTER_A_LOSS}",
+            f" {epoch}. Nothing was written. {LEFT_BEHIND.format(**where)}"
+            f" {AFTER_A_LOSS}",
             **where,
         )
     return True

@@ -19,7 +19,11 @@ from kafka_tx.errors import (
     ReplayDiffersError,
 )
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
+from kafka_tx.planning.new_checkpoints import (
+    BEGIN_ANEW,
+    ONLY_WHOLE,
+    lost_with_checkpoint,
+)
 from kafka_tx.transactions.refusals import PUT_BACK
 
 
@@ -117,8 +121,8 @@ def check_numbering(
             f" `kafka-tx offsets set --numbering {stored.numbering} --attempt"
             f" {stored}` (and the id of each other source of the query with"
             " `kafka-tx offsets set`), and start with a new checkpointLocation."
-            f"{lost_with_checkpoint(None)} The id of a topology cannot be set: give its"
-            " sinks new names",
+            f"{lost_with_checkpoint(None)}{ONLY_WHOLE} The id of a topology cannot be"
+            " set: give its sinks new names",
             id=what,
             txid=given.txid,
             numbering=given.numbering,
@@ -149,7 +153,8 @@ def check_newest(
             f"attempt {given} is older than attempt {stored}, whose result {what} holds"
             f" (epochs {given.epoch} and {stored.epoch}). Nothing was changed. A newer"
             " owner of the same tx.id has written here: this one must stop. If there is"
-            f" no other, the store of the tx.id is older than this state{PUT_BACK}",
+            f" no other, the store of the tx.id is older than this state{PUT_BACK}."
+            f"{BEGIN_ANEW}",
             attempt=str(given),
             stored=str(stored),
         )
@@ -161,7 +166,7 @@ def check_newest(
             f" `kafka-tx status`. If it shows txid {stored.txid} of '{given.source}',"
             " finished or not, a query goes on from an older checkpoint: start with a"
             f" new checkpointLocation.{lost_with_checkpoint(None)} If it does not, the"
-            f" store of the tx.id is older than this state{PUT_BACK}",
+            f" store of the tx.id is older than this state{PUT_BACK}.{BEGIN_ANEW}",
             txid=given.txid,
             stored_txid=stored.txid,
         )
@@ -178,7 +183,7 @@ def _check_plan(
         f"{PUT_BACK}. If there are no such copies, look where in the topic that ends"
         " what is stored here, name that position with `kafka-tx offsets set`, and"
         " start with a new checkpointLocation: the txid is not used again."
-        f"{lost_with_checkpoint(None)}",
+        f"{lost_with_checkpoint(None)}{ONLY_WHOLE}",
         id=what,
         txid=given.txid,
     )

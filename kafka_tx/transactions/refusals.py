@@ -34,6 +34,12 @@ AFTER_A_LOSS = (
     " these sinks to the same time first, or the store to its newest state"
 )
 """What is safe once a store is no longer where a job left it."""
+LEFT_BEHIND = (
+    "If tx.store names another database now, this one still has a former store of the"
+    " id: remove it with `kafka-tx offsets reset --id {id} --store {store} --yes`, and"
+    " start again. Otherwise the database went back to an earlier state."
+)
+"""For a sink that is newer than the store of its id in the same database."""
 AFTER_A_FILE = (
     "Before you start again, restore the newest state of the file, or restore the file"
     " and all sinks of the job from copies of the same time: txids that sinks hold must"

@@ -20,7 +20,7 @@ from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.ledger_repair import moved
 from kafka_tx.transactions.txid_layout import CURRENT, numbering_of
-from tests.properties.simulated_databases import Copy, Table
+from tests.properties.simulated_databases import EMPTY, Copy, Table
 from tests.properties.simulated_people import KAFKA, OFF, World
 from tests.properties.simulated_query import TaskFailedError
 from tests.properties.simulated_streams import Checkpoint
@@ -274,6 +274,21 @@ def _may_begin_anew(told: Told) -> bool:
     return told.world.backup is None and (not is_asked or _has_half(told))
 
 
+def _holds_all_of_its_txid(told: Told) -> bool:
+    where, name = told.world.job.sink
+    return where != KAFKA or name not in told.world.kafka.halves
+
+
+def _has_left_a_store(told: Told) -> bool:
+    """Whether the job's store is in another database than the sink."""
+    return told.world.job.store != told.world.job.sink[0]
+
+
+def _remove_the_store_left(told: Told) -> None:
+    for stream in told.world.job.streams:
+        told.world.databases[told.world.job.sink[0]].store(stream.tx_id).restore(EMPTY)
+
+
 def _is_not_later(told: Told) -> bool:
     is_asked = re.search(r"A later one there means", told.text)
     return not (is_asked and told.table.newest.txid > told.txid)
@@ -395,6 +410,7 @@ def _give_the_sink_a_new_name(told: Told) -> None:
     name = f"sink after {world.seen['steps']}"
     world.job = replace(world.job, sink=(where, name))
     world.sinks = {world.job.sink}
+    world.plain = {}  # what was written without tx.id is in the former one
     world.undo.clear()
     world.copies, world.backup = [], None
 
@@ -493,7 +509,16 @@ WAYS = (
         "go on where the sink is",
         r"offsets set --numbering",
         _go_on_where_the_sink_is,
-        may=lambda told: told.world.job.door == "query",
+        may=lambda told: (
+            told.world.job.door == "query" and _holds_all_of_its_txid(told)
+        ),
+    ),
+    Way(
+        "remove the store that was left",
+        r"remove it with `kafka-tx offsets reset",
+        _remove_the_store_left,
+        may=_has_left_a_store,
+        is_first=True,
     ),
     Way(
         "new sink",

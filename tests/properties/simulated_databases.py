@@ -12,7 +12,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions import records
 from kafka_tx.transactions.admission import check_mode, is_written
 from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
-from kafka_tx.transactions.refusals import AFTER_A_LOSS
+from kafka_tx.transactions.refusals import AFTER_A_LOSS, LEFT_BEHIND
 from kafka_tx.transactions.txid_layout import CURRENT, numbering_of
 from tests.properties.simulated_sink import (
     SINK,
@@ -108,7 +108,8 @@ class Database:
         where = {"path": CURRENT, "store": store.url, "id": store.id}
         current = records.decode(text, CURRENT, **where) if text else 1
         if attempt.txid > current or attempt.epoch > store.epoch():
-            raise StateLostError(f"the database went back. {AFTER_A_LOSS}")
+            left = LEFT_BEHIND.format(store=store.url, id=store.id)
+            raise StateLostError(f"the sink is newer. {left} {AFTER_A_LOSS}")
 
     def records(self, table: str) -> list[int]:
         return [record for _, record in self.tables.get(table, Table()).rows]
