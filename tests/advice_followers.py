@@ -252,6 +252,11 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "::test_a_file_that_was_put_back_with_all_its_writes_goes_on",
         _PUT_BACK,
     ),
+    "refusals::LEFT_BEHIND": (
+        "tests/sql/test_beside.py"
+        "::test_a_former_store_beside_a_sink_is_removed_as_the_text_says",
+        _PEOPLE,
+    ),
     "refusals::AFTER_A_LOSS": (
         "tests/spark/test_transactional_runner.py::"
         "test_a_database_that_went_back_stops_the_topology_and_a_restart_loses_nothing",

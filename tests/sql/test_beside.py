@@ -1,8 +1,13 @@
 """Sinks that find out that their database went back, from what is beside them."""
 
+import re
+
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
+from typer.testing import CliRunner
 
+from kafka_tx.cli.main import app
 from kafka_tx.errors import StateLostError
 from kafka_tx.model import (
     BatchMetadata,
@@ -60,6 +65,12 @@ class Job:
         self.ledger.commit(self.epoch, self.txid, 0)
 
 
+def _newest(url):
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        return connection.scalar(sa.text("SELECT txid FROM kafka_tx_progress"))
+
+
 KINDS = pytest.mark.parametrize("kind", ["map", "opaque map", "table", "opaque table"])
 
 
@@ -100,6 +111,30 @@ def test_nothing_is_written_over_a_gap_where_store_and_sink_went_back_together(
     again = Job(url("both"), url("both"), kind)
     again.batch()
     assert again.store.sinks(attempt.numbering) == {"totals": 3}
+
+
+@KINDS
+def test_a_former_store_beside_a_sink_is_removed_as_the_text_says(url, kind):
+    """The job's store is elsewhere now, and counts on in the same numbering."""
+    former = Job(url("former"), url("former"), kind)
+    former.batch()
+    numbering = former.ledger.load().numbering
+    elsewhere = Ledger(SqlStore(url("elsewhere"), "job"))
+    epoch = elsewhere.acquire(above=former.epoch)
+    elsewhere.adopt(epoch, former.ledger.load().committed, numbering)
+    job = Job(url("elsewhere"), url("former"), kind)
+    job.plan()
+
+    with pytest.raises(StateLostError, match="still has a former store") as told:
+        job.write()
+
+    found = re.search(r"`kafka-tx (offsets reset .*? --yes)`", str(told.value))
+    assert found is not None
+    assert CliRunner().invoke(app, found[1].split()).exit_code == 0
+    job.write()
+    job.ledger.commit(job.epoch, job.txid, 0)
+    job.batch()
+    assert _newest(url("former")) == 3
 
 
 @KINDS
