@@ -118,10 +118,11 @@ def test_a_former_store_beside_a_sink_is_removed_as_the_text_says(url, kind):
     """The job's store is elsewhere now, and counts on in the same numbering."""
     former = Job(url("former"), url("former"), kind)
     former.batch()
-    numbering = former.ledger.load().numbering
+    known = former.ledger.load()
+    assert known.committed is not None
     elsewhere = Ledger(SqlStore(url("elsewhere"), "job"))
     epoch = elsewhere.acquire(above=former.epoch)
-    elsewhere.adopt(epoch, former.ledger.load().committed, numbering)
+    elsewhere.adopt(epoch, known.committed, known.numbering)
     job = Job(url("elsewhere"), url("former"), kind)
     job.plan()
 
