@@ -152,7 +152,7 @@ dashboard: setup
 # The documentation as a site with a search, which needs nothing from outside. Sphinx is
 # given the whole repository, so that links between pages are those of the repository.
 docs: setup
-	$(IN)/python -m sphinx -q -W --keep-going -c docs -d .cache/doctrees . build/site
+	$(IN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/site
 	@echo "build/site/index.html"
 
 # The drawings of the documentation, from docs/draw.py.
