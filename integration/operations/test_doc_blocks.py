@@ -34,13 +34,15 @@ COUNTS = dict(Counter(KEYS))
 
 
 class Shop(BaseHTTPRequestHandler):
-    """Takes deliveries."""
+    """Takes deliveries, but those that it refuses."""
 
     taken: Counter[bytes]
+    refuses: set[bytes]
 
     def do_POST(self):
-        self.taken[self.rfile.read(int(self.headers["Content-Length"]))] += 1
-        self.send_response(204)
+        order = self.rfile.read(int(self.headers["Content-Length"]))
+        self.taken[order] += order not in self.refuses
+        self.send_response(500 if order in self.refuses else 204)
         self.end_headers()
 
     def log_message(self, *args):
@@ -51,11 +53,12 @@ class Shop(BaseHTTPRequestHandler):
 def shop():
     """An address that takes deliveries, and what it took."""
     taken: Counter[bytes] = Counter()
-    handler = type("OurShop", (Shop,), {"taken": taken})
+    refuses: set[bytes] = set()
+    handler = type("OurShop", (Shop,), {"taken": taken, "refuses": refuses})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"127.0.0.1:{server.server_port}", taken
+    yield f"127.0.0.1:{server.server_port}", taken, refuses
     server.shutdown()
     thread.join()
     server.server_close()
@@ -258,6 +261,24 @@ def test_each_order_is_delivered(reader, shop):
         reader.stop(thread)
 
     assert set(shop[1]) == {str(n).encode() for n in range(len(KEYS))}
+
+
+def test_the_walk_with_dead_letters_delivers_them_after_the_repair(
+    reader, shop, produce
+):
+    _, taken, refuses = shop
+    refuses.add(b"7")
+    thread = reader.start("class Deliver(BasicBolt)")
+    try:
+        ((key, value),) = reader.written(f"{reader.orders}-dead", 1)
+        refuses.clear()
+        produce(reader.orders, [Record(value, key=key)])
+        wait_until("the letter is delivered", lambda: taken[b"7"] == 1)
+        wait_until("and all others", lambda: sum(taken.values()) == len(KEYS))
+    finally:
+        reader.stop(thread)
+
+    assert set(taken.values()) == {1}
 
 
 def test_amounts_add_up(reader):
