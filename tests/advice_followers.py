@@ -23,6 +23,7 @@ _FORGOTTEN = (
     "::test_a_store_that_forgot_is_told_and_both_are_put_back"
 )
 _LAKE = "integration/sinks/test_lakehouse.py::"
+_MOVING = "tests/cli/test_moving.py::"
 _NUMBERS = "integration/source/test_numbering.py::"
 _RECORD_LOSSES = "tests/offsets/test_manager_losses.py::"
 _REPLAYS = "integration/sinks/test_sink_replays.py::"
@@ -82,6 +83,16 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/source/test_several_sources.py"
         "::test_a_batch_that_is_gone_is_left_by_all_sources_at_once",
     ),
+    "moving::check_unused": (
+        _MOVING + "test_a_job_that_began_under_the_new_id_keeps_what_it_did",
+        _MOVING + "test_no_copy_is_laid_over_what_a_job_went_on_with",
+    ),
+    "skip::_moved": (_MOVING + "test_a_batch_that_moved_meanwhile_is_not_skipped",),
+    "skip::skip": (_MOVING + "test_at_least_once_there_are_dead_letters_instead",),
+    "stored_batches::not_first": (
+        _MOVING + "test_only_the_first_unfinished_txid_can_be_skipped",
+    ),
+    "store::_check_offsets": (_MOVING + "test_offsets_of_a_topology_never_go_back",),
     "offsets::_repair_of": (
         _CLI + "test_what_no_record_tells_is_not_made_up_and_resetting_begins_anew",
     ),
@@ -359,6 +370,8 @@ NOTHING_AT_RISK: dict[str, str] = {
     "meeting::_told": _TOLD,
     "assembly::open_store": _MEANT,
     "assembly::_room_of": _MEANT,
+    "moving::renamed": _MEANT,
+    "rename::_check": _MEANT,
     "positions::committed_of": _MEANT,
     "stores::StoreOption": _MEANT,
     "stores::unknown_id": _MEANT,

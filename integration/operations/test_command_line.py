@@ -188,3 +188,17 @@ def test_an_id_is_set_to_a_time(kafka, topic, produce, tmp_path):
     assert committed is not None
     assert committed.offsets == {partition: COMMITTED}
     assert committed.topic_ids
+
+
+def test_a_store_is_copied_to_zookeeper_and_back(zookeeper, tmp_path):
+    url, back = f"sqlite:///{tmp_path}/s.db", f"sqlite:///{tmp_path}/back.db"
+    there = f"zookeeper://{zookeeper.hosts}/{fresh_name('copied')}"
+    for name in ("a", "b"):
+        commit(SqlStore(url, name), {TopicPartition("orders", 0): COMMITTED})
+
+    run("store", "copy", "--from", url, "--to", there, "--yes", "--json")
+    run("store", "copy", "--from", there, "--to", back, "--yes", "--json")
+
+    for one, other in ((url, there), (there, back), (url, back)):
+        told = run("store", "verify", "--store", one, "--against", other, "--json")
+        assert told == {"ids": 2, "problems": {}}

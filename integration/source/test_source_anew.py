@@ -401,3 +401,64 @@ def set_offsets(job, offsets):
         app, [*command, "--offsets", offsets, "--unchecked", "--yes"]
     )
     assert told.exit_code == 0, told.output
+
+
+@pytest.mark.parametrize("job", MODES, indirect=True)
+def test_a_renamed_id_keeps_its_checkpoint_and_its_sinks(job, topic, produce):
+    """Also where the batch of a driver that died is in the sinks already."""
+    job.topics.append(topic(1))
+    produce(job.topics[0], texts("a", 3))
+    job.run()
+    produce(job.topics[0], texts("b", 2))
+    with pytest.raises(StreamingQueryException, match="DeadError"):
+        job.run(dies="after")
+    tool("rename", "--store", f"sqlite:///{job.store}", "--id", "anew", "--to", "new")
+
+    job.run(tx__id="new")
+    produce(job.topics[0], texts("c", 2))
+    job.run(tx__id="new")
+
+    assert job.counted() == once(("a", 3), ("b", 2), ("c", 2))
+
+
+def test_a_copied_store_keeps_checkpoint_and_sinks(job, topic, produce, postgresql):
+    """From SQLite to PostgreSQL, where the job goes on, and back."""
+    job.topics.append(topic(1))
+    produce(job.topics[0], texts("a", 3))
+    with pytest.raises(StreamingQueryException, match="DeadError"):
+        job.run(dies="after")
+    tool("store", "copy", "--from", f"sqlite:///{job.store}", "--to", postgresql)
+
+    job.run(tx__store=postgresql)
+    produce(job.topics[0], texts("b", 2))
+    job.run(tx__store=postgresql)
+    job.store = job.store.with_name("back.db")
+    tool(
+        *("store", "copy", "--from", postgresql, "--id", "anew"),
+        *("--to", f"sqlite:///{job.store}"),
+    )
+    produce(job.topics[0], texts("c", 2))
+    job.run()
+
+    assert job.counted() == once(("a", 3), ("b", 2), ("c", 2))
+
+
+def test_behind_a_skipped_batch_everything_counts_once(job, topic, produce):
+    job.topics.append(topic(1))
+    produce(job.topics[0], texts("a", 3))
+    job.run()
+    produce(job.topics[0], texts("poison", 2))
+    with pytest.raises(StreamingQueryException, match="DeadError"):
+        job.run(dies="before")
+    tool("skip", "--store", f"sqlite:///{job.store}", "--id", "anew", "--txid", "2")
+
+    job.use_new_checkpoint()
+    produce(job.topics[0], texts("b", 2))
+    job.start_again_after_deaths()
+
+    assert job.counted() == once(("a", 3), ("b", 2))
+
+
+def tool(*command):
+    told = CliRunner().invoke(app, [*command, "--yes"])
+    assert told.exit_code == 0, told.output

@@ -8,11 +8,12 @@ from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import BatchMetadata
 from kafka_tx.protocols import Store
 from kafka_tx.topology.kafka.kafka_reading import kafka_parts, partition_of, range_of
+from kafka_tx.transactions import records
 from kafka_tx.transactions.chain import Opened, read_chain
 from kafka_tx.transactions.held import held_in
 from kafka_tx.transactions.ledger import Committed, LedgerState
 from kafka_tx.transactions.rotating import RecordCodec
-from kafka_tx.transactions.txid_layout import METADATA, numbering_of
+from kafka_tx.transactions.txid_layout import CURRENT, METADATA, numbering_of
 
 
 def stored_batches(store: Store) -> LedgerState:
@@ -96,6 +97,34 @@ def without_topic(store: Store, topic: str) -> dict[str, str]:
     last = state.state(current - 1) or {}
     kept = {n: part for n, part in last.items() if partition_of(n).topic != topic}
     return {f"{METADATA}{current - 1}": codec.encode(kept)}
+
+
+def skipping(store: Store, txid: int) -> tuple[dict[str, str], list[str]]:
+    """Records to put, and paths to delete, so that a topology takes a txid for done.
+
+    Raises:
+        StateError: It is not the first one in line, or nothing of it is stored.
+        StateCorruptedError, StateUnavailableError: As of ``stored_batches``.
+    """
+    opened = Opened(store.epoch(), store.read(), store.url, store.id)
+    codec = RecordCodec[Any]("metadata", opened.store, opened.id)
+    current, state = read_chain(codec, opened)
+    if txid != current or txid not in state.txids():
+        raise not_first(store, txid, current if current in state.txids() else None)
+    former = [f"{METADATA}{current - 1}"] if current > 1 else []
+    return {CURRENT: records.encode(CURRENT, current + 1)}, former
+
+
+def not_first(store: Store, txid: int, first: int | None) -> StateError:
+    """The error for a txid that cannot be skipped."""
+    legal = f"only txid {first}, the first in line," if first else "none"
+    return StateError(
+        f"txid {txid} of '{store.id}' in {store.url} cannot be skipped: {legal} can be."
+        " Nothing was changed. `kafka-tx status` shows unfinished txids",
+        store=store.url,
+        id=store.id,
+        txid=txid,
+    )
 
 
 def _batch(txid: int, metadata: object) -> BatchMetadata:

@@ -1,0 +1,150 @@
+"""Records of an id on their way to another id or store: fenced, and safe to do again.
+
+1. The command takes the id over where it is: from now on no job can write there.
+2. It writes all records at the new place in one step, with an owner's word that says
+   "copied". Another word there means that a job has begun: nothing is overwritten.
+3. It asks whether the id is still its own where it was. If a job came in between, the
+   copy is older than that job's state: it is taken away again.
+
+After a crash the same command does the rest: it overwrites its own copy.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kafka_tx.errors import FencedError, StateConflictError, StateError
+from kafka_tx.protocols import Store
+from kafka_tx.transactions import records
+from kafka_tx.transactions.following import take_over
+from kafka_tx.transactions.ledger_records import read_shape, shape_fields
+from kafka_tx.transactions.txid_layout import (
+    ALIVE,
+    CURRENT,
+    NUMBERING,
+    OWNER,
+    QUERY,
+    numbering_of,
+)
+
+_COPIED = "copied-"
+_EPOCHS_LEFT = 1_000
+"""How many starts at the old place stay older than the copy, for sinks to refuse."""
+
+
+def taken(source: Store) -> tuple[int, dict[str, str]]:
+    """Fence the job of an id, and read what it has left.
+
+    Raises:
+        FencedError: A job came at the same moment.
+        StateUnavailableError, StateError: As of ``Store``.
+    """
+    epoch = take_over(source)
+    texts = source.read()
+    source.write(epoch, {})
+    return epoch, texts
+
+
+def copy(source: Store, target: Store) -> int:
+    """Bring all records of ``source`` to ``target``; returns the epoch of the source.
+
+    Raises:
+        FencedError: A job has taken the source over meanwhile; there is no copy.
+        StateError: The target is in use.
+        StateUnavailableError: A store does not answer: do it again.
+    """
+    epoch, texts = taken(source)
+    found = target.read()
+    check_unused(target, texts)
+    new = {p: t for p, t in texts.items() if p not in {OWNER, ALIVE}}
+    if source.id != target.id:
+        new |= renamed(new, source, target)
+    there = _write(target, epoch + _EPOCHS_LEFT, new, found)
+    try:
+        source.write(epoch, {})
+    except FencedError:
+        target.write(there, {}, new)
+        raise
+    return epoch
+
+
+def has_gone_on(source: Store, target: Store) -> bool:
+    """Whether a job has begun on a copy: it counts on in the same numbering."""
+    texts, found = source.read(), target.read()
+    here = numbering_of(found, target.url, target.id)
+    is_same = here is not None and here == numbering_of(texts, source.url, source.id)
+    return is_same and not _is_copy(found, target)
+
+
+def check_unused(target: Store, texts: Mapping[str, str]) -> None:
+    """Refuse a place at which something else is, or where a job has begun.
+
+    Raises:
+        StateError: There is.
+    """
+    found = target.read()
+    if found.keys() <= {ALIVE} or _is_copy(found, target):
+        return
+    here = numbering_of(found, target.url, target.id)
+    there = numbering_of(texts, target.url, target.id)
+    advice = "it has records of its own: give another id or another store"
+    if here is not None and here == there:
+        advice = (
+            "a job has gone on there since it was copied: go on with that id in that"
+            " store, which knows more than the old place"
+        )
+    raise StateError(
+        f"id '{target.id}' in {target.url} is in use. Nothing was changed: {advice}",
+        store=target.url,
+        id=target.id,
+    )
+
+
+def _is_copy(found: Mapping[str, str], target: Store) -> bool:
+    if OWNER not in found:
+        return False
+    where = {"path": OWNER, "store": target.url, "id": target.id}
+    word = records.decode(found[OWNER], OWNER, **where)
+    return str(word).startswith(_COPIED)
+
+
+def _write(
+    target: Store, above: int, new: Mapping[str, str], found: Mapping[str, str]
+) -> int:
+    word = records.encode(OWNER, _COPIED + secrets.token_hex(8))
+    left = {path: found.get(path) for path in (OWNER, CURRENT, NUMBERING)}
+    try:
+        epoch = target.acquire({OWNER: word}, above=above, expect=left)
+    except StateConflictError:
+        check_unused(target, new)
+        raise
+    target.write(epoch, new, [p for p in found if p not in new and p != OWNER])
+    return epoch
+
+
+def renamed(texts: Mapping[str, str], source: Store, target: Store) -> dict[str, str]:
+    """The records that name the id, as they are under its new name.
+
+    Raises:
+        StateError: Records of other ids name it, too.
+    """
+    if QUERY not in texts:
+        return {}
+    where = {"path": QUERY, "store": source.url, "id": source.id}
+    shape = records.decode_as(QUERY, texts[QUERY], read_shape, **where)
+    if shape.has_several_sources:
+        others = " and ".join(
+            repr(n) for n in (*shape.numbered, *shape.others) if n != source.id
+        )
+        raise StateError(
+            f"id '{source.id}' in {source.url} is one of several sources of a query,"
+            f" beside {others}, and their records name each other. Nothing was changed."
+            " Keep the id",
+            store=source.url,
+            id=source.id,
+        )
+    named = tuple(target.id if n == source.id else n for n in shape.numbered)
+    numbered = replace(shape, numbered=named)
+    return {QUERY: records.encode(QUERY, shape_fields(numbered))}

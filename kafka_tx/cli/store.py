@@ -1,0 +1,191 @@
+"""``kafka-tx store``: copy a store to another database, and verify what it holds."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from kafka_tx import assembly
+from kafka_tx.cli.changes import Change, DryRunOption, YesOption
+from kafka_tx.cli.lag import config_of
+from kafka_tx.cli.moving import check_unused, copy
+from kafka_tx.cli.stores import (
+    STORE,
+    JsonOption,
+    StoreOption,
+    checked,
+    opened_unasked,
+    unknown_id,
+)
+from kafka_tx.errors import StateCorruptedError, StateError
+from kafka_tx.transactions.ledger_repair import examine
+from kafka_tx.transactions.memory import StoredId
+from kafka_tx.transactions.stops import notes_id
+from kafka_tx.transactions.txid_layout import ALIVE, OWNER
+
+_TASKS_OF_TOOLS = 1_000_003
+"""Whoever counts another number of tasks fences every task of an at-least-once id."""
+_NOT_COPIED = {OWNER, ALIVE}
+
+store = typer.Typer(no_args_is_help=True, help="Copy and verify stores.")
+
+
+@store.command("copy")
+def copy_(
+    from_: Annotated[str, typer.Option("--from", help="URL of the store, or @FILE.")],
+    to: Annotated[str, typer.Option("--to", help="URL of the new store, or @FILE.")],
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Copy only this tx.id.")
+    ] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy all ids to another store, such as from SQLite to PostgreSQL, or back.
+
+    The jobs are fenced, and go on where they were once they are started with the new
+    tx.store, with the same checkpoints and sinks. Never start a job with the old store
+    again: remove it when the jobs run. If the command is killed, run it again.
+
+    Maps and tables in the same database as the store stay where they are.
+    """
+    change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
+    source, target = checked(from_), checked(to)
+    found, there = _stored(source, id_), _there(target)
+    for name, stored in found.items():
+        if name in there:
+            check_unused(there[name].store, stored.store.read())
+        offsets = stored.at_least_once()[1]
+        if offsets:
+            _check_offsets(source, target, stored, there.get(name))
+        size = len(stored.store.read())
+        change.tell(f"{name}: {size} records, offsets of {len(offsets)} partitions")
+    if not change.is_agreed():
+        return
+    for name, stored in found.items():
+        with opened_unasked(source, name) as old, opened_unasked(target, name) as new:
+            if stored.store.read():
+                copy(old, new)
+        if stored.at_least_once()[1]:
+            _copy_offsets(source, target, name)
+    change.done(
+        "Done. Start the jobs with the new tx.store, and never with the old one."
+    )
+
+
+@store.command()
+def verify(
+    url: StoreOption = STORE,
+    against: Annotated[
+        str | None,
+        typer.Option(help="URL of a copy: also compare each record. Or @FILE."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read every record of every id, and compare them with those of a copy.
+
+    The exit code is 1 if a record cannot be read, or differs. The words by which owners
+    know the store are not compared, nor are epochs.
+    """
+    found = assembly.stored_states(checked(url))
+    copies = assembly.stored_states(checked(against)) if against else None
+    wrong = {name: _problems(one) for name, one in found.items()}
+    for name in found.keys() | (copies or {}).keys() if copies is not None else ():
+        one, other = found.get(name), (copies or {}).get(name)
+        wrong[name] = {**wrong.get(name, {}), **_differences(one, other)}
+    wrong = {name: problems for name, problems in sorted(wrong.items()) if problems}
+    if as_json:
+        typer.echo(json.dumps({"ids": len(found), "problems": wrong}))
+    else:
+        lines = [f"{n}: {p}: {why}" for n, of in wrong.items() for p, why in of.items()]
+        typer.echo("\n".join([*lines, f"{len(found)} ids, {len(lines)} problems"]))
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _stored(url: str, wanted: str | None) -> dict[str, StoredId]:
+    found = assembly.stored_states(url)
+    if wanted is None:
+        return found
+    if wanted not in found:
+        raise unknown_id("that is copied", wanted, list(found))
+    ids = {wanted, notes_id(wanted)}
+    return {name: one for name, one in found.items() if name in ids}
+
+
+def _check_offsets(
+    source: str, target: str, stored: StoredId, there: StoredId | None
+) -> None:
+    """Refuse offsets that would go back, or that no tool can copy.
+
+    Raises:
+        StateError: Such offsets.
+    """
+    name, (_, offsets) = stored.store.id, stored.at_least_once()
+    if source.startswith("zookeeper:") or target.startswith("zookeeper:"):
+        raise StateError(
+            f"id '{name}' is an at-least-once topology, whose offsets are only copied"
+            " from one SQL database to another. Nothing was changed. Copy other ids by"
+            " --id; this topology keeps its store",
+            id=name,
+        )
+    for p, at in there.at_least_once()[1].items() if there else ():
+        if p in offsets and at.offset > offsets[p].offset:
+            raise StateError(
+                f"id '{name}' has gone on in the new store: {p} is at {at.offset}, and"
+                f" at {offsets[p].offset} in the old one. Nothing was changed. Start"
+                " the job with the new store",
+                id=name,
+            )
+
+
+def _there(url: str) -> dict[str, StoredId]:
+    """What the new store holds; a file that does not exist yet holds nothing."""
+    try:
+        return assembly.stored_states(url)
+    except StateError as error:
+        if type(error) is StateError and url.startswith("sqlite"):
+            return {}
+        raise
+
+
+def _copy_offsets(source: str, target: str, name: str) -> None:
+    """Fence an at-least-once topology, and bring its offsets to the new store.
+
+    What the topology has completed stays completed if this is done again, or late.
+    """
+    config = config_of({})
+    old = assembly.offset_store(source, name, config)
+    new = assembly.offset_store(target, name, config)
+    try:
+        old.acquire(0, _TASKS_OF_TOOLS)
+        positions = assembly.stored_states(source, [name])[name].at_least_once()[1]
+        offsets = old.load(positions)
+        new.acquire(0, _TASKS_OF_TOOLS)
+        new.store(offsets)
+        old.store({})  # is it still ours?
+    finally:
+        old.close()
+        new.close()
+
+
+def _problems(stored: StoredId) -> dict[str, str]:
+    wrong = dict(examine(stored.store).problems)
+    try:
+        stored.at_least_once()
+    except (StateCorruptedError, ValueError) as error:
+        wrong["offsets"] = str(error)
+    return wrong
+
+
+def _differences(one: StoredId | None, other: StoredId | None) -> dict[str, str]:
+    if one is None or other is None:
+        return {"id": f"it is only in {'the copy' if one is None else 'the store'}"}
+    ours, theirs = one.store.read(), other.store.read()
+    paths = (ours.keys() | theirs.keys()) - _NOT_COPIED
+    wrong = {p: "it differs" for p in paths if ours.get(p) != theirs.get(p)}
+    if one.at_least_once()[1] != other.at_least_once()[1]:
+        wrong["offsets"] = "they differ"
+    return dict(sorted(wrong.items()))

@@ -1,0 +1,420 @@
+"""``kafka-tx rename``, ``skip`` and ``store``: fenced, and safe to do again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from kafka_tx.cli.moving import copy, has_gone_on, taken
+from kafka_tx.errors import FencedError, StateError
+from kafka_tx.model import (
+    ATTEMPTS_PER_EPOCH,
+    BatchMetadata,
+    CommittedOffset,
+    OffsetRange,
+    QueryShape,
+    TopicPartition,
+    TransactionAttempt,
+)
+from kafka_tx.sql.maps import TransactionalMap
+from kafka_tx.sql.offsets import SqlOffsetStore
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.testing.crashing_store import Crash, CrashingStore
+from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.txid_layout import ALIVE, OWNER
+from tests.cli.conftest import COMMITTED_TXID, NUMBERING, OPEN_END, ORDERS
+from tests.cli.test_offsets import plan_of_a_topology
+
+LATER = BatchMetadata(COMMITTED_TXID + 2, (OffsetRange(ORDERS, OPEN_END, 310),))
+
+
+@pytest.fixture
+def driver(store):
+    """A job that is alive: it knows its epoch and where it left the store."""
+    ledger = Ledger(store)
+    epoch = ledger.acquire()
+    ledger.load()
+    return ledger, epoch
+
+
+@pytest.fixture
+def other(tmp_path):
+    state = SqlStore(f"sqlite:///{tmp_path}/other.db", "orders")
+    yield state
+    state.close()
+
+
+def told(state):
+    return {p: t for p, t in state.read().items() if p not in {OWNER, ALIVE}}
+
+
+def position(state):
+    found = Ledger(state).load()
+    assert found.committed is not None
+    return found.txid, dict(found.committed.offsets), found.numbering
+
+
+# --- rename ---------------------------------------------------------------------------
+
+
+def test_a_renamed_id_goes_on_where_it_was(run, store, url, driver):
+    before, at = told(store), position(store)
+    asked = ("rename", "--store", url, "--id", "orders", "--to", "orders-eu")
+
+    shown = run(*asked)
+    assert "Nothing was written" in shown.stdout
+    assert told(store) == before
+    done = run(*asked, "--yes")
+
+    renamed = SqlStore(url, "orders-eu")
+    assert (shown.exit_code, done.exit_code) == (0, 0), done.stderr
+    assert told(renamed) == before
+    assert position(renamed) == at
+    assert not store.read()
+    ledger, epoch = driver
+    with pytest.raises(FencedError):
+        ledger.plan(epoch, LATER)
+    renamed.close()
+
+
+def test_sinks_of_a_renamed_id_follow_its_numbering(run, store, url):
+    """A replay under the new name is known; the old job is fenced there."""
+    counts = TransactionalMap(url, "counts")
+    row = pa.table({"key": ["a"], "value": [1]})
+    txid = COMMITTED_TXID + 1
+    former = attempt(txid, store.epoch(), "orders")
+    assert counts.update(former, row)
+    run("rename", "--store", url, "--id", "orders", "--to", "new", "--yes")
+    renamed = SqlStore(url, "new")
+    ledger = Ledger(renamed)
+    epoch = ledger.acquire()
+
+    replayed = counts.update(attempt(txid, epoch, "new"), row)
+    ledger.load()
+    ledger.commit(epoch, txid, 1)
+    counted = counts.update(attempt(txid + 1, epoch, "new"), row)
+    with pytest.raises(FencedError):
+        counts.update(replace(former, txid=txid + 2), row)
+
+    assert (replayed, counted) == (False, True)
+    assert counts.get(["a"]) == {"a": 2}
+    counts.close()
+    renamed.close()
+
+
+def attempt(txid, epoch, source):
+    number = epoch * ATTEMPTS_PER_EPOCH + txid
+    return TransactionAttempt(txid, number, numbering=NUMBERING, source=source)
+
+
+@pytest.mark.parametrize("place", ["new", "orders"])
+def test_an_id_is_not_renamed_to_one_in_use(run, store, url, place):
+    other = SqlStore(url, "new")
+    other.write(other.acquire(), {"x": "y"})
+    other.close()
+    before = store.read()
+
+    result = run("rename", "--store", url, "--id", "orders", "--to", place, "--yes")
+
+    assert result.exit_code == (1 if place == "new" else 2)
+    assert store.read() == before
+
+
+def test_one_of_several_sources_keeps_its_id(run, store, url, driver):
+    ledger, epoch = driver
+    ledger.describe(epoch, QueryShape(("clicks", "orders")))
+    before = store.read()
+
+    result = run("rename", "--store", url, "--id", "orders", "--to", "new", "--yes")
+
+    assert result.exit_code == 1
+    assert "one of several sources" in result.stderr
+    assert "'clicks'" in result.stderr
+    assert (store.read(), store.epoch()) == (before, epoch)
+
+
+def test_the_query_knows_its_source_under_the_new_id(run, store, url, driver):
+    ledger, epoch = driver
+    ledger.describe(epoch, QueryShape(("orders",), states=("StateStoreSave",)))
+
+    run("rename", "--store", url, "--id", "orders", "--to", "new", "--yes")
+
+    renamed = SqlStore(url, "new")
+    assert Ledger(renamed).load().query == QueryShape(
+        ("new",), states=("StateStoreSave",)
+    )
+    renamed.close()
+
+
+def test_a_rename_that_was_killed_behind_its_copy_is_finished(run, store, url):
+    renamed = SqlStore(url, "new")
+    before = told(store)
+    copy(store, renamed)
+
+    result = run("rename", "--store", url, "--id", "orders", "--to", "new", "--yes")
+
+    assert result.exit_code == 0, result.stderr
+    assert (told(renamed), store.read()) == (before, {})
+    renamed.close()
+
+
+def test_a_job_that_began_under_the_new_id_keeps_what_it_did(run, store, url):
+    renamed = SqlStore(url, "new")
+    copy(store, renamed)  # killed before the old id was removed
+    ledger = Ledger(renamed)
+    epoch = ledger.acquire()
+    ledger.load()
+    ledger.commit(epoch, COMMITTED_TXID + 1, 1)
+    at = position(renamed)
+    assert has_gone_on(store, renamed)
+
+    result = run("rename", "--store", url, "--id", "orders", "--to", "new", "--yes")
+
+    assert result.exit_code == 0, result.stderr
+    assert (position(renamed), store.read()) == (at, {})
+    ledger.check(epoch)
+    renamed.close()
+
+
+# --- copies ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("landed", [False, True])
+@pytest.mark.parametrize(("dies", "at_write"), [("old", 1), ("old", 2), ("new", 1)])
+def test_a_copy_that_was_killed_anywhere_is_done_again(
+    store, other, dies, at_write, landed
+):
+    before = told(store)
+    old, new = (
+        CrashingStore(one, at_write=at_write, landed=landed) if name == dies else one
+        for name, one in (("old", store), ("new", other))
+    )
+    with pytest.raises(Crash):
+        copy(old, new)
+    assert told(store) == before
+
+    copy(store, other)
+
+    assert told(other) == told(store) == before
+    assert other.epoch() > store.epoch()
+
+
+class TakenBetween(CrashingStore):
+    """A store that a job takes over before a write, or before an acquisition."""
+
+    def __init__(self, inside, at_write):
+        super().__init__(inside, at_write=0, landed=True)
+        self.before = at_write
+        self.epoch_of_job = 0
+
+    def write(self, epoch, put, delete=(), *, expect=None):
+        self.before -= 1
+        if not self.before:
+            ledger = Ledger(self.inside)
+            self.epoch_of_job = ledger.acquire()
+            ledger.load()
+            ledger.commit(self.epoch_of_job, COMMITTED_TXID + 1, 1)
+        super().write(epoch, put, delete, expect=expect)
+
+
+@pytest.mark.parametrize("at_write", [1, 2])
+def test_a_job_that_starts_in_between_leaves_no_copy(store, other, at_write):
+    old = TakenBetween(store, at_write)
+
+    with pytest.raises(FencedError):
+        copy(old, other)
+
+    assert position(store)[0] == COMMITTED_TXID + 1
+    assert store.epoch() == old.epoch_of_job
+    assert not told(other)
+    copy(store, other)
+    assert told(other) == told(store)
+
+
+def test_no_copy_is_laid_over_what_a_job_went_on_with(store, other):
+    copy(store, other)
+    ledger = Ledger(other)
+    epoch = ledger.acquire()
+    ledger.load()
+    ledger.commit(epoch, COMMITTED_TXID + 1, 1)
+    at = position(other)
+
+    with pytest.raises(StateError, match="a job has gone on there"):
+        copy(store, other)
+
+    assert position(other) == at
+    ledger.check(epoch)
+
+
+def test_the_old_job_can_write_no_more(store, other, driver):
+    taken(store)
+
+    ledger, epoch = driver
+    with pytest.raises(FencedError):
+        ledger.plan(epoch, LATER)
+
+
+@pytest.fixture
+def whole(store, topology_beside, clicks):
+    """A source, a transactional and an at-least-once topology in one store."""
+    return store
+
+
+@pytest.fixture
+def topology_beside(url):
+    plan_of_a_topology(url, tx7=["orders"], tx8=["orders"]).close()
+
+
+@pytest.fixture
+def clicks(url):
+    offsets = SqlOffsetStore(url, "clicks")
+    offsets.acquire()
+    position = CommittedOffset(40, completed=((45, 50),), topic_id="T")
+    offsets.store({TopicPartition("clicks", 3): position})
+    yield offsets
+    offsets.close()
+
+
+def test_a_whole_store_is_copied_and_verified(run, whole, clicks, url, tmp_path):
+    to = f"sqlite:///{tmp_path}/new.db"
+    asked = ("store", "copy", "--from", url, "--to", to)
+
+    shown = run(*asked, "--dry-run", "--json")
+    assert not (tmp_path / "new.db").exists()
+    done = run(*asked, "--yes")
+    again = run(*asked, "--yes")
+    verified = run("store", "verify", "--store", url, "--against", to, "--json")
+
+    assert json.loads(shown.stdout)["changes"] == [
+        "clicks: 0 records, offsets of 1 partitions",
+        "orders: 7 records, offsets of 0 partitions",
+        "words: 4 records, offsets of 0 partitions",
+    ]
+    assert [one.exit_code for one in (shown, done, again)] == [0, 0, 0], done.stderr
+    assert json.loads(verified.stdout) == {"ids": 3, "problems": {}}
+    copied = SqlOffsetStore(to, "clicks")
+    partition = TopicPartition("clicks", 3)
+    assert copied.load([partition]) == clicks.load([partition])
+    with pytest.raises(FencedError):
+        clicks.store({partition: CommittedOffset(41)})
+    copied.close()
+
+
+def test_offsets_of_a_topology_never_go_back(run, clicks, url, tmp_path):
+    to = f"sqlite:///{tmp_path}/new.db"
+    ahead = SqlOffsetStore(to, "clicks")
+    ahead.store({TopicPartition("clicks", 3): CommittedOffset(41)})
+
+    result = run("store", "copy", "--from", url, "--to", to, "--yes")
+
+    assert result.exit_code == 1
+    assert "clicks-3 is at 41, and at 40 in the old one" in result.stderr
+    clicks.store({})
+    ahead.close()
+
+
+def test_one_id_can_be_copied(run, whole, url, tmp_path):
+    to = f"sqlite:///{tmp_path}/new.db"
+    asked = ("store", "copy", "--from", url, "--to", to, "--yes")
+
+    assert run(*asked, "--id", "words").exit_code == 0
+    assert run(*asked, "--id", "wrods").exit_code == 1
+
+    told = json.loads(run("status", "--store", to, "--json").stdout)
+    assert [one["id"] for one in told] == ["words"]
+
+
+def test_verify_names_what_is_damaged_or_differs(run, whole, other, url):
+    copy(whole, other)
+    whole.write(whole.epoch(), {"committed": "garbage"})
+
+    damaged = run("store", "verify", "--store", url)
+    differs = run("store", "verify", "--store", url, "--against", other.url)
+    fine = run("store", "verify", "--store", other.url)
+
+    assert (damaged.exit_code, differs.exit_code, fine.exit_code) == (1, 1, 0)
+    assert "orders: committed: it is not JSON" in damaged.stdout
+    assert "orders: committed: it differs" in differs.stdout
+    assert "words: id: it is only in the store" in differs.stdout
+    assert fine.stdout == "1 ids, 0 problems\n"
+
+
+# --- skip -----------------------------------------------------------------------------
+
+
+def test_a_batch_of_a_source_is_skipped(run, store, url, driver):
+    ledger, epoch = driver
+    ledger.plan(epoch, LATER)
+    txid = COMMITTED_TXID + 1
+    asked = ("skip", "--store", url, "--id", "orders", "--txid", txid)
+
+    shown = run(*asked)
+    assert position(store)[0] == COMMITTED_TXID
+    done = run(*asked, "--yes")
+
+    assert f"orders-0: [250, {OPEN_END})" in shown.stdout
+    assert "Exactly-once does not hold for these records" in shown.stdout
+    assert done.exit_code == 0, done.stderr
+    assert position(store) == (LATER.txid, {ORDERS: OPEN_END}, NUMBERING)
+    assert not Ledger(store).load().unfinished
+    with pytest.raises(FencedError):
+        ledger.commit(epoch, txid, 1)
+
+
+def test_a_batch_of_a_topology_is_skipped(run, url):
+    state = plan_of_a_topology(url, tx7=["orders"], tx8=["orders"], tx9=["orders"])
+
+    done = run("skip", "--store", url, "--id", "words", "--txid", 8, "--yes")
+
+    (told,) = json.loads(run("status", "--store", url, "--json").stdout)
+    assert done.exit_code == 0, done.stderr
+    assert told["committed_txid"] == 8
+    assert [one["txid"] for one in told["unfinished"]] == [9]
+    assert told["epoch"] == 2
+    state.close()
+
+
+def test_a_batch_that_moved_meanwhile_is_not_skipped(run, store, url, monkeypatch):
+    """A job that nobody stopped commits it while the person reads what will be done."""
+    ledger = Ledger(store)
+    epoch = ledger.acquire()
+    ledger.load()
+
+    def answer(_):
+        ledger.commit(epoch, COMMITTED_TXID + 1, 1)
+        ledger.plan(epoch, LATER)
+        return True
+
+    monkeypatch.setattr("kafka_tx.cli.changes._is_terminal", lambda: True)
+    monkeypatch.setattr("typer.confirm", answer)
+
+    result = run("skip", "--store", url, "--id", "orders", "--txid", COMMITTED_TXID + 1)
+
+    assert result.exit_code == 1
+    assert "cannot be skipped: only txid 43" in result.stderr
+    assert position(store) == (COMMITTED_TXID + 1, {ORDERS: OPEN_END}, NUMBERING)
+    assert list(Ledger(store).load().unfinished) == [LATER.txid]
+
+
+@pytest.mark.parametrize("id_", ["orders", "words"])
+@pytest.mark.parametrize("txid", [7, 99])
+def test_only_the_first_unfinished_txid_can_be_skipped(run, whole, url, id_, txid):
+    state = SqlStore(url, id_)
+    before = state.read(), state.epoch()
+
+    result = run("skip", "--store", url, "--id", id_, "--txid", txid, "--yes")
+
+    assert result.exit_code == 1
+    assert "the first in line" in result.stderr
+    assert (state.read(), state.epoch()) == before
+    state.close()
+
+
+def test_at_least_once_there_are_dead_letters_instead(run, clicks, url):
+    result = run("skip", "--store", url, "--id", "clicks", "--txid", 1, "--yes")
+
+    assert result.exit_code == 1
+    assert "dead_letter_topic" in result.stderr
