@@ -261,8 +261,10 @@ BATCHES = PanelRow(
             " again and again.",
             "s",
             query(
-                "time() - (max by (id)"
-                " (kafka_tx_in_flight_since_timestamp_seconds<id>) > 0)"
+                "(time() - max by (id)"
+                " (kafka_tx_in_flight_since_timestamp_seconds<id>))"
+                " * (max by (id)"
+                " (kafka_tx_in_flight_since_timestamp_seconds<id>) > bool 0)"
             ),
         ),
         graph(

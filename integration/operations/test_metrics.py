@@ -19,6 +19,7 @@ from integration.operations.observing import (
 from integration.operations.watching import promtool, watching
 from kafka_tx.errors import FencedError
 from kafka_tx.metrics import BatchCommitted, Endpoint, MetricsRegistry, catalogue, serve
+from kafka_tx.metrics.events import InFlight
 from kafka_tx.metrics.metric import Fed, MetricKind
 from kafka_tx.model import LogBounds, TopicPartition
 
@@ -51,9 +52,13 @@ class ScriptedJob:
                 return
 
     def _topology(self) -> None:
-        for phase in catalogue.PHASE.values:
-            name = catalogue.IN_FLIGHT_BATCHES.name
-            self._registry.set(name, 1, id=TX_ID, phase=phase)
+        now_ms = time.time_ns() // 1_000_000
+        times = {"since_ms": now_ms, "phase_since_ms": now_ms}
+        flights = [
+            InFlight(number=number, phase=phase, **times)
+            for number, phase in enumerate(catalogue.PHASE.values, 1)
+        ]
+        self._registry.record_in_flight(TX_ID, flights)
 
     def _spout(self) -> None:
         measure: dict[MetricKind, Callable[..., None]] = {

@@ -71,6 +71,7 @@ def test_a_wheel_brings_the_native_reader(source, tmp_path):
     held = zipfile.ZipFile(wheel).namelist()
     assert EXTENSION in held
     assert "kafka_tx/metrics/alerts.yml" in held
+    assert "kafka_tx/metrics/status.html" in held
     assert "kafka_tx/metrics/dashboard.json" in held
     assert not [name for name in held if name.endswith((".c", ".h"))]
     python = bare_python(tmp_path / "fresh", with_pip=True)

@@ -23,7 +23,7 @@ class BoundedConnections(ThreadingMixIn):
     """
 
     daemon_threads = True
-    request_queue_size = MOST_CONNECTIONS
+    request_queue_size = 1024
     """Those who come together wait in turn; beyond it, a second and more is lost."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - passed on

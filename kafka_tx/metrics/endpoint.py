@@ -1,126 +1,57 @@
-"""The HTTP endpoint that Prometheus scrapes, in the user's own process (the driver).
-
-prometheus_client writes what stands above each metric (name, kind, help, unit) in the
-format that was asked for; the lines below it are the same in both formats and are
-written here. The 45,000 lines of 5,000 partitions take half a second there, and a
-twentieth of that here.
-"""
+"""The HTTP endpoint in the user's own process (the driver): metrics and status page."""
 
 from __future__ import annotations
 
 import errno
 import gzip
+import json
 import logging
 import socket
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from functools import cache
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from itertools import accumulate
-from math import inf
+from importlib.resources import files
+from ipaddress import ip_address
 from socketserver import TCPServer
 from threading import Lock, Thread
 from urllib.parse import urlsplit
 from weakref import ref
 
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
-
 from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.connections import BoundedConnections
-from kafka_tx.metrics.metric import Metric, MetricKind
-from kafka_tx.metrics.registry import MetricsRegistry, merged
-from kafka_tx.metrics.series import Key, Samples, family
+from kafka_tx.metrics.exposition import exposition
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.metrics.status import status
 
-_END = b"# EOF\n"
-_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
-_KEPT_LABELS = 200_000
-
-_Encode = Callable[[Collector], bytes]
-_labels: defaultdict[tuple[str, ...], dict[Key, str]] = defaultdict(dict)
-"""Label sets as text; they hardly ever change from one scrape to the next."""
-
-
-def exposition(registries: Sequence[MetricsRegistry], accept: str) -> tuple[bytes, str]:
-    """All metrics of these registries, and the content type of the text.
-
-    Args:
-        registries: Where two hold the same label set, the later one's value is shown.
-        accept: The header ``Accept`` of the request; empty for none.
-    """
-    encode, content_type = choose_encoder(accept)
-    if sum(map(len, _labels.values())) > _KEPT_LABELS:
-        _labels.clear()
-    parts = [_block(encode, *each) for each in merged(registries)]
-    if encode(_Families(())) == _END:
-        parts.append(_END)
-    return b"".join(parts), content_type
-
-
-def _block(encode: _Encode, metric: Metric, samples: Samples) -> bytes:
-    head = encode(_Families((family(metric, {}),))).removesuffix(_END)
-    return head + "".join(_LINES[metric.kind](metric, samples)).encode()
-
-
-def _numbers(metric: Metric, samples: Samples) -> Iterable[str]:
-    name, names = metric.name, metric.label_names
-    known = _labels[names]
-    for key in samples.keys() - known.keys():
-        _labels_of(names, key)
-    return [
-        # repr is what Prometheus reads, but for numbers that are none
-        f"{name}{known[key]}{value!r}\n"
-        if -inf < value < inf
-        else f"{name}{known[key]}{_in_go(value)}\n"
-        for key, (value,) in samples.items()
-    ]
-
-
-def _histograms(metric: Metric, samples: Samples) -> Iterator[str]:
-    name, names = metric.name, metric.label_names
-    bounds = [*map(_in_go, metric.buckets), "+Inf"]
-    for key, (*counts, total) in samples.items():
-        passed = 0.0
-        for bound, passed in zip(bounds, accumulate(counts), strict=True):
-            labels = _labels_of((*names, "le"), (*key, bound))
-            yield f"{name}_bucket{labels}{passed!r}\n"
-        labels = _labels_of(names, key)
-        yield f"{name}_count{labels}{passed!r}\n"
-        yield f"{name}_sum{labels}{_in_go(total)}\n"
-
-
-def _labels_of(names: tuple[str, ...], key: Key) -> str:
-    known = _labels[names]
-    text = known.get(key)
-    if text is None:
-        pairs = sorted(zip(names, key, strict=True))  # as prometheus_client does
-        inside = ",".join(f'{name}="{v.translate(_ESCAPES)}"' for name, v in pairs)
-        text = known[key] = f"{{{inside}}} " if inside else " "
-    return text
-
-
-def _in_go(value: float) -> str:
-    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
-
-
-_LINES: Mapping[MetricKind, Callable[[Metric, Samples], Iterable[str]]] = {
-    MetricKind.COUNTER: _numbers,
-    MetricKind.GAUGE: _numbers,
-    MetricKind.INFO: _numbers,
-    MetricKind.HISTOGRAM: _histograms,
+_PAGE_RULES = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline';"
+    " script-src 'unsafe-inline'; connect-src 'self'; img-src data:;"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-cache",
+    "Referrer-Policy": "no-referrer",
 }
+_NOT_FOR_ALL = (
+    b"The status page is for the driver's own machine: it shows offsets, options and"
+    b" error texts. Open a tunnel, for example ssh -L 9400:localhost:9400 DRIVER, and"
+    b" http://localhost:9400/. To let everybody see it who reaches this port, set"
+    b" attach(status_page=True), or tx.statusPage=true of a topology.\n"
+)
 
 
-@dataclass(frozen=True)
-class _Families(Collector):
-    """What an encoder asks."""
+@cache
+def page() -> bytes:
+    """The status page: one file without outside resources."""
+    return files("kafka_tx.metrics").joinpath("status.html").read_bytes()
 
-    families: tuple[Family, ...]
 
-    def collect(self) -> Iterator[Family]:
-        return iter(self.families)
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
 
 
 DEFAULT_PORT = 9400
@@ -139,7 +70,8 @@ class Endpoint:
 
     Answers on a daemon thread of its own until the last holder closes it, also while
     no query runs: ``/metrics`` in the text format or, if the client accepts it, in
-    OpenMetrics; ``/-/healthy`` with 200.
+    OpenMetrics; ``/`` with the status page and ``/api/status`` with what it shows;
+    ``/-/healthy`` with 200. No request changes anything.
     """
 
     def __init__(self, server: _Server, registry: MetricsRegistry) -> None:
@@ -199,7 +131,11 @@ class Guest:
 
 
 def serve(
-    registry: MetricsRegistry, port: int = DEFAULT_PORT, address: str = LOOPBACK
+    registry: MetricsRegistry,
+    port: int = DEFAULT_PORT,
+    address: str = LOOPBACK,
+    *,
+    shows_page: bool = False,
 ) -> Endpoint:
     """Serve a registry over HTTP from this process.
 
@@ -211,6 +147,8 @@ def serve(
         port: 0 takes any free port.
         address: Address to listen on. By default only this machine itself can ask;
             ``0.0.0.0`` lets everybody in who reaches the port.
+        shows_page: Whether the status page is for everybody, too. Otherwise it is for
+            this machine only, whatever the address.
 
     Raises:
         ConfigError: The port is taken by another process, is not allowed for this
@@ -224,6 +162,7 @@ def serve(
             server = _listen(port, address)
             _listening[address, server.server_port] = server
         server.holders.append(registry)
+        server.shows_page |= shows_page
         return Endpoint(server, registry)
 
 
@@ -273,6 +212,7 @@ class _Server(BoundedConnections, HTTPServer):
     def __init__(self, port: int, address: str) -> None:
         self.address = address
         self.holders: list[MetricsRegistry] = []
+        self.shows_page = False
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
         self.address_family = found[0][0]
         super().__init__((address, port), _Handler)
@@ -310,25 +250,63 @@ class _Handler(BaseHTTPRequestHandler):
             self._metrics()
         elif path == "/-/healthy":
             self._answer(200, b"kafka_tx is healthy\n")
+        elif path not in {"/", "/api/status"}:
+            self._answer(404, b"not here; see /, /api/status, /metrics, /-/healthy\n")
+        elif not self._may_see_page():
+            self._answer(403, _NOT_FOR_ALL)
+        elif path == "/":
+            self._answer(200, page(), "text/html; charset=utf-8", _PAGE_RULES)
         else:
-            self._answer(404, b"not here; see /metrics and /-/healthy\n")
+            self._status()
 
     do_HEAD = do_GET  # noqa: N815 - the name http.server calls
+
+    def _may_see_page(self) -> bool:
+        """This machine may, under a name of its own: not the page of somebody else.
+
+        A browser sends the name in the address bar, which is a stranger's where a page
+        has that name lead here.
+        """
+        if self.server.shows_page:
+            return True
+        host = urlsplit(f"//{self.headers.get('Host') or ''}").hostname or ""
+        return _is_loopback(self.client_address[0]) and (
+            host == "localhost" or _is_loopback(host)
+        )
+
+    def _status(self) -> None:
+        try:
+            told = status(self.server.shown(), time.time_ns() // 1_000_000)
+            text = json.dumps(told, separators=(",", ":")).encode()
+        except Exception:
+            logger.exception("the status could not be turned into text")
+            self._answer(500, b"the status could not be made; see the log\n")
+            return
+        if self._takes_gzip:
+            text = gzip.compress(text, compresslevel=1)
+        headers = {**self._encoding, "Cache-Control": "no-store"}
+        self._answer(200, text, "application/json", headers)
 
     def _metrics(self) -> None:
         accept = self.headers.get("Accept") or ""
         try:
-            text, content_type = exposition(self.server.shown(), accept)
+            text, content_type = exposition(
+                self.server.shown(), accept, compressed=self._takes_gzip
+            )
         except Exception:
             logger.exception("metrics could not be turned into text")
             self._answer(500, b"metrics could not be turned into text; see the log\n")
             return
+        self._answer(200, text, content_type, self._encoding)
+
+    @property
+    def _takes_gzip(self) -> bool:
         encoding = self.headers.get("Accept-Encoding") or ""
-        if any(each.split(";")[0].strip() == "gzip" for each in encoding.split(",")):
-            compressed = gzip.compress(text, compresslevel=1)
-            self._answer(200, compressed, content_type, {"Content-Encoding": "gzip"})
-        else:
-            self._answer(200, text, content_type)
+        return any(each.split(";")[0].strip() == "gzip" for each in encoding.split(","))
+
+    @property
+    def _encoding(self) -> dict[str, str]:
+        return {"Content-Encoding": "gzip"} if self._takes_gzip else {}
 
     def _answer(
         self,
@@ -339,6 +317,7 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
+        self.send_header("X-Content-Type-Options", "nosniff")
         for name, value in (headers or {}).items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))

@@ -174,12 +174,23 @@ class LagStanding:
             return None
         return int(sum(lags[key][0] for key in mine))
 
+    def lag_now(self, tx_id: str) -> tuple[int | None, float]:
+        """Lag of the partitions where it is known, in records and seconds."""
+        lags, behind = self._lag_records.values(), self._lag_seconds.values()
+        mine = [key for key in lags if key[0] == tx_id]
+        if not mine:
+            return None, 0.0
+        records = sum(lags[key][0] for key in mine)
+        return int(records), max(behind[key][0] for key in mine)
+
     def summarise(self) -> None:
         """Bring the figures over all partitions of each id up to date, for a scrape."""
+        if not self._lag_records.has_changed:
+            return
         lags: dict[str, list[float]] = {}
-        for (id_, *_), (lag,) in self._lag_records.samples().items():
+        for (id_, *_), (lag,) in self._lag_records.values().items():
             lags.setdefault(id_, []).append(lag)
-        self._behind.drop(lambda _: True)
+        self._behind.drop(lambda key: key[0] not in lags)
         for id_, found in lags.items():
             self._behind.set((id_, "min"), min(found))
             self._behind.set((id_, "max"), max(found))

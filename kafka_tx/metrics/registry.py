@@ -6,9 +6,10 @@ import logging
 import math
 import platform
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
@@ -19,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric as Family
 
 from kafka_tx.metrics import catalogue
+from kafka_tx.metrics.activity import Activity, BatchEnded, Failure
 from kafka_tx.metrics.events import (
     BatchCommitted,
     InFlight,
@@ -28,10 +30,13 @@ from kafka_tx.metrics.events import (
 )
 from kafka_tx.metrics.lag_standing import LagStanding, partition_key
 from kafka_tx.metrics.metric import PER_ID, Fed, Metric, MetricKind
-from kafka_tx.metrics.series import Key, Samples, Series, family
+from kafka_tx.metrics.series import Changes, Key, Samples, Series, family
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 
 logger = logging.getLogger(__name__)
+
+LONGEST_ERROR = 2_000
+"""Characters of an error that are kept for people."""
 
 
 class MetricsRegistry:
@@ -55,7 +60,10 @@ class MetricsRegistry:
         *,
         spark_version: str = "",
         monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
+        self._now_ms = now_ms
+        self._activities: defaultdict[str, Activity] = defaultdict(Activity)
         self._monotonic_ms = monotonic_ms
         self._lock = RLock()
         self._series = {metric.name: Series(metric) for metric in catalogue.ALL}
@@ -93,6 +101,17 @@ class MetricsRegistry:
             self._commit(batch, Fed.COMMIT, Fed.BATCH)
             self._batch(batch)
             self._ranges(batch)
+            self._activities[batch.id].batches.append(
+                BatchEnded(
+                    number=batch.txid,
+                    ended_ms=batch.committed_at_ms,
+                    duration_ms=batch.duration_ms or sum(batch.phases_ms.values()),
+                    outcome="committed",
+                    tries=batch.replays + 1,
+                    records=batch.records,
+                    phases_ms=batch.phases_ms,
+                )
+            )
 
     def record_offsets(self, offsets: OffsetsCommitted) -> None:
         """A store has recorded offsets that belong to no numbered batch."""
@@ -109,11 +128,39 @@ class MetricsRegistry:
         """
         with self._measuring("record_log"):
             self._standing.looked(tx_id, bounds, self._monotonic_ms())
+            self._keep_lag(tx_id)
 
-    def record_start(self, tx_id: str) -> None:
-        """A query or topology was started: show that it is there, and never failed."""
+    def record_start(
+        self, tx_id: str, door: str = "", options: Mapping[str, str] | None = None
+    ) -> None:
+        """A query or topology was started: show that it is there, and never failed.
+
+        Args:
+            tx_id: The ``tx.id``, topology id or consumer id.
+            door: What kind of job it is, in words.
+            options: What it was given, without secrets.
+        """
         with self._measuring("record_start"):
             self._begin((Fed.COMMIT,), (tx_id,))
+            activity = self._activities[tx_id]
+            activity.door, activity.options = door, dict(options or {})
+            activity.started_ms, activity.ended_ms = self._now_ms(), 0
+
+    def record_option(self, tx_id: str, name: str, value: str) -> None:
+        """An option as it may be shown is known better now."""
+        with self._measuring("record_option"):
+            self._activities[tx_id].options[name] = value
+
+    def record_end(self, tx_id: str) -> None:
+        """A query or topology has ended: nothing of it is in flight."""
+        self.record_in_flight(tx_id, [])
+        with self._measuring("record_end"):
+            self._activities[tx_id].ended_ms = self._now_ms()
+
+    def record_attempt(self, tx_id: str, attempt: BatchEnded) -> None:
+        """An attempt at a batch failed, or a chunk ended; only people are shown it."""
+        with self._measuring("record_attempt"):
+            self._activities[tx_id].batches.append(attempt)
 
     def record_stored(self, stored: OffsetsStored) -> None:
         """A store was read as a job started: show it until the job commits.
@@ -160,6 +207,7 @@ class MetricsRegistry:
             if since_ms is None:
                 since_ms = min((each.since_ms for each in batches), default=0)
             self._of(catalogue.IN_FLIGHT_SINCE).set((tx_id,), since_ms / 1000)
+            self._activities[tx_id].in_flight = tuple(batches)
 
     def record_stop(self, tx_id: str, error: BaseException, at_ms: int) -> None:
         """A query or topology ended with this error, now.
@@ -171,15 +219,22 @@ class MetricsRegistry:
             reason = stop_reason(error)
             self._begin((Fed.COMMIT,), (tx_id,))
             self._of(catalogue.STOPS).add((tx_id, reason), 1)
+            activity = self._activities[tx_id]
             if reason == "fenced":
                 self.forget(tx_id)
-            self.record_last_stop(tx_id, reason, at_ms)
+                self._activities[tx_id] = activity
+            activity.ended_ms = at_ms
+            self.record_last_stop(tx_id, reason, at_ms, str(error))
 
-    def record_last_stop(self, tx_id: str, reason: str, at_ms: int) -> None:
+    def record_last_stop(
+        self, tx_id: str, reason: str, at_ms: int, text: str = ""
+    ) -> None:
         """A store says that the last error of this kind was then."""
         with self._measuring("record_last_stop"):
             name = catalogue.LAST_STOP.name
             self.set(name, at_ms / 1000, id=tx_id, reason=reason)
+            told = " ".join(text.split())[:LONGEST_ERROR]
+            self._activities[tx_id].failed(Failure(at_ms, reason, told))
 
     def forget(
         self, tx_id: str, partitions: Iterable[TopicPartition] | None = None
@@ -193,6 +248,7 @@ class MetricsRegistry:
             if partitions is None:
                 self._drop_gauges(tx_id)
                 self._drop(lambda key: key[0] == tx_id)
+                self._activities.pop(tx_id, None)
             else:
                 gone = {partition_key(tx_id, each) for each in partitions}
                 self._drop(lambda key: key[:3] in gone)
@@ -220,6 +276,28 @@ class MetricsRegistry:
         with self._lock:
             self._standing.summarise()
             return {name: series.samples() for name, series in self._series.items()}
+
+    def samples_of(self, metric: Metric) -> Samples:
+        """A copy of one metric's."""
+        with self._lock:
+            return self._of(metric).samples()
+
+    def changes(self) -> dict[str, Changes]:
+        """What changed since the last call, by metric name; for the exposition only."""
+        with self._lock:
+            self._standing.summarise()
+            return {name: series.changes() for name, series in self._series.items()}
+
+    def all_changed(self) -> None:
+        """Let the next ``changes`` have everything."""
+        with self._lock:
+            for series in self._series.values():
+                series.all_changed()
+
+    def activities(self) -> dict[str, Activity]:
+        """A copy of what each id did lately."""
+        with self._lock:
+            return deepcopy(dict(self._activities))
 
     def collect(self) -> Iterator[Family]:
         """What prometheus_client calls at a scrape."""
@@ -261,6 +339,14 @@ class MetricsRegistry:
         }
         now_ms = self._monotonic_ms()
         self._standing.committed(offsets.id, positions, bounds, now_ms)
+        self._keep_lag(offsets.id)
+
+    def _keep_lag(self, tx_id: str) -> None:
+        activity, now_ms = self._activities[tx_id], self._now_ms()
+        if activity.wants_lag(now_ms):
+            lag, behind_s = self._standing.lag_now(tx_id)
+            if lag is not None:
+                activity.lags.append((now_ms, lag, behind_s))
 
     def _batch(self, batch: BatchCommitted) -> None:
         key = (batch.id,)
@@ -370,7 +456,7 @@ def merged(
     for metric in catalogue.ALL:
         found = [samples[metric.name] for samples in taken if samples[metric.name]]
         if found:
-            yield metric, reduce(_MERGES.get(metric, or_), found)
+            yield metric, reduce(MERGES.get(metric, or_), found)
 
 
 def _newest(one: Samples, other: Samples) -> Samples:
@@ -378,7 +464,7 @@ def _newest(one: Samples, other: Samples) -> Samples:
     return {k: max(one.get(k, (0.0,)), other.get(k, (0.0,))) for k in one | other}
 
 
-_MERGES = {catalogue.LAST_STOP: _newest}
+MERGES = {catalogue.LAST_STOP: _newest}
 """Where a run that never failed must not hide the one before it, which did."""
 
 

@@ -32,12 +32,17 @@ Samples = dict[Key, tuple[float, ...]]
 +Inf, and the sum of all values."""
 
 
+Changes = dict[Key, tuple[float, ...] | None]
+"""The new value of each label set that changed; None: it is gone."""
+
+
 class Series:
     """One metric's values by label set. Not thread-safe."""
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
         self._rows: dict[Key, tuple[float, ...]] = {}
+        self._changed: dict[Key, None] = {}
 
     def key(self, labels: Mapping[str, str]) -> Key:
         """Label values in order.
@@ -71,7 +76,7 @@ class Series:
         self._must_be(MetricKind.COUNTER)
         if not 0 <= amount < math.inf:
             raise ValueError(f"a counter cannot grow by {amount}")
-        self._rows[key] = (self._rows.get(key, (0.0,))[0] + amount,)
+        self._put(key, (self._rows.get(key, (0.0,))[0] + amount,))
 
     def set(self, key: Key, value: float) -> None:
         """Set a gauge.
@@ -80,11 +85,12 @@ class Series:
             ValueError: Not a gauge.
         """
         self._must_be(MetricKind.GAUGE)
-        self._rows[key] = (float(value),)
+        self._put(key, (float(value),))
 
     def begin(self, key: Key) -> None:
         """Show 0 where nothing is shown yet."""
-        self._rows.setdefault(key, (0.0,))
+        if key not in self._rows:
+            self._put(key, (0.0,))
 
     def observe(self, key: Key, value: float) -> None:
         """Count one value in a histogram.
@@ -99,7 +105,7 @@ class Series:
         row = list(self._rows.get(key) or (0.0,) * (len(buckets) + 2))
         row[bisect_left(buckets, value)] += 1
         row[-1] += value
-        self._rows[key] = tuple(row)
+        self._put(key, tuple(row))
 
     def show(self, key: Key) -> None:
         """Make an info's label set visible.
@@ -108,16 +114,40 @@ class Series:
             ValueError: Not an info.
         """
         self._must_be(MetricKind.INFO)
-        self._rows[key] = (1.0,)
+        self._put(key, (1.0,))
 
     def drop(self, is_gone: Callable[[Key], bool]) -> None:
         """Forget every label set for which ``is_gone`` says so."""
         for key in [key for key in self._rows if is_gone(key)]:
             del self._rows[key]
+            self._changed[key] = None
+
+    def values(self) -> Samples:
+        """What it holds, not to be changed."""
+        return self._rows
 
     def samples(self) -> Samples:
         """A copy of everything, to be turned into text outside the lock."""
         return dict(self._rows)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether ``changes`` would tell of any."""
+        return bool(self._changed)
+
+    def changes(self) -> Changes:
+        """What changed since the last call; for one caller only."""
+        changed, self._changed = self._changed, {}
+        return {key: self._rows.get(key) for key in changed}
+
+    def all_changed(self) -> None:
+        """Let the next ``changes`` have everything."""
+        self._changed = dict.fromkeys(self._rows)
+
+    def _put(self, key: Key, row: tuple[float, ...]) -> None:
+        if self._rows.get(key) != row:
+            self._rows[key] = row
+            self._changed[key] = None
 
     def _must_be(self, kind: MetricKind) -> None:
         if self.metric.kind is not kind:

@@ -358,6 +358,12 @@ TOPOLOGY = (
         "metrics_address",
     ),
     Option(
+        "tx.statusPage",
+        "`true` shows the status page to other machines that reach the port, too.",
+        "shows_page",
+        boolean,
+    ),
+    Option(
         "tx.progress",
         "`true` shows progress on the terminal.",
         "shows_progress",

@@ -30,6 +30,7 @@ class TopologySettings:
         commit_group_id: Kafka group that committed offsets are mirrored to.
         metrics_port: Port of ``/metrics``; None: shown where others serve them.
         metrics_address: Address the port listens on.
+        shows_page: Whether other machines see the status page, too.
         shows_progress: Whether progress is drawn on the terminal.
         own: Settings whose names begin with none of ours: for the user's bolts.
     """
@@ -39,6 +40,7 @@ class TopologySettings:
     commit_group_id: str | None = None
     metrics_port: int | None = None
     metrics_address: str = LOOPBACK
+    shows_page: bool = False
     shows_progress: bool = False
     own: Mapping[str, Any] = field(default_factory=dict)
 

@@ -69,7 +69,9 @@ def show_last_stop(
         logger.info("the last stop of '%s' cannot be read: %s", store.id, error)
         return
     if found is not None:
-        registry.record_last_stop(id or store.id, found.reason, found.at_ms)
+        registry.record_last_stop(
+            id or store.id, found.reason, found.at_ms, found.error
+        )
 
 
 def _first_position(state: LedgerState) -> Committed | None:

@@ -83,7 +83,7 @@ class FlightWatch:
         with self._lock:
             self._flights.pop(query_id, None)
             for id_ in ids:
-                self._registry.record_in_flight(id_, [])
+                self._registry.record_end(id_)
 
     def close(self) -> None:
         """End the thread."""

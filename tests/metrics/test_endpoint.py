@@ -3,8 +3,10 @@
 import gc
 import gzip
 import http.client
+import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
@@ -20,6 +22,8 @@ from kafka_tx.metrics import LOOPBACK, Endpoint, Guest, MetricsRegistry, serve
 from kafka_tx.metrics import endpoint as endpoint_module
 from kafka_tx.metrics.connections import MOST_CONNECTIONS
 from kafka_tx.metrics.endpoint import EVERY_ADDRESS
+from kafka_tx.model import LogBounds, TopicPartition
+from tests.metrics.facts import batch
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +95,14 @@ def test_each_scrape_shows_the_present(
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/-/healthy", 200), ("/metrics?x=1", 200), ("/", 404), ("/metricsx", 404)],
+    [
+        ("/-/healthy", 200),
+        ("/metrics?x=1", 200),
+        ("/", 200),
+        ("/api/status", 200),
+        ("/x", 404),
+        ("/metricsx", 404),
+    ],
 )
 def test_other_paths(endpoint: Endpoint, path: str, status: int) -> None:
     url = f"http://{LOOPBACK}:{endpoint.port}{path}"
@@ -113,7 +124,7 @@ def test_a_scrape_that_fails_is_an_error_answer_and_the_next_one_works(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(registry, "samples", fail)
+        patch.setattr(registry, "changes", fail)
         assert requests.get(endpoint.url, timeout=5).status_code == 500
 
     assert replays(endpoint) == {"job": 3}
@@ -179,6 +190,27 @@ def test_those_who_say_nothing_keep_nobody_out(endpoint: Endpoint) -> None:
         assert len(answering) <= MOST_CONNECTIONS + 1
 
 
+def test_those_who_ask_and_read_nothing_hold_nobody_up(
+    endpoint: Endpoint, registry: MetricsRegistry
+) -> None:
+    many = dict.fromkeys((TopicPartition("orders", n) for n in range(5_000)), 10)
+    bounds = dict.fromkeys(many, LogBounds(0, 20))
+    registry.record_commit(batch(starts=many, committed=many, bounds=bounds))
+    asking = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    def answered_s() -> float:
+        began = time.monotonic()
+        assert requests.get(endpoint.url, timeout=50).status_code == 200
+        return time.monotonic() - began
+
+    with ExitStack() as slow:
+        for _ in range(12 * MOST_CONNECTIONS):
+            client = socket.create_connection((LOOPBACK, endpoint.port))
+            slow.enter_context(closing(client)).sendall(asking)
+
+        assert min(answered_s() for _ in range(3)) < 5
+
+
 def test_a_guest_is_shown_by_every_endpoint(
     endpoint: Endpoint, registry: MetricsRegistry
 ) -> None:
@@ -241,3 +273,63 @@ def test_a_refused_call_leaves_nothing_behind(registry: MetricsRegistry) -> None
 
     with serve(registry, port, LOOPBACK) as endpoint:
         assert replays(endpoint) == {"job": 3}
+
+
+def asked(
+    endpoint: Endpoint, path: str, host: str, method: str = "GET"
+) -> tuple[int, bytes]:
+    """The answer to a browser whose address bar has this host."""
+    connection = http.client.HTTPConnection(LOOPBACK, endpoint.port, timeout=5)
+    with closing(connection):
+        connection.request(method, path, headers={"Host": host})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+@pytest.mark.parametrize("host", ["localhost:9400", "127.0.0.1", "[::1]:8080"])
+@pytest.mark.parametrize("path", ["/", "/api/status"])
+def test_this_machine_sees_the_page(endpoint: Endpoint, path: str, host: str) -> None:
+    assert asked(endpoint, path, host)[0] == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "::"])
+@pytest.mark.parametrize("path", ["/", "/api/status"])
+def test_a_strangers_name_that_leads_here_sees_no_page(
+    endpoint: Endpoint, path: str, host: str
+) -> None:
+    status, text = asked(endpoint, path, host)
+
+    assert status == 403
+    assert b"ssh -L" in text
+    assert b"status_page=True" in text
+
+
+def test_other_machines_see_metrics_and_see_the_page_only_if_asked(
+    registry: MetricsRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = lambda host: host == "127.0.0.2"  # noqa: E731 - this machine is elsewhere
+    monkeypatch.setattr(endpoint_module, "_is_loopback", away)
+    with serve(registry, 0) as closed:
+        assert asked(closed, "/metrics", "driver:9400")[0] == 200
+        assert asked(closed, "/", "localhost")[0] == 403
+    with serve(registry, 0, shows_page=True) as opened:
+        assert asked(opened, "/", "driver:9400")[0] == 200
+        assert asked(opened, "/api/status", "driver:9400")[0] == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/", "/api/status", "/metrics"])
+def test_no_request_changes_anything(
+    endpoint: Endpoint, path: str, method: str
+) -> None:
+    assert asked(endpoint, path, "localhost", method)[0] == 501
+
+
+def test_the_page_needs_nothing_from_elsewhere(endpoint: Endpoint) -> None:
+    answer = requests.get(f"http://{LOOPBACK}:{endpoint.port}/", timeout=5)
+
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    assert not re.findall(r"https?://(?!www.w3.org)", answer.text)
+    assert "innerHTML" not in answer.text

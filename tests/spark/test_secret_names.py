@@ -8,6 +8,7 @@ import pytest
 from kafka_tx.kafka import translations
 from kafka_tx.kafka.client_settings import is_secret
 from kafka_tx.kafka.librdkafka_names import COMMON, CONSUMER_ONLY, PRODUCER_ONLY
+from kafka_tx.options.shown import SECRETS
 from kafka_tx.spark.queries import jvm
 
 HIDDEN_BY_SPARK = "(?i)secret|password|token|access[.]?key"
@@ -42,7 +43,7 @@ def test_what_a_user_hides_stays_hidden_and_ours_is_added_once():
     jvm.hide_secrets(session)
     jvm.hide_secrets(session)
 
-    assert session.given == {jvm._HIDDEN: f"mine|{jvm.SECRETS}"}
+    assert session.given == {jvm._HIDDEN: f"mine|{SECRETS}"}
 
 
 @pytest.mark.parametrize("name", ["subscribe", "kafka.bootstrap.servers", "tx.id"])

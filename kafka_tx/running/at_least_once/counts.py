@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafka_tx.metrics import catalogue
+from kafka_tx.metrics.activity import BatchEnded
 from kafka_tx.metrics.events import InFlight
 from kafka_tx.metrics.metric import Metric
 from kafka_tx.metrics.registry import MetricsRegistry
@@ -121,8 +122,21 @@ class SpoutMetrics:
                 )
 
     def ended(self) -> None:
-        """Nothing is in flight any more."""
-        self._registry.record_in_flight(self._id, [])
+        """The topology has ended."""
+        self._registry.record_end(self._id)
+
+    def chunk_ended(self, chunk: ChunkFlight, clock: Clock, outcome: str) -> None:
+        """The job of a chunk has ended."""
+        took_ms = clock.monotonic_ms() - chunk.since_ms
+        ended = BatchEnded(
+            number=chunk.attempt.txid,
+            ended_ms=clock.now_ms(),
+            duration_ms=took_ms,
+            outcome=outcome,
+            records=len(chunk),
+            phases_ms={"processing": took_ms},
+        )
+        self._registry.record_attempt(self._id, ended)
 
     def totals(self) -> Mapping[str, int]:
         """What all partitions counted since the start, by word."""
@@ -232,8 +246,12 @@ class TopologyCounts:
         self.totals: Mapping[str, int] = {}
         self.recent: deque[Counted] = deque(maxlen=100)
 
+    def chunk_ended(self, chunk: ChunkFlight, outcome: str) -> None:
+        """The job of a chunk has ended."""
+        self._metrics[chunk.spout].chunk_ended(chunk, self._clock, outcome)
+
     def ended(self) -> None:
-        """Nothing is in flight any more: a restart emits again what was."""
+        """The topology has ended: a restart emits again what was in flight."""
         for metrics in self._metrics.values():
             metrics.ended()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TextIO
 
 from kafka_tx.metrics import catalogue
+from kafka_tx.metrics.activity import BatchEnded
 from kafka_tx.metrics.events import BatchCommitted, InFlight, OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
@@ -79,6 +80,17 @@ class _Timeline:
     waiting: int = 0
     committing: int = 0
     processed: Processed | None = None
+
+    def phases_ms(self, ended_ms: int) -> dict[str, float]:
+        """How long each phase took until then; those that never began took nothing."""
+        began = self.processing if self.planning is None else self.planning
+        begins = [began, self.processing, self.waiting, self.committing]
+        names = ("planning", "processing", "waiting", "committing")
+        ends = [begin or ended_ms for begin in [*begins[1:], ended_ms]]
+        return {
+            name: end - (begin or ended_ms)
+            for name, begin, end in zip(names, begins, ends, strict=True)
+        }
 
 
 class _Flight(NamedTuple):
@@ -150,11 +162,12 @@ class Journal:
         """These attempts are given up; they will be replayed."""
         outcome = cancel.outcome
         for attempt in cancel.attempts:
-            self._timelines.pop(attempt, None)
+            timeline = self._timelines.pop(attempt, None)
             self._dropped[attempt.txid] += 1
             self.replays += 1
             name = catalogue.BATCHES.name
             self.registry.add(name, id=self.id, outcome=outcome.value)
+            self._show_attempt(attempt, timeline, outcome)
             outcome = Outcome.CANCELLED
 
     def held(self, attempt: TransactionAttempt, metadata: object) -> dict[str, str]:
@@ -220,6 +233,26 @@ class Journal:
         self._dropped.clear()
         self._planned.clear()
         self.in_flight({}, is_planning=False)
+        self.registry.record_end(self.id)
+
+    def _show_attempt(
+        self, attempt: TransactionAttempt, timeline: _Timeline | None, outcome: Outcome
+    ) -> None:
+        if timeline is None:
+            return
+        ended_ms = self.clock.monotonic_ms()
+        phases_ms = timeline.phases_ms(ended_ms)
+        self.registry.record_attempt(
+            self.id,
+            BatchEnded(
+                number=attempt.txid,
+                ended_ms=self.clock.now_ms(),
+                duration_ms=sum(phases_ms.values()),
+                outcome=outcome.value,
+                tries=self._dropped[attempt.txid],
+                phases_ms=phases_ms,
+            ),
+        )
 
     def _flight(self, attempt: TransactionAttempt, phase: BatchPhase) -> _Flight:
         name = _METRIC_PHASES[phase]
@@ -277,12 +310,7 @@ def _progress(
         records=records,
         bytes=size,
         emitted=dict(processed.emitted),
-        phases_ms={
-            "planning": timeline.processing - began,
-            "processing": timeline.waiting - timeline.processing,
-            "waiting": timeline.committing - timeline.waiting,
-            "committing": now_ms - timeline.committing,
-        },
+        phases_ms=timeline.phases_ms(now_ms),
         duration_ms=now_ms - began,
         committed_at_ms=wall_ms,
     )

@@ -12,6 +12,7 @@ from kafka_tx.assembly import SystemClock
 from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.endpoint import Endpoint, Guest
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.options.shown import shown
 from kafka_tx.options.topology_options import parse_at_least_once_settings
 from kafka_tx.protocols import Store
 from kafka_tx.running.at_least_once.poller import PollerParts
@@ -185,7 +186,8 @@ def start_at_least_once_topology(
             notes=notes,
         )
     )
-    registry.record_start(topology.id)
+    for id_ in {topology.id, *(each.keeper.id for each in pollers.values())}:
+        registry.record_start(id_, "at least once", shown(config or {}))
     if notes is not None:
         show_last_stop(registry, notes, topology.id)
     runner.start()

@@ -270,6 +270,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         job = self._jobs.pop(flight.attempt, None)
         if job is None:
             return  # given up before
+        is_done = isinstance(result, Chunk) and result.failure is None
+        self.counts.chunk_ended(flight, "completed" if is_done else "failed")
         if isinstance(result, Chunk):
             self._ended(flight, result)
         elif job.cancelled_ms is not None:

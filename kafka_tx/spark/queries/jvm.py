@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from kafka_tx import errors
 from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.model import QueryShape, short_digest
+from kafka_tx.options.shown import SECRETS
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.questions import Answer, Question
@@ -42,15 +43,6 @@ _adding = Lock()
 
 _HIDDEN = "spark.sql.redaction.options.regex"
 _HIDDEN_BY_SPARK = "(?i)url"
-SECRETS = (
-    r"(?i:tx\.store|jaas|passphrase|key\.pem|keystore\.key"
-    r"|oauthbearer\.(config|extensions))"
-)
-"""Names of options that may hold secrets, and that Spark does not hide by itself.
-
-It hides what is called a password, secret or token, or has such a word in it.
-"""
-
 _DOING = (
     (("Initializing", "Getting"), "planning"),
     (("Processing", "No new data but"), "processing"),

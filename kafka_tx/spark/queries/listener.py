@@ -29,6 +29,7 @@ from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.metrics.endpoint import LOOPBACK, Endpoint, serve
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
+from kafka_tx.options.shown import shown
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.protocols import ClusterView, Store
@@ -96,6 +97,7 @@ def attach(
     *,
     metrics_port: int | None = 9400,
     metrics_address: str = LOOPBACK,
+    status_page: bool = False,
     options: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Attachment:
     """Commit transactions as soon as Spark has finished them, and serve metrics.
@@ -108,6 +110,8 @@ def attach(
         spark: The session whose queries are watched (user's process).
         metrics_port: Port of ``/metrics``; 0 takes a free one, None serves nothing.
         metrics_address: Address to listen on; ``0.0.0.0`` lets other machines in.
+        status_page: Whether other machines that reach the port see the status page,
+            too, with offsets, options and error texts; this machine always does.
         options: The source's options for each ``tx.id``. Only needed where they cannot
             be read from the running query.
 
@@ -122,7 +126,9 @@ def attach(
     with ExitStack() as undo:
         endpoint = None
         if metrics_port is not None:
-            endpoint = serve(registry, port=metrics_port, address=metrics_address)
+            endpoint = serve(
+                registry, metrics_port, metrics_address, shows_page=status_page
+            )
             undo.callback(endpoint.close)
         receipts = _open_receipts(context)
         if receipts is not None:
@@ -294,7 +300,7 @@ class CommitListener(StreamingQueryListener):
             if not any(id_ in ids for ids in others):
                 self._use(id_, options)
             self.feed.began(id_)
-            self._registry.record_start(id_)
+            self._registry.record_start(id_, "source", shown(options))
         if found:  # a store that does not answer must not hold the query up
             Thread(target=self._show_stored, args=(sorted(found),), daemon=True).start()
 
@@ -303,6 +309,7 @@ class CommitListener(StreamingQueryListener):
         for id_ in ids:
             with self._store(id_) as store:
                 if store is not None:
+                    self._registry.record_option(id_, "tx.store", store.url)
                     show_last_stop(self._registry, store)
                     self._show_committed(store)
         self._lag.look_soon()

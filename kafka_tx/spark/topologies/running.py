@@ -143,4 +143,9 @@ def serve_metrics(
     """``/metrics`` where the settings say, else on every endpoint of this process."""
     if settings.metrics_port is None:
         return Guest(registry)
-    return serve(registry, settings.metrics_port, settings.metrics_address)
+    return serve(
+        registry,
+        settings.metrics_port,
+        settings.metrics_address,
+        shows_page=settings.shows_page,
+    )

@@ -13,6 +13,7 @@ from kafka_tx import assembly
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.options.shown import shown
 from kafka_tx.options.topology_options import TopologySettings, parse_settings
 from kafka_tx.protocols import Store
 from kafka_tx.running.ends import show_committed, show_last_stop
@@ -75,7 +76,8 @@ def start_topology(
         store.close()
         endpoint.close()
         raise
-    registry.record_start(topology.id)
+    given = shown(config or {}, store.url)
+    registry.record_start(topology.id, "transactional topology", given)
     show_last_stop(registry, store)
     runner = TransactionalRunner(parts, _attempts(spark, plan))
     runner.start()

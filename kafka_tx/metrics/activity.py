@@ -1,0 +1,90 @@
+"""What an id did lately in this process: what metrics forget and people ask for.
+
+Bounded: the last batches, errors and lags of each id. Values for the status page; a
+scrape never reads them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kafka_tx.metrics.events import InFlight
+
+KEPT_BATCHES, KEPT_ERRORS, KEPT_LAGS = 60, 5, 240
+LAG_EVERY_MS = 2_000
+"""Least time between two lags that are kept: 240 are 8 minutes at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchEnded:
+    """An attempt at a batch, or a chunk, that ended.
+
+    Attributes:
+        number: Its txid, or the number of the chunk.
+        ended_ms: Unix time.
+        duration_ms: Of this attempt, as far as known.
+        outcome: ``committed``, ``completed`` (a chunk), or a failure of
+            ``catalogue.OUTCOME``.
+        tries: Attempts until this one.
+        records: That it held; None where a task did not tell.
+        phases_ms: How long it spent in each phase, as far as known.
+    """
+
+    number: int
+    ended_ms: int
+    duration_ms: float
+    outcome: str
+    tries: int = 1
+    records: int | None = None
+    phases_ms: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error that ended a query or topology, in this process or an earlier one."""
+
+    at_ms: int
+    reason: str
+    text: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Activity:
+    """Of one id. Not thread-safe: the registry uses it inside its lock.
+
+    Attributes:
+        door: What kind of job it is, in words.
+        options: As they may be shown.
+        started_ms: Unix time of its last start; 0: it never started here.
+        ended_ms: Unix time of its end; 0: it runs.
+        in_flight: In the order of their numbers.
+        batches: The last ones, oldest first.
+        errors: The last ones, oldest first.
+        lags: Unix time, records, seconds.
+    """
+
+    door: str = ""
+    options: dict[str, str] = field(default_factory=dict)
+    started_ms: int = 0
+    ended_ms: int = 0
+    in_flight: tuple[InFlight, ...] = ()
+    batches: deque[BatchEnded] = field(
+        default_factory=lambda: deque(maxlen=KEPT_BATCHES)
+    )
+    errors: deque[Failure] = field(default_factory=lambda: deque(maxlen=KEPT_ERRORS))
+    lags: deque[tuple[int, int, float]] = field(
+        default_factory=lambda: deque(maxlen=KEPT_LAGS)
+    )
+
+    def failed(self, failure: Failure) -> None:
+        """Keep an error once, in the order of time."""
+        if failure not in self.errors:
+            found = sorted([*self.errors, failure], key=lambda each: each.at_ms)
+            self.errors.clear()
+            self.errors.extend(found)
+
+    def wants_lag(self, now_ms: int) -> bool:
+        """Whether a lag of this moment is to be kept."""
+        return not self.lags or now_ms - self.lags[-1][0] >= LAG_EVERY_MS

@@ -1,0 +1,40 @@
+"""Options as people may see them: without secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+HIDDEN = "***"
+
+SECRETS = (
+    r"(?i:tx\.store|jaas|passphrase|key\.pem|keystore\.key"
+    r"|oauthbearer\.(config|extensions))"
+)
+"""Names of options that may hold secrets, and that Spark does not hide by itself.
+
+It hides what is called a password, secret or token, or has such a word in it.
+"""
+
+_HIDDEN_NAMES = re.compile(
+    rf"{SECRETS}|(?i:password|passwd|pwd|secret|token|credential|access.?key|^user\.)"
+)
+_USER_OF_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+
+def shown(options: Mapping[str, object], store: str = "") -> dict[str, str]:
+    """The options in the order of their names; values that may be secret are hidden.
+
+    Args:
+        options: What a query or topology was given. Values under names of the user's
+            own (``user.…``) are hidden, too: nobody knows what they are.
+        store: The address of its store without secrets, as ``Store.url`` is.
+    """
+    found = {name: _value(name, str(options[name])) for name in sorted(options)}
+    return {**found, "tx.store": store} if store else found
+
+
+def _value(name: str, value: str) -> str:
+    if _HIDDEN_NAMES.search(name):
+        return HIDDEN
+    return _USER_OF_URL.sub(HIDDEN, value)

@@ -1,0 +1,182 @@
+"""``/api/status`` says what a person asks first."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kafka_tx.errors import FencedError, StateError
+from kafka_tx.metrics import MetricsRegistry
+from kafka_tx.metrics.activity import KEPT_BATCHES, KEPT_ERRORS, BatchEnded
+from kafka_tx.metrics.events import InFlight, OffsetsStored
+from kafka_tx.metrics.status import STALLED_AFTER_MS, status
+from kafka_tx.model import LogBounds
+from tests.metrics.facts import ORDERS_0, ORDERS_1, batch
+
+NOW_MS = 1_700_000_001_000
+
+
+class Job:
+    """A registry whose clock is moved by hand, and its one id."""
+
+    def __init__(self) -> None:
+        self.now_ms = NOW_MS
+        self.registry = MetricsRegistry(
+            monotonic_ms=lambda: self.now_ms, now_ms=lambda: self.now_ms
+        )
+
+    def start(self) -> None:
+        self.registry.record_start("job", "source", {"subscribe": "orders"})
+
+    def told(self) -> Any:
+        made = json.loads(json.dumps(status([self.registry], self.now_ms)))
+        (found,) = made["ids"]
+        return found
+
+    def fly(self, since_ms: int) -> None:
+        flight = InFlight(
+            number=8, phase="processing", since_ms=since_ms, phase_since_ms=since_ms
+        )
+        self.registry.record_in_flight("job", [flight])
+
+
+@pytest.fixture
+def job() -> Job:
+    made = Job()
+    made.start()
+    return made
+
+
+def test_a_commit_is_told_with_its_phases_and_partitions(job: Job) -> None:
+    job.registry.record_commit(
+        batch(phases_ms={"planning": 20, "processing": 280}, replays=2)
+    )
+
+    told = job.told()
+
+    assert told["state"] == "running"
+    assert (told["committed_txid"], told["last_commit_ms"]) == (7, 1_700_000_000_500)
+    assert (told["lag_records"], told["headroom_records"]) == (60, 5)
+    assert told["topics"] == [
+        {
+            "topic": "orders",
+            "partition": [0, 1],
+            "committed": [140, 5],
+            "end": [200, 5],
+            "log_start": [50, 0],
+            "lag_records": [60, 0],
+            "lag_seconds": [0.0, 0.0],
+            "headroom_records": [90, 5],
+        }
+    ]
+    (shown,) = told["batches"]
+    assert (shown["number"], shown["outcome"], shown["tries"]) == (7, "committed", 3)
+    assert shown["phases_ms"] == {"planning": 20, "processing": 280}
+    assert told["lag_history"] == [[NOW_MS, 60, 0.0]]
+    assert told["options"] == {"subscribe": "orders"}
+    assert told["records_per_second"] == 38
+
+
+def test_an_id_that_just_started_is_starting_and_one_without_lag_is_idle(
+    job: Job,
+) -> None:
+    assert job.told()["state"] == "starting"
+
+    job.registry.record_stored(OffsetsStored(id="job", committed={ORDERS_0: 5}, txid=3))
+    job.registry.record_log("job", {ORDERS_0: LogBounds(0, 5)})
+
+    assert job.told()["state"] == "idle"
+
+
+def test_a_batch_that_stays_in_flight_is_stalled_like_its_alert_says(job: Job) -> None:
+    job.fly(NOW_MS)
+    assert job.told()["state"] == "running"
+
+    job.now_ms += STALLED_AFTER_MS + 1
+
+    told = job.told()
+    assert told["state"] == "stalled"
+    assert told["in_flight_since_ms"] == NOW_MS
+    assert told["in_flight"][0]["phase"] == "processing"
+
+
+def test_a_job_that_was_away_for_long_is_not_stalled_when_it_starts(job: Job) -> None:
+    old_ms = NOW_MS - 10 * STALLED_AFTER_MS
+    job.registry.record_stored(
+        OffsetsStored(id="job", committed={ORDERS_0: 5}, txid=3, committed_at_ms=old_ms)
+    )
+    job.registry.record_log("job", {ORDERS_0: LogBounds(0, 500)})
+
+    assert job.told()["state"] == "running"
+
+
+def test_the_error_that_ended_it_is_told_until_it_starts_again(job: Job) -> None:
+    job.registry.record_stop("job", StateError("the store\n  refuses"), NOW_MS)
+    assert job.told()["state"] == "failed"
+
+    job.now_ms += 1_000
+    job.start()
+
+    told = job.told()
+    assert told["state"] == "starting"
+    assert [e["reason"] for e in told["errors"]] == ["state"]
+    assert told["errors"][0]["text"].endswith("the store refuses")
+
+
+def test_one_that_was_fenced_says_so_and_keeps_what_it_did(job: Job) -> None:
+    job.registry.record_commit(batch())
+    job.registry.record_stop("job", FencedError("a newer owner"), NOW_MS)
+
+    told = job.told()
+
+    assert (told["state"], told["topics"], len(told["batches"])) == ("fenced", [], 1)
+
+
+def test_one_that_ended_well_is_ended_and_nothing_is_in_flight(job: Job) -> None:
+    job.fly(NOW_MS)
+
+    job.registry.record_end("job")
+
+    told = job.told()
+    assert (told["state"], told["in_flight"]) == ("ended", [])
+
+
+def test_the_same_error_read_of_the_store_again_is_told_once(job: Job) -> None:
+    for at_ms in range(KEPT_ERRORS + 2):
+        for _ in range(2):
+            job.registry.record_last_stop("job", "state", at_ms, "refused")
+
+    at = [e["at_ms"] for e in job.told()["errors"]]
+    assert at == list(range(2, KEPT_ERRORS + 2))
+
+
+def test_what_is_kept_is_bounded(job: Job) -> None:
+    for number in range(2 * KEPT_BATCHES):
+        ended = BatchEnded(
+            number=number, ended_ms=NOW_MS, duration_ms=5, outcome="failed"
+        )
+        job.registry.record_attempt("job", ended)
+        job.registry.record_log("job", {ORDERS_1: LogBounds(0, number)})
+
+    assert len(job.told()["batches"]) == KEPT_BATCHES
+    assert len(job.told()["lag_history"]) <= 1
+
+
+def test_of_two_runs_of_an_id_the_last_one_is_told() -> None:
+    older, newer = Job(), Job()
+    older.start()
+    older.registry.record_end("job")
+    newer.now_ms += 1_000
+    newer.start()
+
+    for order in ([older, newer], [newer, older]):
+        made = status([each.registry for each in order], newer.now_ms)
+        assert [each["state"] for each in made["ids"]] == ["starting"]
+
+
+def test_an_id_that_left_is_told_no_more(job: Job) -> None:
+    job.registry.forget("job")
+
+    assert status([job.registry], NOW_MS)["ids"] == []
