@@ -98,6 +98,12 @@ def test_the_drawings_are_those_that_are_described(picture):
     assert drawn == picture.svg(), "run `make pictures`"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_its_pictures_have_a_text_for_those_who_cannot_see_them(page):
+    pictures = re.findall(r"!\[([^\]]*)\]\(", page.read_text())
+    assert all(len(text.split()) >= 3 for text in pictures)
+
+
 def test_the_readme_is_a_front_door():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 180
 
