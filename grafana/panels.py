@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 _BY = re.compile(r"by \(([^()]+)\)")
 _SHORTHANDS = {
-    "<id>": '{id=~"$id"}',
-    "<topic>": '{id=~"$id", topic=~"$topic"}',
+    "<job>": '{job=~"$job"}',
+    "<id>": '{job=~"$job", id=~"$id"}',
+    "<topic>": '{job=~"$job", id=~"$id", topic=~"$topic"}',
     "<rate>": "[$__rate_interval]",
 }
 
@@ -44,6 +45,25 @@ class Panel:
     width: int = 8
     height: int = 8
     thresholds: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Lines across all panels, at moments that explain what they show.
+
+    Attributes:
+        name: As the switch above the panels has it.
+        colour: Of the lines.
+        expression: Where it has a value there is a line.
+        title: What a line says; may name labels.
+        at_value: The value is the moment, in Unix milliseconds.
+    """
+
+    name: str
+    colour: str
+    expression: str
+    title: str
+    at_value: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +400,12 @@ PROCESS = PanelRow(
             "Versions",
             "What runs where.",
             "none",
-            (query("max by (instance, version, python, spark) (kafka_tx_build_info)"),),
+            (
+                query(
+                    "max by (instance, version, python, spark)"
+                    " (kafka_tx_build_info<job>)"
+                ),
+            ),
             kind="table",
             width=16,
         ),
@@ -388,8 +413,30 @@ PROCESS = PanelRow(
             "Measurements that failed",
             "The job's log names each of them once.",
             "short",
-            increase("kafka_tx_metric_failures_total", "instance"),
+            increase("kafka_tx_metric_failures_total<job>", "instance"),
         ),
+    ),
+)
+
+MARKS = (
+    Mark(
+        "Replays",
+        "orange",
+        query(
+            "sum by (id) (increase(kafka_tx_batches_total"
+            '{job=~"$job", id=~"$id", outcome!="committed"}[1m])) > 0'
+            " or sum by (id) (increase(kafka_tx_replays_total<id>[1m])) > 0"
+        ).expression,
+        "{{id}}: a batch failed or was replayed",
+    ),
+    Mark(
+        "Stops",
+        "red",
+        query(
+            "max by (id, reason) (kafka_tx_last_stop_timestamp_seconds<id>) * 1000 > 0"
+        ).expression,
+        "{{id}} stopped: {{reason}}",
+        at_value=True,
     ),
 )
 

@@ -179,6 +179,7 @@ def _chosen(expression: str, tx_id: str) -> str:
         expression.replace("$__rate_interval", RATE_INTERVAL)
         .replace("$id", re.escape(tx_id).replace("\\", "\\\\"))
         .replace("$topic", ".*")
+        .replace("$job", ".*")
     )
     assert "$" not in chosen, chosen
     return chosen

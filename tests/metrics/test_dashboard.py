@@ -60,6 +60,22 @@ def test_every_query_follows_the_chosen_id() -> None:
     assert not queries_where(is_wrong_about_topics)
 
 
+def test_every_query_follows_the_chosen_job() -> None:
+    assert not queries_where(lambda target: 'job=~"$job"' not in target["expr"])
+    marks = DASHBOARD["annotations"]["list"][1:]
+    assert [mark["name"] for mark in marks] == ["Replays", "Stops"]
+    assert all('job=~"$job"' in mark["expr"] for mark in marks)
+    assert all(problems(mark["expr"]) == [] for mark in marks)
+
+
+def test_the_file_says_nothing_that_grafana_10_does_not_know() -> None:
+    """A newer Grafana migrates what an older one wrote; none goes the other way."""
+    assert DASHBOARD["schemaVersion"] == 38  # of Grafana 10.0
+    assert {panel["type"] for panel in PANELS} == {"stat", "table", "timeseries"}
+    types = {each["type"] for each in DASHBOARD["templating"]["list"]}
+    assert types == {"datasource", "query"}
+
+
 def test_every_metric_is_on_the_dashboard() -> None:
     shown = {used for target in TARGETS for used in metrics_in(target["expr"])}
 
@@ -97,12 +113,12 @@ def test_panels_are_numbered_from_top_to_bottom() -> None:
 def test_the_data_source_and_the_id_can_be_chosen() -> None:
     variables = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
 
-    assert list(variables) == ["datasource", "id", "topic"]
+    assert list(variables) == ["datasource", "job", "id", "topic"]
     assert variables["datasource"]["query"] == "prometheus"
-    for name in ("id", "topic"):
-        wanted = variables[name]["query"]["query"]
+    for name in ("job", "id", "topic"):
+        wanted = variables[name]["query"]
         series, label = (
-            wanted.removeprefix("label_values(").removesuffix(")").rsplit(", ")
+            wanted.removeprefix("label_values(").removesuffix(")").rsplit(", ", 1)
         )
         assert label == name
         assert problems(f"sum by ({label}) ({series})") == []
@@ -110,15 +126,15 @@ def test_the_data_source_and_the_id_can_be_chosen() -> None:
     assert sources == {"${datasource}"}
 
 
-def test_thresholds_begin_without_a_value_and_rise() -> None:
+def test_thresholds_begin_at_zero_and_rise() -> None:
     with_steps = [p for p in PANELS if "thresholds" in p["fieldConfig"]["defaults"]]
 
     assert with_steps
     for panel in with_steps:
-        first, *others = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
-        assert first["value"] is None
-        values = [step["value"] for step in others]
+        steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+        values = [step["value"] for step in steps]
         assert values == sorted(values)
+        assert values[0] == 0  # a number: the schemas of Grafana 10 and 11 know no null
 
 
 def test_the_program_writes_the_file(
@@ -135,7 +151,7 @@ def test_the_shorthands_stand_for_what_the_user_chose() -> None:
     made = query("sum by (id) (rate(x_total<id><rate>)) + y<topic>", "both")
 
     assert made.expression == (
-        'sum by (id) (rate(x_total{id=~"$id"}[$__rate_interval]))'
-        ' + y{id=~"$id", topic=~"$topic"}'
+        'sum by (id) (rate(x_total{job=~"$job", id=~"$id"}[$__rate_interval]))'
+        ' + y{job=~"$job", id=~"$id", topic=~"$topic"}'
     )
     assert made.legend == "{{id}} both"
