@@ -14,10 +14,12 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from integration.capabilities import LAKE, need
 from integration.cluster.jars import REPOSITORY
 from integration.cluster.java import java
-from integration.cluster.spark_local import quick_environment
+from integration.cluster.spark_local import delta_session, quick_environment
 from integration.sizes import EVERYTHING
 from kafka_tx.spark import quiet_stop
 
@@ -209,3 +211,20 @@ def assert_reliable(shown):
     assert int(re.findall(r"retried=(\d+)", shown)[0]) > 6
     assert "dead letter: poison" in shown
     assert "'kafka_tx.attempts': '7'" in shown
+
+
+def test_lakehouse_writes_each_order_once_although_its_query_dies(lake, run):
+    shown = run("lakehouse")
+
+    assert "txid 2: written\nthe query died" in shown
+    assert "txid 2: there already" in shown
+    assert "2000 orders; amounts: 9000 appended, 9000 merged" in shown
+
+
+@pytest.fixture
+def lake(request, run, monkeypatch):
+    """Delta, and in this process a session that has it."""
+    need(LAKE)
+    if run is run_in_session:
+        made = delta_session(request.getfixturevalue("spark"))
+        monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: made)

@@ -8,6 +8,7 @@ next.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Hashable
 from typing import Protocol
 
@@ -17,10 +18,36 @@ from kafka_tx.transactions.admission import following, is_written, second_write
 
 logger = logging.getLogger(__name__)
 
+MANY_COMMITS, WITHIN_MS = 60, 60_000
+"""More commits in a minute are worth a warning: each is a version and small files."""
+
 NEVER = TransactionAttempt(0, 0)
 
 _left: dict[Hashable, TransactionAttempt] = {}
 """The attempt that this program wrote last, by sink."""
+
+
+class CommitPace:
+    """Warns once of a table whose commits come quickly (driver)."""
+
+    def __init__(self) -> None:
+        self._last: dict[Hashable, deque[int]] = {}
+        self._told: set[Hashable] = set()
+
+    def committed(self, table: SinkTable, now_ms: int) -> None:
+        """Note a commit; ``now_ms`` counts from any point."""
+        last = self._last.setdefault(table.sink, deque(maxlen=MANY_COMMITS))
+        last.append(now_ms)
+        is_many = len(last) == MANY_COMMITS and now_ms - last[0] < WITHIN_MS
+        if is_many and table.sink not in self._told:
+            self._told.add(table.sink)
+            logger.warning(
+                "%s: %d commits in less than %d s. Each adds a version and small files."
+                " For fewer, set the source's minOffsetsPerTrigger and maxTriggerDelay",
+                table.what,
+                MANY_COMMITS,
+                WITHIN_MS // 1000,
+            )
 
 
 class SinkTable(Protocol):

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_tx.errors import ConfigError, FencedError, StateLostError
 from kafka_tx.transactions import table_writes
-from kafka_tx.transactions.table_writes import NEVER, write_batch
+from kafka_tx.transactions.table_writes import NEVER, CommitPace, write_batch
 from tests.conformance.sink_suite import attempt
 
 
@@ -108,3 +108,20 @@ def test_a_table_that_lost_what_this_program_wrote_is_not_written_again(table):
 def test_a_txid_below_1_is_refused(table):
     with pytest.raises(ConfigError, match="option 'txid' is 0"):
         write_batch(table, attempt(0))
+
+
+def warnings_of(table, caplog, every_ms, commits=200):
+    pace = CommitPace()
+    for number in range(commits):
+        pace.committed(table, number * every_ms)
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_commits_that_come_quickly_are_named_once(table, caplog):
+    (warning,) = warnings_of(table, caplog, every_ms=1_000)
+
+    assert warning.startswith("table 't': 60 commits in less than 60 s")
+
+
+def test_commits_at_the_rate_that_is_documented_are_in_order(table, caplog):
+    assert not warnings_of(table, caplog, every_ms=1_020)

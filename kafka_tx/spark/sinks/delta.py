@@ -85,6 +85,7 @@ class DeltaSink(ABC):
         self._jvm: Any = self._spark._jvm
         check_delta(self._spark)
         self._opened_log: Any = None
+        self._looked: tuple[Any, Any] = None, None
         self._catalog_table = self._jvm.scala.Option.empty()
 
     @property
@@ -149,7 +150,7 @@ class DeltaSink(ABC):
 
     def _last(self, given: TransactionAttempt) -> _Commit | None:
         """The last commit of the numbering, or else of the newest one."""
-        log, snapshot = self._opened()
+        log, snapshot = self._looked = self._opened()
         if log is None:
             return None
         last = self._up_to_date(log, snapshot).last
@@ -189,6 +190,11 @@ class DeltaSink(ABC):
             logs = self._jvm.org.apache.spark.sql.delta.DeltaLog
             return logs.forTable(session, self._table)
         try:
+            found = self._in_catalog(session.sessionState())
+            if found is not None:
+                self._catalog_table = self._jvm.scala.Option.apply(found)
+                logs = self._jvm.org.apache.spark.sql.delta.DeltaLog
+                return logs.forTable(session, found)
             tables = self._jvm.io.delta.tables.DeltaTable
             table = tables.forName(session, self._table)
             leaf = table.toDF().queryExecution().analyzed().collectLeaves().head()
@@ -199,6 +205,19 @@ class DeltaSink(ABC):
                 return None
             legal = "a Delta table, or a name or path without a table"
             raise ConfigError.illegal("table", self._table, legal) from None
+
+    def _in_catalog(self, state: Any) -> Any:  # noqa: ANN401 - of Spark
+        """Its entry in the session's own catalog, without the analysis of a query."""
+        parser, catalog = state.sqlParser(), state.catalog()
+        if parser.parseMultipartIdentifier(self._table).size() > 2:
+            return None
+        name = parser.parseTableIdentifier(self._table)
+        if catalog.isTempView(name) or not catalog.tableExists(name):
+            return None
+        found = catalog.getTableMetadata(name)
+        provider = found.provider()
+        is_delta = provider.isDefined() and provider.get().lower() == "delta"
+        return found if is_delta else None
 
     def _up_to_date(self, log: Any, snapshot: Any) -> _Seen:  # noqa: ANN401 - of Delta
         key = log.dataPath().toString(), snapshot.metadata().id(), self._name
@@ -316,15 +335,13 @@ class DeltaAppend(DeltaSink):
             partitioned = empty.partitionBy(*self._partition_by)
             partitioned.options(**self._options).saveAsTable(self._table)
             self._log()  # refuses what another format's catalog has made of it
-        log, snapshot = self._opened()
+        log, snapshot = self._looked
         if log is None or not delta_append.is_known(self._jvm):
             self._append_slowly(attempt)
             return
-        last = self._up_to_date(log, snapshot).last.get(attempt.numbering)
-        if last is None or last.attempt.txid < attempt.txid:
-            options = {**self._options, **self._identity(attempt)}
-            table, by = self._catalog_table, self._partition_by
-            delta_append.append(self._df, log, snapshot, table, options, by)
+        options = {**self._options, **self._identity(attempt)}
+        table, by = self._catalog_table, self._partition_by
+        delta_append.append(self._df, log, snapshot, table, options, by)
 
     def _append_slowly(self, attempt: TransactionAttempt) -> None:
         """With Delta's own look for the txid: a job over all of the table's log."""

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from kafka_tx.clock import SystemClock
 from kafka_tx.config import LEGAL_ATTEMPT, check_id, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks import delta
 from kafka_tx.sql.tables import append_rows
 from kafka_tx.transactions.admission import only_write
-from kafka_tx.transactions.table_writes import write_batch
+from kafka_tx.transactions.table_writes import CommitPace, SinkTable, write_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from kafka_tx.sql.maps import NonTransactionalMap
     from kafka_tx.sql.reducers import Reducer
+
+_pace = CommitPace()
 
 
 def update_map(
@@ -166,7 +169,7 @@ def append_to_table(
         if name.lower() in delta.OWN_OPTIONS:
             legal = "other options of Delta's writer: the sink sets this one"
             raise ConfigError.illegal("options", name, legal)
-    return write_batch(delta.DeltaAppend(df, table, sink, given, partition_by), attempt)
+    return _write(delta.DeltaAppend(df, table, sink, given, partition_by), attempt)
 
 
 def write_to_table(
@@ -201,9 +204,16 @@ def write_to_table(
     if not callable(write):
         raise ConfigError.illegal("write", write, "a function of df and the table")
     batch = delta.DeltaStatement(df, table, sink, write)
-    is_new = write_batch(batch, attempt)
+    is_new = _write(batch, attempt)
     if is_new and batch.late is not None:
         raise batch.late
+    return is_new
+
+
+def _write(table: SinkTable, attempt: TransactionAttempt) -> bool:
+    is_new = write_batch(table, attempt)
+    if is_new:
+        _pace.committed(table, SystemClock().monotonic_ms())
     return is_new
 
 
