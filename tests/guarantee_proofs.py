@@ -171,6 +171,15 @@ DRIVER: Proofs = {
         *(_BATCHES + "test_where_leader_epochs_mean_nothing_offsets_decide",) * 3,
         "",
     ),
+    "a former leader answers, or the brokers were restored from older disks: the"
+    " leader epoch is below the stored one": (
+        *(
+            "tests/planning/test_standing.py"
+            "::test_a_new_leader_says_where_the_log_of_a_position_ends",
+        )
+        * 3,
+        "",
+    ),
     "copy of the checkpoint put back": (
         "",
         *(
@@ -202,6 +211,16 @@ DRIVER: Proofs = {
         "",
         _ANEW + "test_a_store_that_is_one_txid_behind_its_sinks_is_found_out_by_them",
         _SINKS + "test_a_replay_with_other_records_is_refused_or_takes_their_place",
+        "",
+    ),
+    "copies of checkpoint and store put back that were made together, without the"
+    " sink": (
+        "",
+        *(
+            "tests/properties/test_people.py::test_checkpoint_and_store_of_one_time"
+            "_beside_a_newer_sink_double_nothing",
+        )
+        * 2,
         "",
     ),
     "another store, or one that starts again; checkpoint kept": (

@@ -94,6 +94,27 @@ def trim(world: World, number: int) -> None:
     world.brokers.trim(world.partition(number), number // 7 % 5)
 
 
+def elect(world: World, number: int) -> None:
+    """Another leader, unclean if records are lost: others may take their offsets.
+
+    While a batch is under way, also one of two sources: before its tasks read.
+    """
+    partition = world.partition(number)
+    made = world.brokers.topics_[partition.topic]
+
+    def happen() -> None:
+        if world.brokers.topics_.get(partition.topic) is made:
+            world.brokers.elect(partition, number // 7 % 3)
+            world.brokers.append(partition, number // 21 % 4)
+            world.copies, world.backup = [], None  # else two disasters at once
+            world.seen["leaders moved"] += 1
+
+    if isinstance(world.run, Run) and world.run.is_under_way:
+        world.brokers.before_reading.append(happen)
+    else:  # the attempts of a topology may be under way, too
+        happen()
+
+
 # --- names, places and settings ---
 
 
@@ -443,6 +464,7 @@ OPERATIONS: dict[str, tuple[int, Operation]] = {
     "grow": (1, grow),
     "hide": (1, hide),
     "trim": (1, trim),
+    "elect": (1, elect),
     "rename id": (1, rename_id),
     "run without id": (1, run_without_id),
     "use another store": (1, use_another_store),

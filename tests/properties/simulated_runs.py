@@ -69,8 +69,10 @@ class Reading:
             raise OtherTopicError(f"{wanted} was planned of another topic")
         is_there = partition.partition < len(topic.logs)
         log = self._brokers.log(partition) if is_there else None
-        if log is None or wanted.start < log.start or wanted.end > log.end:
-            at = {"log_start": log.start, "log_end": log.end} if log else {}
+        epoch = wanted.leader_epoch
+        end = 0 if log is None else log.end if epoch is None else log.end_of(epoch)
+        if log is None or wanted.start < log.start or wanted.end > end:
+            at = {"log_start": log.start, "log_end": end} if log else {}
             raise OffsetOutOfRangeError(f"{wanted} is not in the log", **at)
         records = log.read(wanted.start, wanted.end)
         values = [str(number).encode() for number in records]
