@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from kafka_tx.spark.at_least_once.builder import TopologyBuilder
     from kafka_tx.spark.at_least_once.handle import AtLeastOnceTopologyHandle
+    from kafka_tx.spark.queries.dead_letters import with_dead_letters
     from kafka_tx.spark.queries.foreach import for_each_transaction
     from kafka_tx.spark.queries.listener import attach
     from kafka_tx.spark.sinks.state import (
@@ -122,6 +123,7 @@ __all__ = [
     "attach",
     "for_each_transaction",
     "update_map",
+    "with_dead_letters",
     "write_to_table",
     "write_transaction",
 ]
@@ -174,6 +176,7 @@ _HOMES = {
     "attach": "kafka_tx.spark.queries.listener",
     "for_each_transaction": "kafka_tx.spark.queries.foreach",
     "update_map": "kafka_tx.spark.sinks.state",
+    "with_dead_letters": "kafka_tx.spark.queries.dead_letters",
     "write_to_table": "kafka_tx.spark.sinks.state",
     "write_transaction": "kafka_tx.spark.sinks.transaction",
 }

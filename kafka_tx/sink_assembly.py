@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kafka_tx.config import SinkConfig
 from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.model import TopicPartition
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.marker_log import MarkerLog
     from kafka_tx.kafka.part_transaction import PartTransaction, PlanKeeper
     from kafka_tx.kafka.sender import Sender
+    from kafka_tx.kafka.transaction import Transaction
     from kafka_tx.transactions.sink_memory import Memory
     from kafka_tx.transactions.sink_parts import Part
 
@@ -26,6 +29,15 @@ def check_topic(config: SinkConfig) -> None:
     assert config.topic is not None
     settings = client_settings(config.kafka, purpose="producer")
     check_written(config.topic, settings, _ANSWERS_WITHIN_S)
+
+
+def largest_batch(config: SinkConfig) -> int | None:
+    """Bytes that the topic takes as one batch; None where brokers do not tell it."""
+    from kafka_tx.kafka.topic_limits import sizes_for
+
+    assert config.topic is not None
+    settings = client_settings(config.kafka, purpose="producer")
+    return sizes_for(settings).of(config.topic).limit
 
 
 def sender(config: SinkConfig) -> Sender:
@@ -126,3 +138,37 @@ def plan_keeper(config: SinkConfig) -> PlanKeeper:
     settings = client_settings(config.kafka, purpose="producer")
     reading = client_settings(config.kafka, purpose="consumer")
     return PlanKeeper(settings, marker_log(config), reading)
+
+
+def group_transaction(
+    kafka: Mapping[str, str], group: str, what: str, topics: set[str]
+) -> Transaction:
+    """What moves records in transactions that also commit the group's offsets.
+
+    Args:
+        kafka: The ``kafka.*`` options, without their prefix.
+        group: Its name is the transactional id, too: a second mover fences the first.
+        what: What is written, for errors.
+        topics: Where to; their limits are asked first.
+    """
+    from kafka_tx.kafka.transaction import Transaction
+
+    writing = client_settings(kafka, purpose="producer")
+    reading = client_settings(kafka, purpose="consumer")
+    return Transaction(writing, group, what, reading, group, topics)
+
+
+def group_positions(
+    kafka: Mapping[str, str],
+    group: str,
+    partitions: Iterable[TopicPartition],
+    timeout_ms: int,
+) -> dict[TopicPartition, int]:
+    """The group's committed offsets, of partitions that have one.
+
+    Raises: as ``group_reader.positions_of``.
+    """
+    from kafka_tx.kafka.group_reader import positions_of
+
+    settings = client_settings(kafka, purpose="consumer")
+    return positions_of(settings, group, partitions, timeout_ms)

@@ -366,6 +366,8 @@ _TOLD = "says what happened, and what stops; there is nothing to choose"
 _CALLER = "for who calls the parts of the package wrongly: nothing was changed"
 
 NOTHING_AT_RISK: dict[str, str] = {
+    "redrive::_known": _AGAIN,
+    "redrive::Redrive.waiting": _MEANT,
     "meeting::ConnectRun.__init__": _CALLER,
     "meeting::_told": _TOLD,
     "assembly::open_store": _MEANT,

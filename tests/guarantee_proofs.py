@@ -300,6 +300,8 @@ _CUT_ANEW = (
 _DIFFERS = _SINK + "test_a_replay_with_other_rows_is_refused"
 _ONCE = _BOLT + "test_batches_that_are_replayed_are_written_once"
 
+_LETTERS = "integration/sinks/test_dead_letters.py::"
+
 INTO_KAFKA: Proofs = {
     "`df.write`, `writeStream`": ("", _COPIED, _COPIED, _COPIED),
     "`writeStream` with `tx.id`": (_CUT_ANEW, _STREAM, "", _CUT_ANEW),
@@ -310,6 +312,15 @@ INTO_KAFKA: Proofs = {
         _SINK + "test_one_part_may_be_replayed_by_a_plan_that_is_not_deterministic",
     ),
     "`write_transaction`, several parts": (_DIFFERS, _WRITTEN, _WRITTEN, _DIFFERS),
+    "`with_dead_letters`": (
+        _LETTERS
+        + "test_rejected_records_are_written_once_where_their_batch_comes_again",
+        _LETTERS
+        + "test_rejected_records_are_written_once_where_their_batch_comes_again",
+        _LETTERS
+        + "test_rejected_records_are_written_once_where_their_batch_comes_again",
+        _LETTERS + "test_other_rejected_rows_of_a_replay",
+    ),
     "`KafkaBolt`": (
         "",
         _BOLT + "test_batches_are_written_at_least_once_without_an_id",
@@ -347,6 +358,9 @@ MARKERS: Proofs = {
     ),
     "two writes of one batch": (
         _REPLAYS + "test_two_writes_of_one_batch_are_refused_by_name",
+    ),
+    "`kafka-tx dead-letters send` is killed between any two steps, or runs twice": (
+        _LETTERS + "test_a_sender_that_dies_at_any_step_sends_each_letter_once",
     ),
     "`spark.speculation=true`": (
         "integration/sinks/test_sink.py"

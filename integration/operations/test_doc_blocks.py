@@ -234,6 +234,16 @@ def test_orders_are_copied_once(reader, topic):
     assert found == Counter((key, str(n)) for n, key in enumerate(KEYS))
 
 
+def test_rejected_orders_become_letters_once(reader):
+    thread = reader.start("def check(df, attempt)")
+    try:
+        found = reader.written(f"{reader.orders}-dead", 10)
+    finally:
+        reader.stop(thread, "query")
+
+    assert found == Counter((key, str(n)) for n, key in enumerate(KEYS[:10]))
+
+
 def test_a_bolt_writes_to_kafka(reader):
     thread = reader.start("KafkaBolt(brokers")
     try:

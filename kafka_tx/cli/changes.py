@@ -51,12 +51,15 @@ class Change:
         if not self._as_json:
             typer.echo(line)
 
-    def is_agreed(self) -> bool:
-        """Whether to write; where not, the command has said its last word."""
-        question = "Is the job stopped, and shall this be written?"
+    def is_agreed(
+        self,
+        question: str = "Is the job stopped, and shall this be written?",
+        nothing: str = NOTHING_WRITTEN,
+    ) -> bool:
+        """Whether to write; where not, the command has said its last word: nothing."""
         if self.may_write and (self._yes or typer.confirm(question)):
             return True
-        self.left(NOTHING_WRITTEN)
+        self.left(nothing)
         return False
 
     def left(self, text: str) -> None:

@@ -22,6 +22,7 @@ _COMMANDS = {
     "skip": "Take an unfinished batch for processed although it is not.",
     "rename": "Give an id another name, with its position and numbering.",
     "store": "Copy a store to another database, and verify what a store holds.",
+    "dead-letters": "Show dead letters, or send them back to their topics.",
     "doctor": "Check Python, Java, Spark and the reader; also brokers and a store.",
     "options": "Print a table of options, with defaults.",
     "metrics": "Print the table of all metrics.",

@@ -34,6 +34,7 @@ from kafka_tx.kafka.producer import (
     refused_record,
 )
 from kafka_tx.kafka.topic_limits import sizes_for
+from kafka_tx.model import TopicPartition
 
 _Answer = TypeVar("_Answer")
 
@@ -187,6 +188,10 @@ class Transaction:
             f"READ on group '{group}' and on topic '{offset.topic}'",
             lambda: send(offset, _SLICE_S),
         )
+
+    def add_position(self, at: TopicPartition, next_offset: int) -> None:
+        """Let the group's next offset of a partition be committed with the records."""
+        self.add_offset(ClientPartition(at.topic, at.partition, next_offset))
 
     def commit(self) -> None:
         """Commit; if this raises, nobody knows whether it was committed.

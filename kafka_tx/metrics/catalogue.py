@@ -224,8 +224,10 @@ INELIGIBLE_RECORDS = _partition.counter(
     "Failed records without a retry left.",
     storm="messageIneligibleForRetryCount",
 )
-DEAD_LETTERS = _partition.counter(
-    "dead_letter_records", "Records written to the dead-letter topic."
+DEAD_LETTERS = Rows(Fed.LETTER, PER_PARTITION).counter(
+    "dead_letter_records",
+    "Records written to the dead-letter topic; of committed batches, where a source"
+    " rejects them.",
 )
 CUT_LETTERS = _partition.counter(
     "cut_dead_letter_records",

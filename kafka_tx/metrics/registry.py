@@ -112,6 +112,7 @@ class MetricsRegistry:
                     phases_ms=batch.phases_ms,
                 )
             )
+            self._letters(batch)
 
     def record_offsets(self, offsets: OffsetsCommitted) -> None:
         """A store has recorded offsets that belong to no numbered batch."""
@@ -381,6 +382,15 @@ class MetricsRegistry:
             starts.set(key, start)
             passed.add(key, max(0, batch.committed.get(partition, start) - start))
 
+    def _letters(self, batch: BatchCommitted) -> None:
+        if batch.letters is None:
+            return
+        for partition in batch.committed:
+            self._begin((Fed.LETTER,), partition_key(batch.id, partition))
+        for partition, count in batch.letters.items():
+            key = partition_key(batch.id, partition)
+            self._of(catalogue.DEAD_LETTERS).add(key, count)
+
     def _begin(self, fed: tuple[Fed, ...], key: Key) -> None:
         """Show at 0 what begins there, the first time an id or a partition is seen."""
         for group in fed:
@@ -421,10 +431,11 @@ class MetricsRegistry:
     def _key(self, name: str, labels: Mapping[str, str]) -> Key:
         series = self._of_name(name)
         key = series.key(labels)
+        fed = _WITH.get(series.metric.fed, (series.metric.fed,))
         if series.metric.labels[:1] == PER_ID:
-            self._begin((series.metric.fed,), key[:1])
+            self._begin(fed, key[:1])
         if series.metric.is_per_partition:
-            self._begin((series.metric.fed,), key[:_PARTITION_WIDTH])
+            self._begin(fed, key[:_PARTITION_WIDTH])
         return key
 
     @contextmanager
@@ -476,6 +487,8 @@ def _version() -> str:
 
 
 _PARTITION_WIDTH = 3
+_WITH = {Fed.RECORD: (Fed.RECORD, Fed.LETTER)}
+"""What begins together."""
 
 
 def _endings(metric: Metric, width: int) -> list[Key]:

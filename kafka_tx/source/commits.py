@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_tx.errors import FencedError, KafkaTxError
@@ -52,6 +52,7 @@ class Finished:
         receipts: What the tasks reported; None where they could not.
         spark_batch: Spark's name of the batch, by which one without new records is
             known; empty where that is not to be had.
+        letters: Its records that are dead letters; None where the query writes none.
     """
 
     start: Mapping[str, Any] | None
@@ -61,6 +62,7 @@ class Finished:
     phases_ms: Mapping[str, float] = field(default_factory=dict)
     receipts: Receipts | None = None
     spark_batch: str = ""
+    letters: Mapping[TopicPartition, int] | None = None
 
     @property
     def ranges(self) -> list[OffsetRange]:
@@ -292,6 +294,7 @@ class CommitFeed:
                         duration_ms=None,
                         skipped=each.all_skipped(each.told),
                         replays=each.attempts - 1,
+                        letters=each.told.letters,
                     )
                 )
 
@@ -331,6 +334,7 @@ class CommitFeed:
                 bounds=_bounds(batch.latest),
                 skipped=held.all_skipped(told) if held else told.skipped,
                 replays=held.attempts - 1 if held else 0,
+                letters=told.letters,
             )
         )
         failures = _extra(batch.latest).get("mirrorFailures", 0)
@@ -376,4 +380,5 @@ def _bounds(latest: Mapping[str, Any] | None) -> dict[TopicPartition, LogBounds]
 def _told(batch: Finished, stored: BatchMetadata | None) -> Told:
     """What the tasks told; they may have told of an earlier try, too."""
     ranges = batch.ranges if stored is None else stored.ranges
-    return (batch.receipts or Receipts()).told_of(ranges)
+    told = (batch.receipts or Receipts()).told_of(ranges)
+    return replace(told, letters=batch.letters)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_tx.errors import StateCorruptedError
-from kafka_tx.model import Skipped
+from kafka_tx.model import Skipped, TopicPartition
+from kafka_tx.planning.offset_json import flat, nested
 from kafka_tx.transactions import records
 from kafka_tx.transactions.ledger_records import read_skipped, skipped_fields
 
@@ -22,7 +23,7 @@ KEPT = 8
 """Transactions: who measures them may be some steps behind who commits them."""
 
 _MOST_SKIPS = 1_000
-"""Partitions with skips that are kept of older ones, so that nodes stay small."""
+"""Partitions with skips or letters that older ones keep, so that nodes stay small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +35,15 @@ class Told:
         bytes: Of keys and values.
         newest_ms: Newest record timestamp (Unix time); None also where none has one.
         skipped: Offsets that were gone when a task came to read them.
+        letters: Records that were rejected and are dead letters; None where the query
+            writes none.
     """
 
     records: int | None = None
     bytes: int | None = None
     newest_ms: int | None = None
     skipped: Skipped = field(default_factory=dict)
+    letters: Mapping[TopicPartition, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,7 @@ def held_record(texts: Mapping[str, str], held: Held) -> dict[str, str]:
     kept, skips = [held], 0
     for each in reversed([one for one in held_in(texts) if one.txid < held.txid]):
         skips += len(each.skipped) + len(each.told.skipped)
+        skips += len(each.told.letters or ())
         if len(kept) == KEPT or skips > _MOST_SKIPS:
             break
         kept.insert(0, each)
@@ -137,6 +142,7 @@ def _fields(held: Held) -> dict[str, Any]:
         "bytes": told.bytes,
         "newest_ms": told.newest_ms,
         "skipped_by_tasks": skipped_fields(told.skipped),
+        "letters": nested(told.letters or {}),
     }
     return {name: value for name, value in found.items() if value not in (None, {})}
 
@@ -154,6 +160,7 @@ def _read(payload: Any) -> tuple[Held, ...]:  # noqa: ANN401 - any JSON
                 bytes=each.get("bytes"),
                 newest_ms=each.get("newest_ms"),
                 skipped=read_skipped(each.get("skipped_by_tasks", {})),
+                letters=flat(each["letters"]) if "letters" in each else None,
             ),
         )
         for each in payload

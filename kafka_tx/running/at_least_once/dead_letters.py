@@ -11,6 +11,13 @@ import pyarrow as pa
 from kafka_tx import assembly, sink_assembly
 from kafka_tx.config import SinkConfig, SourceConfig
 from kafka_tx.errors import ConfigError, DeliveryError, UnknownTopicError
+from kafka_tx.kafka.letter_form import (
+    BYTES,
+    LONGEST_ERROR,
+    LONGEST_KEY,
+    headers_of,
+    split,
+)
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.model import OffsetRange
@@ -20,16 +27,6 @@ from kafka_tx.topology.reasons import cut
 from kafka_tx.topology.rows.times import milliseconds
 
 logger = logging.getLogger(__name__)
-
-PREFIX = "kafka_tx."
-"""Of the headers topic, partition, offset, error and attempts."""
-
-_LONGEST_ERROR = 2_000
-"""Bytes of the header ``kafka_tx.error``."""
-
-_LONGEST_KEY = 10_000
-_OWN = 5
-"""Headers of ours; a record that is a letter itself has some more before them."""
 
 _TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
 
@@ -177,14 +174,9 @@ def out_records(reader: RangeReader, letter: Letter, topic: str) -> Iterator[Out
     for batch in reader.read(letter.records):
         times = milliseconds(batch)
         for row, time_ms in zip(_without_times(batch).to_pylist(), times, strict=True):
-            about = {
-                "topic": row["topic"],
-                "partition": row["partition"],
-                "offset": row["offset"],
-                "error": cut(letter.error, _LONGEST_ERROR),
-                "attempts": letter.attempts,
-            }
-            own = [(f"{PREFIX}{k}", str(v).encode()) for k, v in about.items()]
+            where = row["topic"], row["partition"], row["offset"]
+            error = cut(letter.error, LONGEST_ERROR)
+            own = headers_of(*where, error, letter.attempts)
             former = [(h["key"], h["value"]) for h in row.get("headers") or ()]
             yield OutRecord(
                 topic,
@@ -197,10 +189,10 @@ def out_records(reader: RangeReader, letter: Letter, topic: str) -> Iterator[Out
 
 def without_value(record: OutRecord) -> OutRecord:
     """The same letter with nothing of the record but where it is, and a short key."""
-    own = [(k, v) for k, v in record.headers or () if k.startswith(PREFIX)][-_OWN:]
-    size = str(len(record.value or b"")).encode()
-    key = record.key if len(record.key or b"") <= _LONGEST_KEY else None
-    headers = [*own, (f"{PREFIX}bytes", size)]
+    _, own = split(record.headers or ())
+    own[BYTES] = str(len(record.value or b""))
+    key = record.key if len(record.key or b"") <= LONGEST_KEY else None
+    headers = [(name, text.encode()) for name, text in own.items()]
     return replace(record, key=key, value=None, headers=headers)
 
 

@@ -42,6 +42,7 @@ from kafka_tx.source.commits import CommitFeed, Finished, Mirror
 from kafka_tx.source.questions import Question
 from kafka_tx.source.receipts import Receipts
 from kafka_tx.spark.queries import jvm
+from kafka_tx.spark.queries.dead_letters import counted
 from kafka_tx.spark.source.reports import ReceiptListener
 from kafka_tx.transactions.ledger import Ledger
 
@@ -226,6 +227,9 @@ class CommitListener(StreamingQueryListener):
                     phases_ms=_phases(progress.durationMs),
                     receipts=self._receipts(str(progress.id), progress.batchId),
                     spark_batch=_ran(progress, start, end),
+                    letters=counted(
+                        str(progress.id), progress.batchId, end[MARK]["id"]
+                    ),
                 )
             )
 

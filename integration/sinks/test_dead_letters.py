@@ -1,0 +1,331 @@
+"""Records that functions of ``foreachBatch`` reject, and letters that are sent back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+
+import pytest
+import requests
+from pyspark.errors import StreamingQueryException
+from typer.testing import CliRunner
+
+import kafka_tx
+from integration.cluster.records import Record
+from integration.cluster.waiting import wait_until
+from integration.consuming import committed_records
+from integration.reading import reader
+from kafka_tx import sink_assembly
+from kafka_tx.cli.main import app
+from kafka_tx.errors import KafkaError
+from kafka_tx.kafka.transaction import Transaction
+from kafka_tx.model import TopicPartition as Partition
+from kafka_tx.running.redrive import Redrive
+
+GOOD, BAD = 5, 3
+NOW_MS = int(time.time()) * 1000
+
+
+def read(kafka, topic):
+    return committed_records(kafka.bootstrap_servers, topic)
+
+
+def about(message):
+    """The headers of a letter or record, as text."""
+    return {name: (value or b"").decode() for name, value in message.headers or ()}
+
+
+@pytest.fixture
+def orders(topic, produce):
+    """A topic with good and bad records."""
+    name = topic(1, "orders")
+    good = [Record(f"{n}", f"k{n}") for n in range(GOOD)]
+    bad = [
+        Record(f"bad {n}", f"b{n}", [("trace", b"t"), ("none", None)], NOW_MS + n)
+        for n in range(BAD)
+    ]
+    produce(name, [*good, *bad])
+    return name
+
+
+@pytest.fixture
+def buried(job, produce):
+    """A job with letters as at-least-once topologies write them."""
+    for n in range(BAD):
+        ours = {
+            "topic": job.orders,
+            "partition": 0,
+            "offset": GOOD + n,
+            "error": "it failed",
+            "attempts": 3,
+        }
+        own = [(f"kafka_tx.{name}", f"{at}".encode()) for name, at in ours.items()]
+        produce(job.dead, [Record(f"bad {n}", f"b{n}", [("trace", b"t"), *own])])
+    return job
+
+
+@pytest.fixture
+def job(spark, kafka, orders, topic, tmp_path):
+    return Job(spark, kafka, orders, topic(1, "dead"), tmp_path)
+
+
+class Job:
+    """Rejects what is no number."""
+
+    def __init__(self, spark, kafka, orders, dead, work):
+        self._spark, self.kafka, self.orders, self.dead = spark, kafka, orders, dead
+        self._work = work
+        self.good = 0
+
+    def run(self, function=None, mode="transactional", after=lambda: None, **options):
+        def save(df, attempt):
+            rows = df.withColumn("text", df["value"].cast("string"))
+            self.good += rows.where("text not like 'bad%'").count()
+            return rows.where("text like 'bad%'").selectExpr(
+                "*", "concat(text, ' is no number') AS reason"
+            )
+
+        handle = kafka_tx.with_dead_letters(function or save, self.dead)
+
+        def write(df, batch_id):
+            handle(df, batch_id)
+            after()
+
+        options = {"subscribe": self.orders, "includeHeaders": "true"} | options
+        (
+            reader(
+                self._spark,
+                self.kafka.bootstrap_servers,
+                **options,
+                tx__id=self.orders,
+                tx__store=f"sqlite:///{self._work}/store.db",
+                tx__mode=mode,
+            )
+            .load()
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(self._work / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination()
+        )
+
+    def forget_checkpoint(self):
+        shutil.rmtree(self._work / "checkpoint")
+
+    def letters(self):
+        return read(self.kafka, self.dead)
+
+
+def dies():
+    raise RuntimeError("killed")
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_rejected_records_are_written_once_where_their_batch_comes_again(job, mode):
+    with pytest.raises(StreamingQueryException, match="killed"):
+        job.run(mode=mode, after=dies)
+    job.forget_checkpoint()
+
+    job.run(mode=mode)
+
+    found = job.letters()
+    assert [each.value for each in found] == [b"bad 0", b"bad 1", b"bad 2"]
+    assert [each.key for each in found] == [b"b0", b"b1", b"b2"]
+    assert [each.timestamp.timestamp() for each in found] == [
+        (NOW_MS + n) / 1000 for n in range(BAD)
+    ]
+    assert about(found[1]) == {
+        "trace": "t",
+        "none": "",
+        "kafka_tx.topic": job.orders,
+        "kafka_tx.partition": "0",
+        "kafka_tx.offset": str(GOOD + 1),
+        "kafka_tx.error": "bad 1 is no number",
+        "kafka_tx.txid": "1",
+    }
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_other_rejected_rows_of_a_replay(job, mode):
+    """Of transactional batches the first ones stay; of opaque ones they are refused."""
+
+    def another_one(df, attempt):
+        return df.limit(1).selectExpr("*", "'another' AS reason")
+
+    with pytest.raises(StreamingQueryException, match="killed"):
+        job.run(mode=mode, after=dies)
+
+    if mode == "transactional":
+        job.run(another_one, mode=mode)
+    else:
+        with pytest.raises(StreamingQueryException, match="KAFKA_TX_REPLAY_DIFFERS"):
+            job.run(another_one, mode=mode)
+
+    assert [each.value for each in job.letters()] == [b"bad 0", b"bad 1", b"bad 2"]
+
+
+def test_a_batch_that_rejects_nothing_writes_nothing_and_later_ones_do(job, produce):
+    asked = []
+
+    def save(df, attempt):
+        asked.append(attempt.txid)
+        return df.where("false").selectExpr("*", "'' AS reason")
+
+    job.run(save, maxOffsetsPerTrigger="4")
+    produce(job.orders, ["x"])
+    job.run(lambda df, attempt: None)
+    produce(job.orders, ["y"])
+    job.run(lambda df, attempt: df.selectExpr("*", "cast(null as string) AS reason"))
+
+    assert asked == [1, 2]
+    assert [(each.value, about(each)["kafka_tx.txid"]) for each in job.letters()] == [
+        (b"y", "4")
+    ]
+    assert about(job.letters()[0])["kafka_tx.error"] == ""
+
+
+def test_what_does_not_fit_is_a_letter_without_value_that_is_sent_back_whole(
+    job, kafka, topic, produce
+):
+    job.dead = topic(1, "small", config={"max.message.bytes": "20000"})
+    large = "bad" + "x" * 30_000
+    produce(job.orders, [Record(large, "large", [("trace", b"l")])])
+
+    job.run()
+
+    *small, cut = job.letters()
+    assert len(small) == BAD
+    assert (cut.key, cut.value) == (b"large", None)
+    assert about(cut)["kafka_tx.bytes"] == str(len(large))
+    assert "trace" not in about(cut)
+
+    assert "sent back: 4" in told(job, "send", "--yes")
+    back = read(kafka, job.orders)[-1]
+    assert (back.key, back.value) == (b"large", large.encode())
+    assert about(back) == {"trace": "l"}
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (lambda df, attempt: df, "have no column reason"),
+        (lambda df, attempt: df.count(), "a DataFrame or None"),
+    ],
+)
+def test_rows_that_are_no_rejected_rows_stop_the_query(job, function, says):
+    with pytest.raises(StreamingQueryException, match=says):
+        job.run(function)
+
+    assert job.letters() == []
+
+
+def test_rejected_records_are_counted_once_they_are_committed(spark, job):
+    attached = kafka_tx.attach(spark, metrics_port=0)
+    name = "kafka_tx_dead_letter_records_total"
+    labels = f'{{id="{job.orders}",partition="0",topic="{job.orders}"}}'
+    try:
+        with pytest.raises(StreamingQueryException, match="killed"):
+            job.run(after=dies)
+        assert f"{name}{labels}" not in scraped(attached)
+        job.run()
+        wait_until(
+            "they are counted", lambda: f"{name}{labels} {BAD}.0" in scraped(attached)
+        )
+    finally:
+        attached.close()
+
+
+def scraped(attached):
+    return requests.get(f"http://127.0.0.1:{attached.port}/metrics", timeout=5).text
+
+
+# --- sent back ------------------------------------------------------------------------
+
+
+def told(job, *arguments, code=0):
+    command = [
+        *("dead-letters", *arguments, "--topic", job.dead),
+        *("--bootstrap-servers", job.kafka.bootstrap_servers),
+    ]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_letters_are_shown_and_sent_back_once(job, kafka):
+    job.run()
+
+    shown = json.loads(told(job, "show", "--json"))
+    assert [(each["offset"], each["error"]) for each in shown] == [
+        (GOOD + n, f"bad {n} is no number") for n in range(BAD)
+    ]
+    assert f"{BAD} to {job.orders}" in told(job, "send")  # only says what it would do
+    assert len(read(kafka, job.orders)) == GOOD + BAD
+
+    assert f"sent back: {BAD}" in told(job, "send", "--yes")
+    assert "sent back: 0" in told(job, "send", "--yes")
+
+    back = read(kafka, job.orders)[GOOD + BAD :]
+    assert [(m.key, m.value, about(m)) for m in back] == [
+        (f"b{n}".encode(), f"bad {n}".encode(), {"trace": "t", "none": ""})
+        for n in range(BAD)
+    ]
+    assert told(job, "show") == ""
+    assert len(told(job, "show", "--sent").splitlines()) == BAD
+
+
+STEPS = ["send", "add_position", "commit", "after commit"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_sender_that_dies_at_any_step_sends_each_letter_once(
+    buried, kafka, monkeypatch, step
+):
+    """It leaves its transaction as it is: the next sender ends it."""
+    monkeypatch.setattr(Transaction, "_abort", lambda self: None)
+    method = getattr(Transaction, step.removeprefix("after ").replace(" ", "_"))
+
+    def dying(self, *given):
+        if step.startswith("after") or step == "send":
+            method(self, *given)
+        raise KeyboardInterrupt
+
+    redrive = Redrive(settings(buried), buried.dead, 10_000)
+    with pytest.MonkeyPatch.context() as patch:
+        name = method.__name__
+        patch.setattr(Transaction, name, dying)
+        with pytest.raises(KeyboardInterrupt):
+            redrive.send({buried.orders}, lambda letters: None, skips=False)
+
+    told(buried, "send", "--yes")
+
+    values = [each.value for each in read(kafka, buried.orders)]
+    assert values[GOOD + BAD :] == [b"bad 0", b"bad 1", b"bad 2"]
+
+
+def test_a_second_sender_ends_the_first_one(buried, kafka):
+    group = Redrive(settings(buried), buried.dead, 10_000).group
+    first = sink_assembly.group_transaction(settings(buried), group, "a test", set())
+    with first:
+        told(buried, "send", "--yes")
+        first.client.begin_transaction()
+        with pytest.raises(KafkaError, match="another writer"):
+            first.add_position(Partition(buried.dead, 0), 0)
+
+    assert "sent back: 0" in told(buried, "send", "--yes")
+    assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD
+
+
+def test_a_record_that_is_no_letter_is_named_and_passed_over_if_asked(buried, produce):
+    produce(buried.dead, ["by hand"])
+
+    says = told(buried, "send", "--yes", code=1)
+    assert f"{buried.dead}-0@" in says
+    assert "Nothing was sent" in says
+    assert f"sent back: {BAD}" in told(buried, "send", "--yes", "--skip-unusable")
+    assert "sent back: 0" in told(buried, "send", "--yes")
+
+
+def settings(job):
+    return {"bootstrap.servers": job.kafka.bootstrap_servers}

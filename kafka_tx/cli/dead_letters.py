@@ -1,0 +1,163 @@
+"""``kafka-tx dead-letters``: look at dead letters, and send them back."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from kafka_tx.cli.changes import Change, DryRunOption
+from kafka_tx.cli.lag import TIMEOUT_MS, KafkaConfigOption, KafkaOption, kafka_options
+from kafka_tx.cli.stores import JsonOption
+from kafka_tx.errors import KafkaTxError
+from kafka_tx.kafka import letter_form
+from kafka_tx.running.redrive import DeadLetter, LetterUnusableError, Redrive
+
+dead_letters = typer.Typer(
+    no_args_is_help=True, help="Show dead letters, or send them back to their topics."
+)
+
+TopicOption = Annotated[str, typer.Option(help="The dead-letter topic.")]
+ServersOption = Annotated[str, typer.Option(help="host:port,host:port")]
+_SHOWN = 60
+"""Characters of a key, in a line."""
+
+
+@dead_letters.command()
+def show(
+    topic: TopicOption,
+    bootstrap_servers: ServersOption,
+    kafka: KafkaOption = None,
+    kafka_config: KafkaConfigOption = None,
+    sent: Annotated[
+        bool, typer.Option("--sent", help="Also letters that were sent back.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Letters, at most.")] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """Print dead letters that `dead-letters send` has not sent back, oldest first.
+
+    With --json, a list of objects, with key and value as text.
+    """
+    options = kafka_options(bootstrap_servers, kafka, kafka_config)
+    redrive = Redrive(options, topic, TIMEOUT_MS)
+    ranges = redrive.waiting(sent=sent)
+    every = (letter for wanted in ranges for letter in redrive.read(wanted))
+    if as_json:
+        typer.echo(json.dumps([_fields(letter) for letter in islice(every, limit)]))
+    for letter in () if as_json else islice(every, limit):
+        typer.echo(_line(letter))
+    if next(every, None) is not None:
+        typer.echo(f"there are more; show them with --limit above {limit}", err=True)
+
+
+@dead_letters.command()
+def send(
+    topic: TopicOption,
+    bootstrap_servers: ServersOption,
+    kafka: KafkaOption = None,
+    kafka_config: KafkaConfigOption = None,
+    skip_unusable: Annotated[
+        bool,
+        typer.Option(
+            help="Pass over letters that cannot be sent back: they are not offered"
+            " again, and stay in the topic."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Send without asking.")] = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Send dead letters back to the topics and partitions of their records, once each.
+
+    A record is sent as it was, without the headers of the letter. The records and the
+    offsets of the group kafka_tx.<dead-letter topic> are one Kafka transaction, so that
+    each letter is sent once, also if this command is killed and started again. The
+    letters stay in their topic.
+    """
+    change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
+    options = kafka_options(bootstrap_servers, kafka, kafka_config)
+    redrive = Redrive(options, topic, TIMEOUT_MS)
+    planned, unusable = _plan(redrive)
+    for name, count in sorted(planned.items()):
+        change.tell(f"{count} to {name}")
+    for reason in unusable:
+        change.tell(reason)
+    if unusable and not skip_unusable:
+        raise LetterUnusableError(
+            f"{len(unusable)} letters cannot be sent back, such as: {unusable[0]}."
+            " Nothing was sent. Deal with these by hand, and add --skip-unusable to"
+            " send all others"
+        )
+    if not change.is_agreed("Send them back?", "Nothing was sent. To send, add --yes."):
+        return
+    change.done(f"sent back: {_sent(redrive, set(planned), skips=skip_unusable)}")
+
+
+def _sent(redrive: Redrive, topics: set[str], *, skips: bool) -> int:
+    """How many letters were sent; also told where an error ends it."""
+    counts: list[int] = []
+    try:
+        redrive.send(topics, lambda some: counts.append(len(some)), skips=skips)
+    except KafkaTxError:
+        typer.echo(f"sent back before the error: {sum(counts)}", err=True)
+        raise
+    return sum(counts)
+
+
+def _plan(redrive: Redrive) -> tuple[Counter[str], list[str]]:
+    """How many letters go to each topic, and why some go nowhere."""
+    planned: Counter[str] = Counter()
+    unusable: list[str] = []
+    for letter in _waiting(redrive):
+        try:
+            planned[redrive.usable(letter).record.topic] += 1
+        except LetterUnusableError as error:
+            unusable.append(error.message)
+    return planned, unusable
+
+
+def _waiting(redrive: Redrive) -> Iterator[DeadLetter]:
+    for wanted in redrive.waiting():
+        yield from redrive.read(wanted)
+
+
+def _line(letter: DeadLetter) -> str:
+    about, origin = letter.about, letter.origin
+    came = f"{origin[0]}@{origin[1]}" if origin else "not a dead letter"
+    tries = [
+        f"{word} {about[name]}"
+        for word, name in (
+            ("txid", letter_form.TXID),
+            ("attempts", letter_form.ATTEMPTS),
+            ("bytes, no value", letter_form.BYTES),
+        )
+        if name in about
+    ]
+    key = (_text(letter.record.key) or "none")[:_SHOWN]
+    reason = about.get(letter_form.ERROR, "")
+    return f"{letter.where}  {', '.join([came, *tries])}, key {key}: {reason}"
+
+
+def _fields(letter: DeadLetter) -> dict[str, object]:
+    names = {name: name.removeprefix(letter_form.PREFIX) for name in letter.about}
+    about: dict[str, object] = {names[name]: at for name, at in letter.about.items()}
+    for name in ("partition", "offset", "attempts", "txid", "bytes"):
+        with suppress(KeyError, ValueError):
+            about[name] = int(str(about[name]))
+    return {
+        "letter": letter.where,
+        **about,
+        "key": _text(letter.record.key),
+        "value": _text(letter.record.value),
+        "timestamp_ms": letter.record.timestamp_ms,
+    }
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="backslashreplace")
