@@ -132,17 +132,37 @@ class TransactionsConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LimitsConfig:
-    """How much one batch takes and into how many tasks it is cut."""
+class BatchLimits:
+    """How much one batch takes, and into how many tasks it is cut. None: no limit.
 
-    max_offsets_per_trigger: int | None = None
-    min_offsets_per_trigger: int | None = None
-    max_trigger_delay_ms: int = 15 * 60 * 1000
-    min_partitions: int | None = None
+    Attributes:
+        max_records: Offsets in a batch, shared among partitions in proportion to the
+            offsets that they hold. A partition that has any gets at least one.
+        max_records_per_partition: Offsets of one partition in a batch of a spout;
+            offsets of one task in a batch of a source.
+        max_bytes: Of keys and values in a batch. The number of records is estimated
+            from the batches before, so a batch may hold more.
+        min_records: Wait until this many offsets are available …
+        max_delay_ms: … but not longer than this since the last batch.
+        min_partitions: Cut a batch into about this many tasks or more.
+
+    Raises:
+        ConfigError: A limit is below 1, or the least is more than the most.
+    """
+
+    max_records: int | None = None
     max_records_per_partition: int | None = None
+    max_bytes: int | None = None
+    min_records: int | None = None
+    max_delay_ms: int = 15 * 60 * 1000
+    min_partitions: int | None = None
 
     def __post_init__(self) -> None:
-        low, high = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        for name in set(self.__slots__) - {"max_delay_ms"}:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError.illegal(name, value, "a whole number from 1, or None")
+        low, high = self.min_records, self.max_records
         if low is not None and high is not None and low > high:
             raise ConfigError(
                 f"The value of minOffsetPerTrigger({low}) is higher than the"
@@ -173,7 +193,7 @@ class SourceConfig:
     start_without_match: Literal["error", "latest"] = "error"
     fails_on_data_loss: bool = True
     include_headers: bool = False
-    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    limits: BatchLimits = field(default_factory=BatchLimits)
     group_id_prefix: str = "spark-kafka-source"
     poll_timeout_ms: int = 120_000
     num_retries: int = 3

@@ -23,6 +23,7 @@ from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.errors import is_absent, is_refused, is_unreachable
 from kafka_tx.kafka.group_reader import read_group
 from kafka_tx.model import TopicPartition
+from kafka_tx.offsets.retry import BackOff
 
 _SOON = {
     ClientError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -228,8 +229,7 @@ def _errors(answer: Any) -> list[ClientError]:  # noqa: ANN401 - the client's
     return [tp.error for tp in answer.topic_partitions if tp.error is not None]
 
 
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 10.0
+_PAUSES = BackOff(initial_delay_ms=500, multiplier=2, max_delay_ms=10_000)
 LAST_WITHIN_S = 5.0
 """How long the end waits for the last offsets to be sent."""
 
@@ -292,7 +292,7 @@ class MirrorThread:
             atexit.unregister(self.close)
 
     def _run(self) -> None:
-        pause_s = _FIRST_PAUSE_S
+        failures = 0
         while (offsets := self._taken()) is not None:
             is_sent = self._sent(offsets)
             with self._changed:
@@ -301,12 +301,13 @@ class MirrorThread:
                     self._next = offsets
                 self._changed.notify_all()
                 if is_sent:
-                    pause_s = _FIRST_PAUSE_S
+                    failures = 0
                     continue
                 if self._is_closing:
                     break
+                failures += 1
+                pause_s = _PAUSES.delay_ms(failures) / 1000
                 self._changed.wait_for(lambda: self._is_closing, pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         self._mirror.close()
 
     def _taken(self) -> _Offsets | None:

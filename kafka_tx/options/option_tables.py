@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from enum import StrEnum
 from typing import Any
 
-from kafka_tx.config import LimitsConfig, SinkConfig, SourceConfig, TransactionsConfig
+from kafka_tx.config import BatchLimits, SinkConfig, SourceConfig, TransactionsConfig
 from kafka_tx.options.table import (
     AT_LEAST_ONCE,
     SINK,
@@ -55,7 +55,7 @@ def _of(kind: type[Any]) -> list[tuple[str, Any]]:
 
 
 _TABLES: dict[Table, tuple[Sequence[Option], *tuple[type[Any], ...]]] = {
-    Table.SOURCE: (SOURCE, SourceConfig, LimitsConfig, TransactionsConfig),
+    Table.SOURCE: (SOURCE, SourceConfig, BatchLimits, TransactionsConfig),
     Table.SINK: (SINK, SinkConfig),
     Table.TOPOLOGY: ((*TOPOLOGY, *STORMS), TopologySettings, Pacing),
     Table.AT_LEAST_ONCE: (AT_LEAST_ONCE, RunnerLimits),

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from kafka_tx.config import (
+    BatchLimits,
     EndRule,
     FromCommitted,
-    LimitsConfig,
     PerPartition,
     SourceConfig,
     StartRule,
@@ -112,7 +112,7 @@ def _config(given: Mapping[str, str], start: str) -> SourceConfig:
         kafka=kafka_options(given),
         start=_rule(given, "starting", start, _START_WORDS),
         end=_rule(given, "ending", "latest", _END_WORDS),
-        limits=LimitsConfig(**picked(LimitsConfig, values)),
+        limits=BatchLimits(**picked(BatchLimits, values)),
         transactions=transactions,
         **picked(SourceConfig, values),
     )

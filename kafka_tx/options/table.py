@@ -116,19 +116,19 @@ SOURCE = (
     Option(
         "maxOffsetsPerTrigger",
         "Most offsets of one batch. Partitions share them in proportion.",
-        "max_offsets_per_trigger",
+        "max_records",
         whole(),
     ),
     Option(
         "minOffsetsPerTrigger",
         "Wait until this many offsets are available …",
-        "min_offsets_per_trigger",
+        "min_records",
         whole(),
     ),
     Option(
         "maxTriggerDelay",
         "… but no longer than this time.",
-        "max_trigger_delay_ms",
+        "max_delay_ms",
         duration_ms,
         "15m",
     ),

@@ -3,49 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from kafka_tx.errors import ConfigError
+from kafka_tx.config import BatchLimits
 from kafka_tx.model import TopicPartition
 from kafka_tx.planning.split import rate_limit
 
 _ASSUMED_RECORD_BYTES = 1024
 _MEMORY = 0.8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLimits:
-    """Limits of a batch in records, bytes and time. None: no limit.
-
-    Attributes:
-        max_records: Offsets in a batch, shared among partitions in proportion to what
-            they hold. A partition that has anything gets at least one.
-        max_records_per_partition: Offsets of one partition in a batch.
-        max_bytes: Of keys and values in a batch. How many records that is is estimated
-            from the batches before; a batch may hold more.
-        min_records: Wait until this many offsets are available …
-        max_delay_ms: … but not longer than this since the last batch.
-
-    Raises:
-        ConfigError: A limit is below 1, or the least is more than the most.
-    """
-
-    max_records: int | None = None
-    max_records_per_partition: int | None = None
-    max_bytes: int | None = None
-    min_records: int | None = None
-    max_delay_ms: int = 15 * 60 * 1000
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError.illegal(name, value, "a whole number from 1, or None")
-        low, high = self.min_records, self.max_records
-        if low is not None and high is not None and low > high:
-            raise ConfigError.illegal(
-                "min_records", low, f"at most max_records ({high})"
-            )
 
 
 class RecordSize:

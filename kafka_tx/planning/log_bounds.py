@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
+from kafka_tx.offsets.retry import BackOff
 from kafka_tx.planning.standing import is_of_other_leader
 from kafka_tx.protocols import ClusterView
 
@@ -37,8 +38,12 @@ def pause_ms(fruitless: int, shortest_ms: int, longest_ms: int) -> int:
         shortest_ms: The first pause; no pause is shorter.
         longest_ms: No pause is longer, unless the shortest is.
     """
-    pause = shortest_ms << min(fruitless - 1, 16)
-    return min(pause, max(shortest_ms, longest_ms))
+    pauses = BackOff(
+        initial_delay_ms=shortest_ms,
+        multiplier=2,
+        max_delay_ms=max(shortest_ms, longest_ms),
+    )
+    return pauses.delay_ms(fruitless)
 
 
 def unchanged(

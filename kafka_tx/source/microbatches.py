@@ -259,8 +259,8 @@ class MicroBatches:
             if self._waits(starts, ends):
                 self.losses.take()
                 return None
-            if limits.max_offsets_per_trigger is not None:
-                ends = rate_limit(limits.max_offsets_per_trigger, starts, ends)
+            if limits.max_records is not None:
+                ends = rate_limit(limits.max_records, starts, ends)
         self._learn(start, starts, look)
         epochs = self._epochs_after(standings, logs)
         ranges = tuple(
@@ -309,16 +309,16 @@ class MicroBatches:
     def _waits(self, starts: Positions, ends: Positions) -> bool:
         """Whether ``minOffsetsPerTrigger`` holds the batch back; never AvailableNow."""
         limits = self._config.limits
-        if limits.min_offsets_per_trigger is None or self._target is not None:
+        if limits.min_records is None or self._target is not None:
             return False
         now_ms = self._clock.monotonic_ms()
         if is_delayed(
-            limits.min_offsets_per_trigger,
+            limits.min_records,
             starts,
             ends,
             now_ms=now_ms,
             last_batch_ms=self._last_batch_ms,
-            max_delay_ms=limits.max_trigger_delay_ms,
+            max_delay_ms=limits.max_delay_ms,
         ):
             return True
         self._last_batch_ms = now_ms

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.planning import log_bounds
 
 _LEAST = {
     "max_pending": 1,
@@ -108,9 +109,9 @@ class PlanningGate:
             self._new_at_ms = max(self._new_at_ms, now_ms + self._pause_ms())
 
     def _pause_ms(self) -> int:
-        shortest = self._pacing.idle_pause_ms
-        longest = max(shortest, _LONGEST_PAUSE_MS)
-        return min(shortest << min(self._empty - 1, 16), longest)
+        return log_bounds.pause_ms(
+            self._empty, self._pacing.idle_pause_ms, _LONGEST_PAUSE_MS
+        )
 
     def failed(self, now_ms: int) -> None:
         """The awaited plan could not be made."""

@@ -9,6 +9,7 @@ from typing import NoReturn, Protocol, TypeVar
 
 from kafka_tx.errors import StateGivenUpError, StateUnavailableError
 from kafka_tx.model import CommittedOffset, TopicPartition
+from kafka_tx.offsets.retry import BackOff
 from kafka_tx.protocols import Clock, OffsetStore, Store
 from kafka_tx.transactions.refusals import unpicklable
 from kafka_tx.transactions.state_of_id import StoreAround
@@ -104,8 +105,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_MS = 120_000
 """Long enough for a database that restarts or fails over."""
 
-_FIRST_PAUSE_MS = 100
-_LONGEST_PAUSE_MS = 5_000
+_PAUSES = BackOff(initial_delay_ms=100, multiplier=2, max_delay_ms=5_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +132,13 @@ class Patience:
             Exception: Whatever else ``call`` raises, at once.
         """
         first_ms: int | None = None
-        pause_ms = _FIRST_PAUSE_MS
         failures = 0
         while True:
             try:
                 answer = call()
             except StateUnavailableError as error:
                 failures += 1
+                pause_ms = _PAUSES.delay_ms(failures)
                 now_ms = self.clock.monotonic_ms()
                 first_ms = now_ms if first_ms is None else first_ms
                 waited_ms = now_ms - first_ms
@@ -152,7 +152,6 @@ class Patience:
                     logger.warning("the store answers again, at try %d", failures + 1)
                 return answer
             self.clock.sleep_ms(pause_ms)
-            pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
 
     def _given_up(
         self, error: StateUnavailableError, failures: int, waited_ms: int

@@ -16,6 +16,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 from kafka_tx.errors import KafkaTxError, StateError, StateUnavailableError
+from kafka_tx.offsets.retry import BackOff
 from kafka_tx.transactions.refusals import unpicklable
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 
@@ -261,20 +262,25 @@ class ZooKeeperClient:
         self, paths: Sequence[str], start: Callable[[KazooClient, str], Any]
     ) -> dict[str, Any]:
         settings = self._settings
-        pause_ms = settings.retry_interval_ms
-        tries_left = settings.retry_times
+        pauses = BackOff(
+            initial_delay_ms=settings.retry_interval_ms,
+            multiplier=2,
+            max_delay_ms=settings.retry_interval_ceiling_ms,
+            limit=settings.retry_times,
+        )
+        failures = 0
         while True:
             try:
                 return self._ask(paths, start)
             except KazooTimeoutError as error:
                 raise self.silent(error) from None
             except _LOST as error:
-                if not tries_left:
+                failures += 1
+                if not pauses.allows(failures):
                     raise self.silent(error) from None
             except kazoo.KazooException as error:
                 raise self._refused(error) from None
-            time.sleep(min(pause_ms, settings.retry_interval_ceiling_ms) / 1000)
-            pause_ms, tries_left = pause_ms * 2, tries_left - 1
+            time.sleep(pauses.delay_ms(failures) / 1000)
 
     def _refused(self, error: Exception) -> KafkaTxError:
         if isinstance(error, kazoo.NoAuthError | kazoo.AuthFailedError):

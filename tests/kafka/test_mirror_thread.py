@@ -13,6 +13,7 @@ from kafka_tx.kafka import mirror as of_mirror
 from kafka_tx.kafka.client_settings import ClientSettings
 from kafka_tx.kafka.mirror import GroupMirror, MirrorThread
 from kafka_tx.model import TopicPartition
+from kafka_tx.offsets.retry import BackOff
 
 P0 = TopicPartition("orders", 0)
 WITHIN_S = 30
@@ -42,7 +43,9 @@ class Group:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_mirror, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(
+        of_mirror, "_PAUSES", BackOff(initial_delay_ms=10, multiplier=2)
+    )
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 import pytest
 
+from kafka_tx.config import BatchLimits
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Topics
 from kafka_tx.planning import log_bounds
 from kafka_tx.planning.cached_cluster import CachedCluster
-from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.topology.kafka.kafka_batch_spout import (
     KafkaBatchSpout,
     OpaqueKafkaBatchSpout,

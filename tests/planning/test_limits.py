@@ -1,8 +1,9 @@
 import pytest
 
+from kafka_tx.config import BatchLimits
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TopicPartition
-from kafka_tx.planning.limits import BatchLimits, RecordSize, limited_ends
+from kafka_tx.planning.limits import RecordSize, limited_ends
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 STARTS = {A: 0, B: 100, C: 7}
@@ -50,7 +51,9 @@ def test_a_limit_below_one_is_refused(name):
 
 
 def test_a_least_above_the_most_is_refused():
-    with pytest.raises(ConfigError, match=r"at most max_records \(5\)"):
+    with pytest.raises(
+        ConfigError, match=r"\(6\) is higher than the maxOffsetsPerTrigger\(5\)"
+    ):
         BatchLimits(min_records=6, max_records=5)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_tx import assembly
-from kafka_tx.config import FromCommitted, LimitsConfig, PerPartition, SourceConfig
+from kafka_tx.config import BatchLimits, FromCommitted, PerPartition, SourceConfig
 from kafka_tx.errors import (
     DataLossError,
     OffsetsError,
@@ -117,7 +117,7 @@ def test_an_end_time_after_all_records_is_the_end_also_of_what_came_since(log):
     "limits", [{"min_partitions": 4}, {"max_records_per_partition": 3}]
 )
 def test_cuts_hold_and_the_outer_ends_move(log, limits):
-    given = config(limits=LimitsConfig(**limits))
+    given = config(limits=BatchLimits(**limits))
     planned = plan(given, log)
     first = offsets(log, given, planned)
     log.append(P0, b"v", b"v")
@@ -177,7 +177,7 @@ def test_a_named_topic_that_is_gone_is_an_error(log):
         offsets(log, config(), planned)
 
 
-CUT = {"limits": LimitsConfig(min_partitions=4)}
+CUT = {"limits": BatchLimits(min_partitions=4)}
 FROM_A_NUMBER = {"start": PerPartition(positions={P0: AtOffset(3), P1: Earliest()})}
 TO_A_NUMBER = {"end": PerPartition(positions={P0: AtOffset(3), P1: Latest()})}
 

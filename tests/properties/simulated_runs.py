@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from kafka_tx.config import BatchLimits
 from kafka_tx.errors import (
     FailedException,
     KafkaTxError,
@@ -20,7 +21,6 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import OffsetRange, Topics, TransactionAttempt
 from kafka_tx.offsets.loss import OutOfRange
-from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.protocols import Clock
 from kafka_tx.topology.declare.spouts import Json
 from kafka_tx.topology.kafka.kafka_batch_spout import (

@@ -15,11 +15,11 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
+from kafka_tx.config import BatchLimits
 from kafka_tx.errors import BrokerUnavailableError, OffsetOutOfRangeError
 from kafka_tx.model import LogBounds, LogPosition, OffsetRange, Topics, Unavailable
 from kafka_tx.planning import standing
 from kafka_tx.planning.deleted_topics import DeletedTopics
-from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.planning.standing import Standing, stand
 from kafka_tx.topology.kafka import kafka_progress
 from kafka_tx.topology.kafka.kafka_batch_spout import OpaqueKafkaBatchSpout

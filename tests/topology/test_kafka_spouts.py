@@ -2,6 +2,7 @@ import pickle
 
 import pytest
 
+from kafka_tx.config import BatchLimits
 from kafka_tx.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -20,7 +21,6 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning.deleted_topics import STANDS_MS
-from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.topology.builder import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BatchBolt
 from kafka_tx.topology.kafka.kafka_batch_spout import (

@@ -25,7 +25,6 @@ from kafka_tx.model import (
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.options.option_names import folded
 from kafka_tx.options.source_options import parse_source
-from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.planning.start_positions import committed_or, resolve
 from kafka_tx.running.task_reader import TaskReader
 from kafka_tx.topology.declare.spout_hosts import SCHEMES, is_scheme
@@ -88,7 +87,7 @@ class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
         batches = KafkaBatches(
             subscription=config.subscription,
             start=config.start if isinstance(config.start, Earliest) else None,
-            limits=_limits(config, max_bytes),
+            limits=replace(config.limits, max_bytes=max_bytes),
             scheme=scheme or StringScheme(),
             out_of_range=_policy(out_of_range, options, config),
             poll_ms=poll_ms,
@@ -179,17 +178,6 @@ def _source(options: Mapping[str, Any]) -> SourceConfig:
     }:
         given["startingOffsets"] = "earliest"
     return parse_source(given, streaming=True)
-
-
-def _limits(config: SourceConfig, max_bytes: int | None) -> BatchLimits:
-    limits = config.limits
-    return BatchLimits(
-        max_records=limits.max_offsets_per_trigger,
-        max_records_per_partition=limits.max_records_per_partition,
-        max_bytes=max_bytes,
-        min_records=limits.min_offsets_per_trigger,
-        max_delay_ms=limits.max_trigger_delay_ms,
-    )
 
 
 def _policy(

@@ -75,10 +75,10 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limits of the options; Spark replaces them by "all" for Trigger.Once."""
         limits = self._config.limits
-        if limits.max_offsets_per_trigger is not None:
-            return ReadMaxRows(limits.max_offsets_per_trigger)
-        if limits.min_offsets_per_trigger is not None:
-            return ReadMinRows(limits.min_offsets_per_trigger)
+        if limits.max_records is not None:
+            return ReadMaxRows(limits.max_records)
+        if limits.min_records is not None:
+            return ReadMinRows(limits.min_records)
         return ReadAllAvailable()
 
     def is_question(self, offset: dict[str, Any]) -> bool:

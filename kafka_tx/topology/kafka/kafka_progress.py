@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from kafka_tx.config import BatchLimits
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import (
     Earliest,
@@ -22,7 +23,6 @@ from kafka_tx.planning import log_bounds
 from kafka_tx.planning.batch_starts import position_after
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.deleted_topics import DeletedTopics
-from kafka_tx.planning.limits import BatchLimits
 from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.planning.split import is_delayed
 from kafka_tx.planning.standing import Finding, Settling, Standing, stand
