@@ -155,9 +155,10 @@ docs: setup
 	$(IN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/site
 	@echo "build/site/index.html"
 
-# The drawings of the documentation, from docs/draw.py.
+# The drawings of the documentation, from docs/draw.py, and Chromium's view of the status page.
 pictures: setup
 	$(IN)/python docs/draw.py
+	$(IN)/python -m tests.metrics.status_pictures docs/pictures
 
 # A wheel for this platform, which holds the native reader and serves Python 3.11 and
 # every later one.
