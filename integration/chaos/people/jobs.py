@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -22,6 +23,9 @@ QUICKLY = {
     "spark.python.task.killTimeout": "200ms",
     "spark.sql.shuffle.partitions": "1",
 }
+
+
+Options: TypeAlias = Mapping[str, str]
 
 
 class DeadError(Exception):
@@ -51,6 +55,7 @@ class Setup:
         parts: Of a batch in a topic.
         checkpoint: Name of the folder.
         once: Options for the next run only.
+        sources: How many sources of its own a query has in each batch.
     """
 
     door: str
@@ -64,9 +69,21 @@ class Setup:
     parts: int = 1
     checkpoint: str = "checkpoint"
     once: Mapping[str, str] = field(default_factory=dict)
+    sources: int = 1
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Of its sources."""
+        return tuple(f"{self.id}-{n}" if n else self.id for n in range(self.sources))
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Which its sources read, one each."""
+        first = self.topic
+        return tuple(f"{first}-{n}" if n else first for n in range(self.sources))
 
 
-def new_setup(door: str, mode: str, sink: str, store: str) -> Setup:
+def new_setup(door: str, mode: str, sink: str, store: str, sources: int = 1) -> Setup:
     """A job that nobody has had before."""
     word = uuid4().hex[:8]
     return Setup(
@@ -80,6 +97,7 @@ def new_setup(door: str, mode: str, sink: str, store: str) -> Setup:
         opaque=mode == "opaque",
         parts=1 if mode == "opaque" else PARTITIONS,
         checkpoint=f"checkpoint-{word}",
+        sources=sources,
     )
 
 
@@ -126,13 +144,27 @@ class Starter:
             return self.parts.database.url
         return f"sqlite:///{self.parts.work / setup.store}"
 
-    def source(self, setup: Setup) -> dict[str, str]:
+    def source(self, topic: str) -> dict[str, str]:
         """What both doors are told of brokers and records."""
         return {
             "kafka.bootstrap.servers": self.parts.kafka.bootstrap_servers,
-            "subscribe": setup.topic,
+            "subscribe": topic,
             "startingOffsets": "earliest",
         }
+
+    def read(self, setup: Setup, of_source: Callable[[str], Options]) -> DataFrame:
+        """The records of all sources.
+
+        Args:
+            setup: Of the job.
+            of_source: More options, for a ``tx.id``.
+        """
+        frames = []
+        for id_, topic in zip(setup.ids, setup.topics, strict=True):
+            reader = self.spark.readStream.format("kafka_tx")
+            options = {**self.source(topic), **of_source(id_)}
+            frames.append(reader.options(**options).load())
+        return reduce(DataFrame.union, frames)
 
     def write(self, setup: Setup, df: DataFrame, attempt: TransactionAttempt) -> None:
         """The user's function."""
@@ -175,21 +207,20 @@ class Starter:
 class _Query:
     def __init__(self, starter: Starter, setup: Setup) -> None:
         options = {
-            **starter.source(setup),
             "maxOffsetsPerTrigger": "40",
-            "tx.id": setup.id,
             "tx.mode": setup.mode,
             "tx.store": starter.store(setup),
             **setup.once,
         }
-        reader = starter.spark.readStream.format("kafka_tx").options(**options)
+        records = starter.read(setup, lambda id_: {**options, "tx.id": id_})
 
         def write(df: DataFrame, attempt: TransactionAttempt) -> None:
             starter.write(setup, df, attempt)
 
         self._query = (
-            reader.load()
-            .writeStream.foreachBatch(kafka_tx.for_each_transaction(write))
+            records.writeStream.foreachBatch(
+                kafka_tx.for_each_transaction(write, setup.id)
+            )
             .option("checkpointLocation", str(starter.parts.work / setup.checkpoint))
             .trigger(processingTime="500 milliseconds")
             .start()
@@ -243,7 +274,11 @@ class _Topology:
             if setup.mode == "opaque"
             else kafka_tx.TransactionalKafkaSpout
         )
-        given = {**starter.source(setup), "maxOffsetsPerTrigger": "40", **setup.once}
+        given = {
+            **starter.source(setup.topic),
+            "maxOffsetsPerTrigger": "40",
+            **setup.once,
+        }
         given.pop("tx.onDisagreement", None)
         builder = kafka_tx.TransactionalTopologyBuilder(
             setup.id, "spout", kind(given), 1

@@ -69,10 +69,8 @@ def run_without_id(person: Person) -> None:
         rows = df.selectExpr("cast(value as string)").collect()  # type: ignore[attr-defined]
         person.plain.update(int(row[0]) for row in rows)
 
-    reader = person.starter.spark.readStream.format("kafka_tx")
     query = (
-        reader.options(**person.starter.source(setup))
-        .load()
+        person.starter.read(setup, lambda _: {})
         .writeStream.foreachBatch(write)
         .option("checkpointLocation", str(person.parts.work / setup.checkpoint))
         .trigger(availableNow=True)
@@ -138,7 +136,7 @@ def fail_over(person: Person) -> None:
 
 
 def make_the_topic_anew(person: Person) -> None:
-    """With fewer, as many or more records, while the job stands."""
+    """With fewer, as many or more records, while the job stands; of two the first."""
     person.go_on()
     person.end()
     _anew(person)
@@ -151,7 +149,7 @@ def make_the_topic_anew_under_it(person: Person) -> None:
 
 
 def _anew(person: Person) -> None:
-    had = len(person.parts.numbers.acknowledged - person.parts.numbers.forgone)
+    had = len(person.parts.numbers.in_first())
     records = max(0, had + person.chance.choice([-15, 0, 15]))
     person.parts.numbers.make_anew(min(records, 200))
 

@@ -75,11 +75,12 @@ class Numbers:
 
     def __init__(self, kafka: KafkaCluster) -> None:
         self._kafka = kafka
-        self.topic = ""
+        self.topics: tuple[str, ...] = ()
         self.acknowledged: set[int] = set()
         self.forgone: set[int] = set()
         """What was in topics that were made anew."""
         self._next = 0
+        self._topic_of: dict[int, str] = {}
         self._is_paused = threading.Event()
         self._is_over = threading.Event()
         self._lock = threading.Lock()
@@ -105,24 +106,31 @@ class Numbers:
         if self._thread.is_alive():
             self._thread.join()
 
-    def begin(self, topic: str) -> None:
-        """A new job, with a topic of its own."""
-        self._kafka.create_topic(topic, PARTITIONS)
+    def begin(self, topics: tuple[str, ...]) -> None:
+        """A new job, with topics of its own."""
+        for topic in topics:
+            self._kafka.create_topic(topic, PARTITIONS)
         with self._lock:
             self._producer.flush(30)
-            self.topic = topic
+            self.topics = topics
             self.acknowledged, self.forgone = set(), set()
+            self._topic_of = {}
+
+    def in_first(self) -> set[int]:
+        """What the first of its topics has now."""
+        there = self.acknowledged - self.forgone
+        return {n for n in there if self._topic_of[n] == self.topics[0]}
 
     def make_anew(self, records: int) -> None:
-        """The same topic, with so many new records in a moment."""
+        """The first topic, with so many new records in a moment."""
         with self._lock:
             self._producer.flush(30)
-            self._kafka.delete_topic(self.topic)
-            self._kafka.create_topic(self.topic, PARTITIONS)
+            self._kafka.delete_topic(self.topics[0])
+            self._kafka.create_topic(self.topics[0], PARTITIONS)
             self._producer = self._new_producer()
-            self.forgone |= self.acknowledged
+            self.forgone |= self.in_first()
             for _ in range(records):
-                self._send()
+                self._send(self.topics[0])
             self._producer.flush(30)
 
     @contextmanager
@@ -135,14 +143,15 @@ class Numbers:
     def _run(self) -> None:
         while not self._is_over.wait(EVERY_S):
             with self._lock:
-                if self.topic:
-                    self._send()
+                if self.topics:
+                    self._send(self.topics[self._next // PARTITIONS % len(self.topics)])
                     self._producer.poll(0)
 
-    def _send(self) -> None:
+    def _send(self, topic: str) -> None:
         number, self._next = self._next, self._next + 1
+        self._topic_of[number] = topic
         self._producer.produce(
-            self.topic,
+            topic,
             key=str(number),
             value=str(number),
             partition=number % PARTITIONS,
@@ -191,13 +200,15 @@ class Parts:
         finally:
             engine.dispose()
 
-    def newest(self, name: str) -> int:
-        """The txid that a map or table holds; 0 without any."""
+    def newest(self, name: str, source: str = "") -> int:
+        """The txid, of this source if one is named, that a map or table holds; or 0."""
         engine = create_engine(self.database.url)
         try:
             with engine.connect() as connection:
-                query = text("SELECT txid FROM kafka_tx_progress WHERE name = :name")
-                return int(connection.scalar(query, {"name": name}) or 0)
+                columns = "SELECT txid FROM kafka_tx_progress WHERE name = :name"
+                query = text(f"{columns} AND :source IN ('', source)")
+                given = {"name": name, "source": source}
+                return int(connection.scalar(query, given) or 0)
         finally:
             engine.dispose()
 

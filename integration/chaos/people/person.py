@@ -95,12 +95,17 @@ class Person:
         self.plain: Counter[int] = Counter()
         """What was written while the job had no ``tx.id``."""
         self.account = Account(
-            f"{setup.door} {setup.mode} store {setup.store} sink {setup.sink}"
-            f"{' opaque' if setup.opaque else ''}"
+            f"{setup.door} of {setup.sources} {setup.mode} store {setup.store}"
+            f" sink {setup.sink}{' opaque' if setup.opaque else ''}"
         )
-        self.parts.numbers.begin(setup.topic)
-        if setup.sink == "kafka":
-            self.parts.kafka.create_topic(setup.name, 2)
+        self.left: list[str] = []
+        """The checkpoints that this one is in the place of."""
+        self.parts.numbers.begin(setup.topics)
+        self._make_sink()
+
+    def _make_sink(self) -> None:
+        if self.setup.sink == "kafka":
+            self.parts.kafka.create_topic(self.setup.name, 2)
 
     # --- runs ---
 
@@ -238,6 +243,9 @@ class Person:
             and "offsets set" not in text
             and self._agrees("new checkpoint", text),
             "offsets set": is_query and self.setup.sink != "kafka",
+            "begin anew": is_query,
+            "the former checkpoint": is_query and bool(self.left),
+            "remove the store that was left": self.setup.store != "postgresql",
             "new sink": not is_query,
             "start again": is_query
             or (self.setup.store == "postgresql" and self.setup.sink != "kafka"),
@@ -270,16 +278,51 @@ class Person:
 
     def set_offsets(self, text: str) -> None:
         """As the command that is printed: which one depends on what the sink has."""
-        found = re.search(r"look whether the sink has txid (\d+)", text)
-        has_it, has_it_not = re.findall(r"--offsets '(.*?)'", text)[:2]
-        held = self.parts.newest(self.setup.name)
-        given = has_it if found and held >= int(found[1]) else has_it_not
-        words = ["offsets", "set", "--id", self.setup.id, "--offsets", given, "--yes"]
-        words += ["--store", self.starter.store(self.setup)]
-        words += ["--bootstrap-servers", self.parts.kafka.bootstrap_servers]
-        told = CliRunner().invoke(app, words)
-        self.note(f"kafka-tx offsets set: {told.exit_code} {told.output.strip()[:120]}")
+        self.end()
+        chosen, *has_it_not = re.split(r"If it has not", text)
+        if has_it_not and not self._is_in_sink(text):
+            (chosen,) = has_it_not
+        for id_, offsets in re.findall(r"--id (\S+) .*?--offsets '(.*?)'", chosen):
+            words = ["offsets", "set", "--id", id_, "--offsets", offsets, "--yes"]
+            words += ["--bootstrap-servers", self.parts.kafka.bootstrap_servers]
+            self._command(*words, "--store", self.starter.store(self.setup))
         self.new_checkpoint()
+
+    def _is_in_sink(self, text: str) -> bool:
+        """Whether the sink has the txid that a text asks for."""
+        asked = r"look whether the sink has txid (\d+)(?: of '([^']+)')?"
+        found = re.search(asked, text)
+        if found is None:
+            return False
+        return self.parts.newest(self.setup.name, found[2] or "") >= int(found[1])
+
+    def remove_the_store_left(self, _text: str) -> None:
+        """Of all ids, in the database of the sink."""
+        for id_ in self.setup.ids:
+            url = self.parts.database.url
+            self._command("offsets", "reset", "--id", id_, "--store", url, "--yes")
+
+    def _command(self, *words: str) -> None:
+        told = CliRunner().invoke(app, list(words))
+        what = " ".join(words[:2])
+        self.note(f"kafka-tx {what}: {told.exit_code} {told.output.strip()[:120]}")
+
+    def begin_anew(self) -> None:
+        """Other ids, another sink and checkpoint: all is read again."""
+        self.end()
+        word = named_anew("anew").replace("+", "-")
+        self.use_a_new_sink()
+        self.setup = replace(self.setup, id=f"{self.setup.id}-{word}", once={})
+        self._make_sink()
+        self.new_checkpoint()
+        self.left.clear()
+        self.copies.clear()
+        self.plain.clear()  # is in the former sink
+
+    def use_the_former_checkpoint(self) -> None:
+        """That the present one is in the place of."""
+        self.end()
+        self.setup = replace(self.setup, checkpoint=self.left.pop(), once={})
 
     def use_a_new_sink(self) -> None:
         """All is read again, into another one."""
@@ -313,6 +356,7 @@ class Person:
         """Leave the former one where it is."""
         self.end()
         name = named_anew(self.setup.checkpoint)
+        self.left.append(self.setup.checkpoint)
         self.setup = replace(self.setup, checkpoint=name)
 
     def copy_checkpoint(self) -> None:
@@ -347,8 +391,9 @@ class Person:
         (self.parts.work / self.setup.store).unlink(missing_ok=True)
 
     def remove_checkpoint(self) -> None:
-        """While nothing runs."""
+        """While nothing runs; those that were left before are too old for anything."""
         self.end()
+        self.left.clear()
         shutil.rmtree(checkpoint_of(self.parts, self.setup), ignore_errors=True)
 
 
@@ -360,6 +405,9 @@ DO: Mapping[str, Callable[[Person, str], None]] = {
     "store": lambda person, _: person.set_once("tx.onDisagreement", "store"),
     "new checkpoint": lambda person, _: person.new_checkpoint(),
     "offsets set": Person.set_offsets,
+    "begin anew": lambda person, _: person.begin_anew(),
+    "the former checkpoint": lambda person, _: person.use_the_former_checkpoint(),
+    "remove the store that was left": Person.remove_the_store_left,
     "start again": lambda person, _: None,
     "empty the sink": lambda person, _: person.parts.empty(person.setup.name),
     "new sink": lambda person, _: person.use_a_new_sink(),

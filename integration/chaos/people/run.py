@@ -50,15 +50,19 @@ class Report:
 def setups(chance: random.Random) -> Iterator[Setup]:
     """Jobs without end, each kind in its turn."""
     kinds = [
-        ("query", "map"),
-        ("query", "table"),
-        ("query", "kafka"),
-        ("topology", "map"),
+        ("query", "map", 1),
+        ("query", "map", 2),
+        ("query", "table", 1),
+        ("query", "table", 2),
+        ("query", "kafka", 1),
+        ("query", "kafka", 2),
+        ("topology", "map", 1),
     ]
     while True:
-        for door, sink in chance.sample(kinds, len(kinds)):
+        for door, sink, sources in chance.sample(kinds, len(kinds)):
             mode = chance.choice(["transactional", "opaque"])
-            yield new_setup(door, mode, sink, chance.choice(["postgresql", "sqlite"]))
+            store = chance.choice(["postgresql", "sqlite"])
+            yield new_setup(door, mode, sink, store, sources)
 
 
 def drawn(setup: Setup, chance: random.Random) -> list[Operation]:
