@@ -19,7 +19,7 @@ from sortedcontainers import SortedDict
 from benchmarks.report import Case, print_report
 from kafka_tx.model import CommittedOffset, OffsetRange, TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 
 ORDERS = TopicPartition("orders", 0)
 PENDING = 1_000_000

@@ -19,9 +19,8 @@ from kafka_tx.model import (
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.loss import LossReason, OutOfRange, out_of_range
 from kafka_tx.offsets.manager_answers import Counts, GiveUp, PartitionPlan
-from kafka_tx.offsets.rules import PartitionRules
 from kafka_tx.offsets.runs import OffsetRuns
-from kafka_tx.offsets.unfinished import Unfinished
+from kafka_tx.offsets.unfinished import PartitionRules, Unfinished
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.sql import quoted_name
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.sql.columns import LONG_TEXT
+from kafka_tx.sql.dialects import LONG_TEXT
 from kafka_tx.sql.progress import progress_table, writings_table
 
 LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")

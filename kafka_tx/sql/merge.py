@@ -19,9 +19,9 @@ import pyarrow.csv
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from kafka_tx.sql.dialects import upsert
 from kafka_tx.sql.map_table import MapTable
 from kafka_tx.sql.reducers import MERGES
-from kafka_tx.sql.upsert import upsert
 
 ROWS_PER_STATEMENT = 300
 """600 values: under the limit of 999 that old SQLites have."""

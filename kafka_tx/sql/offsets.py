@@ -12,9 +12,8 @@ from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
 from kafka_tx.offsets.offset_extras import extras_of, with_extras
 from kafka_tx.offsets.owners import Claim, Owners, new_word
-from kafka_tx.sql.columns import LONG_TEXT, exact_text
 from kafka_tx.sql.database import Database
-from kafka_tx.sql.upsert import upsert
+from kafka_tx.sql.dialects import LONG_TEXT, exact_text, upsert
 from kafka_tx.transactions import records
 from kafka_tx.transactions.state_of_id import StateOfId
 

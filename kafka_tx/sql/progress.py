@@ -10,9 +10,8 @@ import sqlalchemy as sa
 from kafka_tx.errors import ConfigError, ReplayDiffersError, StateLostError
 from kafka_tx.model import ATTEMPTS_PER_EPOCH, TransactionAttempt
 from kafka_tx.offsets.owners import LOST_BY
-from kafka_tx.sql.columns import exact_text
+from kafka_tx.sql.dialects import exact_text, upsert
 from kafka_tx.sql.state_tables import check_store_beside
-from kafka_tx.sql.upsert import upsert
 from kafka_tx.transactions.admission import following, is_written
 
 NEVER = TransactionAttempt(0, 0)

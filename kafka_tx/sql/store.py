@@ -19,10 +19,10 @@ from kafka_tx.errors import StateConflictError, StateError
 from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.protocols import NOTHING, Expected, Paths, Texts
 from kafka_tx.sql.database import Database
+from kafka_tx.sql.dialects import upsert
 from kafka_tx.sql.offsets import OFFSETS, OWNERS, log_in
 from kafka_tx.sql.progress import progress_table
 from kafka_tx.sql.state_tables import OWNER, STATE, STORE
-from kafka_tx.sql.upsert import upsert
 from kafka_tx.transactions import records
 from kafka_tx.transactions.memory import (
     MemorySnapshot,

@@ -11,8 +11,8 @@ from sqlalchemy.sql import quoted_name
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.sql.columns import LONG_TEXT
 from kafka_tx.sql.database import Database
+from kafka_tx.sql.dialects import LONG_TEXT
 from kafka_tx.sql.map_table import check_table_name
 from kafka_tx.sql.merge import copy_rows
 from kafka_tx.sql.progress import (

@@ -24,8 +24,7 @@ from kafka_tx.topology.declare.graph import (
 )
 from kafka_tx.topology.declare.spouts import Spout
 from kafka_tx.topology.declare.templates import Dumps, pickled
-from kafka_tx.topology.plan.physical import PhysicalPlan
-from kafka_tx.topology.plan.stages import describe, mermaid, plan_of
+from kafka_tx.topology.plan.physical import PhysicalPlan, describe, mermaid, plan_of
 from kafka_tx.topology.rows.fields import Fields, FieldsLike
 
 

@@ -2,7 +2,7 @@
 
 from kafka_tx.model import CommittedOffset, LogBounds, OffsetRange, TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 
 ORDERS = TopicPartition("orders", 0)
 LOG = LogBounds(log_start=0, end=1_000)

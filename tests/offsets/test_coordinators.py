@@ -20,7 +20,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery, FixedPartitions
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.protocols import PartitionCoordinator
 from kafka_tx.testing import ManualClock, MemoryLog
 

@@ -10,7 +10,7 @@ from kafka_tx.offsets.emitting import (
     RoundRobin,
 )
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.manager_answers import GiveUp
 from kafka_tx.offsets.retry import BackOff
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 from tests.offsets.managing import LOG, ORDERS, emit, emitting, manager, span
 
 # --- planning and emitting ----------------------------------------------------------

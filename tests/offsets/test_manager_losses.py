@@ -9,7 +9,7 @@ from kafka_tx.model import CommittedOffset, LogBounds, LogPosition
 from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 from tests.offsets.managing import ORDERS, emit, emitting, manager, span
 
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kafka_tx.model import Earliest, Latest
 from kafka_tx.offsets.retry import BackOff
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
 from tests.properties.simulated_spout import Spout
 from tests.properties.spout_steps import STEPS, check, settle, step

@@ -14,7 +14,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.running.at_least_once.poller import PollerParts, SpoutPoller
 from kafka_tx.testing import ManualClock

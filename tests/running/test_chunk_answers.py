@@ -25,7 +25,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.emitting import Candidate, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.running.at_least_once.chunk_answers import (
     LETTER_AGAIN_MS,
     ChunkAnswers,

@@ -12,7 +12,7 @@ from kafka_tx.model import (
     TransactionAttempt,
 )
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.running.at_least_once.chunk_answers import ChunkFlight
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
 

@@ -11,7 +11,7 @@ from kafka_tx.errors import FencedError, StateCorruptedError, StateUnavailableEr
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.running.at_least_once import offset_keeper
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.testing import ManualClock

@@ -18,7 +18,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import OffsetRange, TopicPartition, Topics
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.options.topology_options import RunnerLimits
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.start import StartRules

@@ -2,7 +2,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
-from kafka_tx.sql.upsert import upsert
+from kafka_tx.sql.dialects import upsert
 
 TABLES = sa.MetaData()
 COUNTS = sa.Table(

@@ -10,7 +10,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.running.at_least_once.chunk_answers import ChunkFlight, ChunkFlights
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -6,7 +6,7 @@ from kafka_tx.topology.declare.graph import Input
 from kafka_tx.topology.declare.groupings import Grouping, GroupingKind
 from kafka_tx.topology.plan.physical import Edge
 from kafka_tx.topology.rows.fields import Fields
-from kafka_tx.topology.run.outgoing import Outgoing
+from kafka_tx.topology.run.messages import Outgoing
 
 FIELDS = Fields.parse("word string, n int")
 

@@ -26,7 +26,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery, FixedPartitions
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.log_bounds import EpochEnds
 from kafka_tx.planning.standing import Settling, stand

@@ -61,7 +61,7 @@ class Component:
         outputs: Fields by stream; the default stream only if it has fields.
         template: Makes the bolt; None for spouts.
         reads_arrow: Whether the bolt takes record batches instead of rows.
-        placement: Where the user wants it to run; None: by the rule of ``stages``.
+        placement: Where the user wants it to run; None: as the physical plan says.
     """
 
     name: str

@@ -18,7 +18,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
-from kafka_tx.offsets.rules import PartitionRules
+from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.planning.start import StartRules
 from kafka_tx.topology.declare.spout_hosts import Hosts, StaticHosts, check_types
 from kafka_tx.topology.rows.schemes import RawScheme, Scheme

@@ -22,8 +22,13 @@ from kafka_tx.topology.declare.spouts import BatchSource
 from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, Stage, TaskId, Wave
 from kafka_tx.topology.rows.blocks import conform, with_tx
 from kafka_tx.topology.rows.fields import TX, TX_TYPE, Fields
-from kafka_tx.topology.run.messages import Message, Packet, Suspended, TaskReport
-from kafka_tx.topology.run.outgoing import Outgoing
+from kafka_tx.topology.run.messages import (
+    Message,
+    Outgoing,
+    Packet,
+    Suspended,
+    TaskReport,
+)
 from kafka_tx.topology.run.task_failures import failure_of
 from kafka_tx.topology.run.tasks import Task
 

@@ -23,11 +23,11 @@ from kafka_tx.topology.run.messages import (
     BatchStopped,
     Emitted,
     Message,
+    Outgoing,
     Packet,
     Suspended,
     TaskReport,
 )
-from kafka_tx.topology.run.outgoing import Outgoing
 from kafka_tx.topology.run.task_failures import failure_of
 
 _ROWS_PER_TURN = 4096

@@ -1,4 +1,4 @@
-"""Writing rows whether or not they exist, in the words of each database."""
+"""Rows in the words of each database: column types, and writing what may exist."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+
+def exact_text(length: int) -> sa.types.TypeEngine[str]:
+    """Short ASCII text that is compared character by character, for keys."""
+    of_mysql = mysql.VARCHAR(length, charset="ascii", collation="ascii_bin")
+    return sa.String(length).with_variant(of_mysql, "mysql", "mariadb")
+
+
+LONG_TEXT = sa.Text().with_variant(
+    mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb"
+)
+"""Text of any length."""
 
 
 def upsert(
