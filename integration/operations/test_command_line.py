@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -202,3 +205,26 @@ def test_a_store_is_copied_to_zookeeper_and_back(zookeeper, tmp_path):
     for one, other in ((url, there), (there, back), (url, back)):
         told = run("store", "verify", "--store", one, "--against", other, "--json")
         assert told == {"ids": 2, "problems": {}}
+
+
+def test_ids_are_watched_in_a_terminal(postgresql):
+    """A real one, of 80 columns."""
+    commit(SqlStore(postgresql, "watched"), {TopicPartition("orders", 0): COMMITTED})
+    ours, theirs = pty.openpty()
+    command = [
+        Path(sys.executable).with_name("kafka-tx"),
+        *("top", "--store", postgresql, "-n", "2", "--every", "0.1"),
+    ]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+
+    with subprocess.Popen(command, stdout=theirs, env=environment) as top:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # Linux ends a terminal like this
+            while some := os.read(ours, 4096):
+                shown += some
+        assert top.wait(60) == 0
+    os.close(ours)
+
+    assert shown.count(b"watched") == 2
+    assert b"records/s" in shown

@@ -17,6 +17,8 @@ from kafka_tx.errors import ConfigError, KafkaTxError
 _COMMANDS = {
     "demo": "Count words while the job is killed, and compare the counts.",
     "status": "Show owner, committed txid, offsets and unfinished txids of each id.",
+    "top": "Show all ids live, the longest silent first.",
+    "history": "Show what the last transactions of an id held.",
     "lag": "Show how far each id is behind the log, and ahead of retention.",
     "offsets": "Show, set, delete or repair committed offsets.",
     "skip": "Take an unfinished batch for processed although it is not.",

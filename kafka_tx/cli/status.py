@@ -19,11 +19,12 @@ from kafka_tx.transactions.memory import StoredId
 from kafka_tx.transactions.stops import STOP, Stop, last_stop, notes_id
 from kafka_tx.transactions.txid_layout import OWNER, Door
 
+_WATCHED_S = 2.0
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 @dataclass(frozen=True, slots=True)
-class _StoredId:
+class Found:
     """One id: where it is, or what else is stored, or what cannot be read."""
 
     id: str
@@ -39,20 +40,28 @@ def status(
     id_: Annotated[
         str | None, typer.Option("--id", help="Show only this tx.id.")
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again every 2 s until you end it.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show epoch, committed txid, offsets and unfinished txids of each id."""
-    found = _found(store, id_)
+    if watch:
+        from kafka_tx.cli.top import watch as watched
+
+        watched(lambda: _text(found_ids(store, id_)), _WATCHED_S, None)
+        return
+    found = found_ids(store, id_)
     if as_json:
         typer.echo(json.dumps([_as_json(one) for one in found]))
     else:
-        _print(found)
+        typer.echo(_text(found))
     unreadable = [one.error for one in found if one.error is not None]
     if unreadable:
         raise unreadable[0]
 
 
-def _found(url: str, wanted: str | None) -> list[_StoredId]:
+def found_ids(url: str, wanted: str | None) -> list[Found]:
     """One id, or all of them: whatever their number, by the same few queries."""
     if wanted is not None:
         with opened(url, wanted):
@@ -68,11 +77,11 @@ def _found(url: str, wanted: str | None) -> list[_StoredId]:
     return [one for one in found if wanted in (None, one.id)]
 
 
-def _look(stored: StoredId, notes: StoredId | None) -> list[_StoredId]:
+def _look(stored: StoredId, notes: StoredId | None) -> list[Found]:
     """What has this id: a topology that counts txids and another one may share it."""
     store = stored.store
     texts = {path: text for path, text in store.read().items() if path != STOP}
-    found = _StoredId(store.id, store.epoch(), paths=tuple(texts))
+    found = Found(store.id, store.epoch(), paths=tuple(texts))
     try:
         found = replace(found, stop=last_stop(store))
         doors = known_doors(store, stored.at_least_once)
@@ -82,7 +91,7 @@ def _look(stored: StoredId, notes: StoredId | None) -> list[_StoredId]:
         return [replace(found, error=error)]
 
 
-def _with_notes(notes: StoredId | None, found: _StoredId) -> _StoredId:
+def _with_notes(notes: StoredId | None, found: Found) -> Found:
     """With the epoch and the last stop of an at-least-once topology."""
     if found.known is None or found.known.door is not Door.AT_LEAST_ONCE:
         return found
@@ -90,7 +99,7 @@ def _with_notes(notes: StoredId | None, found: _StoredId) -> _StoredId:
     return replace(found, epoch=found.known.state.epoch, stop=stop)
 
 
-def _as_json(found: _StoredId) -> dict[str, Any]:
+def _as_json(found: Found) -> dict[str, Any]:
     told: dict[str, Any] = {"id": found.id, "epoch": found.epoch}
     if found.stop is not None:
         told["last_stop"] = asdict(found.stop)
@@ -124,19 +133,19 @@ def ranges(batch: BatchMetadata) -> dict[str, dict[str, list[int]]]:
     return data
 
 
-def _print(found: list[_StoredId]) -> None:
+def _text(found: list[Found]) -> str:
     lines = [] if found else ["the store holds no ids"]
     for one in found:
         lines.append(typer.style(one.id, bold=True))
         lines += [f"  {label:<13}{text}".rstrip() for label, text in _rows(one)]
-    typer.echo("\n".join(lines))
+    return "\n".join(lines)
 
 
-def _rows(found: _StoredId) -> list[tuple[str, str]]:
+def _rows(found: Found) -> list[tuple[str, str]]:
     rows = [("epoch", str(found.epoch))]
     if found.stop is not None:
         stop = found.stop
-        rows.append(("last stop", f"{stop.reason}, {_ago(stop.at_ms)}: {stop.error}"))
+        rows.append(("last stop", f"{stop.reason}, {ago(stop.at_ms)}: {stop.error}"))
     if found.error is not None:
         return [*rows, ("unreadable", str(found.error.fields["path"]))]
     if found.known is None:
@@ -149,7 +158,7 @@ def _rows(found: _StoredId) -> list[tuple[str, str]]:
         return [*rows, ("committed", "nothing yet")]
     told = f"txid {committed.txid}"
     if committed.completed_ms:
-        told += f", {_ago(committed.completed_ms)}"
+        told += f", {ago(committed.completed_ms)}"
     is_numbered = found.known.door is not Door.AT_LEAST_ONCE
     rows.append(("committed", told if is_numbered else ""))
     offsets = sorted(committed.offsets.items())
@@ -170,7 +179,8 @@ def _aligned(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [("", f"{name:<{wide}}  {value:>{far}}") for name, value in pairs]
 
 
-def _ago(when_ms: int) -> str:
+def ago(when_ms: int) -> str:
+    """How long ago, for people."""
     seconds = max(0, int(time.time() - when_ms / 1000))
     for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
         if seconds >= unit:
