@@ -19,10 +19,15 @@ SPARKS = ("4.0.5", "4.1.4", "4.2.0", "4.3.0")
 OTHERS = tuple(version for version in SPARKS if version != "4.2.0")
 """What `make test` does not run."""
 VERSIONS = "integration/source/test_versions.py"
+ICEBERG = "integration/sinks/test_iceberg.py"
 SMOKE = (
     f"{VERSIONS}::test_every_batch_obeys_the_limit_also_the_first_after_a_restart",
     f"{VERSIONS}::test_a_failed_batch_comes_again_with_the_same_txid",
     f"{VERSIONS}::test_write_transaction_and_the_listener",
+    f"{ICEBERG}::test_commits_of_one_txid_at_the_same_time_are_one",
+    f"{ICEBERG}::test_a_driver_that_was_frozen_before_its_commit_writes_nothing",
+    f"{ICEBERG}::test_a_merge_whose_driver_was_frozen_counts_nothing",
+    f"{ICEBERG}::test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback",
 )
 FILES = (
     VERSIONS,
@@ -38,6 +43,7 @@ FILES = (
     "integration/source/test_crashes.py",
     "integration/sinks/test_state.py",
     "integration/sinks/test_lakehouse.py",
+    "integration/sinks/test_iceberg.py",
     "integration/topologies/test_topology.py",
     "integration/topologies/test_spout.py",
 )

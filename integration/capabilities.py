@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import pytest
 
-from integration.cluster.versions import DELTA, SPARK, SPARK_LINE
+from integration.cluster.versions import DELTA, ICEBERG, SPARK, SPARK_LINE
 from kafka_tx.spark.versions.streams import TAKES_LIMITS
 
 OWN_CONNECTOR = "Spark's own Kafka connector, which is published for it"
 LAKE = "Delta, whose jars are published for it"
+ICE = "Iceberg, whose jars are published for it"
 PROGRESS_OF_ENDS = "the ends of the logs in the progress of Python sources"
 LIMITED_BOUNDED_RUNS = "several batches in a bounded run of a Python source"
 
 CAPABILITIES = {
     OWN_CONNECTOR: SPARK is not None,
     LAKE: DELTA is not None,
+    ICE: ICEBERG is not None,
     PROGRESS_OF_ENDS: TAKES_LIMITS,
     LIMITED_BOUNDED_RUNS: TAKES_LIMITS,
 }

@@ -450,3 +450,53 @@ DELTA: Proofs = {
     ),
 }
 """Into a Delta table: what happens."""
+
+_ICE = "integration/sinks/test_iceberg.py::"
+
+ICEBERG: Proofs = {
+    "the driver dies at any step of a write": (
+        _ICE + "test_appends_that_die_at_any_step_leave_the_batch_to_the_next",
+        _ICE + "test_merges_that_die_at_any_step_leave_the_batch_to_the_next",
+    ),
+    "the checkpoint is deleted": (
+        _ICE + "test_a_query_writes_each_record_once_also_with_a_new_checkpoint",
+        _ICE + "test_a_merge_counts_a_batch_once",
+    ),
+    "two drivers write one batch at the same time": (
+        _ICE + "test_commits_of_one_txid_at_the_same_time_are_one",
+        _ICE + "test_merges_of_one_txid_at_the_same_time_are_one",
+    ),
+    "a frozen driver continues after another one took over": (
+        _ICE + "test_a_driver_that_was_frozen_before_its_commit_writes_nothing",
+        _ICE + "test_a_driver_that_was_frozen_before_it_publishes_publishes_nothing",
+    ),
+    "the batch comes again with other records, or the source is opaque": (
+        _SINKS + "test_a_replay_with_other_records_is_refused_or_takes_their_place",
+        _SINKS + "test_an_opaque_attempt_is_written_where_it_can_be_taken_back",
+    ),
+    "two queries, or two writes of one batch, with one name of the sink": (
+        _ICE + "test_each_sink_of_a_table_counts_for_itself",
+        _ICE + "test_each_sink_of_a_table_counts_for_itself",
+    ),
+    "another program commits in between": (
+        _ICE + "test_a_commit_in_between_is_looked_at_and_the_batch_written_again",
+        _ICE + "test_a_merge_is_made_again_where_another_writer_was_faster",
+    ),
+    "files are compacted, or snapshots expire": (
+        _ICE + "test_other_writers_compaction_and_expiry_are_in_nobodys_way",
+        _ICE + "test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback",
+    ),
+    "`rollback_to_snapshot` to a version before the unfinished batch": (
+        _ICE + "test_a_batch_that_was_rolled_back_is_written_again",
+        _ICE + "test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback",
+    ),
+    "the table is dropped, or created again, under a running query": (
+        _ICE + "test_a_table_that_was_made_anew_under_a_program_stops_it",
+        _ICE + "test_a_table_that_was_made_anew_under_a_program_stops_it",
+    ),
+    "`write` raises an error": (
+        "",
+        _ICE + "test_an_error_of_the_statement_leaves_nothing",
+    ),
+}
+"""Into an Iceberg table: what happens."""

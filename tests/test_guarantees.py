@@ -21,6 +21,10 @@ TABLES = {
         guarantee_proofs.MARKERS,
     ),
     "Delta": (tables("guarantees.md", "into a Delta table")[0], guarantee_proofs.DELTA),
+    "Iceberg": (
+        tables("guarantees.md", "into an Iceberg table")[0],
+        guarantee_proofs.ICEBERG,
+    ),
     "around": (
         tables("guarantees.md", "around the brokers")[0],
         guarantee_proofs.AROUND,

@@ -20,6 +20,8 @@ from integration.cluster.spark_home import (
 from integration.cluster.versions import (
     DELTA,
     DELTA_JARS,
+    ICEBERG,
+    ICEBERG_JARS,
     SPARK,
     SPARK_CONNECTOR_JARS,
     SPARK_LINE,
@@ -39,6 +41,7 @@ SETTINGS = {
 }
 """What every session of the tests and benchmarks has, in local mode or not."""
 
+_CATALOGS = "spark.sql.catalog"
 _DELTA = "org.apache.spark.sql.delta"
 DELTA_SETTINGS = {
     **SETTINGS,
@@ -67,6 +70,7 @@ def local_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     jars = jar_paths(SPARK_CONNECTOR_JARS) if SPARK else []
     jars += jar_paths(DELTA_JARS) if DELTA else []
+    jars += jar_paths(ICEBERG_JARS) if ICEBERG else []
     builder = SparkSession.builder.master(f"local[{cores}]").appName("kafka_tx")
     settings = {
         **SETTINGS,
@@ -103,6 +107,18 @@ def delta_session(spark: SparkSession) -> SparkSession:
     finally:
         context.conf().remove("spark.sql.extensions")
     return SparkSession(spark.sparkContext, made)
+
+
+def iceberg_session(
+    spark: SparkSession, warehouse: Path, kind: str = "hadoop", **more: str
+) -> SparkSession:
+    """Make a session with a catalog ``lake`` of Iceberg's in the JVM of another one."""
+    made = spark.newSession()
+    catalog = {"type": kind, "warehouse": str(warehouse), **more}
+    made.conf.set(f"{_CATALOGS}.lake", "org.apache.iceberg.spark.SparkCatalog")
+    for name, value in catalog.items():
+        made.conf.set(f"{_CATALOGS}.lake.{name}", value)
+    return made
 
 
 def quick_settings() -> dict[str, str]:

@@ -36,6 +36,9 @@ SPARK = SPARK_CONNECTORS.get(SPARK_LINE)
 DELTA = "4.4.0" if SPARK_LINE in {"4.0", "4.1", "4.2"} else None
 """The newest Delta whose jars can be had; None: there is none for this line."""
 
+ICEBERG = {"4.0": "1.11.0", "4.1": "1.12.0"}.get(SPARK_LINE)
+"""The newest Iceberg for this line; None: there is none."""
+
 SPARK_TOKEN_PROVIDER = "4.0.0"
 """Later releases of this one jar are not published everywhere; this one fits."""
 
@@ -132,10 +135,23 @@ DELTA_JARS = JarSet(
     transitive=False,
 )
 
+ICEBERG_JARS = JarSet(
+    "iceberg",
+    (
+        Coordinate(
+            "org.apache.iceberg",
+            f"iceberg-spark-runtime-{SPARK_LINE}_{SCALA}",
+            ICEBERG or "",
+        ),
+    ),
+    transitive=False,
+)
+
 JAR_SETS = (
     KAFKA_JARS,
     KAFKA_WITH_ZOOKEEPER_JARS,
     TIERED_STORAGE_JARS,
     *((SPARK_CONNECTOR_JARS,) if SPARK else ()),
     *((DELTA_JARS,) if DELTA else ()),
+    *((ICEBERG_JARS,) if ICEBERG else ()),
 )

@@ -28,6 +28,7 @@ ROWS = {
     "sinks and their replays": ("test_sink", "test_sink_replays"),
     "maps and tables": ("test_state",),
     "Delta tables": ("test_lakehouse",),
+    "Iceberg tables": ("test_iceberg",),
     "topologies": ("test_topology", "test_spout"),
 }
 """What a reader asks for, and the test files that show it."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Hashable
-from typing import Protocol
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from kafka_tx.errors import ConfigError, StateLostError
+from kafka_tx.errors import ConfigError, StateGivenUpError, StateLostError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.admission import following, is_written, second_write
 
@@ -22,6 +23,9 @@ MANY_COMMITS, WITHIN_MS = 60, 60_000
 """More commits in a minute are worth a warning: each is a version and small files."""
 
 NEVER = TransactionAttempt(0, 0)
+
+TRIES = 10
+"""How often a batch is written again because others were faster."""
 
 _left: dict[Hashable, TransactionAttempt] = {}
 """The attempt that this program wrote last, by sink."""
@@ -50,6 +54,10 @@ class CommitPace:
             )
 
 
+class OvertakenError(Exception):
+    """Another commit came between the look and this one: nothing was written."""
+
+
 class SinkTable(Protocol):
     """A table, as one sink writes to it."""
 
@@ -75,7 +83,11 @@ class SinkTable(Protocol):
         """
 
     def write(self, attempt: TransactionAttempt) -> None:
-        """Commit the batch and the attempt; nothing where the txid is there already."""
+        """Commit the batch and the attempt; nothing where the txid is there already.
+
+        Raises:
+            OvertakenError: There was another commit since ``stored`` looked.
+        """
 
 
 def write_batch(table: SinkTable, given: TransactionAttempt) -> bool:
@@ -86,6 +98,8 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool:
     3. Look again, also after an error: only the table knows whether the commit is
        there, and whether another driver was faster.
 
+    Where another commit came in between, all is done again.
+
     Returns:
         Whether this call wrote.
 
@@ -95,6 +109,7 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool:
             ``is_written``.
         StateLostError: The table does not hold what this program, or an earlier try at
             the batch, has written.
+        StateGivenUpError: Other writers were faster at each of ten tries.
         Exception: What the write raised, if nothing of the batch is in the table.
     """
     if given.txid < 1:
@@ -103,16 +118,36 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool:
     if _is_same(given, stored):
         advice = "give each its own `sink`"
         raise second_write(given, what=table.what, option="table", advice=advice)
-    if is_written(given, stored, what=table.what, is_opaque=False):
-        table.check_kept(stored)
-        return False
-    _check_left(table, given, stored)
-    try:
-        table.write(following(given, stored))
-    except Exception:
-        if not _is_there(table, given):
-            raise
-        logger.warning("txid %d is in %s after an error", given.txid, table.what)
+    overtaken: OvertakenError | None = None
+    for _ in range(TRIES):
+        if is_written(given, stored, what=table.what, is_opaque=False):
+            table.check_kept(stored)
+            return False
+        _check_left(table, given, stored)
+        try:
+            table.write(following(given, stored))
+        except OvertakenError as error:
+            logger.info("txid %d again into %s: %s", given.txid, table.what, error)
+            overtaken = error
+            stored = table.stored(given)
+            continue
+        except Exception:
+            if not _is_there(table, given):
+                raise
+            logger.warning("txid %d is in %s after an error", given.txid, table.what)
+        return _is_ours(table, given)
+    raise StateGivenUpError(
+        f"{table.what}: other writers were faster at each of {TRIES} tries to commit"
+        f" txid {given.txid}. Nothing of it was written, and it comes again when the"
+        " query is started again. Let the others commit less often, or let the batch"
+        " be computed in less time, for example with df.persist() before it is written",
+        store=table.what,
+        txid=given.txid,
+    ) from overtaken
+
+
+def _is_ours(table: SinkTable, given: TransactionAttempt) -> bool:
+    """Whether it was this call that wrote the txid."""
     stored = table.stored(given)
     if _is_same(given, stored):
         _left[table.sink] = given
@@ -157,3 +192,85 @@ def _lost(table: SinkTable, how: str) -> StateLostError:
         store=table.what,
         id=str(table.sink),
     )
+
+
+# --- what a table keeps of an attempt ------------------------------------------------
+
+
+def record_of(name: str, attempt: TransactionAttempt) -> dict[str, str]:
+    """An attempt of a sink as a commit of the table keeps it."""
+    return {
+        "sink": name,
+        "attempt": str(attempt),
+        "source": attempt.source,
+        "numbering": attempt.numbering,
+        "plan": attempt.plan,
+    }
+
+
+def attempt_in(record: Any, name: str) -> TransactionAttempt | None:  # noqa: ANN401
+    """The attempt of the sink that a commit keeps; None: it is somebody else's."""
+    try:
+        if record["sink"] != name:
+            return None
+        attempt = TransactionAttempt.parse(record["attempt"])
+        named = {key: str(record[key]) for key in ("source", "numbering", "plan")}
+    except (ValueError, LookupError, TypeError):
+        return None
+    return TransactionAttempt(attempt.txid, attempt.attempt_id, **named)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A version of a table that forgets old ones.
+
+    Attributes:
+        number: Its id.
+        parent: The version before it; None: it is the first one.
+        order: Greater for each later version, whether it is one of a branch or not.
+        attempt: That the sink wrote in it, if it did.
+    """
+
+    number: int
+    parent: int | None
+    order: tuple[int, ...]
+    attempt: TransactionAttempt | None
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What the table itself keeps of the sink: it stays when snapshots expire.
+
+    Attributes:
+        attempt: That the sink wrote last, or some time before.
+        snapshot: That was current then.
+        order: Of that snapshot.
+    """
+
+    attempt: TransactionAttempt
+    snapshot: int
+    order: tuple[int, ...]
+
+
+def last_written(
+    snapshots: Iterable[Snapshot], floor: Floor | None
+) -> TransactionAttempt:
+    """The last attempt whose rows are in the current version of a table.
+
+    A floor counts only with its snapshot: a table that was rolled back keeps the floor
+    and has lost the rows. Where that snapshot may have expired, the floor is believed.
+
+    Args:
+        snapshots: The current one and those before it, as far as the table has them.
+        floor: What the table keeps.
+    """
+    oldest = None
+    for oldest in snapshots:
+        if floor is not None and oldest.number == floor.snapshot:
+            return floor.attempt
+        if oldest.attempt is not None:
+            return oldest.attempt
+    if floor is None or oldest is None or oldest.parent is None:
+        return NEVER
+    has_expired = oldest.parent == floor.snapshot or floor.order < oldest.order
+    return floor.attempt if has_expired else NEVER

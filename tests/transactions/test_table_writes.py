@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_tx.errors import ConfigError, FencedError, StateLostError
+from kafka_tx.errors import (
+    ConfigError,
+    FencedError,
+    StateGivenUpError,
+    StateLostError,
+)
 from kafka_tx.transactions import table_writes
-from kafka_tx.transactions.table_writes import NEVER, CommitPace, write_batch
+from kafka_tx.transactions.table_writes import (
+    NEVER,
+    TRIES,
+    CommitPace,
+    Floor,
+    OvertakenError,
+    Snapshot,
+    attempt_in,
+    last_written,
+    record_of,
+    write_batch,
+)
 from tests.conformance.sink_suite import attempt
 
 
@@ -125,3 +141,121 @@ def test_commits_that_come_quickly_are_named_once(table, caplog):
 
 def test_commits_at_the_rate_that_is_documented_are_in_order(table, caplog):
     assert not warnings_of(table, caplog, every_ms=1_020)
+
+
+class Contested(Table):
+    """One whose format refuses a commit if there was another since the look."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.version = self.base = 0
+
+    def stored(self, given):
+        self.base = self.version
+        return super().stored(given)
+
+    def write(self, given):
+        self.between()
+        if self.version != self.base:
+            raise OvertakenError
+        self.commits.append(given)
+        self.version += 1
+
+    def others(self):
+        self.version += 1
+
+    def owner(self, given):
+        self.others()
+        self.commits.append(given)
+
+
+@pytest.fixture
+def contested(request):
+    return Contested(request.node.nodeid)
+
+
+def test_a_batch_is_written_again_after_a_commit_in_between(contested):
+    times = iter(range(TRIES - 1))
+    contested.between = lambda: next(times, None) is not None and contested.others()
+
+    assert write_batch(contested, attempt(1))
+    assert contested.commits == [attempt(1)]
+
+
+def test_who_is_overtaken_again_and_again_gives_up_and_the_batch_comes_again(contested):
+    contested.between = contested.others
+
+    with pytest.raises(StateGivenUpError, match="faster at each of 10 tries"):
+        write_batch(contested, attempt(1))
+    assert not contested.commits
+    contested.between = lambda: None  # as it says: the others commit less often
+
+    assert write_batch(contested, attempt(1, epoch=2))
+    assert contested.commits == [attempt(1, epoch=2)]
+
+
+def test_who_is_overtaken_looks_before_it_writes_again(contested):
+    contested.between = lambda: contested.owner(attempt(1, number=2))
+
+    assert not write_batch(contested, attempt(1))
+    assert len(contested.commits) == 1
+
+    contested.between = lambda: contested.owner(attempt(2, epoch=2))
+    with pytest.raises(FencedError):
+        write_batch(contested, attempt(2))
+
+
+def test_a_record_of_a_commit_says_whose_it_is():
+    kept = record_of("a", attempt(3, epoch=2))
+
+    found = attempt_in(kept, "a")
+    assert found is not None
+    assert found == attempt(3, epoch=2)
+    assert (found.source, found.numbering, found.plan) == ("orders", "one", "plan3")
+    for foreign in (None, {}, {"sink": "b"}, {**kept, "attempt": "x"}, "text"):
+        assert attempt_in(foreign, "a") is None
+    assert attempt_in(kept, "b") is None
+
+
+def history(*attempts, first=1, parent=None):
+    """Snapshots from the newest to the oldest; numbers and orders count up."""
+    made = []
+    for number, given in enumerate(attempts, start=first):
+        made.append(Snapshot(number, parent, (number,), given))
+        parent = number
+    return made[::-1]
+
+
+def test_the_newest_attempt_in_the_history_counts():
+    one, two = attempt(1), attempt(2)
+
+    assert last_written(history(), None) == NEVER
+    assert last_written(history(None), None) == NEVER
+    assert last_written(history(one, None, two, None), None) == two
+
+
+def test_a_floor_counts_with_its_snapshot():
+    floor = Floor(attempt(5), snapshot=3, order=(3,))
+
+    assert last_written(history(attempt(1), None, None, None), floor) == attempt(5)
+    later = history(attempt(1), None, None, attempt(6))
+    assert last_written(later, floor) == attempt(6)
+
+
+def test_a_floor_whose_snapshot_was_rolled_back_counts_no_more():
+    floor = Floor(attempt(5), snapshot=3, order=(3,))
+
+    assert last_written(history(attempt(1), None), floor) == attempt(1)
+    assert last_written(history(None, None), floor) == NEVER
+    again = [*history(None, first=4, parent=2), *history(attempt(1), None)]
+    assert last_written(again, floor) == attempt(1)
+    assert last_written([], floor) == NEVER
+
+
+def test_a_floor_whose_snapshot_has_expired_is_believed():
+    floor = Floor(attempt(5), snapshot=3, order=(3,))
+
+    assert last_written(history(None, first=4, parent=3), floor) == attempt(5)
+    assert last_written(history(None, first=9, parent=8), floor) == attempt(5)
+    rolled_back = history(None, first=2, parent=1)
+    assert last_written(rolled_back, floor) == NEVER

@@ -23,7 +23,7 @@ from pyspark.errors import AnalysisException
 from kafka_tx.errors import ConfigError, StateLostError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks import delta_append
-from kafka_tx.transactions.table_writes import NEVER
+from kafka_tx.transactions.table_writes import NEVER, attempt_in, record_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,17 +129,10 @@ class DeltaSink(ABC):
         """As of ``SinkTable``."""
 
     def _identity(self, attempt: TransactionAttempt) -> dict[str, str]:
-        written = {
-            "sink": self._name,
-            "attempt": str(attempt),
-            "source": attempt.source,
-            "numbering": attempt.numbering,
-            "plan": attempt.plan,
-        }
         return {
             "txnAppId": f"{self._prefix}{attempt.numbering}",
             "txnVersion": str(attempt.txid),
-            "userMetadata": json.dumps({_KEY: written}),
+            "userMetadata": json.dumps({_KEY: record_of(self._name, attempt)}),
         }
 
     # --- reading the table's log ----------------------------------------------------
@@ -263,14 +256,12 @@ class DeltaSink(ABC):
     def _commit(self, info: Mapping[str, Any], version: int) -> _Commit | None:
         """A commit of this sink; None: it is another one, or its log is gone."""
         try:
-            told = json.loads(info.get("userMetadata") or "{}")[_KEY]
-            if told["sink"] != self._name:
-                return None
-            attempt = TransactionAttempt.parse(told["attempt"])
-            named = {name: told[name] for name in ("source", "numbering", "plan")}
+            record = json.loads(info.get("userMetadata") or "{}")[_KEY]
         except (ValueError, LookupError, TypeError):  # somebody else's
             return None
-        attempt = TransactionAttempt(attempt.txid, attempt.attempt_id, **named)
+        attempt = attempt_in(record, self._name)
+        if attempt is None:
+            return None
         return _Commit(attempt, version, int(info.get("timestamp", 0)))
 
     def _commit_info(self, log: Any, version: int) -> dict[str, Any]:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""Results of ``for_each_transaction`` that count once: maps, tables, Delta."""
+"""Results of ``for_each_transaction`` that count once: maps and tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafka_tx.clock import SystemClock
 from kafka_tx.config import LEGAL_ATTEMPT, check_id, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.sinks import delta
+from kafka_tx.spark.sinks import delta, iceberg
 from kafka_tx.sql.tables import append_rows
 from kafka_tx.transactions.admission import only_write
 from kafka_tx.transactions.table_writes import CommitPace, SinkTable, write_batch
@@ -132,44 +132,49 @@ def append_to_table(
     partition_by: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> bool:
-    """Append a batch's rows to a Delta table, once (driver).
+    """Append a batch's rows to a Delta or Iceberg table, once (driver).
 
     Rows and attempt are one commit of the table. A replay is skipped, with the
     checkpoint or without, also where another driver is writing the same batch.
-    Executors write the rows. A batch without rows is a commit, too.
+    Executors write the rows. A batch without rows is a commit, too. For Iceberg the
+    batch is computed and written again if others have added rows in between.
 
     Args:
         df: The batch. A sink takes one write of it: ``union`` what belongs together.
         attempt: Of the batch, from a transactional source.
-        table: A name, or a path (with a ``/``); made by the first batch if missing.
+        table: A name, whose catalog decides the format, or the path of a Delta table
+            (with a ``/``); made by the first batch if missing.
         sink: Names this writer in the table. Queries that write to one table, and
             second writes of one batch, need a name each, which stays for good.
         partition_by: Columns, for a table that is made.
-        options: Of Delta's writer, such as ``mergeSchema``.
+        options: Of the format's writer, such as ``mergeSchema``.
 
     Returns:
         False if the txid was there already, so that nothing was written.
 
     Raises:
         ConfigError: The attempt is opaque or was written by an earlier call, the table
-            is none of Delta's or forgets transactions, the session has no Delta or is
-            one of Spark Connect, or an argument is not legal.
+            is of another format or forgets transactions, the session lacks the format
+            or is one of Spark Connect, or an argument is not legal.
         OutOfOrderError: A later txid is in the table.
         FencedError: A newer owner has written.
         AnotherNumberingError: The sink counts the txids of another numbering.
         ReplayDiffersError: The txid is there from other records.
         StateLostError: The table does not hold what this program, or an earlier try at
             the batch, has written: it was made anew, or taken back by ``RESTORE``.
-        pyspark.errors.PySparkException: What Spark and Delta raise, such as for columns
-            that do not fit; nothing of the batch is in the table.
+        StateGivenUpError: Iceberg: others added rows at each of ten tries.
+        pyspark.errors.PySparkException: What Spark and the format raise, such as for
+            columns that do not fit; nothing of the batch is in the table.
     """
     _check_table(attempt, table, sink)
     given = dict(options or {})
+    is_iceberg = iceberg.is_iceberg(df.sparkSession, table)
     for name in given:
-        if name.lower() in delta.OWN_OPTIONS:
-            legal = "other options of Delta's writer: the sink sets this one"
+        if name.lower() in (iceberg if is_iceberg else delta).OWN_OPTIONS:
+            legal = "other options of the format's writer: the sink sets this one"
             raise ConfigError.illegal("options", name, legal)
-    return _write(delta.DeltaAppend(df, table, sink, given, partition_by), attempt)
+    kind = iceberg.IcebergAppend if is_iceberg else delta.DeltaAppend
+    return _write(kind(df, table, sink, given, partition_by), attempt)
 
 
 def write_to_table(
@@ -180,30 +185,36 @@ def write_to_table(
     *,
     sink: str = "default",
 ) -> bool:
-    """Run one statement on a Delta table, once (driver): MERGE, UPDATE or DELETE.
+    """Run a statement on a Delta or Iceberg table, once (driver), such as a MERGE.
 
-    The session of ``df`` carries the attempt into the commit of the statement. Inside
-    ``foreachBatch`` this session is the query's own.
+    Delta: the session of ``df`` carries the attempt into the commit of the statement.
+    Inside ``foreachBatch`` this session is the query's own. Iceberg: the statement
+    writes into a branch, which is published at the end together with the attempt.
 
     Args:
         df: The batch.
         attempt: Of the batch, from a transactional source.
-        table: A name, or a path (with a ``/``), of a table that is there.
-        write: Called with ``df`` and the table as SQL names it; not called where the
-            table has the batch. Runs at most one statement, in ``df.sparkSession``.
+        table: As of ``append_to_table``; the table is there.
+        write: Called with ``df`` and its target as SQL names it; not called where the
+            table has the batch. Runs in ``df.sparkSession``. Delta: at most one
+            statement. Iceberg: any number, and it is called again, ten times at most,
+            if others have committed in between.
         sink: As of ``append_to_table``.
 
     Returns:
         False if the txid was there already, so that ``write`` was not called.
 
     Raises: as ``append_to_table``; ConfigError also for a table that is missing, and
-        for a ``write`` of several statements; also what ``write`` raises. If it raises
-        after its statement, the batch is in the table.
+        for a ``write`` of several statements, or past its target; also what ``write``
+        raises. If it raises after its statement, a Delta table has the batch, and an
+        Iceberg table has nothing of it.
     """
     _check_table(attempt, table, sink)
     if not callable(write):
         raise ConfigError.illegal("write", write, "a function of df and the table")
-    batch = delta.DeltaStatement(df, table, sink, write)
+    is_iceberg = iceberg.is_iceberg(df.sparkSession, table)
+    kind = iceberg.IcebergStatement if is_iceberg else delta.DeltaStatement
+    batch = kind(df, table, sink, write)
     is_new = _write(batch, attempt)
     if is_new and batch.late is not None:
         raise batch.late

@@ -1,0 +1,497 @@
+"""An Iceberg table as ``transactions.table_writes`` sees it.
+
+An append is one commit, which Iceberg refuses if rows were added since the look. Every
+other statement writes into a branch, which is published in one commit if nothing at all
+was committed since the look. The attempt is in the summary of the append's snapshot, or
+beside the published branch in a property of the table. Snapshots expire, so appends
+write the property, too, every ten seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from py4j.java_gateway import JavaPackage
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.table_writes import (
+    Floor,
+    OvertakenError,
+    Snapshot,
+    attempt_in,
+    last_written,
+    record_of,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OWN_OPTIONS = (
+    "snapshot-property.kafka_tx",
+    "isolation-level",
+    "validate-from-snapshot-id",
+    "branch",
+)
+_KEY = "kafka_tx"
+_MAIN = "main"
+_JARS = {"4.0": "1.11.0", "4.1": "1.12.0"}
+"""Iceberg for each line of Spark, as tested."""
+_FLOOR_S = 10.0
+"""How old the property may be that says up to where a table has the sink's batches."""
+_COULD_NOT = (
+    "org.apache.iceberg.exceptions.ValidationException",
+    "org.apache.iceberg.exceptions.CommitFailedException",
+    "java.lang.IllegalArgumentException",
+)
+"""What Iceberg raises where the table is not as it was seen; nothing is written."""
+
+logger = logging.getLogger(__name__)
+
+_floors: dict[tuple[str, str], float] = {}
+"""When this program wrote the floor of a sink last."""
+
+
+class IcebergSink(ABC):
+    """One batch for an Iceberg table (driver).
+
+    Args:
+        df: The batch.
+        table: A name.
+        name: Of the sink.
+    """
+
+    def __init__(self, df: DataFrame, table: str, name: str) -> None:
+        self._df, self._name = df, name
+        self._spark = df.sparkSession
+        self._jvm: Any = self._spark._jvm
+        check_iceberg(self._spark, table)
+        with self._active():
+            catalog, *self._path = full_name(self._spark, table)
+        self._catalog = catalog
+        self._table = _quoted([catalog, *self._path])
+        self._base: int | None = None
+
+    @property
+    def sink(self) -> tuple[str, str]:
+        """The table with its full name, and the name of the sink."""
+        return self._table, self._name
+
+    @property
+    def what(self) -> str:
+        """The table in words."""
+        return f"table {self._table} (sink '{self._name}')"
+
+    def stored(self, given: TransactionAttempt) -> TransactionAttempt:  # noqa: ARG002
+        """As of ``SinkTable``; what is written later builds on the version seen here.
+
+        Raises:
+            ConfigError: It is no Iceberg table, or its writes go to a branch.
+        """
+        table = self._loaded()
+        if table is None:
+            self._base = None
+            return last_written((), None)
+        self._check_main(table)
+        self._base = _number(table.currentSnapshot())
+        return last_written(self._snapshots(table), self._floor(table))
+
+    def check_kept(self, stored: TransactionAttempt) -> None:  # noqa: B027 - nothing to do
+        """As of ``SinkTable``: what was rolled back is not counted by ``stored``."""
+
+    @abstractmethod
+    def write(self, attempt: TransactionAttempt) -> None:
+        """As of ``SinkTable``."""
+
+    def _record(self, attempt: TransactionAttempt, **more: object) -> str:
+        return json.dumps(record_of(self._name, attempt) | more)
+
+    # --- reading the table ----------------------------------------------------------
+
+    def _loaded(self) -> Any:  # noqa: ANN401 - of Iceberg
+        """The table as it is now; None where there is none."""
+        *namespace, name = self._path
+        strings = self._spark.sparkContext._gateway.new_array(
+            self._jvm.java.lang.String, len(namespace)
+        )
+        for number, part in enumerate(namespace):
+            strings[number] = part
+        connector = self._jvm.org.apache.spark.sql.connector.catalog
+        identifier = connector.Identifier.of(strings, name)
+        with self._active():
+            catalog = _catalogs(self._spark).catalog(self._catalog)
+            catalog.invalidateTable(identifier)  # it keeps tables for 30 s
+            try:
+                found = catalog.loadTable(identifier)
+            except AnalysisException as error:
+                if "NOT_FOUND" not in (error.getCondition() or ""):
+                    raise
+                return None
+        if not found.getClass().getName().startswith("org.apache.iceberg."):
+            legal = "an Iceberg table, or a name without a table"
+            raise ConfigError.illegal("table", self._table, legal)
+        table = found.table()
+        table.refresh()  # another thread may have loaded it before the last commit
+        return table
+
+    def _snapshots(self, table: Any) -> Iterator[Snapshot]:  # noqa: ANN401
+        """The current one and those before it."""
+        found = table.currentSnapshot()
+        while found is not None:
+            parent = found.parentId()
+            attempt = attempt_in(_parsed(found.summary().get(_KEY)), self._name)
+            yield Snapshot(found.snapshotId(), parent, _order(found), attempt)
+            found = None if parent is None else table.snapshot(parent)
+
+    def _floor(self, table: Any) -> Floor | None:  # noqa: ANN401 - of Iceberg
+        record = _parsed(table.properties().get(self._property))
+        attempt = attempt_in(record, self._name)
+        if record is None or attempt is None:
+            return None
+        return Floor(attempt, int(record["snapshot"]), tuple(record["order"]))
+
+    def _raised(self, attempt: TransactionAttempt, snapshot: Any) -> str:  # noqa: ANN401
+        return self._record(
+            attempt, snapshot=snapshot.snapshotId(), order=_order(snapshot)
+        )
+
+    @property
+    def _property(self) -> str:
+        return f"{_KEY}.{self._name}"
+
+    def _check_main(self, table: Any) -> None:  # noqa: ANN401 - of Iceberg
+        """Refuse a session whose writes Iceberg takes aside."""
+        if table.properties().get("write.wap.enabled") != "true":
+            return
+        for option in ("spark.wap.id", "spark.wap.branch"):
+            value = self._spark.conf.get(option, None)
+            if value is not None:
+                raise ConfigError(
+                    f"{self.what} has write.wap.enabled=true, and the session has"
+                    f" {option}={value}: Iceberg would keep the batch out of the table,"
+                    " and its txid, too. Nothing was written. Unset it in the session"
+                    " of the query",
+                    option=option,
+                    value=value,
+                )
+
+    @contextmanager
+    def _active(self) -> Iterator[None]:
+        """Let catalogs find the settings of the session of the batch."""
+        sessions = self._jvm.SparkSession
+        former = sessions.getActiveSession()
+        sessions.setActiveSession(self._spark._jsparkSession)
+        try:
+            yield
+        finally:
+            if former.isDefined():
+                sessions.setActiveSession(former.get())
+            else:
+                sessions.clearActiveSession()
+
+
+class IcebergAppend(IcebergSink):
+    """Appends the batch.
+
+    Args:
+        options: Of the writer.
+        partition_by: Columns, for a table that is made.
+        df, table, name: As of ``IcebergSink``.
+    """
+
+    def __init__(
+        self,
+        df: DataFrame,
+        table: str,
+        name: str,
+        options: Mapping[str, str],
+        partition_by: Sequence[str],
+    ) -> None:
+        super().__init__(df, table, name)
+        self._options, self._partition_by = options, partition_by
+
+    def write(self, attempt: TransactionAttempt) -> None:
+        """As of ``SinkTable``: an overwrite of no rows, which is checked as such."""
+        if self._base is None and self._loaded() is None:
+            self._make()
+        writer = self._df.writeTo(self._table).options(**self._options)
+        writer.option(f"snapshot-property.{_KEY}", self._record(attempt))
+        writer.option("isolation-level", "serializable")
+        if self._base is not None:
+            writer.option("validate-from-snapshot-id", str(self._base))
+        with _overtaken("org.apache.iceberg."):
+            writer.overwrite(F.lit(False))
+        self._raise_floor(attempt)
+
+    def _make(self) -> None:
+        empty = self._df.limit(0).writeTo(self._table).using("iceberg")
+        if self._partition_by:
+            first, *others = map(F.col, self._partition_by)
+            empty.partitionedBy(first, *others)
+        try:
+            empty.create()
+        except (Py4JJavaError, PySparkException):
+            if self._loaded() is None:
+                raise  # no other driver was faster
+
+    def _raise_floor(self, attempt: TransactionAttempt) -> None:
+        """Note the attempt where it outlives its snapshot; not in each second."""
+        now = time.monotonic()
+        if now - _floors.get(self.sink, -_FLOOR_S) < _FLOOR_S:
+            return
+        try:
+            table = self._loaded()
+            found = next(s for s in self._snapshots(table) if s.attempt == attempt)
+            raised = self._raised(attempt, table.snapshot(found.number))
+            table.updateProperties().set(self._property, raised).commit()
+        except (Py4JError, PySparkException, StopIteration) as error:
+            logger.warning("%s: its floor stays where it was: %s", self.what, error)
+            return
+        _floors[self.sink] = now
+
+
+class IcebergStatement(IcebergSink):
+    """Lets the user's function write into a branch, and publishes the branch.
+
+    Args:
+        statement: Called with the batch and the branch, as SQL names it.
+        df, table, name: As of ``IcebergSink``.
+    """
+
+    late: Exception | None = None
+    """Nothing that the function raises comes after its commit."""
+
+    def __init__(
+        self,
+        df: DataFrame,
+        table: str,
+        name: str,
+        statement: Callable[[DataFrame, str], object],
+    ) -> None:
+        super().__init__(df, table, name)
+        self._statement = statement
+
+    def write(self, attempt: TransactionAttempt) -> None:
+        """As of ``SinkTable``; a statement without effect leaves the property only."""
+        if self._loaded() is None:
+            legal = "a table that is there: make it before the first batch"
+            raise ConfigError.illegal("table", self._table, legal)
+        branch = f"{self._branches}{attempt.attempt_id}"
+        self._open(branch)
+        with _overtaken(*_COULD_NOT[:1]):  # the branch was removed by another driver
+            self._statement(self._df, f"{self._table}.{_quoted([f'branch_{branch}'])}")
+        self._publish(attempt, branch)
+
+    @property
+    def _branches(self) -> str:
+        """How the branches of the sink begin; the attempt's id ends their names.
+
+        So a frozen driver writes into no branch of a newer one.
+        """
+        return f"{_KEY}_{self._name}_"
+
+    def _open(self, branch: str) -> None:
+        """Let the branch begin at the version that ``stored`` has seen."""
+        table = self._loaded()
+        with _overtaken(*_COULD_NOT):
+            if table.refs().containsKey(branch):
+                table.manageSnapshots().removeBranch(branch).commit()
+            if self._base is not None:
+                table.manageSnapshots().createBranch(branch, self._base).commit()
+                return
+            table.manageSnapshots().createBranch(branch).commit()
+        if table.currentSnapshot() is not None:  # the branch may have begun there
+            raise OvertakenError("the first version of the table came in between")
+
+    def _publish(self, attempt: TransactionAttempt, branch: str) -> None:
+        """Make the branch the table, and note the attempt, in one commit."""
+        table = self._loaded()
+        with _overtaken(*_COULD_NOT):
+            self._check_target(table, branch)
+            transaction = table.newTransaction()
+            if _number(transaction.table().currentSnapshot()) != self._base:
+                # A branch that another driver has dropped begins anew at the newest
+                # version, and could be published: with rows that are there already.
+                raise OvertakenError("the table has another version now")
+            change = transaction.manageSnapshots().fastForwardBranch(_MAIN, branch)
+            for one in self._finished(table, attempt.attempt_id):
+                change.removeBranch(one)
+            change.commit()
+            head = table.snapshot(branch)
+            raised = self._raised(attempt, head)
+            transaction.updateProperties().set(self._property, raised).commit()
+            transaction.commitTransaction()
+
+    def _finished(self, table: Any, attempt_id: int) -> list[str]:  # noqa: ANN401
+        """Branches of this attempt and of those before it."""
+        pattern = re.compile(re.escape(self._branches) + r"(\d+)")
+        found = map(pattern.fullmatch, list(table.refs().keySet()))
+        return [one[0] for one in found if one and int(one[1]) <= attempt_id]
+
+    def _check_target(self, table: Any, branch: str) -> None:  # noqa: ANN401
+        """Refuse a function that has written into the table itself.
+
+        Written again, its rows would be there twice.
+        """
+        head, current = table.snapshot(branch), table.currentSnapshot()
+        begun = self._base if self._base is not None else head.parentId()
+        is_as_it_was = begun is None or head.snapshotId() == begun
+        if not is_as_it_was or _number(current) == self._base:
+            return
+        mine = self._spark.sparkContext.applicationId
+        if current.summary().get("spark.app.id") == mine:
+            raise self._past_the_target(current.snapshotId())
+
+    def _past_the_target(self, written: int) -> ConfigError:
+        return ConfigError(
+            f"`write` has left its target as it was, and version {written} of"
+            f" {self.what} comes from this program. If `write` names the table itself:"
+            " take that version back with"
+            f" CALL {_quoted([self._catalog])}.system.rollback_to_snapshot, let `write`"
+            " use the name that it is called with, and start again. If another query"
+            " of this program has written it, start again",
+            option="write",
+        )
+
+
+def _number(snapshot: Any) -> int | None:  # noqa: ANN401 - of Iceberg
+    return None if snapshot is None else int(snapshot.snapshotId())
+
+
+def _order(snapshot: Any) -> tuple[int, int]:  # noqa: ANN401 - of Iceberg
+    """Tables of format 1 number no versions."""
+    return snapshot.sequenceNumber(), snapshot.timestampMillis()
+
+
+def _parsed(text: str | None) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+@contextmanager
+def _overtaken(*names: str) -> Iterator[None]:
+    """Tell of commits in between: a cause of the error has a class of these names."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        cause = getattr(error, "java_exception", None) or getattr(
+            error, "_origin", None
+        )
+        while cause is not None:
+            name = cause.getClass().getName()
+            if name in _COULD_NOT and name.startswith(names):
+                raise OvertakenError(str(cause.getMessage())) from error
+            cause = cause.getCause()
+        raise
+
+
+# --- which tables are Iceberg's ------------------------------------------------------
+
+
+def is_iceberg(spark: SparkSession, table: str) -> bool:
+    """Whether the table's catalog is one of Iceberg's (driver).
+
+    Raises:
+        ConfigError: It is the path of an Iceberg table.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        return False
+    if "/" in table:
+        _check_path(spark, table)
+        return False
+    return _class_of(spark, full_name(spark, table)[0]).startswith("org.apache.iceberg")
+
+
+def _class_of(spark: SparkSession, catalog: str) -> str:
+    return spark.conf.get(f"spark.sql.catalog.{catalog}", None) or ""
+
+
+def full_name(spark: SparkSession, table: str) -> list[str]:
+    """Catalog, namespace and name of a table."""
+    state = spark._jsparkSession.sessionState()
+    parsed = state.sqlParser().parseMultipartIdentifier(table)
+    parts = [parsed.apply(number) for number in range(parsed.size())]
+    if len(parts) > 1 and _class_of(spark, parts[0]):
+        return parts
+    catalog = spark.catalog.currentCatalog()
+    if len(parts) > 1:
+        return [catalog, *parts]
+    return [catalog, *_catalogs(spark).currentNamespace(), *parts]
+
+
+def _catalogs(spark: SparkSession) -> Any:  # noqa: ANN401 - of Spark
+    return spark._jsparkSession.sessionState().catalogManager()
+
+
+def _quoted(parts: Sequence[str]) -> str:
+    return ".".join("`{}`".format(part.replace("`", "``")) for part in parts)
+
+
+def _check_path(spark: SparkSession, path: str) -> None:
+    jvm: Any = spark._jvm
+    if isinstance(jvm.org.apache.iceberg.IcebergBuild, JavaPackage):
+        return
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    if jvm.org.apache.iceberg.hadoop.HadoopTables(conf).exists(path):
+        raise ConfigError.illegal(
+            "table",
+            path,
+            "the name of an Iceberg table, or the path of a Delta table",
+            "This is the path of an Iceberg table: Iceberg checks no append by path."
+            " Nothing was written. Name a catalog for it, for example"
+            " spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog with"
+            " spark.sql.catalog.lake.type=hadoop and the directory above the table's"
+            " database as spark.sql.catalog.lake.warehouse",
+        )
+
+
+def check_iceberg(spark: SparkSession, table: str) -> None:
+    """Refuse a session that has no Iceberg for its Spark (driver).
+
+    Raises:
+        ConfigError: There is no jar, or one for another line of Spark.
+    """
+    line = ".".join(pyspark.__version__.split(".")[:2])
+    jvm: Any = spark._jvm
+    build = jvm.org.apache.iceberg.IcebergBuild
+    if isinstance(build, JavaPackage):
+        raise _no_jar(table, line, "this session has no jar of Iceberg's")
+    source = build._java_lang_class.getProtectionDomain().getCodeSource()
+    place = "" if source is None else source.getLocation().toString()
+    made_for = re.search(r"iceberg-spark-(?:runtime-)?(\d+\.\d+)_", place)
+    if made_for and made_for[1] != line:
+        has = f"the jar {place.rpartition('/')[2]} is for Spark {made_for[1]}"
+        raise _no_jar(table, line, has)
+
+
+def _no_jar(table: str, line: str, what: str) -> ConfigError:
+    jars = " or ".join(
+        f"org.apache.iceberg:iceberg-spark-runtime-{of}_2.13:{version}"
+        for of, version in _JARS.items()
+        if of == line or line not in _JARS
+    )
+    advice = f"Start it with spark.jars.packages={jars}"
+    if line not in _JARS:
+        advice = (
+            "Unless Iceberg has published one meanwhile, run the query on Spark"
+            f" {' or '.join(_JARS)} with {jars}, or write to a Delta table"
+        )
+    return ConfigError(
+        f"table '{table}' is in a catalog of Iceberg's, this is Spark {line}, and"
+        f" {what}. Nothing was written. {advice}",
+        option="spark.jars.packages",
+    )
