@@ -19,12 +19,14 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer
+from typer.testing import CliRunner
 
 import kafka_tx
 from integration.capabilities import LAKE, need
 from integration.cluster.records import Record
 from integration.cluster.spark_local import delta_session
 from integration.cluster.waiting import wait_until
+from kafka_tx.cli.main import app
 from kafka_tx.kafka.tokens import token_of
 from tests.doc_pages import PAGES, blocks
 
@@ -273,16 +275,17 @@ def test_each_order_is_delivered(reader, shop):
     assert set(shop[1]) == {str(n).encode() for n in range(len(KEYS))}
 
 
-def test_the_walk_with_dead_letters_delivers_them_after_the_repair(
-    reader, shop, produce
-):
+def test_the_walk_with_dead_letters_delivers_them_after_the_repair(reader, shop, kafka):
     _, taken, refuses = shop
     refuses.add(b"7")
     thread = reader.start("class Deliver(BasicBolt)")
     try:
-        ((key, value),) = reader.written(f"{reader.orders}-dead", 1)
+        dead = f"{reader.orders}-dead"
+        assert len(reader.written(dead, 1)) == 1
         refuses.clear()
-        produce(reader.orders, [Record(value, key=key)])
+        command = ["dead-letters", "send", "--topic", dead, "--yes"]
+        brokers = ["--bootstrap-servers", kafka.bootstrap_servers]
+        assert CliRunner().invoke(app, [*command, *brokers]).exit_code == 0
         wait_until("the letter is delivered", lambda: taken[b"7"] == 1)
         wait_until("and all others", lambda: sum(taken.values()) == len(KEYS))
     finally:
