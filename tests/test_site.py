@@ -31,7 +31,7 @@ QUESTIONS = {
     "two jobs with the same id": "questions",
     "how to install": "README",
     "exactly once into delta": "questions",
-    "dead letter": "topologies",
+    "dead letter": "walkthroughs",
     "fenced": "how-it-works",
     "opaque or transactional": "how-it-works",
     "topic deleted": "failures",
