@@ -136,8 +136,9 @@ class Progress:
             " came between is missing there. Put the database right before you start"
             " again, or from copies of one time all that the job writes and the store"
             " of its id. A query that writes nothing else can read again what is"
-            f" missing: look where txid {stored.txid} ended, let the id go on there"
-            " with `kafka-tx offsets set`, and start with a new checkpointLocation",
+            f" missing: look where txid {stored.txid} ended, let the tx.id of each of"
+            " its sources go on there with `kafka-tx offsets set`, and start with a new"
+            " checkpointLocation",
             store=self.address,
             id=self.name,
         )
