@@ -77,6 +77,11 @@ class Attachment:
         """Where ``/metrics`` answers; None when no endpoint was asked for."""
         return None if self._endpoint is None else self._endpoint.port
 
+    def __repr__(self) -> str:
+        """Where the metrics are, and which ids it has seen."""
+        where = "no endpoint" if self._endpoint is None else self._endpoint.url
+        return f"<kafka_tx.Attachment {where}, ids: {self._listener.seen or 'none'}>"
+
     def close(self) -> None:
         """Remove the listener and stop the endpoint; queries go on."""
         atexit.unregister(self._let_finish)
@@ -200,6 +205,11 @@ class CommitListener(StreamingQueryListener):
             self._show_stored,
             self._clock,
         )
+
+    @property
+    def seen(self) -> str:
+        """The ids of all queries so far, for people."""
+        return ", ".join(sorted({*self._options, *self._runs}))
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Learn its ids before anything can fail; nobody could be asked afterwards."""
@@ -354,6 +364,7 @@ class CommitListener(StreamingQueryListener):
                     self.feed.ended(id_)
             else:
                 error = jvm.error_of(event.exception)
+                logger.error("%s: query %s ended: %s", id_, event.id, error)
                 with self._store(id_) as store:
                     note_stop(self._registry, store, id_, error, self._clock)
 

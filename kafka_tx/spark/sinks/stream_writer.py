@@ -19,6 +19,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.spark.queries.foreach import QUERY_ID
 from kafka_tx.spark.sinks.rows import check_columns
 from kafka_tx.spark.sinks.writer import PartMessage, write_part
+from kafka_tx.spark.told_first import tells_first
 from kafka_tx.spark.versions.streams import StreamWriter, record_batches
 from kafka_tx.transactions.marker_rules import begun_elsewhere, check_cut
 
@@ -26,6 +27,7 @@ BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
 
 
+@tells_first("write", "commit")
 class KafkaTxStreamWriter(StreamWriter):
     """A streaming write: at-least-once; with ``tx.id`` exactly once per checkpoint.
 

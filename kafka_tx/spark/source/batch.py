@@ -36,6 +36,7 @@ from kafka_tx.planning.start_positions import (
 )
 from kafka_tx.protocols import ClusterView
 from kafka_tx.spark.source.ranges import read_range
+from kafka_tx.spark.told_first import tells_first
 
 
 class OpenPartition(InputPartition):
@@ -55,6 +56,7 @@ class OpenPartition(InputPartition):
         self.planned = planned
 
 
+@tells_first("partitions", "read")
 class KafkaTxBatchReader(DataSourceReader):
     """Reads once what lies between two ends.
 

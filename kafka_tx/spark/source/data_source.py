@@ -29,6 +29,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.options.source_options import check_source, parse_source
 from kafka_tx.spark.source.shipped import show_to_streams
+from kafka_tx.spark.told_first import tells_first
 
 _HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 _COLUMNS: dict[str, DataType] = {
@@ -44,6 +45,7 @@ _COLUMNS: dict[str, DataType] = {
 """Types, not words: what the word `timestamp` means is a setting of the session."""
 
 
+@tells_first("schema", "reader", "streamReader", "writer", "streamWriter")
 class KafkaTxDataSource(DataSource):
     """A drop-in for Spark's ``format("kafka")``; pip alone installs it.
 

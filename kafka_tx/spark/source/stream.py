@@ -30,6 +30,7 @@ from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.source.ranges import RangePartition, read_range
+from kafka_tx.spark.told_first import tells_first
 from kafka_tx.spark.versions.streams import (
     ReadAllAvailable,
     ReadLimit,
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import MirrorThread
 
 
+@tells_first(
+    *("initialOffset", "getDefaultReadLimit", "latestOffset", "reportLatestOffset"),
+    *("prepareForTriggerAvailableNow", "partitions", "read", "commit"),
+)
 class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Structured Streaming's view of the source. Made by Spark, never by users."""
 

@@ -1,0 +1,78 @@
+"""Of an error of ours, Spark shows class and sentence in its first or last line."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import kafka_tx
+from integration.reading import reader
+
+
+def fails(df, attempt):
+    raise kafka_tx.FailedException("not today")
+
+
+def run(spark, kafka, topic, work, function, **options):
+    query = (
+        reader(spark, kafka.bootstrap_servers, **{"subscribe": topic} | options)
+        .load()
+        .writeStream.foreachBatch(function)
+        .option("checkpointLocation", str(work / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(StreamingQueryException) as raised:
+        query.awaitTermination()
+    return str(raised.value), str(query.exception())
+
+
+def is_first(text, error_class):
+    return f"[{error_class}]" in text.splitlines()[0]
+
+
+def test_of_a_function_of_foreach_batch(spark, kafka, topic, produce, tmp_path, caplog):
+    name = topic(1)
+    produce(name, ["x"])
+    attached = kafka_tx.attach(spark, metrics_port=0)
+    try:
+        assert f"{attached.port}" in repr(attached)
+        with caplog.at_level(logging.ERROR, "kafka_tx"):
+            told = run(
+                *(spark, kafka, name, tmp_path, kafka_tx.for_each_transaction(fails)),
+                tx__id=name,
+                tx__store=f"sqlite:///{tmp_path}/store.db",
+            )
+    finally:
+        attached.close()
+
+    assert all(is_first(text, "KAFKA_TX_FAILED") for text in told)
+    (line,) = [r.getMessage() for r in caplog.records if "ended" in r.getMessage()]
+    assert line.startswith(f"{name}: query ")
+    assert line.endswith("[KAFKA_TX_FAILED] not today")
+    assert name in repr(attached)
+
+
+def test_of_the_planner(spark, kafka, topic, tmp_path):
+    name = topic(1)
+    told = run(
+        *(spark, kafka, name, tmp_path, lambda df, batch_id: None),
+        startingOffsets=f'{{"{name}": {{"0": 0, "7": 1}}}}',
+    )
+
+    assert all(
+        is_first(text, "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED") for text in told
+    ), told[0]
+
+
+def test_of_a_task_that_writes(spark, kafka):
+    rows = spark.createDataFrame([(None, "v")], "topic string, value string")
+    writer = rows.write.format("kafka_tx").mode("append")
+    writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+
+    with pytest.raises(Exception, match="KAFKA_TX_CONFIG") as raised:
+        writer.save()
+
+    assert "[KAFKA_TX_CONFIG]" in str(raised.value).strip().splitlines()[-1]

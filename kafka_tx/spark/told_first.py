@@ -1,0 +1,78 @@
+"""Our errors before Spark's words: what Spark shows of a Python error begins with it.
+
+Spark shows an error of a Python process as Python prints it: the traceback first, and
+the error in the last of some thirty lines. Python prints what an error was caused by
+before it, and without a traceback where there is none. So an error that leaves for
+Spark is given itself as its first cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from inspect import isgeneratorfunction
+from typing import Any, TypeVar
+
+from kafka_tx.errors import KafkaTxError
+
+_Class = TypeVar("_Class", bound=type)
+_MARK = "_is_told_first"
+
+
+@contextmanager
+def told_first() -> Iterator[None]:
+    """An error of ours that leaves here is the first thing that Python prints of it."""
+    try:
+        yield
+    except KafkaTxError as error:
+        _put_first(error)
+        raise
+
+
+def tells_first(*names: str) -> Callable[[_Class], _Class]:
+    """The same for methods of a class that Spark calls."""
+
+    def change(kind: _Class) -> _Class:
+        for name in names:
+            setattr(kind, name, _telling(getattr(kind, name)))
+        return kind
+
+    return change
+
+
+def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
+    if isgeneratorfunction(method):
+
+        @wraps(method)
+        def steps(*given: Any, **named: Any) -> Iterator[Any]:  # noqa: ANN401 - any
+            with told_first():
+                yield from method(*given, **named)
+
+        return steps
+
+    @wraps(method)
+    def call(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - any method
+        with told_first():
+            return method(*given, **named)
+
+    return call
+
+
+def _put_first(error: KafkaTxError) -> None:
+    first: BaseException = error
+    while (before := _before(first)) is not None:
+        first = before
+    if hasattr(first, _MARK):
+        return
+    kind, given = error.__reduce__()
+    told = kind(*given)
+    setattr(told, _MARK, True)
+    first.__cause__ = told
+
+
+def _before(error: BaseException) -> BaseException | None:
+    """What Python prints before it."""
+    if error.__cause__ is not None or error.__suppress_context__:
+        return error.__cause__
+    return error.__context__

@@ -1,0 +1,62 @@
+"""What Python prints of an error that leaves for Spark."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+from kafka_tx.errors import ConfigError, FencedError, KafkaTxError
+from kafka_tx.spark.told_first import tells_first
+
+
+@tells_first("plain", "caused", "steps", "theirs")
+class Door:
+    """Raises in all the ways that there are."""
+
+    def plain(self) -> None:
+        raise FencedError("another one owns it", id="orders")
+
+    def caused(self) -> None:
+        try:
+            _ = dict[str, str]()["key"]
+        except KeyError as error:
+            raise ConfigError.illegal("topic", "", "a name") from error
+
+    def steps(self):
+        yield 1
+        raise FencedError("another one owns it", id="orders")
+
+    def theirs(self) -> None:
+        raise ValueError("the user's own")
+
+
+@pytest.mark.parametrize("name", ["plain", "caused", "steps"])
+def test_the_first_line_and_the_last_one_are_the_error(name):
+    with pytest.raises(KafkaTxError) as raised:
+        list(getattr(Door(), name)() or ())
+
+    lines = "".join(traceback.format_exception(raised.value)).strip().splitlines()
+    assert lines[0] == lines[-1]
+    assert str(raised.value) in lines[0]
+    assert "Traceback" in "".join(lines)
+
+
+def test_an_error_that_passes_two_doors_is_told_once():
+    @tells_first("call")
+    class Outer:
+        def call(self) -> None:
+            Door().plain()
+
+    with pytest.raises(FencedError) as raised:
+        Outer().call()
+
+    text = "".join(traceback.format_exception(raised.value))
+    assert text.count("[KAFKA_TX_FENCED]") == 2
+
+
+def test_errors_of_users_stay_as_they_are():
+    with pytest.raises(ValueError, match="the user's own") as raised:
+        Door().theirs()
+
+    assert "".join(traceback.format_exception(raised.value)).startswith("Traceback")
