@@ -381,6 +381,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "assembly::open_store": _MEANT,
     "assembly::_room_of": _MEANT,
     "moving::renamed": _MEANT,
+    "doctor::_folder": _OUTSIDE,
     "rename::_check": _MEANT,
     "positions::committed_of": _MEANT,
     "stores::StoreOption": _MEANT,

@@ -228,3 +228,24 @@ def test_ids_are_watched_in_a_terminal(postgresql):
 
     assert shown.count(b"watched") == 2
     assert b"records/s" in shown
+
+
+def test_doctor_looks_at_topics_and_at_what_retention_has_taken(
+    kafka, topic, produce, tmp_path
+):
+    name, url = topic(1), f"sqlite:///{tmp_path}/s.db"
+    produce(name, ["x"] * RECORDS)
+    commit(SqlStore(url, "orders"), {TopicPartition(name, 0): COMMITTED})
+    asked = ["doctor", "--json", "--store", url, "--topic", name]
+    asked += ["--bootstrap-servers", kafka.bootstrap_servers]
+
+    def verdicts():
+        found = json.loads(CliRunner().invoke(app, asked).stdout)
+        return {one["what"]: one["verdict"] for one in found}
+
+    before = verdicts()
+    kafka.delete_records(name, {0: COMMITTED + 1})
+    after = verdicts()
+
+    assert (before["topic"], before["retention"]) == ("good", "good")
+    assert (after["topic"], after["retention"]) == ("good", "bad")

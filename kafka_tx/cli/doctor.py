@@ -8,8 +8,9 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,15 +20,17 @@ from rich.console import Console
 from kafka_tx import assembly, native
 from kafka_tx.cli.java import find_java
 from kafka_tx.cli.lag import (
-    TIMEOUT_MS,
     KafkaConfigOption,
     KafkaOption,
+    Logs,
+    config_of,
     kafka_options,
+    positions_of,
+    row_of,
 )
 from kafka_tx.cli.stores import JsonOption, text_or_file
-from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import Earliest, Topics
+from kafka_tx.model import Topics
 from kafka_tx.running.worker_python import look_at
 from kafka_tx.sql.store import forgets
 
@@ -63,12 +66,17 @@ def doctor(
             help="Also test this store (tx.store) with a record.",
         ),
     ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(help="Also look at this topic. Repeat it for several."),
+    ] = None,
     kafka: KafkaOption = None,
     kafka_config: KafkaConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check Python, Java, Spark and the reader; on request, brokers and a store.
 
+    With brokers and a store, also whether the logs hold what its ids have not read yet.
     The exit code is 1 if something is missing.
     """
     found = [
@@ -79,12 +87,19 @@ def doctor(
         _checked("workers", _workers),
         _checked("reader", _reader),
         _checked("sockets", _sockets),
+        _checked("tasks", _speculation),
     ]
     if bootstrap_servers is not None:
         options = kafka_options(bootstrap_servers, kafka, kafka_config)
         found.append(_checked("brokers", lambda: _brokers(options)))
+        found.append(_checked("isolation", lambda: _isolation(options)))
+        for name in topic or []:
+            found.append(_checked("topic", partial(_topic, options, name)))
     if store is not None:
         found.append(_checked("store", lambda: _store(text_or_file(store))))
+        found.append(_checked("folder", lambda: _folder(store)))
+    if store is not None and bootstrap_servers is not None:
+        found.append(_checked("retention", lambda: _retention(options, store)))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in found]))
     else:
@@ -164,6 +179,95 @@ def _sockets() -> tuple[Verdict, str]:
     )
 
 
+def _speculation() -> tuple[Verdict, str]:
+    for line in _spark_defaults():
+        name, _, value = line.partition(" ")
+        if name == "spark.speculation" and value.strip().lower() == "true":
+            return (
+                "advice",
+                "spark.speculation=true in spark-defaults.conf runs tasks twice: sinks"
+                " of kafka_tx refuse that. Set it to false for these jobs",
+            )
+    return "good", "spark-defaults.conf does not run tasks twice (spark.speculation)"
+
+
+def _isolation(kafka: dict[str, str]) -> tuple[Verdict, str]:
+    level = kafka.get("isolation.level", "read_committed")
+    if level == "read_committed":
+        return "good", "records of aborted transactions are not read"
+    return (
+        "advice",
+        f"isolation.level={level} also reads records of transactions that are aborted"
+        " later: leave it out, unless the job needs them",
+    )
+
+
+def _topic(kafka: dict[str, str], name: str) -> tuple[Verdict, str]:
+    view = assembly.cluster_view(config_of(kafka))
+    try:
+        found = view.topics(Topics((name,))).get(name)
+        bounds = view.bounds(found.partitions) if found else {}
+    finally:
+        view.close()
+    if found is None:
+        return "bad", f"{name} does not exist, or this user may not describe it"
+    silent = [f"{p}: {b.reason}" for p, b in bounds.items() if not hasattr(b, "end")]
+    if silent:
+        return "bad", f"{name}: {'; '.join(silent[:3])}"
+    return "good", f"{name} has {len(bounds)} partitions, and their logs answer"
+
+
+def _folder(given: str) -> tuple[Verdict, str]:
+    url = text_or_file(given)
+    if not url.startswith("sqlite"):
+        return "good", "every machine finds the store under the same URL"
+    if not given.startswith("@") and given != url:
+        return (
+            "advice",
+            f"{given} begins in the folder that a process works in (now {url}), which"
+            " may be another one at the next start. Give tx.store the absolute path of"
+            " the file that the job has now",
+        )
+    return (
+        "advice",
+        f"{url} is a file of this machine: a driver that starts on another machine (a"
+        " cluster, a container) does not find it. Use PostgreSQL or ZooKeeper there",
+    )
+
+
+def _retention(kafka: dict[str, str], url: str) -> tuple[Verdict, str]:
+    """Whether a log has passed a position, or soon will."""
+    logs = Logs(kafka)
+    try:
+        positions = positions_of(url, None, logs)
+        bounds = logs.look(positions)
+    finally:
+        logs.close()
+    outside, near = [], []
+    for name, of_id in positions.items():
+        for partition, at in of_id.items():
+            row = row_of(partition, at, bounds[name].get(partition))
+            if row.get("is_outside") or "error" in row:
+                outside.append(f"{name} in {partition}")
+            elif is_near(row):
+                near.append(f"{name} in {partition}")
+    if outside:
+        return "bad", f"see `kafka-tx lag`: {', '.join(outside[:3])} ({len(outside)})"
+    if near:
+        return (
+            "advice",
+            f"retention soon takes what is not read yet: {', '.join(near[:3])}"
+            f" ({len(near)}). Read faster, or raise retention.ms",
+        )
+    return "good", f"the logs hold what {len(positions)} ids have not read yet"
+
+
+def is_near(row: Mapping[str, object]) -> bool:
+    """Whether what is not read is more than nine tenths of its log."""
+    lag, headroom = int(str(row["lag"])), int(str(row["headroom"]))
+    return int(str(row["log_start"])) > 0 and lag > 9 * headroom
+
+
 def _spark_defaults() -> Iterator[str]:
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (home and str(Path(home, "conf")))
@@ -174,14 +278,7 @@ def _spark_defaults() -> Iterator[str]:
 
 
 def _brokers(kafka: dict[str, str]) -> tuple[Verdict, str]:
-    config = SourceConfig(
-        subscription=Topics(()),
-        kafka=kafka,
-        start=Earliest(),
-        poll_timeout_ms=TIMEOUT_MS,
-        num_retries=1,
-    )
-    view = assembly.cluster_view(config)
+    view = assembly.cluster_view(config_of(kafka))
     probe = f"{_PROBE}-{uuid.uuid4().hex[:8]}"
     try:
         view.topics(Topics((probe,)))

@@ -242,7 +242,7 @@ def lag(
     finally:
         logs.close()
     rows = [
-        {"id": name} | _row(p, at, bounds[name].get(p))
+        {"id": name} | row_of(p, at, bounds[name].get(p))
         for name, of_id in positions.items()
         for p, at in of_id.items()
     ]
@@ -258,11 +258,12 @@ def _is_trouble(row: Mapping[str, object]) -> bool:
     return "error" in row or bool(row.get("is_outside"))
 
 
-def _row(
+def row_of(
     partition: TopicPartition,
     committed: LogPosition,
     found: LogBounds | Unavailable | None,
 ) -> dict[str, object]:
+    """What is shown of a partition: its figures, or why there are none."""
     row: dict[str, object] = {
         "topic": partition.topic,
         "partition": partition.partition,

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from kafka_tx.cli import doctor
+from kafka_tx.model import TopicPartition
 from kafka_tx.running.worker_python import WorkerPython
-from kafka_tx.sql.store import stored_ids
+from kafka_tx.sql.store import SqlStore, stored_ids
 from kafka_tx.testing.mock import MockCluster
+from kafka_tx.transactions.ledger import Committed, Ledger
 
 
 def findings(result):
@@ -117,3 +119,81 @@ def test_dashboard_and_rules_are_those_of_the_repository(run):
 
     assert run("dashboard").stdout == (grafana / "dashboard.json").read_text()
     assert run("rules").stdout == (grafana / "alerts.yml").read_text()
+
+
+def test_tasks_that_run_twice_are_told(run, monkeypatch, tmp_path):
+    (tmp_path / "spark-defaults.conf").write_text("spark.speculation=true\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+
+    tasks = findings(run("doctor", "--json"))["tasks"]
+
+    assert tasks["verdict"] == "advice"
+    assert "spark.speculation=true" in tasks["text"]
+
+
+def test_a_store_in_a_folder_of_the_process_is_told(run, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    relative = findings(run("doctor", "--json", "--store", "sqlite:///state.db"))
+    absolute = findings(
+        run("doctor", "--json", "--store", f"sqlite:///{tmp_path}/state.db")
+    )
+
+    assert f"(now sqlite:///{tmp_path}/state.db)" in relative["folder"]["text"]
+    assert "is a file of this machine" in absolute["folder"]["text"]
+
+
+@pytest.fixture
+def servers():
+    with MockCluster() as cluster:
+        cluster.create_topic("orders", 2)
+        for _ in range(300):
+            cluster.produce("orders", b"x")
+        cluster.flush()
+        yield cluster.bootstrap_servers
+
+
+def test_topics_and_isolation_are_looked_at(run, servers):
+    asked = ("doctor", "--json", "--bootstrap-servers", servers)
+
+    found = findings(run(*asked, "--topic", "orders"))
+    other = run(
+        *asked,
+        "--topic",
+        "no-such-topic",
+        "--kafka",
+        "isolation.level=read_uncommitted",
+    )
+
+    assert found["topic"]["text"] == "orders has 2 partitions, and their logs answer"
+    assert found["isolation"]["verdict"] == "good"
+    assert findings(other)["isolation"]["verdict"] == "advice"
+    assert findings(other)["topic"]["verdict"] == "bad"
+    assert other.exit_code == 1
+
+
+def test_what_retention_takes_is_looked_at(run, store, url, servers):
+    asked = ("doctor", "--json", "--bootstrap-servers", servers, "--store", url)
+
+    fine = findings(run(*asked))["retention"]
+    ahead = SqlStore(url, "ahead")
+    beyond = Committed(txid=1, offsets={TopicPartition("orders", 0): 301})
+    Ledger(ahead).adopt(ahead.acquire(), beyond)
+    ahead.close()
+    outside = findings(run(*asked))["retention"]
+
+    assert fine["text"] == "the logs hold what 1 ids have not read yet"
+    assert outside["verdict"] == "bad"
+    assert "ahead in orders-0" in outside["text"]
+
+
+@pytest.mark.parametrize(
+    ("log_start", "lag", "headroom", "near"),
+    [(0, 100, 0, False), (5, 100, 1, True), (5, 100, 50, False), (5, 0, 0, False)],
+)
+def test_a_position_near_the_start_of_a_log_that_moves_is_told(
+    log_start, lag, headroom, near
+):
+    row = {"log_start": log_start, "lag": lag, "headroom": headroom}
+
+    assert doctor.is_near(row) == near
