@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Files go to workers in the order of conftest.py. Three of them left a sixth of two cores
 # idle, four a twelfth; each has a session of its own, and often servers: 2 to 3 GB.
-WORKERS := 4
+WORKERS := 5
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup servers engine demo test test-fast test-all matrix simulate mutants chaos \
