@@ -48,8 +48,8 @@ def test_a_batch_that_cannot_be_replayed_is_left_as_the_error_says(
 
 
 def commands(text):
-    """The commands that an error prints, in its order."""
-    return re.findall(r"`kafka-tx (.*?)`", text)
+    """The commands that an error prints, in its order; Spark shows some texts twice."""
+    return list(dict.fromkeys(re.findall(r"`kafka-tx (.*?)`", text)))
 
 
 def follow(command, job, kafka):

@@ -18,7 +18,7 @@ from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.connect.meeting import ConnectRun
 from kafka_tx.spark.default_store import refuse_default_store
 from kafka_tx.spark.queries import jvm
-from kafka_tx.spark.told_first import tells_first
+from kafka_tx.told_first import tells_first
 from kafka_tx.transactions.patience import Patience
 
 QUERY_ID = "sql.streaming.queryId"

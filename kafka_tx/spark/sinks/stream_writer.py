@@ -19,8 +19,8 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.spark.queries.foreach import QUERY_ID
 from kafka_tx.spark.sinks.rows import check_columns
 from kafka_tx.spark.sinks.writer import PartMessage, write_part
-from kafka_tx.spark.told_first import tells_first
 from kafka_tx.spark.versions.streams import StreamWriter, record_batches
+from kafka_tx.told_first import tells_first
 from kafka_tx.transactions.marker_rules import begun_elsewhere, check_cut
 
 BATCH_ID = "streaming.sql.batchId"

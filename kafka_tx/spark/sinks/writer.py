@@ -24,7 +24,7 @@ from kafka_tx.kafka.part_transaction import Written
 from kafka_tx.running.kept_batches import KeptBatches
 from kafka_tx.spark.sinks.rows import check_columns, out_batches
 from kafka_tx.spark.speculation import refuse_speculative_tasks
-from kafka_tx.spark.told_first import tells_first
+from kafka_tx.told_first import tells_first
 
 if TYPE_CHECKING:
     import pyarrow as pa

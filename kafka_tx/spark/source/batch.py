@@ -36,7 +36,7 @@ from kafka_tx.planning.start_positions import (
 )
 from kafka_tx.protocols import ClusterView
 from kafka_tx.spark.source.ranges import read_range
-from kafka_tx.spark.told_first import tells_first
+from kafka_tx.told_first import tells_first
 
 
 class OpenPartition(InputPartition):

@@ -30,7 +30,6 @@ from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.source.ranges import RangePartition, read_range
-from kafka_tx.spark.told_first import tells_first
 from kafka_tx.spark.versions.streams import (
     ReadAllAvailable,
     ReadLimit,
@@ -38,6 +37,7 @@ from kafka_tx.spark.versions.streams import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from kafka_tx.told_first import tells_first
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import MirrorThread
