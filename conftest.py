@@ -22,11 +22,18 @@ os.environ["XDG_STATE_HOME"] = _STATES.name
 """Stores that no test names are of this run, and of no user."""
 
 LONGEST = (
-    *("test_crashes", "test_connect", "test_standalone", "test_topology_faults"),
+    *(
+        "test_lakehouse",
+        "test_crashes",
+        "test_connect",
+        "test_standalone",
+        "test_topology_faults",
+    ),
     *("test_sink_replays", "test_topology_kills", "test_stores", "test_spout"),
     "test_sink",
     *("test_exactly_once", "test_reader", "test_state", "test_source_faults"),
-    *("test_source_parity", "test_tokens", "test_examples", "test_guarantees"),
+    *("test_source_parity", "test_doc_blocks", "test_status_page", "test_alerts"),
+    *("test_tokens", "test_examples", "test_guarantees"),
     *("test_source_anew", "test_numbering", "test_silent_servers", "test_demo"),
     *("test_topology", "test_mirror_outage", "test_kafka_bolt", "test_sink_faults"),
     *("test_topology_patience", "test_reused_clients", "test_native_reader"),
