@@ -147,11 +147,20 @@ class TopicCalls:
         self._call(lambda admin: admin.delete_records(ends, **PATIENTLY))
 
     def leader(self, name: str, partition: int) -> int | None:
-        found: int = self._topic(name).partitions[partition].leader
+        found: int = self._partition(name, partition).leader
         return None if found < 0 else found
 
     def in_sync(self, name: str, partition: int) -> frozenset[int]:
-        return frozenset(self._topic(name).partitions[partition].isrs)
+        return frozenset(self._partition(name, partition).isrs)
+
+    def _partition(self, name: str, partition: int) -> PartitionMetadata:
+        """As brokers tell it; one that has just begun may not know it yet."""
+        deadline = time.monotonic() + DONE_WITHIN_S
+        while partition not in (known := self._topic(name).partitions):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"no broker tells of {name}-{partition}")
+            time.sleep(0.1)
+        return known[partition]
 
     def _topic(self, name: str) -> TopicMetadata:
         admin = ask(self.answering().values())
