@@ -10,8 +10,8 @@ FOR_DEMO := .venv/for-demo
 # Python keeps what it has compiled: Spark starts it often.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Files go to workers in the order of conftest.py. Four of them left a twelfth of two cores
-# idle, five a twentieth; each has a session of its own, and often servers: 2 to 3 GB.
+# Files go to workers in the order of conftest.py. Five of them leave two cores idle only
+# near the end; each has a session of its own, and often servers: 2 to 3 GB.
 WORKERS := 5
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
