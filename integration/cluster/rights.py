@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from confluent_kafka.admin._acl import (
     AclBinding,
     AclBindingFilter,
@@ -10,13 +12,48 @@ from confluent_kafka.admin._acl import (
 )
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from integration.cluster.interface import KafkaCluster
+from integration.cluster.interface import KafkaCluster, Provider
+from integration.cluster.settings import STEADY
 from integration.cluster.topics import ANSWER_WITHIN_S, ask
 from integration.cluster.waiting import wait_until
 
 Right = tuple[ResourceType, str, AclOperation]
 """On what, its name, and what may be done there; a name with a dot at its end stands
 for all that begin so."""
+
+
+_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+def guarded_kafka(servers: Provider, users: Iterable[str]) -> KafkaCluster:
+    """Brokers whose second listener knows users by name, none of whom may anything."""
+    known = " ".join(f'user_{user}="sesame"' for user in users)
+    return servers.kafka(
+        settings={
+            **STEADY,
+            "authorizer.class.name": (
+                "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+            ),
+            "super.users": "User:ANONYMOUS",
+        },
+        login={
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "plain.sasl.jaas.config": f"{_MODULE} {known};",
+        },
+    )
+
+
+def login_of(
+    cluster: KafkaCluster, user: str, password: str = "sesame"
+) -> dict[str, str]:
+    """A client's settings with which a user of ``guarded_kafka`` logs in."""
+    return {
+        "bootstrap.servers": cluster.login_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{_MODULE} username="{user}" password="{password}";',
+    }
 
 
 def grant(cluster: KafkaCluster, user: str, *rights: Right) -> None:

@@ -9,9 +9,8 @@ import pytest
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
-from integration.cluster.rights import grant
+from integration.cluster.rights import grant, guarded_kafka, login_of
 from integration.cluster.running import running
-from integration.cluster.settings import STEADY
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from kafka_tx import sink_assembly
@@ -20,7 +19,6 @@ from kafka_tx.errors import AuthenticationError
 from kafka_tx.kafka import marker_topic
 from kafka_tx.kafka.producer import OutRecord
 
-MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 USERS = ["none", "name", "group", "topic", "offset", "marker", "all"]
 WELL_BELOW_A_TIMEOUT_S = 20.0
 """Requests give up after 30 s."""
@@ -29,22 +27,7 @@ WELL_BELOW_A_TIMEOUT_S = 20.0
 @pytest.fixture(scope="module")
 def guarded(servers):
     """A broker whose second listener knows users by name, none of whom may anything."""
-    users = " ".join(f'user_{name}="sesame"' for name in USERS)
-    cluster = servers.kafka(
-        settings=STEADY
-        | {
-            "authorizer.class.name": (
-                "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-            ),
-            "super.users": "User:ANONYMOUS",
-        },
-        login={
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.enabled.mechanisms": "PLAIN",
-            "plain.sasl.jaas.config": f"{MODULE} {users};",
-        },
-    )
-    with running(cluster):
+    with running(guarded_kafka(servers, USERS)) as cluster:
         cluster.create_topic("out", 1, config={"max.message.bytes": "50000"})
         yield cluster
 
@@ -64,12 +47,7 @@ def rights(sink):
 
 
 def part(cluster, user, password="sesame", sink=None):
-    options = {
-        "bootstrap.servers": cluster.login_servers,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.jaas.config": f'{MODULE} username="{user}" password="{password}";',
-    }
+    options = login_of(cluster, user, password)
     config = SinkConfig(kafka=options, topic="out", id=sink or f"of-{user}", txid=1)
     return sink_assembly.part_transaction(config, 0)
 

@@ -9,9 +9,8 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
 from integration.cluster.records import Produce
-from integration.cluster.rights import grant
+from integration.cluster.rights import grant, guarded_kafka, login_of
 from integration.cluster.running import running
-from integration.cluster.settings import STEADY
 from kafka_tx import assembly
 from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
 from kafka_tx.errors import AuthenticationError
@@ -19,7 +18,6 @@ from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import LogBounds, OffsetRange, TopicPartition, Topics
 
-MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 PARTITION = TopicPartition("in", 0)
 READ, DESCRIBE = AclOperation.READ, AclOperation.DESCRIBE
 RIGHTS = {
@@ -36,22 +34,7 @@ WELL_BELOW_A_TIMEOUT_S = 20.0
 @pytest.fixture(scope="module")
 def guarded(servers):
     """A broker whose second listener knows users by name and what each may."""
-    users = " ".join(f'user_{name}="sesame"' for name in RIGHTS)
-    cluster = servers.kafka(
-        settings=STEADY
-        | {
-            "authorizer.class.name": (
-                "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-            ),
-            "super.users": "User:ANONYMOUS",
-        },
-        login={
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.enabled.mechanisms": "PLAIN",
-            "plain.sasl.jaas.config": f"{MODULE} {users};",
-        },
-    )
-    with running(cluster):
+    with running(guarded_kafka(servers, RIGHTS)) as cluster:
         cluster.create_topic("in", 1)
         Produce(cluster.bootstrap_servers)("in", ["a", "b", "c"])
         for user, rights in RIGHTS.items():
@@ -63,12 +46,7 @@ def guarded(servers):
 def config(cluster, user, password="sesame"):
     return SourceConfig(
         subscription=Topics(("in",)),
-        kafka={
-            "bootstrap.servers": cluster.login_servers,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.jaas.config": f'{MODULE} username="{user}" password="{password}";',
-        },
+        kafka=login_of(cluster, user, password),
         start=FromCommitted(),
         transactions=TransactionsConfig(id="rights", commit_group_id="g"),
         poll_timeout_ms=30_000,
