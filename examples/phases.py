@@ -36,7 +36,7 @@ def say(attempt, component, what):
     print(f"{ms:7.0f} ms  txid {attempt.txid}  {component}  {what}", flush=True)
 
 
-class Told(BatchBolt):
+class Reported(BatchBolt):
     """Says when it is given rows and when it finishes; hands the number of rows on."""
 
     fields = "rows bigint"
@@ -53,7 +53,7 @@ class Told(BatchBolt):
         self.collector.emit((self.rows,))
 
 
-class ToldCommitter(Committer, Told):
+class ToldCommitter(Committer, Reported):
     def finish_batch(self):
         say(self.context.attempt, self.context.component, "commit")
         time.sleep(0.05)
@@ -65,9 +65,9 @@ def main():
     rows = [(number,) for number in range(3)]
     spout = MemoryTransactionalSpout([rows], "n bigint", take_per_partition=1)
     builder = TransactionalTopologyBuilder("phases", "spout", spout)
-    builder.set_bolt("A", Told).shuffle_grouping("spout").on_driver()
+    builder.set_bolt("A", Reported).shuffle_grouping("spout").on_driver()
     builder.set_bolt("B", ToldCommitter).global_grouping("A")
-    c = builder.set_bolt("C", Told).global_grouping("A").global_grouping("B")
+    c = builder.set_bolt("C", Reported).global_grouping("A").global_grouping("B")
     c.on_driver()
     builder.set_bolt("D", ToldCommitter).global_grouping("C")
     topology = builder.build()

@@ -101,8 +101,8 @@ def main() -> None:
         stack.callback(stop_quietly, spark)
         run(spark, servers, topic, dead, work)
         show(work / "words.db")
-        for letter in dead_letters(servers, dead):
-            print("dead letter:", letter)
+        for dead_letter in dead_letters(servers, dead):
+            print("dead letter:", dead_letter)
 
 
 def embedded(stack: ExitStack) -> list[str]:

@@ -64,9 +64,9 @@ def kill_when_paused(lives: Sequence[Life], python: str = sys.executable) -> Non
     for life in lives:
         life.work.mkdir(exist_ok=True)
         life.reached.unlink(missing_ok=True)
-    told = json.dumps([(one.module, str(one.work), one.words) for one in lives])
+    reported = json.dumps([(one.module, str(one.work), one.words) for one in lives])
     child = Child(
-        [sys.executable, "-m", "integration.pausing", told],
+        [sys.executable, "-m", "integration.pausing", reported],
         lives[0].work / "log",
         directory=REPOSITORY,
         environment={"PYSPARK_PYTHON": python},
@@ -102,7 +102,7 @@ def run_to_end(module: str, spark: SparkSession, work: Path, *words: str) -> Non
 
 
 def main() -> None:
-    lives = [Life(name, Path(work), words) for name, work, words in told()]
+    lives = [Life(name, Path(work), words) for name, work, words in reported()]
 
     from integration.cluster.spark_local import local_session
 
@@ -117,7 +117,7 @@ def main() -> None:
         thread.join()
 
 
-def told() -> list[tuple[str, str, list[str]]]:
+def reported() -> list[tuple[str, str, list[str]]]:
     found: list[tuple[str, str, list[str]]] = json.loads(sys.argv[1])
     return found
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kafka_tx.topology.declare.spout_hosts import ZkHosts
     from kafka_tx.transactions.ledger import Ledger
     from kafka_tx.transactions.memory import StoredId
-    from kafka_tx.transactions.patience import Patience
+    from kafka_tx.transactions.retry_policy import RetryPolicy
     from kafka_tx.zookeeper.brokers import ZooKeeperTopics
 
 
@@ -122,12 +122,12 @@ def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users kn
     a topology waits like this; tools that people wait for do not.
     """
     store = open_store(url, id)
-    patience: Patience | None = getattr(store, "patience", None)
-    if patience is None:
+    retry_policy: RetryPolicy | None = getattr(store, "retry_policy", None)
+    if retry_policy is None:
         return store
-    from kafka_tx.transactions.patience import PatientStore
+    from kafka_tx.transactions.retry_policy import RetryingStore
 
-    return PatientStore(store, patience)
+    return RetryingStore(store, retry_policy)
 
 
 def ledger(transactions: TransactionsConfig) -> Ledger:
@@ -182,28 +182,28 @@ def offset_store(
         from kafka_tx.transactions.memory import MemoryOffsetStore
 
         return MemoryOffsetStore()
-    from kafka_tx.transactions.patience import (
+    from kafka_tx.transactions.retry_policy import (
         PatientGroupOffsets,
-        PatientOffsetStore,
+        RetryingOffsetStore,
     )
 
     if scheme == "kafka":
         from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
-        from kafka_tx.transactions.patience import Patience
+        from kafka_tx.transactions.retry_policy import RetryPolicy
 
         settings = client_settings(config.kafka, purpose="admin")
         group = KafkaGroupOffsetStore(settings, id)
-        return PatientGroupOffsets(group, Patience(SystemClock()))
+        return PatientGroupOffsets(group, RetryPolicy(SystemClock()))
     if scheme == "zookeeper":
         from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
 
         nodes = ZooKeeperOffsetStore(url, id, by_topic=by_topic)
-        return PatientOffsetStore(nodes, nodes.patience)
+        return RetryingOffsetStore(nodes, nodes.retry_policy)
     from kafka_tx.sql.offsets import SqlOffsetStore
 
     make_default_folder(url)
     rows = SqlOffsetStore(url, id)
-    return PatientOffsetStore(rows, rows.patience)
+    return RetryingOffsetStore(rows, rows.retry_policy)
 
 
 def zookeeper_topics(hosts: ZkHosts) -> ZooKeeperTopics:
@@ -248,16 +248,16 @@ def range_reader(config: SourceConfig) -> RangeReader:
     )
 
 
-def log_look(config: SourceConfig) -> ClusterView:
+def log_view(config: SourceConfig) -> ClusterView:
     """A task's look at the partition it reads (executor)."""
     reader = range_reader(config)
     from kafka_tx.native import NativeRangeReader
 
     if not isinstance(reader, NativeRangeReader):
         return cluster_view(config)
-    from kafka_tx.native.reader import NativeLook
+    from kafka_tx.native.reader import NativeClusterView
 
-    return NativeLook(reader, lambda: cluster_view(config))
+    return NativeClusterView(reader, lambda: cluster_view(config))
 
 
 def _native_reader(settings: Mapping[str, str]) -> type[NativeRangeReader] | None:

@@ -79,22 +79,22 @@ def replaced(wanted: OffsetRange, offset: int) -> OffsetOutOfRangeError:
     )
 
 
-def known_id(told: str | None) -> str | None:
+def known_id(reported: str | None) -> str | None:
     """An id as ``ask`` tells it; None where there is none."""
-    return None if told is None or not told.strip(_NO_IDS) else told
+    return None if reported is None or not reported.strip(_NO_IDS) else reported
 
 
 def _check(
     wanted: OffsetRange, ask: Callable[[int], str | None], timeout_ms: int
 ) -> None:
-    found = _told(ask, timeout_ms)
+    found = _reported(ask, timeout_ms)
     if found is None:
         raise _untold(wanted, timeout_ms)
     if known_id(found) not in {None, wanted.topic_id}:
         raise _of_another(wanted, found)
 
 
-def _told(ask: Callable[[int], str | None], timeout_ms: int) -> str | None:
+def _reported(ask: Callable[[int], str | None], timeout_ms: int) -> str | None:
     until = time.monotonic() + timeout_ms / 1_000
     found = ask(min(_ANSWER_MS, timeout_ms))
     while found is None and time.monotonic() < until:

@@ -241,7 +241,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "batch_starts::_refused": (
         _STARTS + "test_a_log_that_lost_its_end_fails_or_goes_on_at_the_new_end",
     ),
-    "patience::Patience._given_up": (
+    "retry_policy::RetryPolicy._given_up": (
         "integration/stores/test_silent_servers.py"
         "::test_a_read_only_database_is_waited_for_and_then_given_up",
     ),
@@ -377,7 +377,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "redrive::_known": _AGAIN,
     "redrive::Redrive.waiting": _MEANT,
     "meeting::ConnectRun.__init__": _CALLER,
-    "meeting::_told": _TOLD,
+    "meeting::_reported": _TOLD,
     "assembly::open_store": _MEANT,
     "assembly::_room_of": _MEANT,
     "moving::renamed": _MEANT,

@@ -9,7 +9,7 @@ from kafka_tx.model import CommittedOffset
 from kafka_tx.native import NativeRangeReader, status
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.patience import PatientGroupOffsets, PatientOffsetStore
+from kafka_tx.transactions.retry_policy import PatientGroupOffsets, RetryingOffsetStore
 
 
 @pytest.fixture
@@ -67,9 +67,9 @@ def test_offsets_in_a_kafka_group_are_tried_for_two_minutes_as_in_other_stores(
     rows = assembly.offset_store(f"sqlite:///{tmp_path}/a.db", "job", config)
     group = assembly.offset_store("kafka:", "job", config)
 
-    assert type(rows) is PatientOffsetStore
+    assert type(rows) is RetryingOffsetStore
     assert isinstance(group, PatientGroupOffsets)
-    assert rows.patience.limit_ms == group.patience.limit_ms == 120_000
+    assert rows.retry_policy.limit_ms == group.retry_policy.limit_ms == 120_000
     assert group.fitting(CommittedOffset(0, ((2, 3),))) == 1
     rows.close()
     group.close()

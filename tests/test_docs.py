@@ -51,15 +51,19 @@ def test_every_class_of_error_has_its_cause_risk_and_next_step():
     rows = [
         row for table in tables("troubleshooting.md", "class") for row in table.items()
     ]
-    told = {name: row for names, row in rows for name in re.findall("`([^`]+)`", names)}
+    reported = {
+        name: row for names, row in rows for name in re.findall("`([^`]+)`", names)
+    }
     raised = {kind.error_class for kind in kinds(KafkaTxError)}
     assert not {
-        found for found in raised if found not in told and f"{found}.*" not in told
+        found
+        for found in raised
+        if found not in reported and f"{found}.*" not in reported
     }
-    assert {tuple(row) for row in told.values()} == {
+    assert {tuple(row) for row in reported.values()} == {
         ("cause", "data at risk", "next step")
     }
-    assert all(cell for row in told.values() for cell in row.values())
+    assert all(cell for row in reported.values() for cell in row.values())
 
 
 def test_every_public_name_can_be_had():

@@ -15,7 +15,7 @@ from integration.cluster.waiting import wait_until
 from kafka_tx.testing.process_tree import session_members
 
 REPOSITORY = Path(__file__).parents[2]
-_LOOK_EVERY_S = 0.2
+_POLL_EVERY_S = 0.2
 
 
 class Driver:
@@ -131,7 +131,7 @@ class Driver:
             return []
 
     def _run(self) -> None:
-        while not self._over.wait(_LOOK_EVERY_S):
+        while not self._over.wait(_POLL_EVERY_S):
             with self._lock:
                 if self._child is not None and not self._child.is_running:
                     self._end(self._child)

@@ -22,7 +22,7 @@ STARTS_WITHIN_S = 240.0
 WATCHED_S = 240.0
 """How long one that is late is watched, to tell slow from stuck."""
 
-_LOOK_EVERY_S = 0.3
+_POLL_EVERY_S = 0.3
 
 
 def run(
@@ -122,7 +122,7 @@ def _recovered(scene: Scene, mark: int, within_s: float) -> dict[str, float | No
         for kind in scene.drivers:
             if took[kind] is None and max(scene.sinks.read(kind), default=-1) > mark:
                 took[kind] = time.monotonic() - began
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_EVERY_S)
     return took
 
 

@@ -22,15 +22,15 @@ def shared(make: Callable[[], KafkaCluster], place: Path) -> KafkaCluster:
         make: A cluster that is not started yet; nobody may do it harm.
         place: A directory that all workers of the run know, and no other run.
     """
-    told = place / "kafka.json"
+    reported = place / "kafka.json"
     with only_one(place / "kafka.lock"):
-        if told.exists():
-            return _of_another(json.loads(told.read_text()))
+        if reported.exists():
+            return _of_another(json.loads(reported.read_text()))
         cluster = make()
         atexit.register(cluster.stop)
         cluster.start()
         ports = {n: int(cluster.address(n).split(":")[1]) for n in cluster.brokers}
-        told.write_text(json.dumps(ports))
+        reported.write_text(json.dumps(ports))
         return cluster
 
 

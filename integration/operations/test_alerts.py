@@ -225,14 +225,14 @@ def test_batches_that_fail_again_and_again_raise_an_alert(
 def test_records_out_of_tries_raise_an_alert(
     spark, kafka, topic, produce, tmp_path, prometheus, name
 ):
-    read, letters = topic(1), topic(1)
+    read, dead_letters = topic(1), topic(1)
     produce(read, ["v"] * 3)
     once = {"retry_limit": 0}
     lost = at_least_once(spark, kafka, read, f"{name}-lost", tmp_path, Poison(), **once)
     kept = at_least_once(
         *(spark, kafka, read, f"{name}-kept", tmp_path, Poison()),
         **once,
-        dead_letter_topic=letters,
+        dead_letter_topic=dead_letters,
     )
     with ending(lost), ending(kept):
         fires(prometheus, "KafkaTxRecordsLost", {f"{name}-lost"})

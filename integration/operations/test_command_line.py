@@ -179,7 +179,7 @@ def test_an_id_is_set_to_a_time(kafka, topic, produce, tmp_path):
     time.sleep(1)
     produce(name, ["y"] * COMMITTED)
 
-    told = run(
+    reported = run(
         *("offsets", "set", "--store", url, "--id", "orders", "--to", between),
         *("--bootstrap-servers", kafka.bootstrap_servers, "--yes", "--json"),
     )
@@ -187,7 +187,7 @@ def test_an_id_is_set_to_a_time(kafka, topic, produce, tmp_path):
     store = SqlStore(url, "orders")
     committed = Ledger(store).load().committed
     store.close()
-    assert told["changes"][0] == f"{partition}: 0 -> {COMMITTED}"
+    assert reported["changes"][0] == f"{partition}: 0 -> {COMMITTED}"
     assert committed is not None
     assert committed.offsets == {partition: COMMITTED}
     assert committed.topic_ids
@@ -203,8 +203,8 @@ def test_a_store_is_copied_to_zookeeper_and_back(zookeeper, tmp_path):
     run("store", "copy", "--from", there, "--to", back, "--yes", "--json")
 
     for one, other in ((url, there), (there, back), (url, back)):
-        told = run("store", "verify", "--store", one, "--against", other, "--json")
-        assert told == {"ids": 2, "problems": {}}
+        reported = run("store", "verify", "--store", one, "--against", other, "--json")
+        assert reported == {"ids": 2, "problems": {}}
 
 
 def test_ids_are_watched_in_a_terminal(postgresql):

@@ -23,11 +23,15 @@ TIMEOUT_S = 600
 
 
 def check(out: str, err: str, crashes: int) -> None:
-    told = json.loads(out.splitlines()[-1])
-    assert told["produced"] == told["counted"] == RECORDS
-    assert (told["lost"], told["duplicated"], told["crashes"]) == (0, 0, crashes)
-    assert told["seconds"] > 0
-    assert told["records_per_second"] > 0
+    reported = json.loads(out.splitlines()[-1])
+    assert reported["produced"] == reported["counted"] == RECORDS
+    assert (reported["lost"], reported["duplicated"], reported["crashes"]) == (
+        0,
+        0,
+        crashes,
+    )
+    assert reported["seconds"] > 0
+    assert reported["records_per_second"] > 0
     assert ("was counted before: skipped" in err) == bool(crashes)
     assert "WARN" not in err
 

@@ -59,7 +59,7 @@ def test_the_image_is_built_and_runs_a_job(builder, dist, kafka, topic, produce)
         places={REPOSITORY / "integration/operations/image_job.py": "/job.py"},
     )
 
-    told = json.loads(said.splitlines()[-1])
-    assert told["spark"] == version("pyspark")
-    assert told["seen"] == list(range(25))
-    assert told["txids"] == [1, 2, 3]
+    reported = json.loads(said.splitlines()[-1])
+    assert reported["spark"] == version("pyspark")
+    assert reported["seen"] == list(range(25))
+    assert reported["txids"] == [1, 2, 3]

@@ -54,11 +54,11 @@ class ScriptedJob:
     def _topology(self) -> None:
         now_ms = time.time_ns() // 1_000_000
         times = {"since_ms": now_ms, "phase_since_ms": now_ms}
-        flights = [
+        in_flight = [
             InFlight(number=number, phase=phase, **times)
             for number, phase in enumerate(catalogue.PHASE.values, 1)
         ]
-        self._registry.record_in_flight(TX_ID, flights)
+        self._registry.record_in_flight(TX_ID, in_flight)
 
     def _spout(self) -> None:
         measure: dict[MetricKind, Callable[..., None]] = {
@@ -166,8 +166,8 @@ def test_prometheus_has_the_jobs_own_numbers(prometheus: PrometheusApi) -> None:
 
     wait_until("the rate of offsets is right", rate_is_right)
     lag = f'sum by (id, topic) (kafka_tx_lag_records{{id="{TX_ID}"}})'
-    told = [({"id": TX_ID, "topic": "orders"}, 150)]
-    wait_until("the lag is right", lambda: prometheus.query(lag) == told)
+    reported = [({"id": TX_ID, "topic": "orders"}, 150)]
+    wait_until("the lag is right", lambda: prometheus.query(lag) == reported)
 
 
 def test_a_healthy_job_sets_off_no_alarm(observed: Observed) -> None:

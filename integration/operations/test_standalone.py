@@ -256,7 +256,7 @@ def ran(spark_standalone, kafka, produce, tmp_path_factory):
     (work / "topology").mkdir()
     (work / "driver.py").write_text(DRIVER)
     servers = kafka.bootstrap_servers
-    told = [
+    reported = [
         (work / "counting.py", servers, counted, copy, work / "counting"),
         (work / "killed.py", servers, killed, work / "killed"),
         (
@@ -265,7 +265,7 @@ def ran(spark_standalone, kafka, produce, tmp_path_factory):
             *("--store", f"sqlite:///{work}/topology/state.db"),
         ),
     ]
-    words = json.dumps([[str(word) for word in words] for words in told])
+    words = json.dumps([[str(word) for word in words] for words in reported])
     spark_standalone.run_driver(work / "driver.py", words, timeout_s=900)
     return Ran(work, places, ends)
 

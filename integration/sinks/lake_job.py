@@ -73,7 +73,7 @@ _thread = threading.local()
 _call = JavaMember.__call__
 
 
-def _told(member: Any, *given: Any) -> Any:
+def _reported(member: Any, *given: Any) -> Any:
     """A call of the JVM; jobs beside this one have threads of their own."""
     reach = getattr(_thread, "reach", None)
     if reach is None or member.name != COMMIT:
@@ -95,7 +95,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 def run(spark: SparkSession, given: argparse.Namespace) -> None:
     """Write what is there, or up to the pause, in a driver that is killed."""
     if given.point != "none":
-        JavaMember.__call__ = _told
+        JavaMember.__call__ = _reported
     lake = delta_session(spark)
     pause = Pause(given.point, given.txid, f"{given.work}/reached")
     _, counts = tables(Path(given.work))

@@ -113,7 +113,7 @@ class Job:
     def forget_checkpoint(self):
         shutil.rmtree(self._work / "checkpoint")
 
-    def letters(self):
+    def dead_letters(self):
         return read(self.kafka, self.dead)
 
 
@@ -129,7 +129,7 @@ def test_rejected_records_are_written_once_where_their_batch_comes_again(job, mo
 
     job.run(mode=mode)
 
-    found = job.letters()
+    found = job.dead_letters()
     assert [each.value for each in found] == [b"bad 0", b"bad 1", b"bad 2"]
     assert [each.key for each in found] == [b"b0", b"b1", b"b2"]
     assert [each.timestamp.timestamp() for each in found] == [
@@ -162,7 +162,7 @@ def test_other_rejected_rows_of_a_replay(job, mode):
         with pytest.raises(StreamingQueryException, match="KAFKA_TX_REPLAY_DIFFERS"):
             job.run(another_one, mode=mode)
 
-    assert [each.value for each in job.letters()] == [b"bad 0", b"bad 1", b"bad 2"]
+    assert [each.value for each in job.dead_letters()] == [b"bad 0", b"bad 1", b"bad 2"]
 
 
 def test_a_batch_that_rejects_nothing_writes_nothing_and_later_ones_do(job, produce):
@@ -179,10 +179,10 @@ def test_a_batch_that_rejects_nothing_writes_nothing_and_later_ones_do(job, prod
     job.run(lambda df, attempt: df.selectExpr("*", "cast(null as string) AS reason"))
 
     assert asked == [1, 2]
-    assert [(each.value, about(each)["kafka_tx.txid"]) for each in job.letters()] == [
-        (b"y", "4")
-    ]
-    assert about(job.letters()[0])["kafka_tx.error"] == ""
+    assert [
+        (each.value, about(each)["kafka_tx.txid"]) for each in job.dead_letters()
+    ] == [(b"y", "4")]
+    assert about(job.dead_letters()[0])["kafka_tx.error"] == ""
 
 
 def test_what_does_not_fit_is_a_letter_without_value_that_is_sent_back_whole(
@@ -194,13 +194,13 @@ def test_what_does_not_fit_is_a_letter_without_value_that_is_sent_back_whole(
 
     job.run()
 
-    *small, cut = job.letters()
+    *small, cut = job.dead_letters()
     assert len(small) == BAD
     assert (cut.key, cut.value) == (b"large", None)
     assert about(cut)["kafka_tx.bytes"] == str(len(large))
     assert "trace" not in about(cut)
 
-    assert "sent back: 4" in told(job, "send", "--yes")
+    assert "sent back: 4" in reported(job, "send", "--yes")
     back = read(kafka, job.orders)[-1]
     assert (back.key, back.value) == (b"large", large.encode())
     assert about(back) == {"trace": "l"}
@@ -217,7 +217,7 @@ def test_rows_that_are_no_rejected_rows_stop_the_query(job, function, says):
     with pytest.raises(StreamingQueryException, match=says):
         job.run(function)
 
-    assert job.letters() == []
+    assert job.dead_letters() == []
 
 
 def test_rejected_records_are_counted_once_they_are_committed(spark, job):
@@ -243,7 +243,7 @@ def scraped(attached):
 # --- sent back ------------------------------------------------------------------------
 
 
-def told(job, *arguments, code=0):
+def reported(job, *arguments, code=0):
     command = [
         *("dead-letters", *arguments, "--topic", job.dead),
         *("--bootstrap-servers", job.kafka.bootstrap_servers),
@@ -256,23 +256,25 @@ def told(job, *arguments, code=0):
 def test_letters_are_shown_and_sent_back_once(job, kafka):
     job.run()
 
-    shown = json.loads(told(job, "show", "--json"))
+    shown = json.loads(reported(job, "show", "--json"))
     assert [(each["offset"], each["error"]) for each in shown] == [
         (GOOD + n, f"bad {n} is no number") for n in range(BAD)
     ]
-    assert f"{BAD} to {job.orders}" in told(job, "send")  # only says what it would do
+    assert f"{BAD} to {job.orders}" in reported(
+        job, "send"
+    )  # only says what it would do
     assert len(read(kafka, job.orders)) == GOOD + BAD
 
-    assert f"sent back: {BAD}" in told(job, "send", "--yes")
-    assert "sent back: 0" in told(job, "send", "--yes")
+    assert f"sent back: {BAD}" in reported(job, "send", "--yes")
+    assert "sent back: 0" in reported(job, "send", "--yes")
 
     back = read(kafka, job.orders)[GOOD + BAD :]
     assert [(m.key, m.value, about(m)) for m in back] == [
         (f"b{n}".encode(), f"bad {n}".encode(), {"trace": "t", "none": ""})
         for n in range(BAD)
     ]
-    assert told(job, "show") == ""
-    assert len(told(job, "show", "--sent").splitlines()) == BAD
+    assert reported(job, "show") == ""
+    assert len(reported(job, "show", "--sent").splitlines()) == BAD
 
 
 STEPS = ["send", "add_position", "commit", "after commit"]
@@ -296,9 +298,9 @@ def test_a_sender_that_dies_at_any_step_sends_each_letter_once(
         name = method.__name__
         patch.setattr(Transaction, name, dying)
         with pytest.raises(KeyboardInterrupt):
-            redrive.send({buried.orders}, lambda letters: None, skips=False)
+            redrive.send({buried.orders}, lambda dead_letters: None, skips=False)
 
-    told(buried, "send", "--yes")
+    reported(buried, "send", "--yes")
 
     values = [each.value for each in read(kafka, buried.orders)]
     assert values[GOOD + BAD :] == [b"bad 0", b"bad 1", b"bad 2"]
@@ -308,23 +310,23 @@ def test_a_second_sender_ends_the_first_one(buried, kafka):
     group = Redrive(settings(buried), buried.dead, 10_000).group
     first = sink_assembly.group_transaction(settings(buried), group, "a test", set())
     with first:
-        told(buried, "send", "--yes")
+        reported(buried, "send", "--yes")
         first.client.begin_transaction()
         with pytest.raises(KafkaError, match="another writer"):
             first.add_position(Partition(buried.dead, 0), 0)
 
-    assert "sent back: 0" in told(buried, "send", "--yes")
+    assert "sent back: 0" in reported(buried, "send", "--yes")
     assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD
 
 
 def test_a_record_that_is_no_letter_is_named_and_passed_over_if_asked(buried, produce):
     produce(buried.dead, ["by hand"])
 
-    says = told(buried, "send", "--yes", code=1)
+    says = reported(buried, "send", "--yes", code=1)
     assert f"{buried.dead}-0@" in says
     assert "Nothing was sent" in says
-    assert f"sent back: {BAD}" in told(buried, "send", "--yes", "--skip-unusable")
-    assert "sent back: 0" in told(buried, "send", "--yes")
+    assert f"sent back: {BAD}" in reported(buried, "send", "--yes", "--skip-unusable")
+    assert "sent back: 0" in reported(buried, "send", "--yes")
 
 
 def settings(job):

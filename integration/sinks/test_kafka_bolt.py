@@ -169,12 +169,12 @@ def test_a_record_that_cannot_be_written_becomes_a_dead_letter_that_says_why(
     finish(handle)
 
     assert set(values(target)) == {f"v{n}" for n in range(200) if n != 70}
-    letters = reader(
+    dead_letters = reader(
         spark, servers, streaming=False, subscribe=dead, includeHeaders="true"
     ).load()
-    (letter,) = letters.collect()
-    headers = {h.key: bytes(h.value).decode() for h in letter.headers}
-    assert bytes(letter.value) == b"x" * 9000
+    (dead_letter,) = dead_letters.collect()
+    headers = {h.key: bytes(h.value).decode() for h in dead_letter.headers}
+    assert bytes(dead_letter.value) == b"x" * 9000
     assert f"topic '{target}' with key null and 9000 bytes" in headers["kafka_tx.error"]
 
 

@@ -285,10 +285,10 @@ def test_rows_that_were_restored_away_are_not_taken_for_written(table, way):
     forget()
     again = attempt(2, epoch=2)
 
-    with pytest.raises(StateLostError, match="give the sink a new name") as told:
+    with pytest.raises(StateLostError, match="give the sink a new name") as reported:
         table.write(again, ["b"])
     advice = f"RESTORE TABLE … TO VERSION AS OF {newest.version}"
-    assert advice in str(told.value)
+    assert advice in str(reported.value)
     if way == "back":
         table.sql(advice.replace("…", "t"))
         assert not table.write(again, ["b"])
@@ -303,9 +303,9 @@ def test_a_table_that_forgets_transactions_is_refused(table):
     table.write(attempt(1), ["a"])
     table.sql(f"ALTER TABLE t SET TBLPROPERTIES ('{name}'='interval 1 days')")
 
-    with pytest.raises(ConfigError, match="forgets transactions") as told:
+    with pytest.raises(ConfigError, match="forgets transactions") as reported:
         table.write(attempt(1, epoch=2), ["a"])
-    (advice,) = re.findall(r"ALTER TABLE .*\)", str(told.value))
+    (advice,) = re.findall(r"ALTER TABLE .*\)", str(reported.value))
     table.sql(advice.replace("…", "t"))
 
     assert not table.write(attempt(1, epoch=2), ["a"])
@@ -428,9 +428,9 @@ def test_a_second_statement_is_refused_and_the_advice_is_safe(lake, table, count
         merge(df, target)
 
     counts(attempt(1), "a")
-    with pytest.raises(ConfigError, match="has run several statements") as told:
+    with pytest.raises(ConfigError, match="has run several statements") as reported:
         counts(attempt(2), "a", statement=twice)
-    (advice,) = re.findall(r"RESTORE TABLE … TO VERSION AS OF \d+", str(told.value))
+    (advice,) = re.findall(r"RESTORE TABLE … TO VERSION AS OF \d+", str(reported.value))
     table.sql(advice.replace("…", "t"))
 
     assert counts(attempt(2, epoch=2), "a", sink="new")
@@ -445,10 +445,10 @@ def test_a_statement_in_another_session_is_noticed_and_the_advice_is_safe(
         other.sql(f"INSERT INTO {target} SELECT 'a', 1")
 
     counts(attempt(1), "a")
-    with pytest.raises(ConfigError, match="it used another session") as told:
+    with pytest.raises(ConfigError, match="it used another session") as reported:
         counts(attempt(2), "a", statement=elsewhere)
     (advice,) = re.findall(
-        r"RESTORE TABLE … TO VERSION AS OF \d+", " ".join(str(told.value).split())
+        r"RESTORE TABLE … TO VERSION AS OF \d+", " ".join(str(reported.value).split())
     )
     table.sql(advice.replace("…", "t"))
     forget()

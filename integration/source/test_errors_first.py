@@ -40,7 +40,7 @@ def test_of_a_function_of_foreach_batch(spark, kafka, topic, produce, tmp_path, 
     try:
         assert f"{attached.port}" in repr(attached)
         with caplog.at_level(logging.ERROR, "kafka_tx"):
-            told = run(
+            reported = run(
                 *(spark, kafka, name, tmp_path, kafka_tx.for_each_transaction(fails)),
                 tx__id=name,
                 tx__store=f"sqlite:///{tmp_path}/store.db",
@@ -48,7 +48,7 @@ def test_of_a_function_of_foreach_batch(spark, kafka, topic, produce, tmp_path, 
     finally:
         attached.close()
 
-    assert all(is_first(text, "KAFKA_TX_FAILED") for text in told)
+    assert all(is_first(text, "KAFKA_TX_FAILED") for text in reported)
     (line,) = [r.getMessage() for r in caplog.records if "ended" in r.getMessage()]
     assert line.startswith(f"{name}: query ")
     assert line.endswith("[KAFKA_TX_FAILED] not today")
@@ -57,14 +57,15 @@ def test_of_a_function_of_foreach_batch(spark, kafka, topic, produce, tmp_path, 
 
 def test_of_the_planner(spark, kafka, topic, tmp_path):
     name = topic(1)
-    told = run(
+    reported = run(
         *(spark, kafka, name, tmp_path, lambda df, batch_id: None),
         startingOffsets=f'{{"{name}": {{"0": 0, "7": 1}}}}',
     )
 
     assert all(
-        is_first(text, "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED") for text in told
-    ), told[0]
+        is_first(text, "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
+        for text in reported
+    ), reported[0]
 
 
 def test_of_a_task_that_writes(spark, kafka):

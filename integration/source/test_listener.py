@@ -116,7 +116,9 @@ def test_the_store_knows_what_each_batch_held_whoever_committed_it(
     try:
         wait_until(
             "every batch is told of",
-            lambda: [each.told.records for each in ledger.load().held] == [1] * RECORDS,
+            lambda: (
+                [each.reported.records for each in ledger.load().held] == [1] * RECORDS
+            ),
         )
     finally:
         ledger.close()

@@ -282,7 +282,7 @@ class Halves:
         self._out, self._url, self._is_opaque = out, url, is_opaque
         kind = OpaqueMap if is_opaque else TransactionalMap
         self._maps = [kind(url, "counts"), kind(url, "counts2")]
-        self.told = []
+        self.reported = []
 
     def to_kafka(self, rows, attempt, nth):
         options = {
@@ -304,7 +304,7 @@ class Halves:
             write(half_of(df, "a"), attempt, 0)
             with pytest.raises(ConfigError) as refused:
                 write(half_of(df, "b"), attempt, 0)
-            self.told.append(str(refused.value))
+            self.reported.append(str(refused.value))
         raise DeadError
 
     def each_to_its_own(self, df, attempt):
@@ -345,9 +345,11 @@ def test_a_second_write_of_a_batch_is_refused_and_every_record_comes_once_as_it_
     with closing(halves):
         with pytest.raises(StreamingQueryException, match="DeadError"):
             run(df, halves.both_to_one, tmp_path / "checkpoint")
-        for told, advice in zip(halves.told, ADVICE_FOR_SECOND_WRITES, strict=True):
-            assert "The first write of txid 1 is committed" in told
-            assert advice in told
+        for reported, advice in zip(
+            halves.reported, ADVICE_FOR_SECOND_WRITES, strict=True
+        ):
+            assert "The first write of txid 1 is committed" in reported
+            assert advice in reported
         run(df, halves.each_to_its_own, tmp_path / "checkpoint")
 
         assert list(halves.content()) == [values, values, [{"a": 3}, {"b": 3}]]

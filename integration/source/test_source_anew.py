@@ -349,9 +349,9 @@ def test_a_store_that_was_put_back_is_refused_and_the_advice_is_safe(
     copy_database(copy, job.store)
     produce(name, texts("e", 2))
 
-    told = job.refused()
-    assert advice in told
-    assert "Do not start with a new checkpointLocation" in told
+    reported = job.refused()
+    assert advice in reported
+    assert "Do not start with a new checkpointLocation" in reported
     if advice == RIGHT:
         job.store = right
         job.start_again_after_deaths()
@@ -383,8 +383,8 @@ def test_a_store_that_is_one_txid_behind_its_sinks_is_found_out_by_them(
     job.use_new_checkpoint()
     admission._written.clear()  # another program, which remembers nothing
 
-    told = "holds txid 2 already, from a batch that ended elsewhere"
-    with pytest.raises(StreamingQueryException, match=told):
+    reported = "holds txid 2 already, from a batch that ended elsewhere"
+    with pytest.raises(StreamingQueryException, match=reported):
         job.run()
     assert job.counted() == once(("a", 4), ("b", 3))
     set_offsets(job, f'{{"{name}": {{"0": 7}}}}')  # "look where ... that ends"
@@ -397,10 +397,10 @@ def test_a_store_that_is_one_txid_behind_its_sinks_is_found_out_by_them(
 def set_offsets(job, offsets):
     """As the text says: ``kafka-tx offsets set``."""
     command = ["offsets", "set", "--store", f"sqlite:///{job.store}", "--id", "anew"]
-    told = CliRunner().invoke(
+    reported = CliRunner().invoke(
         app, [*command, "--offsets", offsets, "--unchecked", "--yes"]
     )
-    assert told.exit_code == 0, told.output
+    assert reported.exit_code == 0, reported.output
 
 
 @pytest.mark.parametrize("job", MODES, indirect=True)
@@ -460,5 +460,5 @@ def test_behind_a_skipped_batch_everything_counts_once(job, topic, produce):
 
 
 def tool(*command):
-    told = CliRunner().invoke(app, [*command, "--yes"])
-    assert told.exit_code == 0, told.output
+    reported = CliRunner().invoke(app, [*command, "--yes"])
+    assert reported.exit_code == 0, reported.output

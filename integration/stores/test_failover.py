@@ -19,7 +19,7 @@ from kafka_tx.model import (
 from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.store import SqlStore, forgets
 from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.patience import PatientStore
+from kafka_tx.transactions.retry_policy import RetryingStore
 
 P0 = TopicPartition("orders", 0)
 
@@ -30,7 +30,7 @@ class Job:
     def __init__(self, url):
         self.map = TransactionalMap(url, "totals")
         store = SqlStore(url, "job")
-        self.ledger = Ledger(PatientStore(store, store.patience))
+        self.ledger = Ledger(RetryingStore(store, store.retry_policy))
         self.epoch = self.ledger.acquire()
         self.txid = self.ledger.load().txid
 

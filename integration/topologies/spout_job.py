@@ -113,10 +113,10 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def run(spark: Any, told: argparse.Namespace) -> None:
+def run(spark: Any, reported: argparse.Namespace) -> None:
     """Work on what is there, or up to the hold."""
-    given = json.loads(told.given)
-    handle = start(spark, Path(told.work), given)
+    given = json.loads(reported.given)
+    handle = start(spark, Path(reported.work), given)
     assert handle.process_all_available(given["within_s"])
     print(handle.status, flush=True)
     handle.stop()
@@ -143,14 +143,14 @@ def start(spark: Any, place: Path, given: dict[str, Any]) -> Any:
 
 
 def main() -> None:
-    told = arguments()
+    reported = arguments()
 
     from integration.cluster.spark_local import local_session
 
-    spark = local_session(Path(told.work, "spark"))
-    run(spark, told)
+    spark = local_session(Path(reported.work, "spark"))
+    run(spark, reported)
     spark.stop()
-    Path(told.work, "finished").touch()
+    Path(reported.work, "finished").touch()
 
 
 if __name__ == "__main__":

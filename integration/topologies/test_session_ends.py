@@ -51,10 +51,10 @@ def test_waits_raise_stop_returns_and_the_process_ends(
     text = shown.read_text(errors="replace")
     assert process.returncode == 3, text[-4000:]
     assert "stopped" in text
-    told = re.findall(
+    reported = re.findall(
         r"^(\S+) awaitTermination (\S+) \[KAFKA_TX_SPARK_STOPPED\]", text, re.M
     )
-    assert {name for name, _ in told} == NAMES, text[-4000:]
+    assert {name for name, _ in reported} == NAMES, text[-4000:]
     # 10 s on a machine that has nothing else to do
-    assert all(float(after_s) < 60 for _, after_s in told), told
+    assert all(float(after_s) < 60 for _, after_s in reported), reported
     assert len(re.findall("process_all_available", text)) == len(NAMES)

@@ -212,7 +212,7 @@ def test_a_record_out_of_tries_becomes_a_dead_letter(
     assert failures(tmp_path) == {(0, 7): 3, (0, 8): 3}
     servers = kafka.bootstrap_servers
     assert committed("kafka:", f"{name}-group", servers, name, 1) == {0: 20}
-    assert letters(kafka.bootstrap_servers, dead) == [
+    assert dead_letters(kafka.bootstrap_servers, dead) == [
         (f"v{n}", {"topic": name, "partition": "0", "offset": str(n), "attempts": "3"})
         for n in (7, 8)
     ]
@@ -244,7 +244,7 @@ def test_a_record_reaches_its_limit_though_the_job_is_started_anew(
 
     assert failures(tmp_path) == {(0, 7): 3}
     wait_until("the letter", lambda: log_ends(kafka.bootstrap_servers, dead, 1)[0] == 1)
-    ((value, about),) = letters(kafka.bootstrap_servers, dead)
+    ((value, about),) = dead_letters(kafka.bootstrap_servers, dead)
     assert (value, about["attempts"]) == ("v7", "3")
 
 
@@ -253,7 +253,7 @@ def wait_until_it_failed(handle, place: Path, times: int) -> None:
     wait_until("its answer", lambda: handle.status.failed == 1)
 
 
-def letters(servers: str, topic: str):
+def dead_letters(servers: str, topic: str):
     config = replace(source(servers, topic), include_headers=True)
     end = log_ends(servers, topic)[0]
     wanted = OffsetRange(TopicPartition(topic, 0), 0, end)

@@ -111,7 +111,7 @@ def test_whatever_a_record_makes_a_bolt_raise_or_emit_only_that_record_fails(
         handle.stop()
 
     assert (status.completed, status.failed, status.dead_letters) == (33, 8, 8)
-    found = letters(kafka.bootstrap_servers, dead)
+    found = dead_letters(kafka.bootstrap_servers, dead)
     assert set(found) == set(range(20, 28))
     assert [found[20 + n][0] for n in range(7)] == odd[:7]
     assert found[27][0] is None
@@ -126,7 +126,9 @@ def test_whatever_a_record_makes_a_bolt_raise_or_emit_only_that_record_fails(
         assert text in error, error
 
 
-def letters(servers: str, topic: str) -> dict[int, tuple[str | None, dict[str, str]]]:
+def dead_letters(
+    servers: str, topic: str
+) -> dict[int, tuple[str | None, dict[str, str]]]:
     """Value and our headers of every dead letter, by the offset of its record."""
     partition = TopicPartition(topic, 0)
     config = SourceConfig(
@@ -204,11 +206,11 @@ def test_batches_that_time_out_and_those_after_them_are_told_apart(spark, tmp_pa
     handle = builder.build().start(spark, settings)
     try:
         assert handle.process_all_available(WITHIN_S)
-        told = handle.metrics.samples()["kafka_tx_batches_total"]
+        reported = handle.metrics.samples()["kafka_tx_batches_total"]
     finally:
         handle.stop()
 
-    counts = {key[-1]: value[-1] for key, value in told.items()}
+    counts = {key[-1]: value[-1] for key, value in reported.items()}
     assert counts["timed_out"] >= 1
     assert counts["cancelled"] >= 1
     assert counts["committed"] == 4
@@ -377,8 +379,8 @@ def check_readers(servers: str, name: str) -> None:
 
 
 def skipped(handle: Any) -> float:
-    told = handle.metrics.samples()["kafka_tx_skipped_offsets_total"]
-    return float(sum(value[-1] for value in told.values()))
+    reported = handle.metrics.samples()["kafka_tx_skipped_offsets_total"]
+    return float(sum(value[-1] for value in reported.values()))
 
 
 def test_records_that_take_the_offsets_of_lost_ones_are_read_and_nothing_twice(

@@ -71,8 +71,8 @@ class Change:
         self._end(text, written=True)
 
     def _end(self, text: str, *, written: bool) -> None:
-        told = {"changes": self._lines, "written": written, "message": text}
-        typer.echo(json.dumps(told) if self._as_json else text)
+        reported = {"changes": self._lines, "written": written, "message": text}
+        typer.echo(json.dumps(reported) if self._as_json else text)
 
 
 def _is_terminal() -> bool:

@@ -15,8 +15,8 @@ from kafka_tx.cli.changes import Change, DryRunOption
 from kafka_tx.cli.lag import TIMEOUT_MS, KafkaConfigOption, KafkaOption, kafka_options
 from kafka_tx.cli.stores import JsonOption
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.kafka import letter_form
-from kafka_tx.running.redrive import DeadLetter, LetterUnusableError, Redrive
+from kafka_tx.kafka import dead_letter_form
+from kafka_tx.running.redrive import DeadLetter, DeadLetterUnusableError, Redrive
 
 dead_letters = typer.Typer(
     no_args_is_help=True, help="Show dead letters, or send them back to their topics."
@@ -47,11 +47,13 @@ def show(
     options = kafka_options(bootstrap_servers, kafka, kafka_config)
     redrive = Redrive(options, topic, TIMEOUT_MS)
     ranges = redrive.waiting(sent=sent)
-    every = (letter for wanted in ranges for letter in redrive.read(wanted))
+    every = (dead_letter for wanted in ranges for dead_letter in redrive.read(wanted))
     if as_json:
-        typer.echo(json.dumps([_fields(letter) for letter in islice(every, limit)]))
-    for letter in () if as_json else islice(every, limit):
-        typer.echo(_line(letter))
+        typer.echo(
+            json.dumps([_fields(dead_letter) for dead_letter in islice(every, limit)])
+        )
+    for dead_letter in () if as_json else islice(every, limit):
+        typer.echo(_line(dead_letter))
     if next(every, None) is not None:
         typer.echo(f"there are more; show them with --limit above {limit}", err=True)
 
@@ -89,7 +91,7 @@ def send(
     for reason in unusable:
         change.tell(reason)
     if unusable and not skip_unusable:
-        raise LetterUnusableError(
+        raise DeadLetterUnusableError(
             f"{len(unusable)} letters cannot be sent back, such as: {unusable[0]}."
             " Nothing was sent. Deal with these by hand, and add --skip-unusable to"
             " send all others"
@@ -114,10 +116,10 @@ def _plan(redrive: Redrive) -> tuple[Counter[str], list[str]]:
     """How many letters go to each topic, and why some go nowhere."""
     planned: Counter[str] = Counter()
     unusable: list[str] = []
-    for letter in _waiting(redrive):
+    for dead_letter in _waiting(redrive):
         try:
-            planned[redrive.usable(letter).record.topic] += 1
-        except LetterUnusableError as error:
+            planned[redrive.usable(dead_letter).record.topic] += 1
+        except DeadLetterUnusableError as error:
             unusable.append(error.message)
     return planned, unusable
 
@@ -127,35 +129,39 @@ def _waiting(redrive: Redrive) -> Iterator[DeadLetter]:
         yield from redrive.read(wanted)
 
 
-def _line(letter: DeadLetter) -> str:
-    about, origin = letter.about, letter.origin
+def _line(dead_letter: DeadLetter) -> str:
+    about, origin = dead_letter.about, dead_letter.origin
     came = f"{origin[0]}@{origin[1]}" if origin else "not a dead letter"
     tries = [
         f"{word} {about[name]}"
         for word, name in (
-            ("txid", letter_form.TXID),
-            ("attempts", letter_form.ATTEMPTS),
-            ("bytes, no value", letter_form.BYTES),
+            ("txid", dead_letter_form.TXID),
+            ("attempts", dead_letter_form.ATTEMPTS),
+            ("bytes, no value", dead_letter_form.BYTES),
         )
         if name in about
     ]
-    key = (_text(letter.record.key) or "none")[:_SHOWN]
-    reason = about.get(letter_form.ERROR, "")
-    return f"{letter.where}  {', '.join([came, *tries])}, key {key}: {reason}"
+    key = (_text(dead_letter.record.key) or "none")[:_SHOWN]
+    reason = about.get(dead_letter_form.ERROR, "")
+    return f"{dead_letter.where}  {', '.join([came, *tries])}, key {key}: {reason}"
 
 
-def _fields(letter: DeadLetter) -> dict[str, object]:
-    names = {name: name.removeprefix(letter_form.PREFIX) for name in letter.about}
-    about: dict[str, object] = {names[name]: at for name, at in letter.about.items()}
+def _fields(dead_letter: DeadLetter) -> dict[str, object]:
+    names = {
+        name: name.removeprefix(dead_letter_form.PREFIX) for name in dead_letter.about
+    }
+    about: dict[str, object] = {
+        names[name]: at for name, at in dead_letter.about.items()
+    }
     for name in ("partition", "offset", "attempts", "txid", "bytes"):
         with suppress(KeyError, ValueError):
             about[name] = int(str(about[name]))
     return {
-        "letter": letter.where,
+        "letter": dead_letter.where,
         **about,
-        "key": _text(letter.record.key),
-        "value": _text(letter.record.value),
-        "timestamp_ms": letter.record.timestamp_ms,
+        "key": _text(dead_letter.record.key),
+        "value": _text(dead_letter.record.value),
+        "timestamp_ms": dead_letter.record.timestamp_ms,
     }
 
 

@@ -82,7 +82,7 @@ query.awaitTermination()
 
 _BATCHES = 6
 _PRODUCING_S = 12.0
-_LOOK_EVERY_S = 0.1
+_POLL_EVERY_S = 0.1
 _SILENCE_S = 180.0
 _WORDS = 500
 
@@ -237,12 +237,12 @@ class Demo:
         self._watch(job, self._halted.exists)
         txid = self._scene.committed + 1
         job.kill()
-        told = f"{crash.point} (txid {txid})"
+        reported = f"{crash.point} (txid {txid})"
         if not crash.keeps_checkpoint:
             shutil.rmtree(self._checkpoint)
-            told += ", checkpoint deleted"
-        self._scene.crashes.append(told)
-        self._screen.say(f"SIGKILL {told}")
+            reported += ", checkpoint deleted"
+        self._scene.crashes.append(reported)
+        self._screen.say(f"SIGKILL {reported}")
 
     def _run_to_the_end(self, job: ProcessTree, producer: Producer) -> None:
         self._count(job)
@@ -269,7 +269,7 @@ class Demo:
                     f"nothing moved for {_SILENCE_S:.0f} s while the job was"
                     f" '{self._scene.phase}':\n{job.tail()}"
                 )
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_EVERY_S)
 
     def _look(self, job: ProcessTree) -> None:
         scene = self._scene
@@ -392,7 +392,7 @@ def _report(
     crashes, seconds = len(scene.crashes), scene.seconds
     rate = result.counted / max(scene.working_s, 0.1)
     if as_json:
-        told = {
+        reported = {
             "produced": result.produced,
             "counted": result.counted,
             "lost": result.lost,
@@ -401,7 +401,7 @@ def _report(
             "seconds": round(seconds, 1),
             "records_per_second": round(rate),
         }
-        typer.echo(json.dumps(told))
+        typer.echo(json.dumps(reported))
         return
     style = "bold green" if result.is_exact else "bold red"
     console.print(

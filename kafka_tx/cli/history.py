@@ -46,10 +46,10 @@ def _row(held: Held) -> dict[str, Any]:
         "committed_ms": held.committed_ms,
         "after_ms": None,
         "attempts": held.attempts,
-        "records": held.told.records,
-        "bytes": held.told.bytes,
-        "newest_record_ms": held.told.newest_ms,
-        "skipped": sum(held.all_skipped(held.told).values()),
+        "records": held.reported.records,
+        "bytes": held.reported.bytes,
+        "newest_record_ms": held.reported.newest_ms,
+        "skipped": sum(held.all_skipped(held.reported).values()),
     }
 
 

@@ -85,8 +85,8 @@ def _look(stored: StoredId, notes: StoredId | None) -> list[Found]:
     try:
         found = replace(found, stop=last_stop(store))
         doors = known_doors(store, stored.at_least_once)
-        told = [replace(found, known=one) for one in doors]
-        return [_with_notes(notes, one) for one in told] or [found]
+        reported = [replace(found, known=one) for one in doors]
+        return [_with_notes(notes, one) for one in reported] or [found]
     except StateCorruptedError as error:
         return [replace(found, error=error)]
 
@@ -100,19 +100,19 @@ def _with_notes(notes: StoredId | None, found: Found) -> Found:
 
 
 def _as_json(found: Found) -> dict[str, Any]:
-    told: dict[str, Any] = {"id": found.id, "epoch": found.epoch}
+    reported: dict[str, Any] = {"id": found.id, "epoch": found.epoch}
     if found.stop is not None:
-        told["last_stop"] = asdict(found.stop)
+        reported["last_stop"] = asdict(found.stop)
     if found.error is not None:
-        return told | {"error": str(found.error)}
+        return reported | {"error": str(found.error)}
     if found.known is None:
-        return told | {"records": list(found.paths)}
+        return reported | {"records": list(found.paths)}
     state, committed = found.known.state, found.known.state.committed
     offsets = nested(committed.offsets) if committed else {}
-    told |= {"door": found.known.door.value, "offsets": offsets}
+    reported |= {"door": found.known.door.value, "offsets": offsets}
     if found.known.door is Door.AT_LEAST_ONCE:
-        return told
-    return told | {
+        return reported
+    return reported | {
         "numbering": state.numbering,
         "committed_txid": state.txid,
         "committed_ms": (committed.completed_ms or None) if committed else None,
@@ -156,11 +156,11 @@ def _rows(found: Found) -> list[tuple[str, str]]:
     committed = found.known.state.committed
     if committed is None:
         return [*rows, ("committed", "nothing yet")]
-    told = f"txid {committed.txid}"
+    reported = f"txid {committed.txid}"
     if committed.completed_ms:
-        told += f", {ago(committed.completed_ms)}"
+        reported += f", {ago(committed.completed_ms)}"
     is_numbered = found.known.door is not Door.AT_LEAST_ONCE
-    rows.append(("committed", told if is_numbered else ""))
+    rows.append(("committed", reported if is_numbered else ""))
     offsets = sorted(committed.offsets.items())
     rows += _aligned([(str(partition), str(offset)) for partition, offset in offsets])
     for txid, batch in found.known.state.unfinished.items():

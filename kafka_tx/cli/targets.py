@@ -95,8 +95,8 @@ def confirmed(target: Target, before: LedgerState, kafka: Mapping[str, str]) -> 
     finally:
         logs.close()
     _check(positions, found)
-    told, now = _logs_now(found, ids, epochs)
-    return replace(target, topic_ids=told, leader_epochs=now)
+    reported, now = _logs_now(found, ids, epochs)
+    return replace(target, topic_ids=reported, leader_epochs=now)
 
 
 def _position(to: str) -> Position:
@@ -168,9 +168,9 @@ def _logs_now(
 ) -> tuple[dict[str, str], dict[TopicPartition, int]]:
     """Ids and leader epochs as brokers tell them; else as they were given."""
     logs = {p: log for p, log in found.items() if isinstance(log, LogBounds)}
-    told = {p.topic: log.topic_id for p, log in logs.items() if log.topic_id}
+    reported = {p.topic: log.topic_id for p, log in logs.items() if log.topic_id}
     now = {p: e for p, log in logs.items() if (e := log.leader_epoch) is not None}
-    return {**ids, **told}, {**epochs, **now}
+    return {**ids, **reported}, {**epochs, **now}
 
 
 def _why_not(position: LogPosition, bounds: LogBounds) -> str:

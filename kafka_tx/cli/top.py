@@ -135,7 +135,7 @@ def _row(found: Found, lag: int | None) -> dict[str, Any]:
 
 def _rate(held: tuple[Held, ...]) -> float | None:
     """Records of the kept transactions behind the first, by their time."""
-    known = [each.told.records for each in held[1:]]
+    known = [each.reported.records for each in held[1:]]
     if len(held) <= 1 or None in known:
         return None
     took_s = (held[-1].committed_ms - held[0].committed_ms) / 1000

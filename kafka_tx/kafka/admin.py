@@ -32,7 +32,7 @@ _Answer = TypeVar("_Answer")
 
 _SLICE_S = 0.05
 """How often a waiting call looks whether the brokers refused the client."""
-_FIRST_LOOK_S = 0.5
+_FIRST_POLL_S = 0.5
 _GRACE_S = 1.0
 """How much longer than its own time-out a request may take to report it."""
 
@@ -141,7 +141,7 @@ class AdminConnection:
             AuthenticationError: A broker refused the client.
             KafkaError: A broker answered with another error.
         """
-        slice_s = _FIRST_LOOK_S
+        slice_s = _FIRST_POLL_S
         while True:
             try:
                 found = self.client.list_topics(timeout=min(slice_s, deadline.rest_s()))

@@ -17,7 +17,7 @@ from kafka_tx.kafka.errors import is_absent, is_unreachable
 from kafka_tx.kafka.offset_requests import (
     Listed,
     Question,
-    Told,
+    Reported,
     epoch_ends,
     is_moving,
     is_silent,
@@ -47,7 +47,7 @@ from kafka_tx.protocols import Survey
 
 _log = logging.getLogger(__name__)
 
-_LOOKS_AT_MOVING_LEADERS = 5
+_POLLS_OF_MOVING_LEADERS = 5
 _LEADER_PAUSE_MS = 200
 _SILENT = ClientError(ClientError._TIMED_OUT, "its leader did not answer in time")
 _QUICK_MS = 2_000
@@ -190,15 +190,15 @@ class KafkaClusterView:
 
         Raises: as ``topics``.
         """
-        told: dict[str, str | None] = {}
+        reported: dict[str, str | None] = {}
         for name, answer in self._descriptions(names, Deadline(_DESCRIBE_MS)).items():
             if not isinstance(answer, ClientError):
                 topic_id = from_description(answer).topic_id
                 if topic_id is not None:
-                    told[name] = topic_id
+                    reported[name] = topic_id
             elif is_absent(answer):
-                told[name] = None
-        return told
+                reported[name] = None
+        return reported
 
     # --- offsets --------------------------------------------------------------------
 
@@ -309,7 +309,11 @@ class KafkaClusterView:
         """See ``ClusterView``; one request to each broker."""
         question = dict.fromkeys(partitions, Latest())
         (listed,) = self._admin.renewed(lambda: self._listed([question]))
-        return {p: told for p, told in listed.items() if isinstance(told, Told)}
+        return {
+            p: reported
+            for p, reported in listed.items()
+            if isinstance(reported, Reported)
+        }
 
     @collector_paused()
     def epoch_ends(
@@ -332,7 +336,7 @@ class KafkaClusterView:
         """Ask all questions at once; ask again where a leader has just moved."""
         deadline = Deadline(self._timeout_ms)
         answers = self._answered(questions, deadline)
-        for _ in range(_LOOKS_AT_MOVING_LEADERS):
+        for _ in range(_POLLS_OF_MOVING_LEADERS):
             moving = [
                 {tp: question[tp] for tp in question if is_moving(listed[tp])}
                 for question, listed in zip(questions, answers, strict=True)
@@ -422,18 +426,18 @@ class KafkaClusterView:
 
 def _bounds(
     partition: TopicPartition,
-    told: tuple[Told | ClientError, Told | ClientError],
+    reported: tuple[Reported | ClientError, Reported | ClientError],
     before: Mapping[str, str | None],
     after: Mapping[str, str | None],
 ) -> LogBounds | Unavailable:
     """Start and end as the leader told them, if they are of one topic."""
-    start, end = told
+    start, end = reported
     topic = partition.topic
-    for answer in told:
+    for answer in reported:
         if isinstance(answer, ClientError):
             return Unavailable(f"{partition}: {answer.str()}", after.get(topic))
-    assert isinstance(start, Told)
-    assert isinstance(end, Told)
+    assert isinstance(start, Reported)
+    assert isinstance(end, Reported)
     if topic in after and before.get(topic) == after[topic]:
         last = max(start.offset, end.offset)
         return LogBounds(start.offset, last, after[topic], end.leader_epoch)
@@ -456,8 +460,8 @@ def of_topic(
     """
     if isinstance(found, Unavailable):
         return replace(found, topic_id=after.get(partition.topic))
-    told = Told(found.log_start, None), Told(found.end, found.leader_epoch)
-    return _bounds(partition, told, before, after)
+    reported = Reported(found.log_start, None), Reported(found.end, found.leader_epoch)
+    return _bounds(partition, reported, before, after)
 
 
 def _not_of_one_topic(
@@ -477,7 +481,7 @@ def _not_of_one_topic(
 
 
 def _resolved(
-    partition: TopicPartition, answer: Told | ClientError
+    partition: TopicPartition, answer: Reported | ClientError
 ) -> int | Unavailable | None:
     if isinstance(answer, ClientError):
         return _unavailable(partition, answer)

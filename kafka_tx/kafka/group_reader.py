@@ -32,7 +32,7 @@ _LATER = {
     ClientError.COORDINATOR_NOT_AVAILABLE,
     ClientError.NOT_COORDINATOR,
 }
-_FIRST_LOOK_S = 0.5
+_FIRST_POLL_S = 0.5
 _PAUSE_MS = 100
 
 
@@ -88,7 +88,7 @@ def _committed(
     deadline: Deadline,
 ) -> list[ClientPartition]:
     """Ask until somebody answers. The client's call is blind to a refusal."""
-    slice_s = _FIRST_LOOK_S
+    slice_s = _FIRST_POLL_S
     while True:
         try:
             found: list[ClientPartition] = consumer.committed(
@@ -99,10 +99,10 @@ def _committed(
             reported = consumer.poll(0)  # hands the client's reports to ``watch``
             watch.raise_refusal()
             # a refused group is only told here; the call runs into its time-out
-            told = None if reported is None else reported.error()
-            if told is not None and is_refused(told):
+            refusal = None if reported is None else reported.error()
+            if refusal is not None and is_refused(refusal):
                 what = f"READ or DESCRIBE on group '{group}'"
-                raise translated(told, what, watch) from None
+                raise translated(refusal, what, watch) from None
             if not is_unreachable(error) and error.code() not in _LATER:
                 raise translated(error, f"group '{group}'", watch) from None
             if deadline.is_over() or not deadline.pause(_PAUSE_MS):

@@ -212,8 +212,8 @@ def _raise(error: tuple[int, str, int, int, int] | None) -> None:
         raise KafkaException(ClientError(code, text, *map(bool, flags)))
 
 
-def _delivery(told: tuple[Any, ...]) -> Delivery:
-    code, text, topic, partition, timestamp_ms, key, value, _, headers = told
+def _delivery(reported: tuple[Any, ...]) -> Delivery:
+    code, text, topic, partition, timestamp_ms, key, value, _, headers = reported
     record = OutRecord(
         topic,
         key,

@@ -24,7 +24,7 @@ Question = Mapping[TopicPartition, Earliest | Latest | AtTime]
 """What to look up in each partition."""
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """An offset, -1 where no record is as late as the time asked for.
 
     ``leader_epoch``: of the leader, where the end was asked for and it tells its epoch.
@@ -34,7 +34,7 @@ class Told(NamedTuple):
     leader_epoch: int | None
 
 
-Listed = dict[TopicPartition, Told | ClientError]
+Listed = dict[TopicPartition, Reported | ClientError]
 
 _LARGEST_REQUEST = 500
 """Partitions: the client's own work grows with the square of it."""
@@ -124,14 +124,14 @@ def _check(
         raise admin.unreachable("a request for offsets", deadline)
 
 
-def _offset(answer: Any) -> Told | ClientError:  # noqa: ANN401 - client's
+def _offset(answer: Any) -> Reported | ClientError:  # noqa: ANN401 - client's
     if isinstance(answer, ClientError):
         return answer
     offset = int(answer.offset)
     if offset < -1:
         # the client leaves partitions so whose leader did not answer, without an error
         return ClientError(ClientError._TIMED_OUT, "its leader did not answer in time")
-    return Told(offset, answer.leader_epoch)
+    return Reported(offset, answer.leader_epoch)
 
 
 _log = logging.getLogger(__name__)
@@ -186,24 +186,24 @@ def epoch_ends(
                     assert number is not None
                     partition = TopicPartition(topic, number)
                     left.discard(partition)
-                    found[partition] = told_end(partition, error.str())
+                    found[partition] = reported_end(partition, error.str())
             watch.raise_refusal()
     finally:
         consumer.close()
     return found
 
 
-def told_end(partition: TopicPartition, text: str) -> int:
+def reported_end(partition: TopicPartition, text: str) -> int:
     """What the error says; of a leader that keeps no epochs (-1): beyond every log.
 
     Logs in message formats before Kafka 0.11 have none, and their leaders count epochs.
     """
-    told = _END.search(text)
-    if told is None or int(told[1]) < 0:
+    reported = _END.search(text)
+    if reported is None or int(reported[1]) < 0:
         _log.warning(
             "%s: nobody tells where a leader epoch ended, so records that a new leader"
             " has in place of others are only known where its log is shorter: %s",
             *(partition, text),
         )
         return BEYOND
-    return int(told[1])
+    return int(reported[1])

@@ -18,7 +18,7 @@ from kafka_tx.transactions.marker_rules import (
     check_others,
     check_rows,
     is_done,
-    needs_a_look,
+    needs_all_markers,
 )
 from kafka_tx.transactions.sink_memory import Entry, Memory
 from kafka_tx.transactions.sink_parts import Digest, Marker, Part, name_of
@@ -118,7 +118,7 @@ class PartTransaction:
                     pass
                 check_rows(self._part, own, digest)
                 return Written(False, digest)
-            looks = needs_a_look(self._part, own)
+            looks = needs_all_markers(self._part, own)
             if looks and self._is_begun():
                 return Written(False, digest, tuple(digest.of(records)), True)
             with transaction.writing():
@@ -152,7 +152,7 @@ class PartTransaction:
         found = self._log.kept(Entry(part.id, part.marker(Digest())))
         kept = None if found is None else found.kept
         assert kept is None or isinstance(kept, Marker)
-        if kept is not None and not needs_a_look(part, kept):
+        if kept is not None and not needs_all_markers(part, kept):
             return kept
         self._memory = self._log.recall(
             part.id, self._since, own=part.name, run=part.run

@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from kafka_tx.errors import DeliveryError, WriteDeniedError
 from kafka_tx.kafka.clients import addresses, new_consumer, new_producer
 from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, is_unreachable
-from kafka_tx.transactions.batch_sizes import Told
+from kafka_tx.transactions.batch_sizes import Reported
 from kafka_tx.transactions.sink_parts import check_sum
 
 if TYPE_CHECKING:
@@ -231,12 +231,12 @@ class Delivery:
     error: ClientError | None
     tell: Tell | None = None
 
-    def told(self) -> Told:
+    def reported(self) -> Reported:
         """The same, as far as the sizes of batches are concerned."""
         headers = self.record.headers or ()
         of_headers = sum(len(k.encode()) + len(v or b"") for k, v in headers)
         size = _size(self.record) + of_headers
-        return Told(self.partition, size, len(headers), self.error is not None)
+        return Reported(self.partition, size, len(headers), self.error is not None)
 
 
 class Deliveries:
@@ -253,15 +253,15 @@ class Deliveries:
 
     def __call__(self, error: ClientError | None, message: Message) -> None:
         """Called by the client, inside its own calls."""
-        self._told(None, error, message)
+        self._reported(None, error, message)
 
     def of(self, record: OutRecord) -> Delivered:
         """The same for one record: the client's message lacks its headers and time."""
         if not record.headers and record.timestamp_ms is None:
             return self
-        return partial(self._told, record)
+        return partial(self._reported, record)
 
-    def _told(
+    def _reported(
         self, sent: OutRecord | None, error: ClientError | None, message: Message
     ) -> None:
         if error is None and not self.noted:

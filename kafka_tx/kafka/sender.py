@@ -243,16 +243,16 @@ class Sender:
             for one in noted:
                 topics[one.record.topic].append(one)
             shrunk |= topics.keys()
-            for topic, told in topics.items():
-                self._send_again(topic, told)
+            for topic, reported in topics.items():
+                self._send_again(topic, reported)
         for topic in shrunk:
             self._at[topic] = self._sizes.of(topic).size
 
-    def _send_again(self, topic: str, told: list[Delivery]) -> None:
-        size, verdict = self._sizes.settle(topic, told, self._at[topic])
+    def _send_again(self, topic: str, reported: list[Delivery]) -> None:
+        size, verdict = self._sizes.settle(topic, reported, self._at[topic])
         self._at[topic] = verdict.size
         for place in verdict.alone:
-            one = told[place]
+            one = reported[place]
             assert one.error is not None
             failed = refused_record(one.record, one.error, limit=size.limit)
             if one.tell is None:
@@ -260,7 +260,7 @@ class Sender:
             else:
                 one.tell(failed)
         for place in verdict.again:
-            one = told[place]
+            one = reported[place]
             if one.tell is None:
                 self._client(topic).produce(one.record, self._check)
             else:

@@ -71,7 +71,7 @@ class TopicSizes:
         return size
 
     def settle(
-        self, topic: str, told: Sequence[Delivery], at: int
+        self, topic: str, reported: Sequence[Delivery], at: int
     ) -> tuple[BatchSize, Verdict]:
         """Decide what becomes of a topic's records, some of which were refused.
 
@@ -79,25 +79,27 @@ class TopicSizes:
 
         Args:
             topic: Of all of them.
-            told: All since the first refusal, those of a partition in order.
+            reported: All since the first refusal, those of a partition in order.
             at: The size of batches that they were sent in.
         """
-        is_size = any(one.error and is_too_large(one.error) for one in told)
+        is_size = any(one.error and is_too_large(one.error) for one in reported)
         if is_size:
             self._until.pop(topic, None)
         size = self.of(topic)
-        verdict = size.settle([one.told() for one in told], at, remembers=is_size)
+        verdict = size.settle(
+            [one.reported() for one in reported], at, remembers=is_size
+        )
         logger.info(
             "%d of %d records for topic '%s' were refused in batches of %d bytes; %d"
             " are sent again in batches of %d",
-            *(sum(one.error is not None for one in told), len(told), topic, at),
+            *(sum(one.error is not None for one in reported), len(reported), topic, at),
             *(len(verdict.again), verdict.size),
         )
         return size, verdict
 
     def _ask(self, topic: str, size: BatchSize) -> None:
         limit = _limit(self._settings, topic)
-        size.told(limit)
+        size.reported(limit)
         lasts_s = _UNKNOWN_S if limit is None else _KNOWN_S
         self._until[topic] = time.monotonic() + lasts_s
 

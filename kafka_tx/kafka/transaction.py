@@ -268,9 +268,9 @@ class Transaction:
         for one in () if guilty else refused:
             topics[one.record.topic].append(one)
         limit = None
-        for topic, told in topics.items():
-            size, verdict = self._sizes.settle(topic, told, self._at)
-            guilty += [told[place] for place in verdict.alone]
+        for topic, reported in topics.items():
+            size, verdict = self._sizes.settle(topic, reported, self._at)
+            guilty += [reported[place] for place in verdict.alone]
             limit = size.limit if verdict.alone else limit
         for one in guilty:
             if one.error is not None:

@@ -224,12 +224,12 @@ INELIGIBLE_RECORDS = _partition.counter(
     "Failed records without a retry left.",
     storm="messageIneligibleForRetryCount",
 )
-DEAD_LETTERS = Rows(Fed.LETTER, PER_PARTITION).counter(
+DEAD_LETTERS = Rows(Fed.DEAD_LETTER, PER_PARTITION).counter(
     "dead_letter_records",
     "Records written to the dead-letter topic; of committed batches, where a source"
     " rejects them.",
 )
-CUT_LETTERS = _partition.counter(
+CUT_DEAD_LETTERS = _partition.counter(
     "cut_dead_letter_records",
     "Dead letters without a value, because the record was too large for the topic.",
 )

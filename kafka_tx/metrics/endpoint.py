@@ -276,8 +276,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _status(self) -> None:
         try:
-            told = status(self.server.shown(), time.time_ns() // 1_000_000)
-            text = json.dumps(told, separators=(",", ":")).encode()
+            reported = status(self.server.shown(), time.time_ns() // 1_000_000)
+            text = json.dumps(reported, separators=(",", ":")).encode()
         except Exception:
             logger.exception("the status could not be turned into text")
             self._answer(500, b"the status could not be made; see the log\n")

@@ -67,7 +67,7 @@ class BatchCommitted(OffsetsCommitted):
         phases_ms: How long its last attempt spent in each phase
             (``catalogue.PHASE``); phases that nobody measured are left out.
         replays: Tries before the last one.
-        letters: Its records that are dead letters; None where the job writes none.
+        dead_letters: Its records that are dead letters; None where the job writes none.
     """
 
     txid: int
@@ -78,7 +78,7 @@ class BatchCommitted(OffsetsCommitted):
     newest_timestamp_ms: int | None = None
     phases_ms: Mapping[str, float] = field(default_factory=dict)
     replays: int = 0
-    letters: Mapping[TopicPartition, int] | None = None
+    dead_letters: Mapping[TopicPartition, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

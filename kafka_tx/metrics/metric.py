@@ -24,7 +24,7 @@ class Fed(Enum):
     BATCH = "commits of numbered batches"
     PHASE = "phases of batches"
     RECORD = "the at-least-once spout"
-    LETTER = "the at-least-once spout, `with_dead_letters`"
+    DEAD_LETTER = "the at-least-once spout, `with_dead_letters`"
     PROCESS = "the process"
 
 

@@ -112,7 +112,7 @@ class MetricsRegistry:
                     phases_ms=batch.phases_ms,
                 )
             )
-            self._letters(batch)
+            self._dead_letters(batch)
 
     def record_offsets(self, offsets: OffsetsCommitted) -> None:
         """A store has recorded offsets that belong to no numbered batch."""
@@ -234,8 +234,8 @@ class MetricsRegistry:
         with self._measuring("record_last_stop"):
             name = catalogue.LAST_STOP.name
             self.set(name, at_ms / 1000, id=tx_id, reason=reason)
-            told = " ".join(text.split())[:LONGEST_ERROR]
-            self._activities[tx_id].failed(Failure(at_ms, reason, told))
+            reported = " ".join(text.split())[:LONGEST_ERROR]
+            self._activities[tx_id].failed(Failure(at_ms, reason, reported))
 
     def forget(
         self, tx_id: str, partitions: Iterable[TopicPartition] | None = None
@@ -382,12 +382,12 @@ class MetricsRegistry:
             starts.set(key, start)
             passed.add(key, max(0, batch.committed.get(partition, start) - start))
 
-    def _letters(self, batch: BatchCommitted) -> None:
-        if batch.letters is None:
+    def _dead_letters(self, batch: BatchCommitted) -> None:
+        if batch.dead_letters is None:
             return
         for partition in batch.committed:
-            self._begin((Fed.LETTER,), partition_key(batch.id, partition))
-        for partition, count in batch.letters.items():
+            self._begin((Fed.DEAD_LETTER,), partition_key(batch.id, partition))
+        for partition, count in batch.dead_letters.items():
             key = partition_key(batch.id, partition)
             self._of(catalogue.DEAD_LETTERS).add(key, count)
 
@@ -487,7 +487,7 @@ def _version() -> str:
 
 
 _PARTITION_WIDTH = 3
-_WITH = {Fed.RECORD: (Fed.RECORD, Fed.LETTER)}
+_WITH = {Fed.RECORD: (Fed.RECORD, Fed.DEAD_LETTER)}
 """What begins together."""
 
 

@@ -60,7 +60,7 @@ def _id(id_: str, activity: Activity, samples: dict[str, Samples], now_ms: int) 
     topics = _topics(id_, samples)
     last_commit_s, txid = of(catalogue.LAST_COMMIT), of(catalogue.COMMITTED_TXID)
     since_s = of(catalogue.IN_FLIGHT_SINCE)
-    told: Json = {
+    reported: Json = {
         "id": id_,
         "door": activity.door,
         "unit": "chunk" if activity.door == "at least once" else "txid",
@@ -80,21 +80,23 @@ def _id(id_: str, activity: Activity, samples: dict[str, Samples], now_ms: int) 
         "topics": topics,
         "options": activity.options,
     }
-    return {**told, "state": _state(activity, told, now_ms)}
+    return {**reported, "state": _state(activity, reported, now_ms)}
 
 
-def _state(activity: Activity, told: Json, now_ms: int) -> str:
+def _state(activity: Activity, reported: Json, now_ms: int) -> str:
     """One word for what a person wants to know first."""
     if activity.ended_ms:
         newest = activity.errors[-1] if activity.errors else None
         if newest is None or newest.at_ms < activity.started_ms:
             return "ended"
         return "fenced" if newest.reason == "fenced" else "failed"
-    is_busy = bool(told["in_flight"] or told["lag_records"])
+    is_busy = bool(reported["in_flight"] or reported["lag_records"])
     if not is_busy:
-        return "idle" if told["last_commit_ms"] or told["topics"] else "starting"
-    since_ms = max(told["last_commit_ms"] or 0, activity.started_ms)
-    first_ms = told["in_flight_since_ms"] or now_ms
+        return (
+            "idle" if reported["last_commit_ms"] or reported["topics"] else "starting"
+        )
+    since_ms = max(reported["last_commit_ms"] or 0, activity.started_ms)
+    first_ms = reported["in_flight_since_ms"] or now_ms
     is_late = min(since_ms or first_ms, first_ms) < now_ms - STALLED_AFTER_MS
     return "stalled" if is_late else "running"
 

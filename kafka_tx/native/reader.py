@@ -344,7 +344,7 @@ _ANSWER_MS = 1_500
 """Then the other view asks, which is told at once why there is no answer."""
 
 
-class NativeLook:
+class NativeClusterView:
     """A ``ClusterView`` for one task; whatever goes wrong is asked of another view.
 
     Args:

@@ -141,14 +141,14 @@ class FixedPartitions:
         Raises: what asking raises, unless that is retryable.
         """
         try:
-            told = self._ask(wanted)
+            reported = self._ask(wanted)
         except KafkaTxError as error:
             if not error.retryable:
                 raise
             _log.info("the ids of %s are not known now: %s", [*self._leaders], error)
-            told = {topic: TopicDescription(topic, {}) for topic in self._leaders}
+            reported = {topic: TopicDescription(topic, {}) for topic in self._leaders}
         return {
-            topic: TopicDescription(topic, leaders, told[topic].topic_id)
+            topic: TopicDescription(topic, leaders, reported[topic].topic_id)
             for topic, leaders in self._leaders.items()
-            if topic in told
+            if topic in reported
         }

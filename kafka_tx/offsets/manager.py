@@ -244,12 +244,12 @@ class PartitionManager:
     def _is_old(self, generation: int | None) -> bool:
         return generation is not None and generation != self.generation
 
-    def _span(self, told: int | OffsetRange) -> tuple[int, int]:
-        if isinstance(told, int):
-            return told, told + 1
-        if told.topic_partition != self.topic_partition:
-            raise ConfigError(f"{told} was given to the {self!r}", range=told)
-        return told.start, told.end
+    def _span(self, reported: int | OffsetRange) -> tuple[int, int]:
+        if isinstance(reported, int):
+            return reported, reported + 1
+        if reported.topic_partition != self.topic_partition:
+            raise ConfigError(f"{reported} was given to the {self!r}", range=reported)
+        return reported.start, reported.end
 
     # --- what the log lost ----------------------------------------------------------
 
@@ -289,8 +289,8 @@ class PartitionManager:
 
     def _is_of_its_topic(self, bounds: LogBounds) -> bool:
         """Whether records may be emitted: they are of its topic, as far as is known."""
-        is_told = bounds.topic_id is not None or not self.topic_id
-        return is_told and not self._is_recreated
+        is_reported = bounds.topic_id is not None or not self.topic_id
+        return is_reported and not self._is_recreated
 
     def _begin_anew(self, bounds: LogBounds) -> None:
         if self._rules.out_of_range is OutOfRange.FAIL:

@@ -26,19 +26,19 @@ GIVEN_BY_US = (
 _SPARKS = ("path", "checkpointLocation", "queryName")
 
 
-def parse_sink(options: Mapping[str, str], *, told: bool = False) -> SinkConfig:
+def parse_sink(options: Mapping[str, str], *, reported: bool = False) -> SinkConfig:
     """Read and check the options of a write (driver).
 
     Args:
         options: As they were given.
-        told: Whether ``write_transaction`` may have added what is not for users.
+        reported: Whether ``write_transaction`` may have added what is not for users.
 
     Raises:
         ConfigError: An option is missing, unknown or illegal.
     """
     check_kind("options", options, Mapping, LEGAL_OPTIONS)
     given = {name.lower(): value for name, value in options.items()}
-    check_names(given, _known(), "sink", inner=GIVEN_BY_US if told else ())
+    check_names(given, _known(), "sink", inner=GIVEN_BY_US if reported else ())
     require_brokers(given, "producer")
     kafka = kafka_options(given)
     client_settings(kafka, purpose="producer")

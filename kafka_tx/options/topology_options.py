@@ -142,7 +142,8 @@ class RunnerLimits:
         max_pending: Records in flight; None: no other bound.
         timeout_ms: After once to twice as long a record that is not completed fails;
             None: never.
-        patience: Time-outs that a job of which no task tells anything may take longer.
+        silent_timeouts: How many time-outs longer a job may take of which no task
+            reports anything.
         metrics_ms: Between two updates of the partitions' metrics.
     """
 
@@ -150,7 +151,7 @@ class RunnerLimits:
     chunk_records: int | None = None
     max_pending: int | None = None
     timeout_ms: int | None = 30_000
-    patience: int = 4
+    silent_timeouts: int = 4
     metrics_ms: int = 2_000
 
 
@@ -192,7 +193,9 @@ def parse_at_least_once_settings(
     timeout_ms = settings.pacing.timeout_ms
     limits = RunnerLimits(
         timeout_ms=timeout_ms,
-        patience=max(RunnerLimits.patience, _SILENT_MS // (timeout_ms or _SILENT_MS)),
+        silent_timeouts=max(
+            RunnerLimits.silent_timeouts, _SILENT_MS // (timeout_ms or _SILENT_MS)
+        ),
         **picked(RunnerLimits, values),
     )
     return AtLeastOnceSettings(settings, limits, values.get("deployment", ""))

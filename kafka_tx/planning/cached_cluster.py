@@ -153,7 +153,7 @@ class CachedCluster:
     ) -> Bounds:
         began_ms = self._clock.monotonic_ms()
         if not done:
-            self._whole_at_ms = began_ms + log_bounds.WHOLE_LOOK_MS
+            self._whole_at_ms = began_ms + log_bounds.WHOLE_POLL_MS
         found = log_bounds.unchanged(self._cluster, done)
         rest = [partition for partition in partitions if partition not in found]
         if rest:

@@ -69,16 +69,19 @@ class DeletedTopics:
     ) -> None:
         known = ((topic, id_) for topic, id_ in found.items() if id_ is not None)
         witnesses = dict(islice(known, _WITNESSES))
-        told = self._cluster.topic_ids([*missing, *witnesses])
-        is_same_cluster = any(told.get(t) == id_ for t, id_ in witnesses.items())
-        gone = _gone(missing, told) if is_same_cluster else set()
+        reported = self._cluster.topic_ids([*missing, *witnesses])
+        is_same_cluster = any(reported.get(t) == id_ for t, id_ in witnesses.items())
+        gone = _gone(missing, reported) if is_same_cluster else set()
         self._since_ms = {t: self._since_ms.get(t, now_ms) for t in gone}
         self._next_ms = now_ms + STANDS_MS
 
 
-def _gone(ids: Mapping[str, str | None], told: Mapping[str, str | None]) -> set[str]:
+def _gone(
+    ids: Mapping[str, str | None], reported: Mapping[str, str | None]
+) -> set[str]:
     return {
         topic
         for topic, id_ in ids.items()
-        if topic in told and (told[topic] is None or is_another(id_, told[topic]))
+        if topic in reported
+        and (reported[topic] is None or is_another(id_, reported[topic]))
     }

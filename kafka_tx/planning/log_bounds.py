@@ -20,7 +20,7 @@ a core.
 """
 
 
-WHOLE_LOOK_MS = 30_000
+WHOLE_POLL_MS = 30_000
 """How often quiet logs are asked for their starts, too: retention takes what is read,
 and headroom is shown."""
 
@@ -86,19 +86,19 @@ def look(
     return same | cluster.bounds(rest) if rest else same
 
 
-LOOK_MS = 100
+POLL_MS = 100
 """Between two looks at the logs while there is nothing to read; longer and longer."""
 
-BUSY_LOOK_MS = 1_000
+BUSY_POLL_MS = 1_000
 """The same while there is."""
 
-_DEAR_LOOK_MS = 5_000
+_COSTLY_POLL_MS = 5_000
 """The same where a look takes long; it takes a fiftieth of the time at most."""
 
-_LOOK_SHARE = 50
+_POLL_SHARE = 50
 
 
-class LookTimes:
+class PollTimes:
     """One look at a time, in monotonic ms; the topology's thread only.
 
     Attributes:
@@ -137,8 +137,8 @@ class LookTimes:
     def _pause_ms(self, partitions: int) -> int:
         if self.had_nothing:
             longest_ms = longest_pause_ms(partitions)
-            return pause_ms(max(self._fruitless, 1), LOOK_MS, longest_ms)
-        return max(BUSY_LOOK_MS, min(self._took_ms * _LOOK_SHARE, _DEAR_LOOK_MS))
+            return pause_ms(max(self._fruitless, 1), POLL_MS, longest_ms)
+        return max(BUSY_POLL_MS, min(self._took_ms * _POLL_SHARE, _COSTLY_POLL_MS))
 
 
 _Leader = tuple[str | None, int | None]
@@ -157,7 +157,7 @@ class EpochEnds:
 
     def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
-        self._told: dict[TopicPartition, tuple[_Leader, dict[int, int]]] = {}
+        self._reported: dict[TopicPartition, tuple[_Leader, dict[int, int]]] = {}
         """By partition: its leader, and where older epochs ended in its log."""
 
     def completed(
@@ -181,21 +181,23 @@ class EpochEnds:
         unknown = {
             p: epoch
             for p, (found, epoch) in moved.items()
-            if epoch not in self._told_by(p, found)
+            if epoch not in self._reported_by(p, found)
         }
         ends = self._cluster.epoch_ends(unknown) if unknown else {}
         for partition, end in ends.items():
-            self._told_by(partition, moved[partition][0])[unknown[partition]] = end
+            self._reported_by(partition, moved[partition][0])[unknown[partition]] = end
         complete = {
-            p: replace(found, epoch_ends=dict(self._told_by(p, found)))
+            p: replace(found, epoch_ends=dict(self._reported_by(p, found)))
             for p, (found, _) in moved.items()
         }
         return {**bounds, **complete}
 
-    def _told_by(self, partition: TopicPartition, bounds: LogBounds) -> dict[int, int]:
+    def _reported_by(
+        self, partition: TopicPartition, bounds: LogBounds
+    ) -> dict[int, int]:
         leader = bounds.topic_id, bounds.leader_epoch
-        former, told = self._told.get(partition, (None, {}))
+        former, reported = self._reported.get(partition, (None, {}))
         if former != leader:
-            told = {}
-            self._told[partition] = leader, told
-        return told
+            reported = {}
+            self._reported[partition] = leader, reported
+        return reported

@@ -43,16 +43,16 @@ def lost_with_checkpoint(query: QueryShape | None) -> str:
     """
     if query is None:
         return _UNKNOWN
-    told = ""
+    reported = ""
     if query.states:
-        told += (
+        reported += (
             f" This query keeps state ({', '.join(query.states)}), and a new checkpoint"
             " starts without it: windows and groups that are open now are never"
             " emitted."
         )
     if query.others:
-        told += (
+        reported += (
             f" With a new checkpoint, {' and '.join(query.others)}, without tx.id,"
             " starts where its own options say: its records are left out or repeated."
         )
-    return told
+    return reported

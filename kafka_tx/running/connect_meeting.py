@@ -133,15 +133,15 @@ def _process(pid: int) -> tuple[int, str, str]:
 def _process_by_ps(pid: int) -> tuple[int, str, str]:
     """As of ``_process``, on systems without /proc."""
     with suppress(OSError):
-        told = subprocess.run(  # noqa: S603 - a number is all that is given
+        reported = subprocess.run(  # noqa: S603 - a number is all that is given
             ["/bin/ps", "-o", "ppid=,lstart=,comm=", "-p", str(pid)],
             capture_output=True,
             text=True,
             check=False,
         ).stdout.split(maxsplit=6)
-        if len(told) == 7:
-            started = "".join(filter(str.isalnum, "".join(told[1:6])))
-            return int(told[0]), started, Path(told[6].strip()).name
+        if len(reported) == 7:
+            started = "".join(filter(str.isalnum, "".join(reported[1:6])))
+            return int(reported[0]), started, Path(reported[6].strip()).name
     return 0, "", ""
 
 

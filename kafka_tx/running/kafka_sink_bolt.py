@@ -227,11 +227,11 @@ class KafkaBolt(BatchBolt, RichBolt):
             self._collector.ack(row)
         else:
             sender = self._opened()
-            sender.post(record, partial(self._told, row))
+            sender.post(record, partial(self._reported, row))
             if self._delivery == "sync":
                 sender.flush()
 
-    def _told(self, row: Row, error: DeliveryError | None) -> None:
+    def _reported(self, row: Row, error: DeliveryError | None) -> None:
         if error is None:
             self._collector.ack(row)
         else:

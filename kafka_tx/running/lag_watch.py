@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 15.0
 
-LOOK_EVERY_MS = 5_000
+POLL_EVERY_MS = 5_000
 """How often a topology's logs are looked at for their lag."""
 
 TELL_AGAIN_MS = 30_000
@@ -68,7 +68,7 @@ class LagWatch:
             if found is not None and id_ not in self._former:
                 self._registry.record_log(id_, found)
 
-    def look_soon(self) -> None:
+    def poll_soon(self) -> None:
         """Look now instead of after the pause. Any thread; does not wait."""
         self._is_due.set()
 
@@ -135,7 +135,7 @@ class SpoutLagWatch:
         now_ms = self._clock.monotonic_ms()
         if self._ask is None or now_ms < self._next_ms:
             return
-        self._next_ms = now_ms + LOOK_EVERY_MS
+        self._next_ms = now_ms + POLL_EVERY_MS
         found = _found(self._id, self._ask)
         if found is not None and (found != self._seen or now_ms >= self._again_ms):
             self._registry.record_log(self._id, found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kafka_tx import assembly, sink_assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import BrokerUnavailableError, KafkaTxError, UnknownTopicError
-from kafka_tx.kafka import letter_form
+from kafka_tx.kafka import dead_letter_form
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import BatchRefusedError
 from kafka_tx.model import (
@@ -32,7 +32,7 @@ _AT_ONCE = 1_000
 """Letters of one transaction, at most."""
 
 
-class LetterUnusableError(KafkaTxError):
+class DeadLetterUnusableError(KafkaTxError):
     """A record of a dead-letter topic cannot be sent back."""
 
     error_class = "KAFKA_TX_LETTER_UNUSABLE"
@@ -64,15 +64,16 @@ class DeadLetter:
         """Where its record was; None where it does not say so."""
         with suppress(KeyError, ValueError):
             at = TopicPartition(
-                self.about[letter_form.TOPIC], int(self.about[letter_form.PARTITION])
+                self.about[dead_letter_form.TOPIC],
+                int(self.about[dead_letter_form.PARTITION]),
             )
-            return at, int(self.about[letter_form.OFFSET])
+            return at, int(self.about[dead_letter_form.OFFSET])
         return None
 
     @property
     def is_cut(self) -> bool:
         """Whether it is without the value, which did not fit."""
-        return letter_form.BYTES in self.about
+        return dead_letter_form.BYTES in self.about
 
 
 class Redrive:
@@ -141,48 +142,56 @@ class Redrive:
         """
         for batch in self._reader.read(wanted):
             for offset, record in _records(batch):
-                yield _letter(offset, record)
+                yield _dead_letter(offset, record)
 
     def send(
-        self, topics: set[str], told: Callable[[list[DeadLetter]], None], *, skips: bool
+        self,
+        topics: set[str],
+        reported: Callable[[list[DeadLetter]], None],
+        *,
+        skips: bool,
     ) -> None:
         """Send back all letters that were not sent.
 
         Args:
             topics: Where to, as far as known.
-            told: Gets the letters of each transaction, once it is committed.
+            reported: Gets the letters of each transaction, once it is committed.
             skips: Pass over letters that cannot be sent back.
 
         Raises:
-            LetterUnusableError: One cannot be sent back. Those before it were.
+            DeadLetterUnusableError: One cannot be sent back. Those before it were.
             DeliveryError: A record was refused. Nothing of its transaction is visible.
             KafkaError: The brokers refuse, do not answer, or another sender has begun.
         """
         while True:
             with suppress(BatchRefusedError):  # again, in smaller batches
-                self._send(topics, told, skips=skips)
+                self._send(topics, reported, skips=skips)
                 return
 
-    def usable(self, letter: DeadLetter) -> DeadLetter:
+    def usable(self, dead_letter: DeadLetter) -> DeadLetter:
         """The letter with what is sent back.
 
         Raises:
-            LetterUnusableError: It does not say where its record was; or it is without
-                the value, and the record is gone.
+            DeadLetterUnusableError: It does not say where its record was; or it is
+                without the value, and the record is gone.
         """
-        if letter.origin is None:
-            raise LetterUnusableError(
-                f"{letter.where} is no dead letter: its headers do not say where the"
-                " record was"
+        if dead_letter.origin is None:
+            raise DeadLetterUnusableError(
+                f"{dead_letter.where} is no dead letter: its headers do not say where"
+                " the record was"
             )
-        at, offset = letter.origin
-        record = replace(letter.record, topic=at.topic, partition=at.partition)
-        if letter.is_cut:
-            record = self._original(letter, OffsetRange(at, offset, offset + 1))
-        return replace(letter, record=record)
+        at, offset = dead_letter.origin
+        record = replace(dead_letter.record, topic=at.topic, partition=at.partition)
+        if dead_letter.is_cut:
+            record = self._original(dead_letter, OffsetRange(at, offset, offset + 1))
+        return replace(dead_letter, record=record)
 
     def _send(
-        self, topics: set[str], told: Callable[[list[DeadLetter]], None], *, skips: bool
+        self,
+        topics: set[str],
+        reported: Callable[[list[DeadLetter]], None],
+        *,
+        skips: bool,
     ) -> None:
         what = f"the dead letters of '{self._topic}'"
         kafka = self._config.kafka
@@ -191,35 +200,35 @@ class Redrive:
                 for start in range(wanted.start, wanted.end, _AT_ONCE):
                     end = min(start + _AT_ONCE, wanted.end)
                     some = OffsetRange(wanted.topic_partition, start, end)
-                    told(self._move(moving, some, skips=skips))
+                    reported(self._move(moving, some, skips=skips))
 
     def _move(
         self, moving: Transaction, some: OffsetRange, *, skips: bool
     ) -> list[DeadLetter]:
         found = []
-        for letter in self.read(some):
+        for dead_letter in self.read(some):
             try:
-                found.append(self.usable(letter))
-            except LetterUnusableError:
+                found.append(self.usable(dead_letter))
+            except DeadLetterUnusableError:
                 if not skips:
                     raise
         with moving.writing():
-            moving.send(letter.record for letter in found)
+            moving.send(dead_letter.record for dead_letter in found)
             moving.add_position(some.topic_partition, some.end)
         moving.commit()
         return found
 
-    def _original(self, letter: DeadLetter, place: OffsetRange) -> OutRecord:
+    def _original(self, dead_letter: DeadLetter, place: OffsetRange) -> OutRecord:
         """The record of a letter without value, if it is still where it was."""
-        size = int(letter.about[letter_form.BYTES])
+        size = int(dead_letter.about[dead_letter_form.BYTES])
         with suppress(KafkaTxError):
             for batch in self._reader.read(place):
                 for _, record in _records(batch):
-                    same_time = record.timestamp_ms == letter.record.timestamp_ms
+                    same_time = record.timestamp_ms == dead_letter.record.timestamp_ms
                     if same_time and len(record.value or b"") == size:
                         return record
-        raise LetterUnusableError(
-            f"{letter.where} is without the value ({size} bytes, too large for"
+        raise DeadLetterUnusableError(
+            f"{dead_letter.where} is without the value ({size} bytes, too large for"
             f" '{self._topic}'), and its record is no longer at {place}"
         )
 
@@ -239,8 +248,8 @@ def _known(at: TopicPartition, log: LogBounds | Unavailable) -> LogBounds:
     return log
 
 
-def _letter(offset: int, found: OutRecord) -> DeadLetter:
-    headers, about = letter_form.split(found.headers or ())
+def _dead_letter(offset: int, found: OutRecord) -> DeadLetter:
+    headers, about = dead_letter_form.split(found.headers or ())
     assert found.partition is not None
     at = TopicPartition(found.topic, found.partition)
     return DeadLetter(at, offset, replace(found, headers=headers), about)

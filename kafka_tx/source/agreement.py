@@ -455,12 +455,12 @@ def _for_several(case: Case, query: QueryShape, logged: str, numbering: str) -> 
 
 def _beside(case: Case, mark: TransactionMark | None, query: QueryShape | None) -> str:
     """What else is to be known before the advice for one source is followed."""
-    told = ""
+    reported = ""
     if mark is not None and case in _BY_CHECKPOINT:
-        told += _COUNTED_IN_STORE.format(logged=mark.txid)
+        reported += _COUNTED_IN_STORE.format(logged=mark.txid)
     if query is None and case in _BY_CHECKPOINT:
-        told += _NOBODY_DECIDES + BEGIN_ANEW
+        reported += _NOBODY_DECIDES + BEGIN_ANEW
     if "tx.onDisagreement=" in _ADVICE[case]:
-        told += _ALONE
+        reported += _ALONE
     is_new = case in _ONLY_STORE or case is Case.ANOTHER
-    return told + (lost_with_checkpoint(query) if is_new else "")
+    return reported + (lost_with_checkpoint(query) if is_new else "")

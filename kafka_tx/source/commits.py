@@ -23,8 +23,8 @@ from kafka_tx.planning.offset_json import (
 )
 from kafka_tx.protocols import Clock
 from kafka_tx.source.questions import moves
-from kafka_tx.source.receipts import Receipts
-from kafka_tx.transactions.held import KEPT, Held, Told
+from kafka_tx.source.read_reports import ReadReports
+from kafka_tx.transactions.held import KEPT, Held, Reported
 from kafka_tx.transactions.ledger import Ledger, LedgerState
 
 logger = logging.getLogger(__name__)
@@ -49,10 +49,10 @@ class Finished:
             and 4.1, which do not ask for that, the end once more.
         duration_ms: How long the trigger took.
         phases_ms: How long each phase of ``catalogue.PHASE`` took, as far as known.
-        receipts: What the tasks reported; None where they could not.
+        read_reports: What the tasks reported; None where they could not.
         spark_batch: Spark's name of the batch, by which one without new records is
             known; empty where that is not to be had.
-        letters: Its records that are dead letters; None where the query writes none.
+        dead_letters: Those of its records; None where the query writes none.
     """
 
     start: Mapping[str, Any] | None
@@ -60,9 +60,9 @@ class Finished:
     latest: Mapping[str, Any] | None
     duration_ms: float
     phases_ms: Mapping[str, float] = field(default_factory=dict)
-    receipts: Receipts | None = None
+    read_reports: ReadReports | None = None
     spark_batch: str = ""
-    letters: Mapping[TopicPartition, int] | None = None
+    dead_letters: Mapping[TopicPartition, int] | None = None
 
     @property
     def ranges(self) -> list[OffsetRange]:
@@ -93,7 +93,7 @@ class _Query:
     partitions: list[TopicPartition] = field(default_factory=list)
     numbering: str = ""
     mirror_failures: dict[int, int] = field(default_factory=dict)
-    told: dict[tuple[int, int], Told] = field(default_factory=dict)
+    reported: dict[tuple[int, int], Reported] = field(default_factory=dict)
     ended_ms: int | None = None
 
 
@@ -210,13 +210,13 @@ class CommitFeed:
         txid, stored = _which(batch, end.mark, state)
         if not txid:
             return True  # nobody asked for a txid
-        told = _told(batch, stored)
-        if not self._is_committed(query, end, state.txid, txid, stored, told):
+        reported = _reported(batch, stored)
+        if not self._is_committed(query, end, state.txid, txid, stored, reported):
             return False
         if query.numbering != end.mark.numbering:
             query.numbering, query.seen_txid = end.mark.numbering, 0
         if txid > query.seen_txid:
-            self._tell(query, end.mark.epoch, txid, told)
+            self._tell(query, end.mark.epoch, txid, reported)
             held = {each.txid: each for each in query.ledger.held()}
             self._count_unreported(query, end.mark, txid, held)
             query.seen_txid = txid
@@ -224,7 +224,9 @@ class CommitFeed:
             commit_ms = self._clock.monotonic_ms() - began_ms
             ranges = stored.ranges if stored else batch.ranges
             starts = {each.topic_partition: each.start for each in ranges}
-            self._record(query, batch, starts, told, held.get(txid), commit_ms, txid)
+            self._record(
+                query, batch, starts, reported, held.get(txid), commit_ms, txid
+            )
         return True
 
     def _is_committed(
@@ -234,7 +236,7 @@ class CommitFeed:
         committed_txid: int,
         txid: int,
         stored: BatchMetadata | None,
-        told: Told,
+        reported: Reported,
     ) -> bool:
         """Commit a transaction unless it is committed; False: the planner must."""
         assert end.mark is not None
@@ -246,7 +248,9 @@ class CommitFeed:
             query.doubtful_txid = txid
             now_ms = self._clock.now_ms()
             try:
-                mine = query.ledger.commit(end.mark.epoch, txid, now_ms, told=told)
+                mine = query.ledger.commit(
+                    end.mark.epoch, txid, now_ms, reported=reported
+                )
             except FencedError as error:
                 logger.info("txid %d was planned by an earlier owner: %s", txid, error)
                 return False
@@ -255,15 +259,17 @@ class CommitFeed:
             query.mirror(end.positions)
         return True
 
-    def _tell(self, query: _Query, epoch: int, txid: int, told: Told) -> None:
+    def _tell(self, query: _Query, epoch: int, txid: int, reported: Reported) -> None:
         """Have the store keep what tasks told, also of what the planner committed.
 
         A planner that commits again writes what it remembers, without it.
         """
-        kept = {key: each for key, each in query.told.items() if key[1] > txid - KEPT}
-        query.told = {**kept, (epoch, txid): told}
+        kept = {
+            key: each for key, each in query.reported.items() if key[1] > txid - KEPT
+        }
+        query.reported = {**kept, (epoch, txid): reported}
         with suppress(FencedError):  # the newer owner's run tells what it reads
-            query.ledger.tell(epoch, query.told)
+            query.ledger.tell(epoch, query.reported)
 
     def _count_unreported(
         self,
@@ -288,13 +294,13 @@ class CommitFeed:
                         committed={},
                         committed_at_ms=each.committed_ms,
                         commit_ms=None,
-                        records=each.told.records,
-                        bytes=each.told.bytes,
-                        newest_timestamp_ms=each.told.newest_ms,
+                        records=each.reported.records,
+                        bytes=each.reported.bytes,
+                        newest_timestamp_ms=each.reported.newest_ms,
                         duration_ms=None,
-                        skipped=each.all_skipped(each.told),
+                        skipped=each.all_skipped(each.reported),
                         replays=each.attempts - 1,
-                        letters=each.told.letters,
+                        dead_letters=each.reported.dead_letters,
                     )
                 )
 
@@ -309,7 +315,7 @@ class CommitFeed:
         query: _Query,
         batch: Finished,
         starts: Mapping[TopicPartition, int],
-        told: Told,
+        reported: Reported,
         held: Held | None,
         commit_ms: int,
         txid: int,
@@ -326,15 +332,15 @@ class CommitFeed:
                 leader_epochs=end.mark.leader_epochs,
                 committed_at_ms=held.committed_ms if held else self._clock.now_ms(),
                 commit_ms=commit_ms,
-                records=told.records,
-                bytes=told.bytes,
-                newest_timestamp_ms=told.newest_ms,
+                records=reported.records,
+                bytes=reported.bytes,
+                newest_timestamp_ms=reported.newest_ms,
                 duration_ms=batch.duration_ms,
                 phases_ms={**batch.phases_ms, "waiting": 0, "committing": commit_ms},
                 bounds=_bounds(batch.latest),
-                skipped=held.all_skipped(told) if held else told.skipped,
+                skipped=held.all_skipped(reported) if held else reported.skipped,
                 replays=held.attempts - 1 if held else 0,
-                letters=told.letters,
+                dead_letters=reported.dead_letters,
             )
         )
         failures = _extra(batch.latest).get("mirrorFailures", 0)
@@ -377,8 +383,8 @@ def _bounds(latest: Mapping[str, Any] | None) -> dict[TopicPartition, LogBounds]
     }
 
 
-def _told(batch: Finished, stored: BatchMetadata | None) -> Told:
+def _reported(batch: Finished, stored: BatchMetadata | None) -> Reported:
     """What the tasks told; they may have told of an earlier try, too."""
     ranges = batch.ranges if stored is None else stored.ranges
-    told = (batch.receipts or Receipts()).told_of(ranges)
-    return replace(told, letters=batch.letters)
+    reported = (batch.read_reports or ReadReports()).reported_for(ranges)
+    return replace(reported, dead_letters=batch.dead_letters)

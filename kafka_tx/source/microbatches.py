@@ -31,7 +31,7 @@ from kafka_tx.source.questions import Answer, Question, goes_on
 
 logger = logging.getLogger(__name__)
 
-_LOOK_AGAIN_MS = 1_000
+_POLL_AGAIN_MS = 1_000
 """How old the last look may be where the end of the run is known."""
 
 Logs = Mapping[TopicPartition, LogBounds | None]
@@ -248,7 +248,7 @@ class MicroBatches:
                 last = look, look.standings(known, ids, self._held_by())
             return last[1]
 
-        look = self._recent_look(start) or self._looks.steady(judged)
+        look = self._recent_poll(start) or self._looks.steady(judged)
         limits = self._config.limits
         self.losses.take()
         standings = judged(look)
@@ -267,10 +267,10 @@ class MicroBatches:
             OffsetRange(p, starts[p], ends[p], None, epochs.get(p))
             for p in sorted(ends)
         )
-        told = {**_ids_of(ends, ids), **look.found.topic_ids()}
+        reported = {**_ids_of(ends, ids), **look.found.topic_ids()}
         self.skipped = self.losses.take()
-        told |= dict.fromkeys(self._deleted(ends, look, ids), DELETED)
-        return MicroBatchPlan(ranges, ends, told)
+        reported |= dict.fromkeys(self._deleted(ends, look, ids), DELETED)
+        return MicroBatchPlan(ranges, ends, reported)
 
     def ranges_from_log(self, start: Positions, end: SourceOffset) -> list[OffsetRange]:
         """What is left between two ends that Spark logged in an earlier run.
@@ -324,7 +324,7 @@ class MicroBatches:
         self._last_batch_ms = now_ms
         return False
 
-    def _recent_look(self, start: Positions) -> ClusterState | None:
+    def _recent_poll(self, start: Positions) -> ClusterState | None:
         """The last look, where the end is frozen and a newer one would tell nothing.
 
         Not for durable transactions: what retention has taken since would be stored as
@@ -338,7 +338,7 @@ class MicroBatches:
             s.finding not in {Finding.WITHIN, Finding.TRIMMED} for s in standings
         )
         age_ms = self._clock.monotonic_ms() - look.at_ms
-        if not is_enough or age_ms >= _LOOK_AGAIN_MS:
+        if not is_enough or age_ms >= _POLL_AGAIN_MS:
             return None
         return look if self._looks.is_of_these_topics(look) else None
 

@@ -121,8 +121,8 @@ class Answer:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """What ``to_json`` wrote."""
-        told = data[MARK][_ANSWER]
-        return cls(**{**told, "joint": read_joint(told["joint"])})
+        reported = data[MARK][_ANSWER]
+        return cls(**{**reported, "joint": read_joint(reported["joint"])})
 
 
 def moves(start: SourceOffset | None, end: SourceOffset) -> bool:

@@ -23,8 +23,8 @@ from kafka_tx.errors import ConfigError, StateLostError, StateUnavailableError
 from kafka_tx.sql import postgresql
 from kafka_tx.sql.address import address
 from kafka_tx.sql.database_failures import translate
-from kafka_tx.transactions.patience import DEFAULT_MS, Patience
 from kafka_tx.transactions.refusals import AFTER_A_FILE, unpicklable
+from kafka_tx.transactions.retry_policy import DEFAULT_MS, RetryPolicy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -250,9 +250,9 @@ class Database:
         return self._url.get_backend_name()
 
     @property
-    def patience(self) -> Patience:
+    def retry_policy(self) -> RetryPolicy:
         """For calls that may be made again while the database cannot be had."""
-        return Patience(SystemClock(), self._waits.retry_for_ms)
+        return RetryPolicy(SystemClock(), self._waits.retry_for_ms)
 
     @contextmanager
     def patient(self, make: Callable[[], AbstractContextManager[_T]]) -> Iterator[_T]:
@@ -261,7 +261,7 @@ class Database:
         What the block does is done once.
         """
         with ExitStack() as stack:
-            yield self.patience(lambda: stack.enter_context(make()))
+            yield self.retry_policy(lambda: stack.enter_context(make()))
 
     @contextmanager
     def reading(self, tables: sa.MetaData) -> Iterator[sa.Connection]:

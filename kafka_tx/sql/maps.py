@@ -446,7 +446,7 @@ class TransactionalMap(NonTransactionalMap):
         return MapBatch(connection, self._to, attempt.txid, is_counted=is_counted)
 
     def _again(self, whole: Callable[[], bool]) -> bool:
-        return self._database.patience(whole)
+        return self._database.retry_policy(whole)
 
     def _stored(self, connection: sa.Connection) -> TransactionAttempt | None:
         return self._progress.stored(connection, lock=True)

@@ -54,7 +54,7 @@ class SqlOffsetStore(StateOfId):
     def __init__(self, url: str, id: str) -> None:  # noqa: A002 - the seam's word
         self._database = Database(url)
         super().__init__(self._database.url, check_id(id))
-        self.patience = self._database.patience
+        self.retry_policy = self._database.retry_policy
         self._claim: Claim | None = None
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
@@ -163,8 +163,8 @@ class SqlOffsetStore(StateOfId):
     def _read(self, partition: TopicPartition, row: sa.RowMapping) -> CommittedOffset:
         host, port = row["broker_host"], row["broker_port"]
         try:
-            told = json.loads(row["completed"])
-            more = told if isinstance(told, dict) else {"completed": told}
+            reported = json.loads(row["completed"])
+            more = reported if isinstance(reported, dict) else {"completed": reported}
             committed = CommittedOffset(
                 offset=row["next_offset"],
                 completed=tuple((s, e) for s, e in more["completed"]),
@@ -185,12 +185,12 @@ class SqlOffsetStore(StateOfId):
 def _runs_text(offset: CommittedOffset) -> str:
     """The runs; an object with them where there is more to keep."""
     extras = extras_of(offset)
-    told = {"completed": offset.completed, **extras} if extras else offset.completed
-    return json.dumps(told, separators=(",", ":"))
+    reported = {"completed": offset.completed, **extras} if extras else offset.completed
+    return json.dumps(reported, separators=(",", ":"))
 
 
 def log_in(text: str) -> tuple[str | None, int | None]:
     """Topic id and leader epoch in what ``_runs_text`` made; None: not known."""
-    told = json.loads(text)
-    found = told if isinstance(told, dict) else {}
+    reported = json.loads(text)
+    found = reported if isinstance(reported, dict) else {}
     return found.get("topic_id"), found.get("leader_epoch")

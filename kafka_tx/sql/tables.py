@@ -113,7 +113,7 @@ def append_rows(
             return True
 
     try:
-        is_new = database.patience(whole)
+        is_new = database.retry_policy(whole)
     finally:
         database.close()
     progress.left(attempt)

@@ -102,9 +102,9 @@ def check_numbering(
         AnotherNumberingError: Both numberings are known and differ; or, where one is
             not known, both sources are and differ.
     """
-    is_told = "" not in (given.numbering, stored.numbering)
+    is_reported = "" not in (given.numbering, stored.numbering)
     known, new = stored.source, given.source
-    if is_told:
+    if is_reported:
         known, new = stored.numbering, given.numbering
     if known and new and known != new:
         raise AnotherNumberingError(

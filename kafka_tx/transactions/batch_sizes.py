@@ -23,7 +23,7 @@ _RECORD, _HEADER = (7, 36), (2, 10)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reported:
     """What a client was told of one record.
 
     Attributes:
@@ -102,13 +102,13 @@ class BatchSize:
         """The topic's, in bytes; None where nobody may know it."""
         return self._limit
 
-    def told(self, limit: int | None) -> None:
+    def reported(self, limit: int | None) -> None:
         """Take the topic's limit, or None where brokers do not tell it."""
         if limit is not None and limit != self._limit:
             self._limit, self._learned = limit, None
 
     def settle(
-        self, told: Sequence[Told], at: int, *, remembers: bool = True
+        self, reported: Sequence[Reported], at: int, *, remembers: bool = True
     ) -> Verdict:
         """Decide on refused records, and on those delivered behind them.
 
@@ -116,7 +116,7 @@ class BatchSize:
         record is sent again behind it.
 
         Args:
-            told: All that the client was told since the first refusal; those of one
+            reported: All that the client was told since the first refusal; those of one
                 partition in the order in which they were sent. Nothing of a refused
                 batch is missing.
             at: The size of batches that they were sent in.
@@ -124,19 +124,19 @@ class BatchSize:
                 for something else in one of them.
         """
         partitions: defaultdict[int, list[int]] = defaultdict(list)
-        for place, one in enumerate(told):
+        for place, one in enumerate(reported):
             partitions[one.partition].append(place)
         alone: list[int] = []
         again: list[int] = []
         largest = 0
         for places in partitions.values():
-            refused = [place for place in places if told[place].is_refused]
-            apart = _apart(told, refused, at)
+            refused = [place for place in places if reported[place].is_refused]
+            apart = _apart(reported, refused, at)
             together = [place for place in refused if place not in apart]
             alone += sorted(apart)
             if together:
                 again += [p for p in places if p >= together[0] and p not in apart]
-                whole = _BATCH + sum(told[place].at_most for place in together)
+                whole = _BATCH + sum(reported[place].at_most for place in together)
                 largest = max(largest, whole)
         size = max(1, min(self.size, min(at, largest) // 2)) if largest else self.size
         if remembers and largest:
@@ -144,12 +144,12 @@ class BatchSize:
         return Verdict(tuple(alone), tuple(again), size)
 
 
-def _apart(told: Sequence[Told], refused: Sequence[int], at: int) -> set[int]:
+def _apart(reported: Sequence[Reported], refused: Sequence[int], at: int) -> set[int]:
     """Those of a partition's refused records that shared a batch with no other."""
-    sizes = sorted(told[place].at_least for place in refused)
+    sizes = sorted(reported[place].at_least for place in refused)
     apart = set()
     for place in refused:
-        own = told[place].at_least
+        own = reported[place].at_least
         others = sizes[1:] if own == sizes[0] else sizes
         if not others or _BATCH + own + others[0] > at:
             apart.add(place)

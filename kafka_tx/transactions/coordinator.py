@@ -22,14 +22,18 @@ from kafka_tx.transactions.actions import (
     WriteQueue,
 )
 from kafka_tx.transactions.chain import Opened, Planned, currtx_codec, open_chain
-from kafka_tx.transactions.flights import CAN_FAIL, BatchFlights, BatchPhase
+from kafka_tx.transactions.in_flight_batches import (
+    CAN_FAIL,
+    BatchPhase,
+    InFlightBatches,
+)
 from kafka_tx.transactions.pacing import Pacing, PlanningGate
 from kafka_tx.transactions.rotating import Change, Codec
 from kafka_tx.transactions.txid_layout import CURRENT, numbering_of
 
 M = TypeVar("M")
 
-LOOK_MS = 5_000
+POLL_MS = 5_000
 """How long nothing is written before the store is looked at."""
 
 
@@ -57,7 +61,7 @@ class TransactionWindow(Generic[M]):
         self._currtx_codec = currtx_codec(opened)
         self._current, newest, self._chain = open_chain(mode, codec, opened)
         self._gate = PlanningGate(pacing, newest)
-        self._flights = BatchFlights(pacing.timeout_ms, pacing.patience_ms)
+        self._in_flight = InFlightBatches(pacing.timeout_ms, pacing.patience_ms)
         self._writes = WriteQueue(opened.values)
         self._attempts = 0
         self._now_ms = 0
@@ -77,42 +81,42 @@ class TransactionWindow(Generic[M]):
         self._now_ms = now_ms
         if self._is_stopped:
             return []
-        attempt = self._flights.endless(now_ms)
+        attempt = self._in_flight.endless(now_ms)
         if attempt is not None:
             return self.abort(self._endless(attempt))
         return [
             *self._time_out(),
             *self._writes.again(now_ms),
             *self._ask_who_owns(),
-            *self._look_at_store(),
+            *self._poll_store(),
             *self._fill_window(is_ready),
             *self._finish(),
         ]
 
     def _time_out(self) -> list[Action[M]]:
-        late = self._flights.late(self._now_ms)
+        late = self._in_flight.late(self._now_ms)
         if late is None:
             return []
         txid = late.attempt.txid
-        reason = f"{late.phase} took longer than {self._flights.limit_ms(txid)} ms"
-        self._flights.was_late(txid)
+        reason = f"{late.phase} took longer than {self._in_flight.limit_ms(txid)} ms"
+        self._in_flight.was_late(txid)
         return self._fail_from(txid, reason, Outcome.TIMED_OUT)
 
     def _ask_who_owns(self) -> list[Action[M]]:
         """Before the commit phase that is due: a write that only the owner can make."""
-        flight = self._flights.may_commit(self._current)
-        if flight is None or self._writes.confirms():
+        batch = self._in_flight.may_commit(self._current)
+        if batch is None or self._writes.confirms():
             return []
-        return self._write(flight.attempt, Change(), Purpose.CONFIRM)
+        return self._write(batch.attempt, Change(), Purpose.CONFIRM)
 
-    def _look_at_store(self) -> list[Action[M]]:
+    def _poll_store(self) -> list[Action[M]]:
         """Now and then without a reason: a store that went back is noticed when idle.
 
         Source: none; Storm's coordinator believes its memory.
         """
         if self._looked_ms is None:
             self._looked_ms = self._now_ms
-        if self._writes or self._now_ms < self._looked_ms + LOOK_MS:
+        if self._writes or self._now_ms < self._looked_ms + POLL_MS:
             return []
         nothing = TransactionAttempt(self._current, 0)
         return self._write(nothing, Change(), Purpose.CONFIRM)
@@ -123,11 +127,11 @@ class TransactionWindow(Generic[M]):
         Only when the store has just taken a write under our epoch: a former owner that
         was frozen, or cut off, finds out before user code writes for it.
         """
-        flight = self._flights.may_commit(self._current)
-        if flight is None:
+        batch = self._in_flight.may_commit(self._current)
+        if batch is None:
             return []
-        flight.phase, flight.since_ms = BatchPhase.COMMITTING, self._now_ms
-        return [StartCommit(flight.attempt)]
+        batch.phase, batch.since_ms = BatchPhase.COMMITTING, self._now_ms
+        return [StartCommit(batch.attempt)]
 
     def _fill_window(self, is_ready: bool) -> list[Action[M]]:
         """Processing phases: start what has metadata, plan the first without, no more.
@@ -140,7 +144,7 @@ class TransactionWindow(Generic[M]):
         if self._is_paused or self._is_stopping:
             return actions
         for txid in self._window():
-            if txid in self._flights:
+            if txid in self._in_flight:
                 continue
             if not self._chain.has(txid):
                 return actions + self._plan(txid, is_ready)
@@ -159,14 +163,14 @@ class TransactionWindow(Generic[M]):
     def _start(self, txid: int) -> Action[M]:
         attempt = self._chain.attempt(txid) or self._new_attempt(txid)
         attempt = replace(attempt, plan=self._chain.digest(txid))
-        self._flights.start(attempt, self._now_ms)
+        self._in_flight.start(attempt, self._now_ms)
         return StartBatch(attempt, self._chain.metadata(txid), self.committed_txid)
 
     def _fail_from(
         self, txid: int, reason: str, outcome: Outcome = Outcome.FAILED
     ) -> list[Action[M]]:
         """Drop this txid and all later ones, whatever their phase."""
-        dropped = self._flights.drop_from(txid, self._now_ms)
+        dropped = self._in_flight.drop_from(txid, self._now_ms)
         self._chain.drop_from(txid)
         if self._chain.is_opaque:
             self._gate.planning = None  # for a later txid, from a plan now forgotten
@@ -178,7 +182,7 @@ class TransactionWindow(Generic[M]):
         return [*self._writes.add(self._epoch, change, attempt, purpose)]
 
     def _finish(self) -> list[Action[M]]:
-        if not self._is_stopping or self._writes or not self._flights.is_idle():
+        if not self._is_stopping or self._writes or not self._in_flight.is_idle():
             return []
         return [self._end(None)]
 
@@ -207,7 +211,7 @@ class TransactionWindow(Generic[M]):
     @property
     def phases(self) -> dict[TransactionAttempt, BatchPhase]:
         """Every attempt in flight, in txid order, and its phase."""
-        return self._flights.phases()
+        return self._in_flight.phases()
 
     def asks_ready(self, now_ms: int) -> bool:
         """Whether ``tick(now_ms)`` plans a brand-new txid if the spout is ready."""
@@ -217,20 +221,20 @@ class TransactionWindow(Generic[M]):
     def wakes_at_ms(self) -> int | None:
         """When ``tick`` has something to do without an event; None: never."""
         times = (
-            self._flights.next_deadline_ms(),
+            self._in_flight.next_deadline_ms(),
             self._writes.again_at_ms,
             self._plans_at_ms(),
-            self._looks_at_ms(),
+            self._polls_at_ms(),
         )
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     # --- parts of the rule ---
 
-    def _looks_at_ms(self) -> int | None:
+    def _polls_at_ms(self) -> int | None:
         """When the store is looked at, if nothing is written before."""
         if self._looked_ms is None or self._writes or self._is_stopped:
             return None
-        return self._looked_ms + LOOK_MS
+        return self._looked_ms + POLL_MS
 
     def _endless(self, attempt: TransactionAttempt) -> TransactionError:
         return TransactionError(
@@ -347,10 +351,10 @@ class TransactionCoordinator(TransactionWindow[M]):
 
     def processed(self, attempt: TransactionAttempt) -> list[Action[M]]:
         """The processing phase of this attempt is complete."""
-        flight = self._flights.find(attempt, BatchPhase.PROCESSING)
-        if flight is None:
+        batch = self._in_flight.find(attempt, BatchPhase.PROCESSING)
+        if batch is None:
             return self._stale()
-        flight.phase = BatchPhase.PROCESSED
+        batch.phase = BatchPhase.PROCESSED
         return []
 
     def committed(
@@ -360,11 +364,11 @@ class TransactionCoordinator(TransactionWindow[M]):
 
         ``held`` are records to be stored in the same step: what the batch held.
         """
-        flight = self._flights.find(attempt, BatchPhase.COMMITTING)
-        if flight is None:
-            self._flights.has_ended(attempt)
+        batch = self._in_flight.find(attempt, BatchPhase.COMMITTING)
+        if batch is None:
+            self._in_flight.has_ended(attempt)
             return self._stale()
-        flight.phase = BatchPhase.RECORDING
+        batch.phase = BatchPhase.RECORDING
         text = self._currtx_codec.encode(attempt.txid + 1)
         currtx = Change(put={**(held or {}), CURRENT: text})
         record = currtx | self._chain.record(attempt.txid)
@@ -374,9 +378,9 @@ class TransactionCoordinator(TransactionWindow[M]):
         self, attempt: TransactionAttempt, reason: str
     ) -> list[Action[M]]:
         """The commit phase has ended without success: replay it, and later txids."""
-        is_live = self._flights.find(attempt, BatchPhase.COMMITTING) is not None
+        is_live = self._in_flight.find(attempt, BatchPhase.COMMITTING) is not None
         actions = self._fail_from(attempt.txid, reason) if is_live else self._stale()
-        self._flights.has_ended(attempt)
+        self._in_flight.has_ended(attempt)
         return actions
 
     def failed(self, attempt: TransactionAttempt, reason: str) -> list[Action[M]]:
@@ -386,7 +390,7 @@ class TransactionCoordinator(TransactionWindow[M]):
         (``committed``, ``commit_failed`` or ``crashed``): two must never overlap. It
         waits for ``patience_ms`` at most; then everything stops.
         """
-        if self._flights.find(attempt, *CAN_FAIL) is None:
+        if self._in_flight.find(attempt, *CAN_FAIL) is None:
             return self._stale()
         return self._fail_from(attempt.txid, reason)
 
@@ -398,8 +402,8 @@ class TransactionCoordinator(TransactionWindow[M]):
         Of an attempt that was given up before, only the end counts: its commit phase,
         if there was one, has ended without success.
         """
-        is_live = self._flights.find(attempt, *CAN_FAIL) is not None
-        self._flights.has_ended(attempt)
+        is_live = self._in_flight.find(attempt, *CAN_FAIL) is not None
+        self._in_flight.has_ended(attempt)
         if not is_live and attempt != self._gate.planning:
             return self._stale()
         return self.abort(error)
@@ -417,7 +421,7 @@ class TransactionCoordinator(TransactionWindow[M]):
             committed.append(
                 TransactionCommitted(done.attempt, self._chain.metadata(txid))
             )
-            self._flights.land(txid)
+            self._in_flight.land(txid)
             self._current = txid + 1
         self._chain.apply(done.change)
         return [*committed, *self._commit_lowest(), *following]
@@ -454,7 +458,7 @@ class TransactionCoordinator(TransactionWindow[M]):
         self._is_stopping = True
         if finish or self._is_stopped:
             return []
-        under_way = self._flights.is_committing(self._current)
+        under_way = self._in_flight.is_committing(self._current)
         first = self._current + under_way
         return self._fail_from(first, "stopped", Outcome.CANCELLED)
 

@@ -63,10 +63,10 @@ def write(
         try:
             store.write(epoch, {}, expect=landed)
         except StateConflictError:
-            raise lost(store, **_told(store, expect or {})) from None
+            raise lost(store, **_reported(store, expect or {})) from None
 
 
-def _told(store: Store, expect: Mapping[str, str | None]) -> dict[str, str]:
+def _reported(store: Store, expect: Mapping[str, str | None]) -> dict[str, str]:
     found = store.read()
     left, is_now = _committed(store, expect), _committed(store, found)
     if found.get(OWNER) != expect.get(OWNER) and left == is_now:

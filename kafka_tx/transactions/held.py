@@ -27,7 +27,7 @@ _MOST_SKIPS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Reported:
     """What tasks told of a transaction; None is what one of them did not tell.
 
     Attributes:
@@ -35,15 +35,14 @@ class Told:
         bytes: Of keys and values.
         newest_ms: Newest record timestamp (Unix time); None also where none has one.
         skipped: Offsets that were gone when a task came to read them.
-        letters: Records that were rejected and are dead letters; None where the query
-            writes none.
+        dead_letters: Records that were rejected; None where the query writes none.
     """
 
     records: int | None = None
     bytes: int | None = None
     newest_ms: int | None = None
     skipped: Skipped = field(default_factory=dict)
-    letters: Mapping[TopicPartition, int] | None = None
+    dead_letters: Mapping[TopicPartition, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class Held:
         committed_ms: Unix time of the commit.
         attempts: Tries that are known; the last one was committed.
         skipped: Offsets that its plan jumped over.
-        told: What its tasks told whoever committed it.
+        reported: What its tasks told whoever committed it.
     """
 
     txid: int
@@ -64,12 +63,12 @@ class Held:
     committed_ms: int
     attempts: int = 1
     skipped: Skipped = field(default_factory=dict)
-    told: Told = field(default_factory=Told)
+    reported: Reported = field(default_factory=Reported)
 
-    def all_skipped(self, told: Told) -> Skipped:
+    def all_skipped(self, reported: Reported) -> Skipped:
         """With what tasks skipped."""
-        every = {*self.skipped, *told.skipped}
-        both = (self.skipped, told.skipped)
+        every = {*self.skipped, *reported.skipped}
+        both = (self.skipped, reported.skipped)
         return {key: sum(each.get(key, 0) for each in both) for key in every}
 
 
@@ -77,27 +76,27 @@ def held_record(texts: Mapping[str, str], held: Held) -> dict[str, str]:
     """The record once this transaction is committed on top of those of ``texts``."""
     kept, skips = [held], 0
     for each in reversed([one for one in held_in(texts) if one.txid < held.txid]):
-        skips += len(each.skipped) + len(each.told.skipped)
-        skips += len(each.told.letters or ())
+        skips += len(each.skipped) + len(each.reported.skipped)
+        skips += len(each.reported.dead_letters or ())
         if len(kept) == KEPT or skips > _MOST_SKIPS:
             break
         kept.insert(0, each)
     return {HELD: records.encode(HELD, [_fields(each) for each in kept])}
 
 
-def told_record(
-    texts: Mapping[str, str], told: Mapping[tuple[int, int], Told]
+def reported_record(
+    texts: Mapping[str, str], reported: Mapping[tuple[int, int], Reported]
 ) -> dict[str, str]:
     """The record with what tasks told; empty where nothing of that is news.
 
     Args:
         texts: What is stored.
-        told: By epoch of the commit and txid.
+        reported: By epoch of the commit and txid.
     """
     known = held_in(texts)
     wanted = [
-        replace(each, told=told.get((each.epoch, each.txid), each.told))
-        if each.told == Told()
+        replace(each, reported=reported.get((each.epoch, each.txid), each.reported))
+        if each.reported == Reported()
         else each
         for each in known
     ]
@@ -120,29 +119,29 @@ def newest_ms(held: tuple[Held, ...]) -> int | None:
 
     None where nobody told what the last one held: it may be newer.
     """
-    if held and held[-1].told.records is None:
+    if held and held[-1].reported.records is None:
         return None
     found = [
-        min(each.told.newest_ms, each.committed_ms)
+        min(each.reported.newest_ms, each.committed_ms)
         for each in held
-        if each.told.newest_ms is not None
+        if each.reported.newest_ms is not None
     ]
     return max(found, default=None)
 
 
 def _fields(held: Held) -> dict[str, Any]:
-    told = held.told
+    reported = held.reported
     found = {
         "txid": held.txid,
         "epoch": held.epoch,
         "committed_ms": held.committed_ms,
         "attempts": held.attempts,
         "skipped": skipped_fields(held.skipped),
-        "records": told.records,
-        "bytes": told.bytes,
-        "newest_ms": told.newest_ms,
-        "skipped_by_tasks": skipped_fields(told.skipped),
-        "letters": nested(told.letters or {}),
+        "records": reported.records,
+        "bytes": reported.bytes,
+        "newest_ms": reported.newest_ms,
+        "skipped_by_tasks": skipped_fields(reported.skipped),
+        "letters": nested(reported.dead_letters or {}),
     }
     return {name: value for name, value in found.items() if value not in (None, {})}
 
@@ -155,12 +154,12 @@ def _read(payload: Any) -> tuple[Held, ...]:  # noqa: ANN401 - any JSON
             committed_ms=int(each["committed_ms"]),
             attempts=int(each["attempts"]),
             skipped=read_skipped(each.get("skipped", {})),
-            told=Told(
+            reported=Reported(
                 records=each.get("records"),
                 bytes=each.get("bytes"),
                 newest_ms=each.get("newest_ms"),
                 skipped=read_skipped(each.get("skipped_by_tasks", {})),
-                letters=flat(each["letters"]) if "letters" in each else None,
+                dead_letters=flat(each["letters"]) if "letters" in each else None,
             ),
         )
         for each in payload

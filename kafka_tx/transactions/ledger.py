@@ -23,10 +23,10 @@ from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.held import (
     HELD,
     Held,
-    Told,
+    Reported,
     held_in,
     held_record,
-    told_record,
+    reported_record,
 )
 from kafka_tx.transactions.ledger_reading import LedgerReader, Reading
 from kafka_tx.transactions.ledger_records import (
@@ -237,7 +237,7 @@ class Ledger:
         completed_ms: int,
         *,
         metadata: BatchMetadata | None = None,
-        told: Told | None = None,
+        reported: Reported | None = None,
     ) -> bool:
         """Mark a txid committed, in one atomic write; True if this call did it.
 
@@ -259,10 +259,12 @@ class Ledger:
             StateUnavailableError: The store does not answer; unknown if it landed.
         """
         return self._until_unmoved(
-            lambda seen: self._commit(seen, epoch, txid, completed_ms, metadata, told)
+            lambda seen: self._commit(
+                seen, epoch, txid, completed_ms, metadata, reported
+            )
         )
 
-    def tell(self, epoch: int, told: Mapping[tuple[int, int], Told]) -> None:
+    def tell(self, epoch: int, reported: Mapping[tuple[int, int], Reported]) -> None:
         """Keep what the tasks of committed txids told, where that is not kept yet.
 
         For the listener: the planning process often commits first, and knows nothing
@@ -270,13 +272,13 @@ class Ledger:
 
         Args:
             epoch: Of the owner.
-            told: By epoch of the commit and txid.
+            reported: By epoch of the commit and txid.
 
         Raises: as ``describe``.
         """
 
         def decide(seen: Reading) -> None:
-            put = told_record(seen.texts, told)
+            put = reported_record(seen.texts, reported)
             if put:
                 self._write(seen, epoch, put, [])
 
@@ -406,7 +408,7 @@ class Ledger:
         txid: int,
         completed_ms: int,
         given: BatchMetadata | None,
-        told: Told | None,
+        reported: Reported | None,
     ) -> bool:
         if txid <= seen.txid:
             self._must_own(epoch)
@@ -423,7 +425,7 @@ class Ledger:
             committed_ms=completed_ms,
             attempts=metadata.attempts,
             skipped=metadata.skipped,
-            told=told or Told(),
+            reported=reported or Reported(),
         )
         put |= held_record(seen.texts, held)
         if given:

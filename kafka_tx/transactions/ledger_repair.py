@@ -346,8 +346,8 @@ class _Look:
         except StateCorruptedError as error:
             self.problems[path] = str(error.fields["reason"])
         except _NO_SENSE as error:
-            told = error.message if isinstance(error, KafkaTxError) else error
-            self.problems[path] = f"its content makes no sense ({told})"
+            reported = error.message if isinstance(error, KafkaTxError) else error
+            self.problems[path] = f"its content makes no sense ({reported})"
         return None
 
 

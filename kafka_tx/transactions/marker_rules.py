@@ -62,7 +62,7 @@ def _named(part: Part, found: Marker) -> str:
     return f"part {found.index} of sink '{part.id}'"
 
 
-def needs_a_look(part: Part, own: Marker | None) -> bool:
+def needs_all_markers(part: Part, own: Marker | None) -> bool:
     """Whether all markers of the sink must be seen before the part may be written."""
     return part.looks and (own is None or own.run != part.run)
 

@@ -36,15 +36,15 @@ class CommitPace:
 
     def __init__(self) -> None:
         self._last: dict[Hashable, deque[int]] = {}
-        self._told: set[Hashable] = set()
+        self._reported: set[Hashable] = set()
 
     def committed(self, table: SinkTable, now_ms: int) -> None:
         """Note a commit; ``now_ms`` counts from any point."""
         last = self._last.setdefault(table.sink, deque(maxlen=MANY_COMMITS))
         last.append(now_ms)
         is_many = len(last) == MANY_COMMITS and now_ms - last[0] < WITHIN_MS
-        if is_many and table.sink not in self._told:
-            self._told.add(table.sink)
+        if is_many and table.sink not in self._reported:
+            self._reported.add(table.sink)
             logger.warning(
                 "%s: %d commits in less than %d s. Each adds a version and small files."
                 " For fewer, set the source's minOffsetsPerTrigger and maxTriggerDelay",

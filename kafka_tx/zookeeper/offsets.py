@@ -25,7 +25,7 @@ from kafka_tx.model import Broker, CommittedOffset, TopicPartition
 from kafka_tx.offsets.offset_extras import extras_of, with_extras
 from kafka_tx.offsets.owners import Claim, Owners, new_word
 from kafka_tx.transactions import records
-from kafka_tx.transactions.patience import Patience
+from kafka_tx.transactions.retry_policy import RetryPolicy
 from kafka_tx.transactions.state_of_id import StateOfId
 from kafka_tx.zookeeper.client import (
     Check,
@@ -64,7 +64,7 @@ class ZooKeeperOffsetStore(StateOfId):
         self._settings = settings or ZooKeeperSettings.parse(str(url))
         self._base = check_root(f"{self._settings.root}/{id}", "id")
         super().__init__(self._settings.url, id)
-        self.patience = Patience(SystemClock(), self._settings.retry_for_ms)
+        self.retry_policy = RetryPolicy(SystemClock(), self._settings.retry_for_ms)
         self._by_topic = by_topic
         self._client = client or ZooKeeperClient(self._settings)
         self._owns_client = client is None

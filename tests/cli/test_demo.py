@@ -60,12 +60,16 @@ def test_json_is_the_only_thing_on_standard_output(run, plays):
 
     result = run("demo", "--records", 1000, "--json")
 
-    told = json.loads(result.stdout)
-    assert told.keys() == {
+    reported = json.loads(result.stdout)
+    assert reported.keys() == {
         *("produced", "counted", "lost", "duplicated", "crashes"),
         *("seconds", "records_per_second"),
     }
-    assert (told["produced"], told["counted"], told["crashes"]) == (1000, 1000, 3)
+    assert (reported["produced"], reported["counted"], reported["crashes"]) == (
+        1000,
+        1000,
+        3,
+    )
 
 
 def test_a_wrong_count_ends_with_code_1(run, plays):

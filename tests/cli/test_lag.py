@@ -83,7 +83,7 @@ def offsets_of_a_known_topic(url):
 
 
 @pytest.fixture
-def told(monkeypatch):
+def reported(monkeypatch):
     """What brokers answer."""
 
     def tell(*bounds):
@@ -95,9 +95,9 @@ def told(monkeypatch):
     return tell
 
 
-def test_of_a_topic_made_anew_all_is_lag(run, offsets_of_a_known_topic, told, url):
+def test_of_a_topic_made_anew_all_is_lag(run, offsets_of_a_known_topic, reported, url):
     asked = ("lag", "--store", url, "--id", "known", "--bootstrap-servers", "b:1")
-    told(1, 3, "b")
+    reported(1, 3, "b")
 
     table = run(*asked).stdout
     (row,) = json.loads(run(*asked, "--json").stdout)
@@ -108,10 +108,10 @@ def test_of_a_topic_made_anew_all_is_lag(run, offsets_of_a_known_topic, told, ur
 
 
 def test_where_other_records_took_the_place_of_lost_ones_these_are_lag(
-    run, offsets_of_a_known_topic, told, url
+    run, offsets_of_a_known_topic, reported, url
 ):
     asked = ("lag", "--store", url, "--id", "known", "--bootstrap-servers", "b:1")
-    told(1, DONE, "a", 1, {0: 2})
+    reported(1, DONE, "a", 1, {0: 2})
 
     table = run(*asked).stdout
     (row,) = json.loads(run(*asked, "--json").stdout)
@@ -122,9 +122,9 @@ def test_where_other_records_took_the_place_of_lost_ones_these_are_lag(
 
 
 def test_a_new_leader_that_does_not_tell_where_the_former_log_ended_has_no_lag(
-    run, offsets_of_a_known_topic, told, url
+    run, offsets_of_a_known_topic, reported, url
 ):
-    told(0, 100, "a", 1)
+    reported(0, 100, "a", 1)
 
     table = run("lag", "--store", url, "--id", "known", "--bootstrap-servers", "b:1")
 
@@ -132,9 +132,9 @@ def test_a_new_leader_that_does_not_tell_where_the_former_log_ended_has_no_lag(
 
 
 def test_a_log_of_which_nobody_tells_whose_it_is_has_no_lag(
-    run, offsets_of_a_known_topic, told, url
+    run, offsets_of_a_known_topic, reported, url
 ):
-    told(0, 100, None)
+    reported(0, 100, None)
 
     table = run("lag", "--store", url, "--id", "known", "--bootstrap-servers", "b:1")
 
@@ -153,10 +153,10 @@ def test_all_ids_are_shown_at_once(run, behind, servers, url):
     rows.close()
     asked = ("lag", "--store", url, "--bootstrap-servers", servers)
 
-    told = json.loads(run(*asked, "--json").stdout)
+    reported = json.loads(run(*asked, "--json").stdout)
     table = run(*asked).stdout
 
-    lags = {row["id"]: row["lag"] for row in told if row["topic"] == "orders"}
+    lags = {row["id"]: row["lag"] for row in reported if row["topic"] == "orders"}
     assert lags == {"a": 9, "at-least-once": 8, "behind": 6, "z": 0}
     assert [line for line in table.splitlines() if line.startswith("id ")] == [
         *("id a", "id at-least-once", "id behind", "id z")
@@ -185,8 +185,8 @@ def test_a_position_that_no_log_has_is_trouble(
     assert said in result.stdout
 
 
-def test_records_that_retention_took_unread_are_trouble(run, told, behind, url):
-    told(6, RECORDS, None)
+def test_records_that_retention_took_unread_are_trouble(run, reported, behind, url):
+    reported(6, RECORDS, None)
     asked = ("lag", "--store", url, "--bootstrap-servers", "b:1")
 
     result = run(*asked)

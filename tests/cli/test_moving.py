@@ -47,7 +47,7 @@ def other(tmp_path):
     state.close()
 
 
-def told(state):
+def reported(state):
     return {p: t for p, t in state.read().items() if p not in {OWNER, ALIVE}}
 
 
@@ -61,17 +61,17 @@ def position(state):
 
 
 def test_a_renamed_id_goes_on_where_it_was(run, store, url, driver):
-    before, at = told(store), position(store)
+    before, at = reported(store), position(store)
     asked = ("rename", "--store", url, "--id", "orders", "--to", "orders-eu")
 
     shown = run(*asked)
     assert "Nothing was written" in shown.stdout
-    assert told(store) == before
+    assert reported(store) == before
     done = run(*asked, "--yes")
 
     renamed = SqlStore(url, "orders-eu")
     assert (shown.exit_code, done.exit_code) == (0, 0), done.stderr
-    assert told(renamed) == before
+    assert reported(renamed) == before
     assert position(renamed) == at
     assert not store.read()
     ledger, epoch = driver
@@ -151,13 +151,13 @@ def test_the_query_knows_its_source_under_the_new_id(run, store, url, driver):
 
 def test_a_rename_that_was_killed_behind_its_copy_is_finished(run, store, url):
     renamed = SqlStore(url, "new")
-    before = told(store)
+    before = reported(store)
     copy(store, renamed)
 
     result = run("rename", "--store", url, "--id", "orders", "--to", "new", "--yes")
 
     assert result.exit_code == 0, result.stderr
-    assert (told(renamed), store.read()) == (before, {})
+    assert (reported(renamed), store.read()) == (before, {})
     renamed.close()
 
 
@@ -187,18 +187,18 @@ def test_a_job_that_began_under_the_new_id_keeps_what_it_did(run, store, url):
 def test_a_copy_that_was_killed_anywhere_is_done_again(
     store, other, dies, at_write, landed
 ):
-    before = told(store)
+    before = reported(store)
     old, new = (
         CrashingStore(one, at_write=at_write, landed=landed) if name == dies else one
         for name, one in (("old", store), ("new", other))
     )
     with pytest.raises(Crash):
         copy(old, new)
-    assert told(store) == before
+    assert reported(store) == before
 
     copy(store, other)
 
-    assert told(other) == told(store) == before
+    assert reported(other) == reported(store) == before
     assert other.epoch() > store.epoch()
 
 
@@ -229,9 +229,9 @@ def test_a_job_that_starts_in_between_leaves_no_copy(store, other, at_write):
 
     assert position(store)[0] == COMMITTED_TXID + 1
     assert store.epoch() == old.epoch_of_job
-    assert not told(other)
+    assert not reported(other)
     copy(store, other)
-    assert told(other) == told(store)
+    assert reported(other) == reported(store)
 
 
 def test_no_copy_is_laid_over_what_a_job_went_on_with(store, other):
@@ -323,8 +323,8 @@ def test_one_id_can_be_copied(run, whole, url, tmp_path):
     assert run(*asked, "--id", "words").exit_code == 0
     assert run(*asked, "--id", "wrods").exit_code == 1
 
-    told = json.loads(run("status", "--store", to, "--json").stdout)
-    assert [one["id"] for one in told] == ["words"]
+    reported = json.loads(run("status", "--store", to, "--json").stdout)
+    assert [one["id"] for one in reported] == ["words"]
 
 
 def test_verify_names_what_is_damaged_or_differs(run, whole, other, url):
@@ -369,11 +369,11 @@ def test_a_batch_of_a_topology_is_skipped(run, url):
 
     done = run("skip", "--store", url, "--id", "words", "--txid", 8, "--yes")
 
-    (told,) = json.loads(run("status", "--store", url, "--json").stdout)
+    (reported,) = json.loads(run("status", "--store", url, "--json").stdout)
     assert done.exit_code == 0, done.stderr
-    assert told["committed_txid"] == 8
-    assert [one["txid"] for one in told["unfinished"]] == [9]
-    assert told["epoch"] == 2
+    assert reported["committed_txid"] == 8
+    assert [one["txid"] for one in reported["unfinished"]] == [9]
+    assert reported["epoch"] == 2
     state.close()
 
 

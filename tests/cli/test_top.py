@@ -14,7 +14,7 @@ from kafka_tx.errors import StateUnavailableError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.testing.mock import MockCluster
-from kafka_tx.transactions.held import Told
+from kafka_tx.transactions.held import Reported
 from kafka_tx.transactions.ledger import Committed, Ledger
 
 CLICKS = TopicPartition("clicks", 0)
@@ -32,8 +32,10 @@ def busy(url):
         start = (txid - 1) * RECORDS
         batch = BatchMetadata(txid, (OffsetRange(CLICKS, start, start + RECORDS),))
         ledger.plan(epoch, batch)
-        told = Told(records=RECORDS, bytes=BYTES)
-        ledger.commit(epoch, txid, 1_600_000_000_000 + txid * SECOND_MS, told=told)
+        reported = Reported(records=RECORDS, bytes=BYTES)
+        ledger.commit(
+            epoch, txid, 1_600_000_000_000 + txid * SECOND_MS, reported=reported
+        )
     state.close()
 
 
@@ -114,12 +116,12 @@ def test_status_can_be_watched(run, store, url, monkeypatch):
 def test_history_shows_what_the_last_transactions_held(run, busy, url):
     asked = ("history", "--store", url, "--id", "busy")
 
-    told = json.loads(run(*asked, "--json").stdout)
+    reported = json.loads(run(*asked, "--json").stdout)
     table = run(*asked).stdout.splitlines()
 
-    assert [row["txid"] for row in told] == list(range(3, 11))
-    assert [row["after_ms"] for row in told] == [None, *[SECOND_MS] * 7]
-    assert {(row["records"], row["bytes"]) for row in told} == {(RECORDS, BYTES)}
+    assert [row["txid"] for row in reported] == list(range(3, 11))
+    assert [row["after_ms"] for row in reported] == [None, *[SECOND_MS] * 7]
+    assert {(row["records"], row["bytes"]) for row in reported} == {(RECORDS, BYTES)}
     assert table[-1].split() == [
         *("10", "2020-09-13", "12:26:50Z", "1.0", "1", "40", "400")
     ]

@@ -90,9 +90,9 @@ class CrashSuite:
             text=True,
         )
         assert writer.stdout is not None
-        told = [writer.stdout.readline().split() for _ in ("acquired", "wrote")]
-        assert told[-1], writer.communicate()
-        return writer, told[-1][-1]
+        reported = [writer.stdout.readline().split() for _ in ("acquired", "wrote")]
+        assert reported[-1], writer.communicate()
+        return writer, reported[-1][-1]
 
 
 def order(stamp):

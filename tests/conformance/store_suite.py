@@ -10,7 +10,7 @@ from kafka_tx.errors import ConfigError, FencedError, StateError, StateLostError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.transactions import following
 from kafka_tx.transactions.following import take_over
-from kafka_tx.transactions.held import Held, Told
+from kafka_tx.transactions.held import Held, Reported
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.records import encode
 from kafka_tx.transactions.txid_layout import position
@@ -195,12 +195,15 @@ class StoreSuite(OwnersSuite):
     def test_what_a_transaction_held_is_stored_with_its_commit(self, open_store):
         ledger = Ledger(open_store())
         epoch, at = ledger.acquire(), TopicPartition("orders", 0)
-        skipped, told = {(at, "retention"): 3}, Told(records=9, bytes=90, newest_ms=7)
+        skipped, reported = (
+            {(at, "retention"): 3},
+            Reported(records=9, bytes=90, newest_ms=7),
+        )
         batch = BatchMetadata(1, (OffsetRange(at, 3, 13),), skipped=skipped, attempts=2)
         ledger.plan(epoch, batch)
         assert Ledger(open_store()).load().held == ()
 
-        ledger.commit(epoch, 1, 5, told=told)
+        ledger.commit(epoch, 1, 5, reported=reported)
 
         found = Ledger(open_store()).load()
         assert found.planned == {1: batch}
@@ -211,7 +214,7 @@ class StoreSuite(OwnersSuite):
                 committed_ms=5,
                 attempts=2,
                 skipped=skipped,
-                told=told,
+                reported=reported,
             ),
         )
 

@@ -12,7 +12,7 @@ import pytest
 from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, ConfigError
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
-from kafka_tx.kafka.offset_requests import Told
+from kafka_tx.kafka.offset_requests import Reported
 from kafka_tx.model import (
     Assigned,
     AtOffset,
@@ -330,16 +330,16 @@ class ToldInTurn(KafkaClusterView):
         self._answers = list(answers)
 
     def _look(self, wanted: object, deadline: object) -> dict[str, TopicDescription]:
-        told = self._answers.pop(0)
-        assert not isinstance(told, int), "topics are asked where a log should be"
-        if told == "gone":
+        reported = self._answers.pop(0)
+        assert not isinstance(reported, int), "topics are asked where a log should be"
+        if reported == "gone":
             return {}
-        return {"t": TopicDescription("t", {0: Broker("b", 9092, 1)}, told)}
+        return {"t": TopicDescription("t", {0: Broker("b", 9092, 1)}, reported)}
 
     def _listed(self, questions: object) -> list[Any]:
         end = self._answers.pop(0)
         assert isinstance(end, int), "a log is asked where topics should be"
-        return [{T0: Told(0, 0)}, {T0: Told(end, 3)}]
+        return [{T0: Reported(0, 0)}, {T0: Reported(end, 3)}]
 
     def is_over(self) -> None:
         """All answers were asked for."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_tx.kafka.admin import AdminConnection, Deadline
-from kafka_tx.kafka.offset_requests import Told, list_offsets
+from kafka_tx.kafka.offset_requests import Reported, list_offsets
 from kafka_tx.model import Earliest, Latest, TopicPartition
 
 
@@ -45,6 +45,6 @@ def test_a_question_takes_a_request_for_every_500_partitions(
         committed=False,
     )
 
-    assert starts == ends == {tp: Told(tp.partition, 3) for tp in asked}
+    assert starts == ends == {tp: Reported(tp.partition, 3) for tp in asked}
     assert len(client.sizes) == 2 * requests
     assert sum(client.sizes) == 2 * partitions

@@ -72,7 +72,7 @@ def read_in_python(kafka):
 
 
 def look(kafka):
-    view = assembly.log_look(source(kafka))
+    view = assembly.log_view(source(kafka))
     try:
         view.bounds([TopicPartition("in", 0)])
     finally:

@@ -58,12 +58,14 @@ class Scene:
         self.registry.record_in_flight(
             id_,
             [
-                self._flight(BATCHES + 1, "committing", 700, 60),
-                self._flight(BATCHES + 2, "processing", 380, 330),
+                self._in_flight_of(BATCHES + 1, "committing", 700, 60),
+                self._in_flight_of(BATCHES + 2, "processing", 380, 330),
             ][-1 if id_ == QUERY else 0 :],
         )
 
-    def _flight(self, txid: int, phase: str, age_ms: int, phase_ms: int) -> InFlight:
+    def _in_flight_of(
+        self, txid: int, phase: str, age_ms: int, phase_ms: int
+    ) -> InFlight:
         return InFlight(
             number=txid,
             phase=phase,

@@ -108,9 +108,9 @@ def test_the_text_is_that_of_prometheus_client(
     )
     encode, content_type = choose_encoder(accept)
 
-    text, told = exposition([registry], accept)
+    text, reported = exposition([registry], accept)
 
-    assert told == content_type
+    assert reported == content_type
     parse = text_string_to_metric_families if accept else parse_text
     theirs = encode(registry.prometheus).decode()
     assert list(parse(text.decode())) == list(parse(theirs))

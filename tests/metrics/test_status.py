@@ -30,16 +30,16 @@ class Job:
     def start(self) -> None:
         self.registry.record_start("job", "source", {"subscribe": "orders"})
 
-    def told(self) -> Any:
+    def reported(self) -> Any:
         made = json.loads(json.dumps(status([self.registry], self.now_ms)))
         (found,) = made["ids"]
         return found
 
     def fly(self, since_ms: int) -> None:
-        flight = InFlight(
+        started = InFlight(
             number=8, phase="processing", since_ms=since_ms, phase_since_ms=since_ms
         )
-        self.registry.record_in_flight("job", [flight])
+        self.registry.record_in_flight("job", [started])
 
 
 @pytest.fixture
@@ -54,12 +54,15 @@ def test_a_commit_is_told_with_its_phases_and_partitions(job: Job) -> None:
         batch(phases_ms={"planning": 20, "processing": 280}, replays=2)
     )
 
-    told = job.told()
+    reported = job.reported()
 
-    assert told["state"] == "running"
-    assert (told["committed_txid"], told["last_commit_ms"]) == (7, 1_700_000_000_500)
-    assert (told["lag_records"], told["headroom_records"]) == (60, 5)
-    assert told["topics"] == [
+    assert reported["state"] == "running"
+    assert (reported["committed_txid"], reported["last_commit_ms"]) == (
+        7,
+        1_700_000_000_500,
+    )
+    assert (reported["lag_records"], reported["headroom_records"]) == (60, 5)
+    assert reported["topics"] == [
         {
             "topic": "orders",
             "partition": [0, 1],
@@ -71,35 +74,35 @@ def test_a_commit_is_told_with_its_phases_and_partitions(job: Job) -> None:
             "headroom_records": [90, 5],
         }
     ]
-    (shown,) = told["batches"]
+    (shown,) = reported["batches"]
     assert (shown["number"], shown["outcome"], shown["tries"]) == (7, "committed", 3)
     assert shown["phases_ms"] == {"planning": 20, "processing": 280}
-    assert told["lag_history"] == [[NOW_MS, 60, 0.0]]
-    assert told["options"] == {"subscribe": "orders"}
-    assert told["records_per_second"] == 38
+    assert reported["lag_history"] == [[NOW_MS, 60, 0.0]]
+    assert reported["options"] == {"subscribe": "orders"}
+    assert reported["records_per_second"] == 38
 
 
 def test_an_id_that_just_started_is_starting_and_one_without_lag_is_idle(
     job: Job,
 ) -> None:
-    assert job.told()["state"] == "starting"
+    assert job.reported()["state"] == "starting"
 
     job.registry.record_stored(OffsetsStored(id="job", committed={ORDERS_0: 5}, txid=3))
     job.registry.record_log("job", {ORDERS_0: LogBounds(0, 5)})
 
-    assert job.told()["state"] == "idle"
+    assert job.reported()["state"] == "idle"
 
 
 def test_a_batch_that_stays_in_flight_is_stalled_like_its_alert_says(job: Job) -> None:
     job.fly(NOW_MS)
-    assert job.told()["state"] == "running"
+    assert job.reported()["state"] == "running"
 
     job.now_ms += STALLED_AFTER_MS + 1
 
-    told = job.told()
-    assert told["state"] == "stalled"
-    assert told["in_flight_since_ms"] == NOW_MS
-    assert told["in_flight"][0]["phase"] == "processing"
+    reported = job.reported()
+    assert reported["state"] == "stalled"
+    assert reported["in_flight_since_ms"] == NOW_MS
+    assert reported["in_flight"][0]["phase"] == "processing"
 
 
 def test_a_job_that_was_away_for_long_is_not_stalled_when_it_starts(job: Job) -> None:
@@ -109,29 +112,33 @@ def test_a_job_that_was_away_for_long_is_not_stalled_when_it_starts(job: Job) ->
     )
     job.registry.record_log("job", {ORDERS_0: LogBounds(0, 500)})
 
-    assert job.told()["state"] == "running"
+    assert job.reported()["state"] == "running"
 
 
 def test_the_error_that_ended_it_is_told_until_it_starts_again(job: Job) -> None:
     job.registry.record_stop("job", StateError("the store\n  refuses"), NOW_MS)
-    assert job.told()["state"] == "failed"
+    assert job.reported()["state"] == "failed"
 
     job.now_ms += 1_000
     job.start()
 
-    told = job.told()
-    assert told["state"] == "starting"
-    assert [e["reason"] for e in told["errors"]] == ["state"]
-    assert told["errors"][0]["text"].endswith("the store refuses")
+    reported = job.reported()
+    assert reported["state"] == "starting"
+    assert [e["reason"] for e in reported["errors"]] == ["state"]
+    assert reported["errors"][0]["text"].endswith("the store refuses")
 
 
 def test_one_that_was_fenced_says_so_and_keeps_what_it_did(job: Job) -> None:
     job.registry.record_commit(batch())
     job.registry.record_stop("job", FencedError("a newer owner"), NOW_MS)
 
-    told = job.told()
+    reported = job.reported()
 
-    assert (told["state"], told["topics"], len(told["batches"])) == ("fenced", [], 1)
+    assert (reported["state"], reported["topics"], len(reported["batches"])) == (
+        "fenced",
+        [],
+        1,
+    )
 
 
 def test_one_that_ended_well_is_ended_and_nothing_is_in_flight(job: Job) -> None:
@@ -139,8 +146,8 @@ def test_one_that_ended_well_is_ended_and_nothing_is_in_flight(job: Job) -> None
 
     job.registry.record_end("job")
 
-    told = job.told()
-    assert (told["state"], told["in_flight"]) == ("ended", [])
+    reported = job.reported()
+    assert (reported["state"], reported["in_flight"]) == ("ended", [])
 
 
 def test_the_same_error_read_of_the_store_again_is_told_once(job: Job) -> None:
@@ -148,7 +155,7 @@ def test_the_same_error_read_of_the_store_again_is_told_once(job: Job) -> None:
         for _ in range(2):
             job.registry.record_last_stop("job", "state", at_ms, "refused")
 
-    at = [e["at_ms"] for e in job.told()["errors"]]
+    at = [e["at_ms"] for e in job.reported()["errors"]]
     assert at == list(range(2, KEPT_ERRORS + 2))
 
 
@@ -160,8 +167,8 @@ def test_what_is_kept_is_bounded(job: Job) -> None:
         job.registry.record_attempt("job", ended)
         job.registry.record_log("job", {ORDERS_1: LogBounds(0, number)})
 
-    assert len(job.told()["batches"]) == KEPT_BATCHES
-    assert len(job.told()["lag_history"]) <= 1
+    assert len(job.reported()["batches"]) == KEPT_BATCHES
+    assert len(job.reported()["lag_history"]) <= 1
 
 
 def test_of_two_runs_of_an_id_the_last_one_is_told() -> None:

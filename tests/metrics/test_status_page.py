@@ -62,10 +62,10 @@ def registry() -> MetricsRegistry:
         changes: dict[str, Any] = {"committed_at_ms": now_ms - 1_000 * (20 - txid)}
         phases_ms = {"planning": 40, "processing": 250, "committing": 10}
         made.record_commit(batch(id="small", txid=txid, phases_ms=phases_ms, **changes))
-    flight = InFlight(
+    started = InFlight(
         number=20, phase="processing", since_ms=now_ms, phase_since_ms=now_ms
     )
-    made.record_in_flight("small", [flight])
+    made.record_in_flight("small", [started])
     made.record_commit(
         batch(
             id="large",
@@ -182,7 +182,7 @@ def test_every_text_has_enough_contrast(
     found = tab.evaluate(CONTRASTS)
 
     assert len(found) > 50
-    assert [told for told in found if told[0] < LEAST_CONTRAST] == []
+    assert [reported for reported in found if reported[0] < LEAST_CONTRAST] == []
     tab.close()
 
 

@@ -192,10 +192,10 @@ def batch_of(found, topics, key_kind, value_kind, around, with_more):
 @pytest.fixture
 def clients(cluster):
     """One of each kind, with what it is told."""
-    told = [Deliveries(), Deliveries()]
+    reported = [Deliveries(), Deliveries()]
     kinds = [ProducerClient, NativeProducer]
     settings = for_producer(cluster)
-    return [(make(settings, to), to) for make, to in zip(kinds, told, strict=True)]
+    return [(make(settings, to), to) for make, to in zip(kinds, reported, strict=True)]
 
 
 @hypothesis_settings(

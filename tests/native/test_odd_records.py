@@ -198,9 +198,13 @@ def test_a_header_key_that_python_cannot_show_names_the_record(
     assert next(batches)["value"].to_pylist() == [b"before"]
     with pytest.raises(FetchError, match="not UTF-8") as caught:
         next(batches)
-    told = caught.value.fields
-    assert (told["topic"], told["partition"], told["position"]) == (name, 0, 1)
-    assert pickle.loads(pickle.dumps(caught.value)).fields == told
+    reported = caught.value.fields
+    assert (reported["topic"], reported["partition"], reported["position"]) == (
+        name,
+        0,
+        1,
+    )
+    assert pickle.loads(pickle.dumps(caught.value)).fields == reported
 
 
 @pytest.mark.parametrize("kind", [KafkaRangeReader, NativeRangeReader])

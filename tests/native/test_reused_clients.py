@@ -24,7 +24,7 @@ from kafka_tx.model import (
 from kafka_tx.native import NativeRangeReader
 from kafka_tx.native import reader as reader_module
 from kafka_tx.native.idle_clients import IdleClients, idle
-from kafka_tx.native.reader import NativeLook
+from kafka_tx.native.reader import NativeClusterView
 from kafka_tx.testing import MemoryLog
 from tests.native.asking import count_clients, for_consumer, range_of, values_of
 
@@ -261,7 +261,9 @@ def test_a_fork_leaves_an_open_range_to_its_parent(cluster, topic):
 def test_a_task_looks_at_its_log_with_the_client_that_reads_it(made, settings, topic):
     name = topic(b"a", b"b")
     partition = TopicPartition(name, 0)
-    look = NativeLook(native(settings), lambda: pytest.fail("another view was asked"))
+    look = NativeClusterView(
+        native(settings), lambda: pytest.fail("another view was asked")
+    )
 
     (described,) = look.topics(Topics((name,))).values()
     ends = look.offsets({partition: Latest()}), look.offsets({partition: Earliest()})
@@ -277,7 +279,7 @@ def test_a_task_looks_at_its_log_with_the_client_that_reads_it(made, settings, t
 def test_a_task_asks_another_view_what_its_client_cannot_tell(settings, topic):
     name = topic(b"a")
     log = MemoryLog({name: 1})
-    look = NativeLook(native(settings), lambda: log)
+    look = NativeClusterView(native(settings), lambda: log)
     partition = TopicPartition(name, 0)
 
     assert look.offsets({partition: AtTime(5)}) == {partition: None}

@@ -98,8 +98,8 @@ class Cluster:
         return self.log.topics(wanted)
 
     def denied(self, ids):
-        told = {} if self.is_hidden else self.log.topic_ids(ids)
-        return {name for name, id_ in told.items() if id_ is None}
+        reported = {} if self.is_hidden else self.log.topic_ids(ids)
+        return {name for name, id_ in reported.items() if id_ is None}
 
     def partitions(self):
         return list(self.coordinator.my_managed_partitions())

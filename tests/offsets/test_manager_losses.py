@@ -142,11 +142,11 @@ FORMER, LATTER = LogBounds(0, 1_000, "former"), LogBounds(0, 1_000, "latter")
 
 
 @pytest.mark.parametrize("end", [5, 10, 1_000])
-@pytest.mark.parametrize("is_told", [False, True])
-def test_the_log_of_another_topic_is_begun_anew_however_long_it_is(end, is_told):
+@pytest.mark.parametrize("is_reported", [False, True])
+def test_the_log_of_another_topic_is_begun_anew_however_long_it_is(end, is_reported):
     made = emitting(10, FORMER)
     made.ack(span(0, 4))
-    if is_told:
+    if is_reported:
         made.saw_topic("latter")
         assert made.next_to_commit() is None  # 4 means nothing in the new log
 

@@ -41,7 +41,7 @@ def test_limits_are_read_under_ours_and_storms_names():
 
 def test_time_outs_can_be_switched_off():
     settings = parse_at_least_once_settings({"topology.enable.message.timeouts": False})
-    assert settings.limits.patience == RunnerLimits.patience
+    assert settings.limits.silent_timeouts == RunnerLimits.silent_timeouts
 
     assert settings.limits.timeout_ms is None
 
@@ -57,8 +57,8 @@ def test_an_unknown_setting_is_refused_with_the_nearest_one():
         parse_at_least_once_settings({"tx.maxPendin": 3})
 
 
-@pytest.mark.parametrize(("timeout_ms", "patience"), [(30_000, 4), (500, 120)])
-def test_jobs_may_say_nothing_for_a_minute_at_least(timeout_ms, patience):
+@pytest.mark.parametrize(("timeout_ms", "timeouts"), [(30_000, 4), (500, 120)])
+def test_jobs_may_say_nothing_for_a_minute_at_least(timeout_ms, timeouts):
     limits = parse_at_least_once_settings({"tx.timeoutMs": timeout_ms}).limits
 
-    assert limits.patience == patience
+    assert limits.silent_timeouts == timeouts

@@ -201,7 +201,7 @@ def test_the_start_of_a_quiet_log_is_asked_for_now_and_then(cluster):
     looks.bounds_beyond(TEN)
     cluster.trim(A, 10)
 
-    cluster.clock.advance(log_bounds.WHOLE_LOOK_MS - 1)
+    cluster.clock.advance(log_bounds.WHOLE_POLL_MS - 1)
     assert looks.bounds_beyond(TEN) == {A: LogBounds(0, 10, "id-1", 0)}
     cluster.clock.advance(1)
     assert looks.bounds_beyond(TEN) == {A: LogBounds(10, 10, "id-1", 0)}

@@ -35,10 +35,12 @@ def test_an_older_checkpoint_is_given_up_for_a_new_one_only_with_what_that_loses
     config = TransactionsConfig(id="job", store="sqlite:////tmp/any.db")
 
     case = agreement.case_of(config, "n", start, stored, dict)
-    told = str(agreement.contradiction(config, "n", start, stored, case, query, {}, 7))
+    reported = str(
+        agreement.contradiction(config, "n", start, stored, case, query, {}, 7)
+    )
 
-    assert "start with a new checkpointLocation" in told
-    assert lost in told
+    assert "start with a new checkpointLocation" in reported
+    assert lost in reported
 
 
 def test_no_text_says_what_is_lost_where_a_new_checkpoint_is_forbidden():
@@ -48,7 +50,7 @@ def test_no_text_says_what_is_lost_where_a_new_checkpoint_is_forbidden():
 
     stored = Committed(5, {ORDERS: 20})
     case = agreement.case_of(config, "n", start, stored, dict)
-    told = agreement.contradiction(config, "n", start, stored, case, STATE, {}, 7)
+    reported = agreement.contradiction(config, "n", start, stored, case, STATE, {}, 7)
 
-    assert "Do not start with a new checkpointLocation" in str(told)
-    assert "StateStoreSave" not in str(told)
+    assert "Do not start with a new checkpointLocation" in str(reported)
+    assert "StateStoreSave" not in str(reported)

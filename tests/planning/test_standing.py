@@ -36,7 +36,7 @@ def test_ids_decide_first_then_offsets(bounds, was, now, finding, next_offset):
 
 
 @pytest.mark.parametrize(
-    ("held", "told", "ended", "finding", "next_offset"),
+    ("held", "reported", "ended", "finding", "next_offset"),
     [
         ((0, 99), 3, {}, Finding.WITHIN, 10),  # the leader that held it
         ((0, 99), 4, {3: 10}, Finding.WITHIN, 10),
@@ -53,9 +53,9 @@ def test_ids_decide_first_then_offsets(bounds, was, now, finding, next_offset):
     ],
 )
 def test_a_new_leader_says_where_the_log_of_a_position_ends(
-    held, told, ended, finding, next_offset
+    held, reported, ended, finding, next_offset
 ):
-    bounds = LogBounds(held[0], held[1], "a", told, ended)
+    bounds = LogBounds(held[0], held[1], "a", reported, ended)
 
     standing = stand(LogPosition(10, "a", 3), bounds)
 
@@ -161,7 +161,7 @@ def test_where_an_epoch_ended_is_asked_again_of_a_topic_made_anew():
     cluster = MemoryLog({"t": 1})
     ends = EpochEnds(cluster)
 
-    def told():
+    def reported():
         bounds = cluster.bounds([P0])
         at = LogPosition(0, bounds[P0].topic_id, 0)
         return ends.completed(bounds, {P0: at})[P0]
@@ -171,7 +171,7 @@ def test_where_an_epoch_ended_is_asked_again_of_a_topic_made_anew():
         cluster.append_hole(P0, end)
         cluster.elect(P0)
 
-        assert told().epoch_ends == {0: end}
+        assert reported().epoch_ends == {0: end}
 
 
 def test_what_retention_took_counts_at_once():

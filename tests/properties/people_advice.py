@@ -44,22 +44,22 @@ def follow(world: World) -> None:
     assert isinstance(error, KafkaTxError)
     if isinstance(error, CheckpointDisagreesError):
         world.refused.add(world.checkpoint.name)
-    told = Told(world, error, str(error))
-    ways = [way for way in WAYS if way.is_open(told)]
+    reported = Reported(world, error, str(error))
+    ways = [way for way in WAYS if way.is_open(reported)]
     if any(way.is_first for way in ways):
         ways = [way for way in ways if way.is_first]
     if not ways:
-        world.refusal = told.text
+        world.refusal = reported.text
         world.seen[f"refused: {_name(error)}"] += 1
         return
     world.followed += 1
     if world.followed > IN_A_CIRCLE:
-        world.refusal = f"in a circle: {told.text}"
+        world.refusal = f"in a circle: {reported.text}"
         world.seen[f"in a circle: {_name(error)}"] += 1
         return
     way = world.chance.choice(ways)
     world.seen[f"did: {way.name}"] += 1
-    way.do(told)
+    way.do(reported)
 
 
 def _passes(world: World, error: KafkaTxError | TaskFailedError) -> bool:
@@ -89,7 +89,7 @@ def _name(error: BaseException) -> str:
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     """An error that waits for a person."""
 
     world: World
@@ -129,80 +129,82 @@ class Way:
 
     name: str
     words: str
-    do: Callable[[Told], None]
-    may: Callable[[Told], bool] = lambda told: True
+    do: Callable[[Reported], None]
+    may: Callable[[Reported], bool] = lambda reported: True
     is_first: bool = False
 
-    def is_open(self, told: Told) -> bool:
-        is_named = self.name not in OFF and re.search(self.words, told.text)
-        return bool(is_named) and self.may(told)
+    def is_open(self, reported: Reported) -> bool:
+        is_named = self.name not in OFF and re.search(self.words, reported.text)
+        return bool(is_named) and self.may(reported)
 
 
 def _set_back(option: str) -> Way:
     return Way(
         f"set {option} back",
         rf"[Ss]et {re.escape(option)} (back|right|to)|read with {re.escape(option)}=",
-        lambda told: _undo(told, option),
-        may=lambda told: option in told.world.undo and _may_change_the_mode(told),
+        lambda reported: _undo(reported, option),
+        may=lambda reported: (
+            option in reported.world.undo and _may_change_the_mode(reported)
+        ),
         is_first=True,
     )
 
 
-def _undo(told: Told, option: str) -> None:
-    told.world.once.pop("tx.onDisagreement", None)
-    told.world.undo[option]()
+def _undo(reported: Reported, option: str) -> None:
+    reported.world.once.pop("tx.onDisagreement", None)
+    reported.world.undo[option]()
 
 
 def _decide(side: str) -> Way:
-    def do(told: Told) -> None:
-        if "no other run" in told.text:
-            told.world.rivals.clear()
-        told.world.once["tx.onDisagreement"] = side
+    def do(reported: Reported) -> None:
+        if "no other run" in reported.text:
+            reported.world.rivals.clear()
+        reported.world.once["tx.onDisagreement"] = side
         if side == "checkpoint":  # the store knows from now on what that has ended
-            told.world.keep_commits()
+            reported.world.keep_commits()
 
-    def may(told: Told) -> bool:
+    def may(reported: Reported) -> bool:
         """Where the text asks for the sink's txid, it decides."""
-        if told.world.job.door != "query" or not _is_by_checkpoint(told):
+        if reported.world.job.door != "query" or not _is_by_checkpoint(reported):
             return False
-        most = re.search(r"if no sink holds a txid above (\d+)", told.text)
-        if side == "checkpoint" and most and told.table.newest.txid > int(most[1]):
+        most = re.search(r"if no sink holds a txid above (\d+)", reported.text)
+        if side == "checkpoint" and most and reported.table.newest.txid > int(most[1]):
             return False
-        done = re.search(r"Txid (\d+) or later", told.text)
-        stored = re.search(r"Txid (?:\d+ or )?(\d+), because", told.text)
+        done = re.search(r"Txid (\d+) or later", reported.text)
+        stored = re.search(r"Txid (?:\d+ or )?(\d+), because", reported.text)
         if not done or not stored:
             return True
-        has_all = told.table.newest.txid >= int(done[1])
-        went_back = told.table.newest.txid <= int(stored[1])
+        has_all = reported.table.newest.txid >= int(done[1])
+        went_back = reported.table.newest.txid <= int(stored[1])
         return has_all if side == "checkpoint" else went_back and not has_all
 
     return Way(side, rf"tx\.onDisagreement={side}", do, may)
 
 
-def _sink_is_beside(told: Told) -> bool:
-    return told.world.job.sink[0] == told.world.job.store
+def _sink_is_beside(reported: Reported) -> bool:
+    return reported.world.job.sink[0] == reported.world.job.store
 
 
 MODE = r"(?:[Ss]et tx\.mode to\s+'|read with tx\.mode=)(\w+)"
 
 
-def _may_change_the_mode(told: Told) -> bool:
+def _may_change_the_mode(reported: Reported) -> bool:
     """Some texts ask what the sink takes."""
-    is_asked = "If all sinks of the query take" in told.text
-    return told.world.job.is_opaque or not is_asked
+    is_asked = "If all sinks of the query take" in reported.text
+    return reported.world.job.is_opaque or not is_asked
 
 
-def _use_the_mode(told: Told) -> None:
-    world = told.world
-    found = re.search(MODE, told.text)
+def _use_the_mode(reported: Reported) -> None:
+    world = reported.world
+    found = re.search(MODE, reported.text)
     mode = found[1] if found else "opaque"
     streams = tuple(replace(s, mode=mode) for s in world.job.streams)
     world.job = replace(world.job, streams=streams)
     world.undo.pop("tx.mode", None)
 
 
-def _put_all_back(told: Told) -> None:
-    world, backup = told.world, told.world.backup
+def _put_all_back(reported: Reported) -> None:
+    world, backup = reported.world, reported.world.backup
     assert backup is not None
     world.backup = None  # it was of no use if that does not do
     is_older = [c for c in world.copies if c[0].at <= backup.databases[0].at]
@@ -216,17 +218,17 @@ def _put_all_back(told: Told) -> None:
     world.job, world.checkpoint = backup.job, backup.checkpoint.copied()
 
 
-def _is_known(went_back: tuple[Copy, ...] | None, told: Told) -> bool:
+def _is_known(went_back: tuple[Copy, ...] | None, reported: Reported) -> bool:
     """The time to which the store went back, if it held anything then."""
     if went_back is None:
         return False
-    stores = went_back[told.world.job.store].stores.values()
+    stores = went_back[reported.world.job.store].stores.values()
     return any(CURRENT in kept.values for kept in stores)
 
 
-def _put_sink_back(told: Told) -> None:
+def _put_sink_back(reported: Reported) -> None:
     """To the time of the store."""
-    world = told.world
+    world = reported.world
     assert world.went_back is not None
     where, name = world.job.sink
     store = world.databases[world.job.store].store(world.job.streams[0].tx_id)
@@ -237,77 +239,81 @@ def _put_sink_back(told: Told) -> None:
     world.databases[where].put_back(world.went_back[where], stores=False)
 
 
-def _empty_sink(told: Told) -> None:
-    where, name = told.world.job.sink
-    told.world.databases[where].drop(name)
+def _empty_sink(reported: Reported) -> None:
+    where, name = reported.world.job.sink
+    reported.world.databases[where].drop(name)
 
 
-def _switch_speculation_off(told: Told) -> None:
-    told.world.job = replace(told.world.job, speculates=False)
+def _switch_speculation_off(reported: Reported) -> None:
+    reported.world.job = replace(reported.world.job, speculates=False)
 
 
-def _use_the_parts_that_are_named(told: Told) -> None:
+def _use_the_parts_that_are_named(reported: Reported) -> None:
     """For the batch that was begun; later on the number may change again."""
-    found = re.search(r"comes after part \d+ of txid \d+ in (\d+)\s+parts", told.text)
+    found = re.search(
+        r"comes after part \d+ of txid \d+ in (\d+)\s+parts", reported.text
+    )
     assert found is not None
-    told.world.job = replace(told.world.job, parts=int(found[1]))
+    reported.world.job = replace(reported.world.job, parts=int(found[1]))
 
 
-def _may_set_offsets(told: Told) -> bool:
-    is_asked = "that the store did not go back" in told.text
-    if _has_half(told):
+def _may_set_offsets(reported: Reported) -> bool:
+    is_asked = "that the store did not go back" in reported.text
+    if _has_half(reported):
         return False
-    return _is_not_later(told) and not (is_asked and told.world.went_back)
+    return _is_not_later(reported) and not (is_asked and reported.world.went_back)
 
 
-def _has_half(told: Told) -> bool:
+def _has_half(reported: Reported) -> bool:
     """Whether the sink has some parts of the batch that a text asks for, as it says."""
-    where, name = told.world.job.sink
-    is_asked = "the sink has only a part of the batch" in told.text
-    txid = told.world.kafka.halves.get(name, 0) if where == KAFKA else 0
-    return is_asked and txid == told.txid
+    where, name = reported.world.job.sink
+    is_asked = "the sink has only a part of the batch" in reported.text
+    txid = reported.world.kafka.halves.get(name, 0) if where == KAFKA else 0
+    return is_asked and txid == reported.txid
 
 
-def _may_begin_anew(told: Told) -> bool:
+def _may_begin_anew(reported: Reported) -> bool:
     """Some texts offer it where nothing else is right."""
-    is_asked = "the sink has only a part of the batch" in told.text
-    return told.world.backup is None and (not is_asked or _has_half(told))
+    is_asked = "the sink has only a part of the batch" in reported.text
+    return reported.world.backup is None and (not is_asked or _has_half(reported))
 
 
-def _holds_all_of_its_txid(told: Told) -> bool:
-    where, name = told.world.job.sink
-    return where != KAFKA or name not in told.world.kafka.halves
+def _holds_all_of_its_txid(reported: Reported) -> bool:
+    where, name = reported.world.job.sink
+    return where != KAFKA or name not in reported.world.kafka.halves
 
 
-def _has_left_a_store(told: Told) -> bool:
+def _has_left_a_store(reported: Reported) -> bool:
     """Whether the job's store is in another database than the sink."""
-    return told.world.job.store != told.world.job.sink[0]
+    return reported.world.job.store != reported.world.job.sink[0]
 
 
-def _remove_the_store_left(told: Told) -> None:
-    for stream in told.world.job.streams:
-        told.world.databases[told.world.job.sink[0]].store(stream.tx_id).restore(EMPTY)
+def _remove_the_store_left(reported: Reported) -> None:
+    for stream in reported.world.job.streams:
+        reported.world.databases[reported.world.job.sink[0]].store(
+            stream.tx_id
+        ).restore(EMPTY)
 
 
-def _is_not_later(told: Told) -> bool:
-    is_asked = re.search(r"A later one there means", told.text)
-    return not (is_asked and told.table.newest.txid > told.txid)
+def _is_not_later(reported: Reported) -> bool:
+    is_asked = re.search(r"A later one there means", reported.text)
+    return not (is_asked and reported.table.newest.txid > reported.txid)
 
 
-def _checkpoint_of_the_sink(told: Told) -> Checkpoint | None:
+def _checkpoint_of_the_sink(reported: Reported) -> Checkpoint | None:
     """The newest that counts in the sink's numbering; the present one may not."""
-    if told.world.job.door == "topology":
+    if reported.world.job.door == "topology":
         return None
-    named = told.table.newest.numbering
-    every = [told.world.checkpoint, *told.world.left]
+    named = reported.table.newest.numbering
+    every = [reported.world.checkpoint, *reported.world.left]
     ours = [found for found in every if found.numbering() == named]
-    if len(told.world.job.streams) > 1:  # nothing decides for what was refused
-        ours = [found for found in ours if found.name not in told.world.refused]
+    if len(reported.world.job.streams) > 1:  # nothing decides for what was refused
+        ours = [found for found in ours if found.name not in reported.world.refused]
     return max(ours, key=Checkpoint.txid, default=None)
 
 
-def _start_with_that_checkpoint(told: Told) -> None:
-    world, found = told.world, _checkpoint_of_the_sink(told)
+def _start_with_that_checkpoint(reported: Reported) -> None:
+    world, found = reported.world, _checkpoint_of_the_sink(reported)
     assert found is not None
     if found is not world.checkpoint:
         world.left.remove(found)
@@ -317,9 +323,9 @@ def _start_with_that_checkpoint(told: Told) -> None:
     world.once["tx.onDisagreement"] = "checkpoint"
 
 
-def _store_of(told: Told, named: str) -> int | None:
+def _store_of(reported: Reported, named: str) -> int | None:
     """Which database has a store that counts in this numbering."""
-    world, id_ = told.world, told.world.job.streams[0].tx_id
+    world, id_ = reported.world, reported.world.job.streams[0].tx_id
     for number, database in enumerate(world.databases):
         store = database.store(id_)
         found = numbering_of(store.read(), store.url, id_)
@@ -328,45 +334,51 @@ def _store_of(told: Told, named: str) -> int | None:
     return None
 
 
-def _may_use_the_store_of_the_checkpoint(told: Told) -> bool:
-    named = told.world.checkpoint.numbering()
-    is_another = _store_of(told, named) not in (None, told.world.job.store)
-    return _is_by_checkpoint(told) and is_another
+def _may_use_the_store_of_the_checkpoint(reported: Reported) -> bool:
+    named = reported.world.checkpoint.numbering()
+    is_another = _store_of(reported, named) not in (None, reported.world.job.store)
+    return _is_by_checkpoint(reported) and is_another
 
 
-def _is_by_checkpoint(told: Told) -> bool:
+def _is_by_checkpoint(reported: Reported) -> bool:
     """Where the text asks for the sink's numbering: it is that of the checkpoint."""
-    if "the numbering of the checkpoint, or none" in told.text:
-        return told.table.newest.numbering == told.world.checkpoint.numbering()
-    return not isinstance(told.error, AnotherNumberingError)
+    if "the numbering of the checkpoint, or none" in reported.text:
+        return reported.table.newest.numbering == reported.world.checkpoint.numbering()
+    return not isinstance(reported.error, AnotherNumberingError)
 
 
-def _may_leave_the_checkpoint(told: Told) -> bool:
-    found = re.search(r"If the sinks have (\w+), the numbering of the store", told.text)
-    if found and told.table.newest.numbering not in ("", found[1]):
+def _may_leave_the_checkpoint(reported: Reported) -> bool:
+    found = re.search(
+        r"If the sinks have (\w+), the numbering of the store", reported.text
+    )
+    if found and reported.table.newest.numbering not in ("", found[1]):
         return False
-    asked = re.search(r"If it shows txid (\d+) of '(\w+)', finished or not", told.text)
+    asked = re.search(
+        r"If it shows txid (\d+) of '(\w+)', finished or not", reported.text
+    )
     if asked:
-        return _has_txid(told, asked[2], int(asked[1]))
-    return not (found and told.world.plain) and "offsets set" not in told.text
+        return _has_txid(reported, asked[2], int(asked[1]))
+    return not (found and reported.world.plain) and "offsets set" not in reported.text
 
 
-def _has_txid(told: Told, id_: str, txid: int) -> bool:
+def _has_txid(reported: Reported, id_: str, txid: int) -> bool:
     """Whether the store of a query shows it as finished or planned."""
-    if told.world.job.door == "topology":
+    if reported.world.job.door == "topology":
         return False
-    state = Ledger(told.world.databases[told.world.job.store].store(id_)).load()
+    state = Ledger(reported.world.databases[reported.world.job.store].store(id_)).load()
     return max([state.txid, *state.planned]) >= txid
 
 
-def _may_put_the_sink_back(told: Told) -> bool:
-    is_elsewhere = told.world.job.door == "topology" and not _sink_is_beside(told)
-    may_go_back = is_elsewhere and told.world.job.sink[0] != KAFKA
-    return may_go_back and told.world.went_back is not None
+def _may_put_the_sink_back(reported: Reported) -> bool:
+    is_elsewhere = reported.world.job.door == "topology" and not _sink_is_beside(
+        reported
+    )
+    may_go_back = is_elsewhere and reported.world.job.sink[0] != KAFKA
+    return may_go_back and reported.world.went_back is not None
 
 
-def _use_the_store(told: Told, named: str) -> None:
-    world, found = told.world, _store_of(told, named)
+def _use_the_store(reported: Reported, named: str) -> None:
+    world, found = reported.world, _store_of(reported, named)
     assert found is not None
     world.stop()
     world.once.pop("tx.onDisagreement", None)
@@ -374,9 +386,9 @@ def _use_the_store(told: Told, named: str) -> None:
     world.undo.clear()
 
 
-def _go_on_where_the_sink_is(told: Told) -> None:
+def _go_on_where_the_sink_is(reported: Reported) -> None:
     """Looks where in the topics that ends what is there, and names that."""
-    world, held = told.world, told.table.newest
+    world, held = reported.world, reported.table.newest
     world.rivals.clear()
     there = set(world.records())
     for stream in world.job.streams:
@@ -403,9 +415,9 @@ def _go_on_where_the_sink_is(told: Told) -> None:
     world.new_checkpoint()
 
 
-def _give_the_sink_a_new_name(told: Told) -> None:
+def _give_the_sink_a_new_name(reported: Reported) -> None:
     """All is read again, into another one; the former one is given up."""
-    world = told.world
+    world = reported.world
     where, _ = world.job.sink
     name = f"sink after {world.seen['steps']}"
     world.job = replace(world.job, sink=(where, name))
@@ -415,13 +427,13 @@ def _give_the_sink_a_new_name(told: Told) -> None:
     world.copies, world.backup = [], None
 
 
-def _set_offsets(told: Told) -> None:
+def _set_offsets(reported: Reported) -> None:
     """As the commands that are printed: which depend on what the sink has."""
-    world, text = told.world, told.text
+    world, text = reported.world, reported.text
     world.rivals.clear()
     has_it, *has_it_not = re.split(r"If it has not", text)
     chosen = has_it
-    if has_it_not and not told.is_in_sink:
+    if has_it_not and not reported.is_in_sink:
         (chosen,) = has_it_not
     for id_, given in re.findall(r"--id (\w+) .*?--offsets '(.*?)'", chosen):
         offsets = json.loads(given)
@@ -432,10 +444,10 @@ def _set_offsets(told: Told) -> None:
     world.new_checkpoint()
 
 
-def _begin_anew(told: Told) -> None:
+def _begin_anew(reported: Reported) -> None:
     """Other ids, another sink: all is read again."""
-    world = told.world
-    _give_the_sink_a_new_name(told)
+    world = reported.world
+    _give_the_sink_a_new_name(reported)
     streams = tuple(replace(s, tx_id=f"{s.tx_id}x") for s in world.job.streams)
     world.job = replace(world.job, streams=streams)
     world.rivals.clear()
@@ -443,14 +455,14 @@ def _begin_anew(told: Told) -> None:
     world.left = []
 
 
-def _use_the_former_checkpoint(told: Told) -> None:
-    world = told.world
+def _use_the_former_checkpoint(reported: Reported) -> None:
+    world = reported.world
     world.left, world.checkpoint = world.left[:-1], world.left[-1]
     world.stop()
 
 
-def _may_go_back(told: Told) -> bool:
-    world = told.world
+def _may_go_back(reported: Reported) -> bool:
+    world = reported.world
     return bool(world.left) and world.left[-1].name not in world.refused
 
 
@@ -469,21 +481,25 @@ WAYS = (
     Way(
         "new checkpoint",
         r"(?<!not )start with a\s+new checkpointLocation",
-        lambda told: told.world.new_checkpoint(),
+        lambda reported: reported.world.new_checkpoint(),
         may=_may_leave_the_checkpoint,
     ),
     Way(
         "the checkpoint's store",
         r"[Ss]et tx\.store to the store of this checkpoint",
-        lambda told: _use_the_store(told, told.world.checkpoint.numbering()),
+        lambda reported: _use_the_store(
+            reported, reported.world.checkpoint.numbering()
+        ),
         may=_may_use_the_store_of_the_checkpoint,
         is_first=True,
     ),
     Way(
         "the sink's store",
         r"set tx\.store right; `kafka-tx\s+status`",
-        lambda told: _use_the_store(told, told.table.newest.numbering),
-        may=lambda told: _store_of(told, told.table.newest.numbering) is not None,
+        lambda reported: _use_the_store(reported, reported.table.newest.numbering),
+        may=lambda reported: (
+            _store_of(reported, reported.table.newest.numbering) is not None
+        ),
         is_first=True,
     ),
     Way(
@@ -502,15 +518,15 @@ WAYS = (
         "the sink's checkpoint",
         r"start with the newest one and\s+tx\.onDisagreement=checkpoint",
         _start_with_that_checkpoint,
-        may=lambda told: _checkpoint_of_the_sink(told) is not None,
+        may=lambda reported: _checkpoint_of_the_sink(reported) is not None,
         is_first=True,
     ),
     Way(
         "go on where the sink is",
         r"offsets set --numbering",
         _go_on_where_the_sink_is,
-        may=lambda told: (
-            told.world.job.door == "query" and _holds_all_of_its_txid(told)
+        may=lambda reported: (
+            reported.world.job.door == "query" and _holds_all_of_its_txid(reported)
         ),
     ),
     Way(
@@ -524,7 +540,7 @@ WAYS = (
         "new sink",
         r"give its sinks new names",
         _give_the_sink_a_new_name,
-        may=lambda told: told.world.job.door == "topology",
+        may=lambda reported: reported.world.job.door == "topology",
     ),
     Way(
         "begin anew",
@@ -535,8 +551,10 @@ WAYS = (
     Way(
         "start again",
         r"start a query again|continues from there when you start it again",
-        lambda told: told.world.stop(),
-        may=lambda told: told.world.job.door == "query" or _sink_is_beside(told),
+        lambda reported: reported.world.stop(),
+        may=lambda reported: (
+            reported.world.job.door == "query" or _sink_is_beside(reported)
+        ),
     ),
     Way(
         "put the sink back",
@@ -548,7 +566,7 @@ WAYS = (
         "empty the sink",
         r"empty its sinks first",
         _empty_sink,
-        may=lambda told: told.world.job.door == "topology",
+        may=lambda reported: reported.world.job.door == "topology",
     ),
     Way(
         "the mode that is named",
@@ -561,13 +579,13 @@ WAYS = (
         "an opaque spout",
         r"an opaque spout under the same id",
         _use_the_mode,
-        may=lambda told: told.world.job.is_opaque,
+        may=lambda reported: reported.world.job.is_opaque,
     ),
     Way(
         "put all back",
         r"copies that were made together",
         _put_all_back,
-        may=lambda told: told.world.backup is not None,
+        may=lambda reported: reported.world.backup is not None,
     ),
 )
 """What texts name, in no order."""

@@ -38,9 +38,9 @@ from kafka_tx.transactions.actions import (
     Write,
 )
 from kafka_tx.transactions.chain import Opened
-from kafka_tx.transactions.flights import BatchPhase
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.held import Held, held_record
+from kafka_tx.transactions.in_flight_batches import BatchPhase
 from kafka_tx.transactions.txid_layout import numbered
 from tests.properties.simulated_store import META, Batch, ranges
 
@@ -252,8 +252,8 @@ class Owner:
         self.permits.ended(holder)
         if outcome is Outcome.GOOD:
             held = Held(txid=attempt.txid, epoch=attempt.epoch, committed_ms=0)
-            told = held_record({}, held)
-            self._answer(lambda: self.coordinator.committed(attempt, told))
+            reported = held_record({}, held)
+            self._answer(lambda: self.coordinator.committed(attempt, reported))
         elif outcome is Outcome.UNKNOWN and attempt not in self.coordinator.phases:
             self._world.seen["crashes of given-up commit phases"] += 1
             crash = ComponentError("it ended in an error", component="committer")

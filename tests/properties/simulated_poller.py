@@ -87,7 +87,7 @@ class PollerWorld:
         self.clock = ManualClock()
         self.store = MemoryOffsetStore()
         self.answers: deque[Callable[[], None]] = deque()
-        self.flights: deque[tuple[Emission, list[int] | None]] = deque()
+        self.in_flight: deque[tuple[Emission, list[int] | None]] = deque()
         self.delivered: set[int] = set()
         self.seen: Counter[str] = Counter()
         self.start()
@@ -95,7 +95,7 @@ class PollerWorld:
     def start(self) -> None:
         """A new driver; what the former one was told is lost."""
         self.answers = deque()
-        self.flights.clear()
+        self.in_flight.clear()
         registry = MetricsRegistry()
         keeper = OffsetKeeper(ID, self.store, registry, self.clock)
         keeper.acquire(0, 1)
@@ -142,7 +142,7 @@ class PollerWorld:
 
     def ask(self) -> None:
         self.poller.refresh_if_due()
-        self.poller.look_if_due()
+        self.poller.poll_if_due()
         self.poller.commit_if_due()
 
     def take(self) -> None:
@@ -158,17 +158,17 @@ class PollerWorld:
     def chunk(self) -> None:
         """A job reads what is emitted, at once: what the logs hold now."""
         for emission in self.poller.chunk(7):
-            self.flights.append((emission, self._read(emission.range)))
+            self.in_flight.append((emission, self._read(emission.range)))
 
     def end(self) -> None:
         """The oldest job ends."""
-        if self.flights:
-            self._ended(*self.flights.popleft())
+        if self.in_flight:
+            self._ended(*self.in_flight.popleft())
 
     def end_newest(self) -> None:
         """The newest job does: its records are completed beyond unfinished ones."""
-        if self.flights:
-            self._ended(*self.flights.pop())
+        if self.in_flight:
+            self._ended(*self.in_flight.pop())
 
     def _ended(self, emission: Emission, records: list[int] | None) -> None:
         manager, wanted = emission.manager, emission.range
@@ -212,19 +212,19 @@ class PollerWorld:
 
         As ``process_all_available`` of a handle does.
         """
-        self.poller.want_looks()
-        wanted = self.poller.next_looks()
+        self.poller.want_polls()
+        wanted = self.poller.next_polls()
         for _ in range(400):
             self.ask()
             while self.answers:
                 self.take()
             self.chunk()
-            while self.flights:
+            while self.in_flight:
                 self.end()
             self.poller.commit_if_due(at_once=True)
             while self.answers:
                 self.take()
-            if self.poller.ended_looks().include(wanted) and self.poller.is_idle:
+            if self.poller.ended_polls().include(wanted) and self.poller.is_idle:
                 return
             self.clock.advance(500)
         raise AssertionError("it does not come to an end")

@@ -432,23 +432,23 @@ class Writer:
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
         given = replace(given, memory=self.memory)
-        told = self._tasks(given, cut(txid, self.parts))
-        if any(message.written.held is not None for message in told):
-            stream_writer._write_the_rest(told)
-        if any(message.written.looked for message in told):
-            stream_writer._end_open_parts(told)
+        reported = self._tasks(given, cut(txid, self.parts))
+        if any(message.written.held is not None for message in reported):
+            stream_writer._write_the_rest(reported)
+        if any(message.written.looked for message in reported):
+            stream_writer._end_open_parts(reported)
 
     def _tasks(
         self, given: SinkConfig, parts: list[list[OutRecord]]
     ) -> list[PartMessage]:
-        told = []
+        reported = []
         order = list(range(len(parts)))
         random.Random(self.epoch).shuffle(order)
         for number, index in enumerate(order):
             self.before_part(number)
             written = sink_assembly.part_transaction(given, index).write(parts[index])
-            told.append(PartMessage(index, written, given))
-        return told
+            reported.append(PartMessage(index, written, given))
+        return reported
 
 
 def is_documented(error: Exception | None) -> bool:

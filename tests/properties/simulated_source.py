@@ -33,7 +33,7 @@ from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.deleted_topics import STANDS_MS
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.testing import ManualClock
-from kafka_tx.transactions.held import HELD, Told
+from kafka_tx.transactions.held import HELD, Reported
 from kafka_tx.transactions.ledger import Committed, Ledger
 from kafka_tx.transactions.ledger_reading import LedgerReader
 from kafka_tx.transactions.ledger_repair import moved
@@ -365,9 +365,11 @@ class World:
             ledger.commit(end.mark.epoch, end.mark.txid, 0)
             ledger.tell(
                 end.mark.epoch,
-                {(end.mark.epoch, end.mark.txid): Told(records=len(batch.ranges))},
+                {(end.mark.epoch, end.mark.txid): Reported(records=len(batch.ranges))},
             )
-            self.seen["told"] += any(each.told != Told() for each in ledger.held())
+            self.seen["told"] += any(
+                each.reported != Reported() for each in ledger.held()
+            )
         except KafkaTxError as error:
             self.seen[f"listener: {type(error).__name__}"] += 1
 
@@ -496,8 +498,10 @@ class World:
         ledger = LedgerReader(self.store)
         former, after = ledger.reading_of(before), ledger.reading_of(now)
         if former.txid == after.txid:  # tasks told of batches that are committed
-            untold = [replace(each, told=Told()) for each in after.held]
-            assert untold == [replace(each, told=Told()) for each in former.held]
+            untold = [replace(each, reported=Reported()) for each in after.held]
+            assert untold == [
+                replace(each, reported=Reported()) for each in former.held
+            ]
             return
         held, batch = after.held[-1], after.planned[after.txid]
         assert held.txid == batch.txid == former.txid + 1

@@ -191,9 +191,9 @@ class World:
             owner.coordinator.activate()
             owner.advance()
         assert owner.coordinator.is_stopped, "it did not notice"
-        told = owner.error
+        reported = owner.error
         is_former = owner is not self.owners[-1]
-        assert is_former or isinstance(told, StateLostError), told
+        assert is_former or isinstance(reported, StateLostError), reported
 
     def _restore(self, state: State, *, sink: bool) -> None:
         self.store.values, self.store.epoch = dict(state.values), state.epoch

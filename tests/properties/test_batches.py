@@ -44,7 +44,7 @@ some_records = st.lists(
 cases = {
     "given_limits": limits,
     "other": st.one_of(st.just({}), limits),
-    "told": st.booleans(),
+    "reported": st.booleans(),
     "kind": st.sampled_from(
         [
             *({}, {}, {"batch.size": "4000"}, {"compression.type": "lz4"}),
@@ -66,7 +66,7 @@ def records_of(groups):
 
 
 @contextmanager
-def simulated(given_limits, other, told, kind, seed):
+def simulated(given_limits, other, reported, kind, seed):
     """Brokers, with the real sender and transaction in front of them."""
     part = 0.5 if "compression.type" in kind else 1.0
     brokers = Brokers(given_limits, part, seed, other)
@@ -78,7 +78,7 @@ def simulated(given_limits, other, told, kind, seed):
         return SimulatedNative(brokers, given, suspect)
 
     def limit(_, topic):
-        return brokers.limits[topic] if told else None
+        return brokers.limits[topic] if reported else None
 
     with (
         mock.patch.object(producer, "new_producer", make),
@@ -116,11 +116,11 @@ def check_places(brokers, records, both):
 
 @settings(max_examples=size(120, 5_000), deadline=None)
 @given(**cases)
-def test_at_least_once(given_limits, other, told, kind, groups, seed):
+def test_at_least_once(given_limits, other, reported, kind, groups, seed):
     records = records_of(groups)
     answers: defaultdict[int, list[DeliveryError | None]] = defaultdict(list)
 
-    with simulated(given_limits, other, told, kind, seed) as brokers:
+    with simulated(given_limits, other, reported, kind, seed) as brokers:
         writing = Sender({**SETTINGS, **kind})
         for number, record in enumerate(records):
             writing.post(record, answers[number].append)
@@ -137,7 +137,7 @@ def test_at_least_once(given_limits, other, told, kind, groups, seed):
         largest = int(kind.get("batch.size", 1_000_000))
         for topic, at in writing._at.items():
             assert at >= min(given_limits[topic], largest) // 2 - 40
-    if told and not other and "compression.type" not in kind:
+    if reported and not other and "compression.type" not in kind:
         assert brokers.refusals == len(failed)  # each of them alone, and none besides
 
 
@@ -151,12 +151,12 @@ def columns_of(records):
 
 @settings(max_examples=size(80, 3_000), deadline=None)
 @given(cut=st.integers(1, 100), **cases)
-def test_columns_at_least_once(given_limits, other, told, kind, groups, seed, cut):
+def test_columns_at_least_once(given_limits, other, reported, kind, groups, seed, cut):
     """Until a record is refused alone; the native producer tells only of refusals."""
     records = records_of(groups)
     both = (given_limits, other or given_limits)
 
-    with simulated(given_limits, other, told, kind, seed) as brokers:
+    with simulated(given_limits, other, reported, kind, seed) as brokers:
         writing = Sender({**SETTINGS, **kind})
         failed = None
         try:
@@ -181,13 +181,15 @@ def test_columns_at_least_once(given_limits, other, told, kind, groups, seed, cu
 
 @settings(max_examples=size(80, 3_000), deadline=None)
 @given(is_columns=st.booleans(), **cases)
-def test_in_a_transaction(given_limits, other, told, kind, groups, seed, is_columns):
+def test_in_a_transaction(
+    given_limits, other, reported, kind, groups, seed, is_columns
+):
     records = records_of(groups)
     written = [columns_of(records)] if is_columns else records
     topics = {"a"}
     error = None
 
-    with simulated(given_limits, other, told, kind, seed) as brokers:
+    with simulated(given_limits, other, reported, kind, seed) as brokers:
         for _ in range(60):
             part = Transaction(
                 {**SETTINGS, **kind}, "id", "a part", SETTINGS, "group", topics

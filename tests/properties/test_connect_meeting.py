@@ -91,15 +91,15 @@ class SimulatedServer(RuleBasedStateMachine):
         run = self.runs[which % len(self.runs)]
         if run.socket is None:
             return
-        told = _told(run)
-        if isinstance(told, Answer):
+        reported = _reported(run)
+        if isinstance(reported, Answer):
             seen["answered"] += 1
-            assert told == Answer(5, run.number), "another's planner"
+            assert reported == Answer(5, run.number), "another's planner"
             run.was_answered = True
             return
         seen["refused"] += 1
-        assert not (run.was_answered and run.is_alive), told
-        assert not run.is_alive or "at once" in str(told)
+        assert not (run.was_answered and run.is_alive), reported
+        assert not run.is_alive or "at once" in str(reported)
 
     @rule()
     def one_alone_is_answered(self) -> None:
@@ -110,7 +110,7 @@ class SimulatedServer(RuleBasedStateMachine):
         assert self.runs[-1].was_answered
 
 
-def _told(run: Run) -> Answer | KafkaTxError:
+def _reported(run: Run) -> Answer | KafkaTxError:
     try:
         return run.asking.ask(4)
     except KafkaTxError as error:

@@ -19,7 +19,7 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.actions import Write
 from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.flights import BatchPhase
+from kafka_tx.transactions.in_flight_batches import BatchPhase
 from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
 from tests.properties.simulated_owner import Outcome, Owner
 from tests.properties.simulated_topology import TIMEOUT_MS, World, run
@@ -186,15 +186,15 @@ WHAT_MUST_HAPPEN = (
 
 class LeavesLaterBatches(TransactionCoordinator[Any]):
     def _fail_from(self, txid, *how):
-        later = {t: f for t, f in self._flights._flights.items() if t > txid}
+        later = {t: f for t, f in self._in_flight._in_flight.items() if t > txid}
         actions = super()._fail_from(txid, *how)
-        self._flights._flights |= later
+        self._in_flight._in_flight |= later
         return actions
 
 
 class RemovesBeforeItCompares(TransactionCoordinator[Any]):
     def failed(self, attempt, reason):
-        self._flights._flights.pop(attempt.txid, None)
+        self._in_flight._in_flight.pop(attempt.txid, None)
         return super().failed(attempt, reason)
 
 
@@ -216,7 +216,7 @@ class CountsAttemptsAnew(TransactionCoordinator[Any]):
 class BelievesALateCommit(TransactionCoordinator[Any]):
     def _time_out(self):
         actions = super()._time_out()
-        self._flights._ending.clear()
+        self._in_flight._ending.clear()
         return actions
 
 
@@ -229,10 +229,10 @@ class GivesUpAfterAFailedWrite(TransactionCoordinator[Any]):
 
 class ForgetsThatACrashEndsACommit(TransactionCoordinator[Any]):
     def crashed(self, attempt, error):
-        is_ending = attempt in self._flights._ending
+        is_ending = attempt in self._in_flight._ending
         actions = super().crashed(attempt, error)
         if is_ending:
-            self._flights._ending[attempt] = 10**12
+            self._in_flight._ending[attempt] = 10**12
         return actions
 
 

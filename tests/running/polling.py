@@ -142,7 +142,7 @@ class Case:
         self.events.get(timeout=WITHIN_S)()
 
     def look(self):
-        self.poller.look_if_due()
+        self.poller.poll_if_due()
         self.take()
 
     def emit(self, room=100):

@@ -16,7 +16,7 @@ from kafka_tx.model import (
     TransactionAttempt,
     Unavailable,
 )
-from kafka_tx.running.lag_watch import LOOK_EVERY_MS, SpoutLagWatch
+from kafka_tx.running.lag_watch import POLL_EVERY_MS, SpoutLagWatch
 from kafka_tx.running.transactional.batch_progress import (
     BatchProgress,
     Journal,
@@ -25,8 +25,8 @@ from kafka_tx.running.transactional.batch_progress import (
 )
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions.actions import Cancel
-from kafka_tx.transactions.flights import BatchPhase
-from kafka_tx.transactions.held import Held, Told, held_in
+from kafka_tx.transactions.held import Held, Reported, held_in
+from kafka_tx.transactions.in_flight_batches import BatchPhase
 
 A = TopicPartition("t", 0)
 
@@ -150,7 +150,7 @@ def test_what_a_batch_held_is_for_the_store(clock):
             committed_ms=clock.now_ms(),
             attempts=2,
             skipped={(A, "retention"): 6},
-            told=Told(records=3, bytes=30),
+            reported=Reported(records=3, bytes=30),
         ),
     )
 
@@ -194,22 +194,22 @@ def test_lag_is_looked_at_now_and_then_and_a_failed_look_changes_nothing(clock):
     watch.look()
     assert logs.looks == 1
 
-    clock.sleep_ms(LOOK_EVERY_MS)
+    clock.sleep_ms(POLL_EVERY_MS)
     logs.error = AuthenticationError("refused")
     watch.look()
     assert logs.looks == 2
 
 
 def test_logs_that_did_not_change_are_told_now_and_then(clock, monkeypatch):
-    registry, told = MetricsRegistry(), []
-    monkeypatch.setattr(registry, "record_log", lambda *given: told.append(given))
+    registry, reported = MetricsRegistry(), []
+    monkeypatch.setattr(registry, "record_log", lambda *given: reported.append(given))
     watch = SpoutLagWatch(Logs(), registry, "count", clock)
 
     for _ in range(12):
         watch.look()
-        clock.sleep_ms(LOOK_EVERY_MS)
+        clock.sleep_ms(POLL_EVERY_MS)
 
-    assert len(told) == 2  # in a minute
+    assert len(reported) == 2  # in a minute
 
 
 def test_a_spout_without_logs_has_no_lag(clock):
@@ -233,7 +233,7 @@ def test_a_partition_that_is_deleted_before_it_was_read_does_not_hide_the_lag(cl
     assert registry.lag_of("count") is None
 
     del found[new]
-    clock.sleep_ms(LOOK_EVERY_MS)
+    clock.sleep_ms(POLL_EVERY_MS)
     watch.look()
     assert registry.lag_of("count") == 6
 

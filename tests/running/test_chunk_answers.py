@@ -27,9 +27,9 @@ from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.running.at_least_once.chunk_answers import (
-    LETTER_AGAIN_MS,
+    DEAD_LETTER_AGAIN_MS,
     ChunkAnswers,
-    ChunkFlight,
+    InFlightChunk,
 )
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
 from kafka_tx.running.at_least_once.dead_letters import Buried
@@ -48,10 +48,10 @@ class Letters:
         self.errors: list[Exception | None] = []
         self.dead_letters: list[Any] = []
 
-    def write(self, letter, answer):
-        self.dead_letters.append(letter)
+    def write(self, dead_letter, answer):
+        self.dead_letters.append(dead_letter)
         error = self.errors.pop(0) if self.errors else None
-        answer(Buried(0 if error else len(letter.records)), error)
+        answer(Buried(0 if error else len(dead_letter.records)), error)
 
 
 class EndedChunk:
@@ -63,7 +63,7 @@ class EndedChunk:
         self.facts = facts or {}
 
     def settle(self, first_root, end):
-        roots = [told.roots for told in self.failed]
+        roots = [reported.roots for reported in self.failed]
         failed = np.concatenate([np.empty(0, np.int64), *roots])
         completed, untried, left = self._ended
         return Settled(completed, failed, untried, left)
@@ -73,7 +73,7 @@ def chunk(completed=(), failed=(), facts=None, untried=(), left=()) -> Any:
     return EndedChunk(completed, failed, facts, untried, left)
 
 
-def told(roots, component="work", reason="bad luck"):
+def reported(roots, component="work", reason="bad luck"):
     return RootsFailed(component, reason, np.array(roots, np.int64))
 
 
@@ -98,11 +98,11 @@ class Case:
     def send(self, first_root=0):
         candidates = [Candidate(self.manager, BOUNDS)]
         emissions = RoundRobin().chunk(candidates, room=100, now_ms=self.now_ms)
-        flight = ChunkFlight(
+        started = InFlightChunk(
             TransactionAttempt(1, 1), "spout", first_root, emissions, self.now_ms
         )
-        self.answers.flights.add(flight)
-        return flight
+        self.answers.in_flight.add(started)
+        return started
 
     @property
     def now_ms(self):
@@ -119,21 +119,21 @@ class Case:
 
 def test_completed_records_are_acked_and_failed_ones_retried():
     case = Case()
-    flight = case.send()
+    started = case.send()
 
-    case.answers.finished(flight, chunk([0, 1, 2, 4, 5, 6, 7, 8, 9], [told([3])]))
+    case.answers.finished(started, chunk([0, 1, 2, 4, 5, 6, 7, 8, 9], [reported([3])]))
 
     assert case.manager.counts.completed == 9
     assert case.due() == [(3, 4)]
-    assert flight not in case.answers.flights
+    assert started not in case.answers.in_flight
 
 
 def test_what_was_no_record_is_not_counted_as_one():
     case = Case()
-    flight = case.send()
+    started = case.send()
     facts = {"t-0": {"records": 7, "errors": [], "holes": [(2, 4), (9, 10)]}}
 
-    case.answers.finished(flight, chunk(range(10), facts=facts))
+    case.answers.finished(started, chunk(range(10), facts=facts))
 
     counts = case.manager.counts
     assert (counts.completed, counts.holes, counts.ignored_acks) == (7, 3, 0)
@@ -142,11 +142,11 @@ def test_what_was_no_record_is_not_counted_as_one():
 
 def test_a_fetch_that_failed_is_no_failure_of_the_records():
     case = Case()
-    flight = case.send()
-    gone = told(range(5, 10), "spout", "[KAFKA_TX_FETCH] silent")
+    started = case.send()
+    gone = reported(range(5, 10), "spout", "[KAFKA_TX_FETCH] silent")
     facts = {"t-0": {"records": 5, "errors": ["KAFKA_TX_FETCH"]}}
 
-    case.answers.finished(flight, chunk(range(5), [gone], facts))
+    case.answers.finished(started, chunk(range(5), [gone], facts))
 
     assert case.fetch_failed == [P0]
     assert case.manager.counts.failed == 0
@@ -155,9 +155,11 @@ def test_a_fetch_that_failed_is_no_failure_of_the_records():
 
 def test_a_scheme_that_cannot_read_a_record_is_no_failed_fetch():
     case = Case()
-    flight = case.send()
+    started = case.send()
 
-    case.answers.finished(flight, chunk(range(1, 10), [told([0], "spout", "no JSON")]))
+    case.answers.finished(
+        started, chunk(range(1, 10), [reported([0], "spout", "no JSON")])
+    )
 
     assert case.fetch_failed == []
     assert case.manager.counts.failed == 1
@@ -182,13 +184,13 @@ def test_a_record_that_is_lost_alone_has_failed():
 
 def test_what_comes_after_a_time_out_is_not_believed():
     case = Case()
-    flight = case.send()
-    case.answers.timed_out(fallen(case, flight), flight.roots, "too slow")
+    started = case.send()
+    case.answers.timed_out(fallen(case, started), started.roots, "too slow")
     assert case.due() == [(0, 10)]
 
-    case.answers.finished(flight, chunk(range(10)))
-    case.answers.failed(flight, "late")
-    case.answers.lost(flight, "late")
+    case.answers.finished(started, chunk(range(10)))
+    case.answers.failed(started, "late")
+    case.answers.lost(started, "late")
 
     counts = case.manager.counts
     assert (counts.completed, counts.failed) == (0, 10)
@@ -197,52 +199,52 @@ def test_what_comes_after_a_time_out_is_not_believed():
 
 def test_records_that_no_bolt_was_given_are_emitted_again_and_have_not_failed():
     case = Case(back_off=BackOff(limit=0))
-    flight = case.send()
+    started = case.send()
 
-    answer = chunk(range(4), [told([4])], untried=range(5, 10))
-    assert case.answers.finished(flight, answer) == 5
+    answer = chunk(range(4), [reported([4])], untried=range(5, 10))
+    assert case.answers.finished(started, answer) == 5
 
     counts = case.manager.counts
     assert (counts.completed, counts.failed, counts.given_up) == (5, 1, 1)
     assert case.due() == [(5, 10)]
-    assert flight not in case.answers.flights
+    assert started not in case.answers.in_flight
 
 
 def test_records_that_a_rich_bolt_neither_acked_nor_failed_wait_for_their_time_out():
     case = Case()
-    flight = case.send()
-    case.answers.finished(flight, chunk([0, 1, *range(4, 10)], left=[2, 3]))
+    started = case.send()
+    case.answers.finished(started, chunk([0, 1, *range(4, 10)], left=[2, 3]))
     assert case.due() == []
-    assert case.answers.flights.open == 2
+    assert case.answers.in_flight.open == 2
 
-    assert fallen(case, flight).left.tolist() == [2, 3]
-    case.answers.timed_out(flight, flight.left, "not completed")
+    assert fallen(case, started).left.tolist() == [2, 3]
+    case.answers.timed_out(started, started.left, "not completed")
 
     assert case.due() == [(2, 4)]
     assert case.metrics.timed_out == {P0: 2}
 
 
-def fallen(case, flight):
-    assert case.answers.flights.rotate() == []
-    assert case.answers.flights.rotate() == [flight]
-    return flight
+def fallen(case, started):
+    assert case.answers.in_flight.rotate() == []
+    assert case.answers.in_flight.rotate() == [started]
+    return started
 
 
 def test_a_job_that_takes_its_time_is_waited_for():
     case = Case(back_off=BackOff(limit=0))
-    flight = fallen(case, case.send())
+    started = fallen(case, case.send())
 
-    case.answers.wait_for(flight)
-    case.answers.finished(flight, chunk(range(10)))
+    case.answers.wait_for(started)
+    case.answers.finished(started, chunk(range(10)))
 
     assert case.manager.counts.completed == 10
 
 
 def test_records_of_a_job_that_never_ends_are_emitted_again():
     case = Case(back_off=BackOff(limit=0))
-    flight = fallen(case, case.send())
+    started = fallen(case, case.send())
 
-    case.answers.silent(flight, "too slow")
+    case.answers.silent(started, "too slow")
 
     assert case.due() == [(0, 10)]
     assert case.manager.counts.failed == 0
@@ -251,11 +253,11 @@ def test_records_of_a_job_that_never_ends_are_emitted_again():
 
 def test_only_the_record_that_a_bolt_does_not_give_back_has_failed():
     case = Case(back_off=BackOff(limit=0))
-    flight = case.send()
+    started = case.send()
 
     for _ in range(2):  # the word comes again
-        case.answers.hangs(flight, np.array([3]), "work: not given back")
-    case.answers.finished(flight, chunk(range(10)))
+        case.answers.hangs(started, np.array([3]), "work: not given back")
+    case.answers.finished(started, chunk(range(10)))
 
     assert case.due() == [(0, 3), (4, 10)]
     assert (case.manager.counts.failed, case.metrics.timed_out) == (1, {P0: 1})
@@ -272,8 +274,8 @@ def test_of_several_records_in_one_batch_nobody_knows_which_one_hangs():
 
 def hopeless(dead_letters=None):
     case = Case(dead_letters, back_off=BackOff(limit=0))
-    flight = case.send()
-    case.answers.finished(flight, chunk(range(1, 10), [told([0])]))
+    started = case.send()
+    case.answers.finished(started, chunk(range(1, 10), [reported([0])]))
     return case
 
 
@@ -293,8 +295,8 @@ def test_a_dead_letter_holds_the_commit_back_until_it_is_written():
 
     assert case.manager.last_completed_offset == 10
     assert case.metrics.written == {P0: 1}
-    (letter,) = dead_letters.dead_letters
-    assert (letter.attempts, letter.error) == (1, "work: bad luck")
+    (dead_letter,) = dead_letters.dead_letters
+    assert (dead_letter.attempts, dead_letter.error) == (1, "work: bad luck")
 
 
 @pytest.mark.parametrize(
@@ -306,9 +308,9 @@ def test_a_dead_letter_that_may_be_written_later_is_tried_again_after_a_pause(er
     dead_letters.errors = [error]
     case = hopeless(dead_letters)
     case.drain()
-    assert list(case.answers.wakes()) == [case.now_ms + LETTER_AGAIN_MS]
+    assert list(case.answers.wakes()) == [case.now_ms + DEAD_LETTER_AGAIN_MS]
 
-    case.clock.advance(LETTER_AGAIN_MS - 1)
+    case.clock.advance(DEAD_LETTER_AGAIN_MS - 1)
     case.answers.write_again()
     assert len(dead_letters.dead_letters) == 1
     case.clock.advance(1)
@@ -342,7 +344,7 @@ def test_a_record_that_is_gone_before_its_dead_letter_is_lost():
 
 def test_a_partition_on_which_nothing_ever_completes_ends_the_topology():
     case = Case(max_offset_behind=5)
-    flight = case.send()
+    started = case.send()
 
     with pytest.raises(TransactionError, match="10 failures and not one record"):
-        case.answers.failed(flight, "no such table")
+        case.answers.failed(started, "no such table")

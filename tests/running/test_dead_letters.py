@@ -13,7 +13,7 @@ from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import DeliveryError, OffsetOutOfRangeError
 from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
-from kafka_tx.running.at_least_once.dead_letters import Buried, DeadLetters, Letter
+from kafka_tx.running.at_least_once.dead_letters import Buried, DeadLetter, DeadLetters
 from kafka_tx.testing.mock import MockCluster
 
 ORDERS = TopicPartition("orders", 0)
@@ -66,19 +66,21 @@ def write(topic, source, *dead_letters):
     """What each letter was answered."""
     made = DeadLetters(topic, source)
     answers: SimpleQueue[Any] = SimpleQueue()
-    for letter in dead_letters:
-        made.write(letter, lambda *answer: answers.put(answer))
+    for dead_letter in dead_letters:
+        made.write(dead_letter, lambda *answer: answers.put(answer))
     found = [answers.get(timeout=15) for _ in dead_letters]
     assert made.close(5)
     return found
 
 
-def letter(start, end):
-    return Letter(OffsetRange(ORDERS, start, end), attempts=4, error="no address: Köln")
+def dead_letter(start, end):
+    return DeadLetter(
+        OffsetRange(ORDERS, start, end), attempts=4, error="no address: Köln"
+    )
 
 
 def test_a_letter_is_the_record_and_why_it_failed(source, dead):
-    assert write(dead, source, letter(1, 3)) == [(Buried(2), None)]
+    assert write(dead, source, dead_letter(1, 3)) == [(Buried(2), None)]
 
     reader = assembly.range_reader(source)
     wanted = OffsetRange(TopicPartition(dead, 0), 0, 2)
@@ -97,7 +99,7 @@ def test_a_letter_is_the_record_and_why_it_failed(source, dead):
 
 
 def test_a_record_that_is_gone_is_told_so(source, dead):
-    ((written, error),) = write(dead, source, letter(8, 9))
+    ((written, error),) = write(dead, source, dead_letter(8, 9))
 
     assert written == Buried()
     assert isinstance(error, OffsetOutOfRangeError)
@@ -107,7 +109,7 @@ def test_a_record_that_is_gone_is_told_so(source, dead):
 def test_a_topic_that_is_missing_is_an_error_that_names_it(source):
     impatient = {**source.kafka, "topic.metadata.propagation.max.ms": "500"}
     ((written, error),) = write(
-        "missing", replace(source, kafka=impatient), letter(0, 1)
+        "missing", replace(source, kafka=impatient), dead_letter(0, 1)
     )
 
     assert written == Buried()
@@ -122,7 +124,7 @@ def test_a_record_of_a_time_that_python_cannot_show_can_be_a_letter(
     cluster.produce(topic, b"far", timestamp_ms=far_ms)
     cluster.flush()
     far = TopicPartition(topic, 0)
-    made = Letter(OffsetRange(far, 0, 1), attempts=1, error="no")
+    made = DeadLetter(OffsetRange(far, 0, 1), attempts=1, error="no")
 
     assert write(dead, source, made) == [(Buried(1), None)]
 
@@ -141,7 +143,7 @@ def test_a_record_that_does_not_fit_is_a_letter_without_its_value(
     narrow = replace(source, kafka={**source.kafka, "message.max.bytes": "100000"})
     large = TopicPartition(topic, 0)
     text = "\ud800" + "ö" * 5_000
-    made = Letter(OffsetRange(large, 0, 2), attempts=3, error=text)
+    made = DeadLetter(OffsetRange(large, 0, 2), attempts=3, error=text)
 
     assert write(dead, narrow, made) == [(Buried(2, 1), None)]
 

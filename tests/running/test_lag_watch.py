@@ -107,7 +107,7 @@ def test_it_looks_at_once_when_asked(cluster):
     registry = Registry()
     watching = watch(registry, lambda _: cluster)
 
-    watching.look_soon()
+    watching.poll_soon()
 
     while not registry.logs:
         time.sleep(0.01)

@@ -13,7 +13,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.unfinished import PartitionRules
-from kafka_tx.running.at_least_once.chunk_answers import ChunkFlight
+from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -156,7 +156,7 @@ def since_s(registry):
 
 def chunk(number, clock):
     attempt = TransactionAttempt(number, 1)
-    return ChunkFlight(attempt, "spout", 0, [], clock.monotonic_ms())
+    return InFlightChunk(attempt, "spout", 0, [], clock.monotonic_ms())
 
 
 def test_a_chunk_is_in_flight_until_something_completes_however_often_it_is_retried(

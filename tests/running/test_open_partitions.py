@@ -9,7 +9,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning import log_bounds
-from kafka_tx.planning.log_bounds import LOOK_MS
+from kafka_tx.planning.log_bounds import POLL_MS
 from tests.running.polling import (
     P0,
     P1,
@@ -71,7 +71,7 @@ def test_other_records_where_all_was_read_wake_their_partition_and_are_read(case
 
 def test_of_a_partition_that_sleeps_only_the_end_is_asked(case):
     find_empty(case)
-    case.clock.advance(log_bounds.WHOLE_LOOK_MS - 1)
+    case.clock.advance(log_bounds.WHOLE_POLL_MS - 1)
     asked = len(case.cluster.asked)
 
     case.look()
@@ -84,7 +84,7 @@ def test_the_start_of_a_quiet_log_is_shown_when_retention_moved_it(case):
     complete_all(case)
     case.cluster.logs[P0] = LogBounds(10, 10)
 
-    case.clock.advance(log_bounds.WHOLE_LOOK_MS)
+    case.clock.advance(log_bounds.WHOLE_POLL_MS)
     case.look()
 
     starts = case.registry.samples()["kafka_tx_log_start_offset"]
@@ -98,14 +98,14 @@ def test_looks_at_logs_that_stay_quiet_become_rare(case, monkeypatch):
 
     for _ in range(6):
         began_ms = case.clock.monotonic_ms()
-        while case.poller.next_looks().logs == case.poller.ended_looks().logs + 1:
+        while case.poller.next_polls().logs == case.poller.ended_polls().logs + 1:
             case.clock.advance(10)
-            case.poller.look_if_due()
+            case.poller.poll_if_due()
         case.take()
         pauses.append(case.clock.monotonic_ms() - began_ms)
 
     assert sorted(pauses) == pauses
-    assert (pauses[0], pauses[-1]) == (LOOK_MS, 2 * 500)
+    assert (pauses[0], pauses[-1]) == (POLL_MS, 2 * 500)
 
 
 def test_a_look_is_made_at_once_when_somebody_waits(case, monkeypatch):
@@ -115,15 +115,15 @@ def test_a_look_is_made_at_once_when_somebody_waits(case, monkeypatch):
         case.clock.advance(60_000)
         case.look()
     case.clock.advance(1_000)
-    looks = case.poller.next_looks().logs
-    case.poller.look_if_due()
-    assert case.poller.next_looks().logs == looks
+    looks = case.poller.next_polls().logs
+    case.poller.poll_if_due()
+    assert case.poller.next_polls().logs == looks
 
-    case.poller.want_looks()
+    case.poller.want_polls()
 
     assert case.poller.wakes_at_ms() <= case.clock.monotonic_ms() + 10
     case.look()
-    assert case.poller.next_looks().logs == looks + 1
+    assert case.poller.next_polls().logs == looks + 1
 
 
 def test_a_new_partition_is_looked_at_at_once(case):
@@ -132,7 +132,7 @@ def test_a_new_partition_is_looked_at_at_once(case):
     case.cluster.logs[new] = LogBounds(0, 3)
     case.coordinator.managers[new] = manager(new)
     case.coordinator.partitions += (new,)
-    case.poller.want_looks()
+    case.poller.want_polls()
     case.look()
     case.poller.refresh_if_due()
     case.take()

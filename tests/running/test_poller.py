@@ -15,7 +15,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.loss import LossReason
-from kafka_tx.planning.log_bounds import BUSY_LOOK_MS, LOOK_MS
+from kafka_tx.planning.log_bounds import BUSY_POLL_MS, POLL_MS
 from kafka_tx.running.at_least_once.poller import (
     HOLD_MS,
     REFRESH_MS,
@@ -36,31 +36,31 @@ def test_nothing_is_emitted_before_the_logs_were_looked_at(case):
 
 
 def test_no_look_is_begun_while_one_is_under_way(case):
-    case.poller.look_if_due()
+    case.poller.poll_if_due()
     case.clock.advance(60_000)
-    case.poller.look_if_due()
+    case.poller.poll_if_due()
 
-    assert case.poller.next_looks().logs - 1 == 1
+    assert case.poller.next_polls().logs - 1 == 1
     case.take()
-    assert case.poller.ended_looks().logs == 1
+    assert case.poller.ended_polls().logs == 1
 
 
 def test_it_looks_often_while_there_is_nothing_and_seldom_while_there_is(case):
     case.look()
-    case.clock.advance(LOOK_MS - 1)
-    case.poller.look_if_due()
-    assert case.poller.next_looks().logs - 1 == 1
+    case.clock.advance(POLL_MS - 1)
+    case.poller.poll_if_due()
+    assert case.poller.next_polls().logs - 1 == 1
     case.clock.advance(1)
     case.look()
-    assert case.poller.next_looks().logs - 1 == 2
+    assert case.poller.next_polls().logs - 1 == 2
 
     assert case.emit()
-    case.clock.advance(LOOK_MS)
-    case.poller.look_if_due()
-    assert case.poller.next_looks().logs - 1 == 2
-    case.clock.advance(BUSY_LOOK_MS - LOOK_MS)
+    case.clock.advance(POLL_MS)
+    case.poller.poll_if_due()
+    assert case.poller.next_polls().logs - 1 == 2
+    case.clock.advance(BUSY_POLL_MS - POLL_MS)
     case.look()
-    assert case.poller.next_looks().logs - 1 == 3
+    assert case.poller.next_polls().logs - 1 == 3
 
 
 def test_a_partition_that_does_not_answer_is_refreshed_and_the_others_go_on(case):
@@ -76,19 +76,19 @@ def test_a_partition_that_does_not_answer_is_refreshed_and_the_others_go_on(case
 def test_brokers_that_are_away_change_nothing(case):
     case.look()
     case.cluster.problem = BrokerUnavailableError("down")
-    case.clock.advance(LOOK_MS)
+    case.clock.advance(POLL_MS)
 
     case.look()
     case.take()
 
     assert case.coordinator.taken == 1
     assert case.poller.bounds == case.cluster.logs
-    assert case.poller.ended_looks().logs == 1
+    assert case.poller.ended_polls().logs == 1
 
 
 def test_a_refused_look_is_raised_on_the_topologys_thread(case):
     case.cluster.problem = AuthenticationError("wrong password")
-    case.poller.look_if_due()
+    case.poller.poll_if_due()
 
     with pytest.raises(AuthenticationError):
         case.take()
@@ -200,10 +200,10 @@ def test_it_is_not_idle_while_a_partition_is_not_open(case):
 def test_it_wakes_for_the_next_look_retry_or_commit(case):
     case.look()
     began = case.clock.monotonic_ms()
-    assert case.poller.wakes_at_ms() == began + LOOK_MS
+    assert case.poller.wakes_at_ms() == began + POLL_MS
 
     (first, _) = case.poller.chunk(100)
-    assert case.poller.wakes_at_ms() == began + BUSY_LOOK_MS
+    assert case.poller.wakes_at_ms() == began + BUSY_POLL_MS
     first.manager.release(0, began)
 
     assert case.poller.wakes_at_ms() == began + 10, "but not at once"

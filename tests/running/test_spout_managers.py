@@ -48,9 +48,9 @@ class Log(MemoryLog):
 
     def bounds(self, partitions):
         self.looks += 1
-        return {p: self.told(b) for p, b in super().bounds(partitions).items()}
+        return {p: self.reported(b) for p, b in super().bounds(partitions).items()}
 
-    def told(self, bounds):
+    def reported(self, bounds):
         return bounds
 
 
@@ -318,11 +318,11 @@ def test_a_topic_made_anew_while_nobody_looked_is_read_whole(looked_at, log):
 
 def test_a_stored_offset_waits_while_nobody_tells_whose_the_log_is(looked_at, log):
     made, _ = looked_at
-    told, log.told = log.told, lambda bounds: replace(bounds, topic_id=None)
+    reported, log.reported = log.reported, lambda bounds: replace(bounds, topic_id=None)
     made.prepare([P0])
     with pytest.raises(BrokerUnavailableError, match="no broker tells whether"):
         made.open(P0, None, is_new=False)
-    log.told = told
+    log.reported = reported
 
     made.prepare([P0])
 

@@ -80,10 +80,10 @@ class Query:
     def refused(self, *args: str, **options: str) -> str:
         """What a run says that must not begin; the case, then the text."""
         before = list(self.read)
-        with pytest.raises(CheckpointDisagreesError) as told:
+        with pytest.raises(CheckpointDisagreesError) as reported:
             self.run(*args, **options)
         assert self.read == before
-        return f"{told.value.fields['case']}: {told.value}"
+        return f"{reported.value.fields['case']}: {reported.value}"
 
 
 @pytest.fixture
@@ -105,11 +105,11 @@ def query(cluster, clock, monkeypatch) -> Callable[[str], Query]:
 def test_a_renamed_tx_id_is_refused_and_set_back(query, mode):
     job = query(mode)
 
-    told = job.refused("orders-v2", startingOffsets="latest")
+    reported = job.refused("orders-v2", startingOffsets="latest")
 
-    assert told.startswith("renamed")
-    assert "Set tx.id back" in told
-    assert "Do not start with a new checkpointLocation" in told
+    assert reported.startswith("renamed")
+    assert "Set tx.id back" in reported
+    assert "Do not start with a new checkpointLocation" in reported
     job.refused("orders-v2", tx__onDisagreement="store")
     job.run()
     assert job.read == list(range(17))
@@ -139,11 +139,11 @@ def test_the_checkpoint_of_another_id_decides_nothing(query, cluster, clock, dec
     other.store = job.store
     other.run("payments")
 
-    told = job.refused("payments", tx__onDisagreement=decides)
+    reported = job.refused("payments", tx__onDisagreement=decides)
 
-    assert told.startswith("foreign")
-    assert "Set tx.id back" in told
-    assert "start with a new" not in told
+    assert reported.startswith("foreign")
+    assert "Set tx.id back" in reported
+    assert "start with a new" not in reported
     job.run()
     assert job.read == list(range(17))
 
@@ -154,12 +154,12 @@ def test_a_tx_id_taken_away_and_given_again_goes_on_at_the_checkpoint(query, mod
     job.run(tx_id="")
     job.produce(20)
 
-    told = job.refused()
+    reported = job.refused()
 
-    assert told.startswith("unnumbered")
-    assert "the checkpoint is newer" in told.lower()
-    assert "tx.onDisagreement=checkpoint" in told
-    assert "onDisagreement=store" not in told
+    assert reported.startswith("unnumbered")
+    assert "the checkpoint is newer" in reported.lower()
+    assert "tx.onDisagreement=checkpoint" in reported
+    assert "onDisagreement=store" not in reported
     job.refused(tx__onDisagreement="store")
     job.run(tx__onDisagreement="checkpoint")
     assert job.read == list(range(20))
@@ -179,9 +179,9 @@ def test_a_topic_made_anew_before_a_run_without_tx_id_is_read_once(query, mode):
     assert job.read[20:] == list(range(4))
     job.produce(6)
 
-    told = job.refused()
+    reported = job.refused()
 
-    assert told.startswith("unnumbered")
+    assert reported.startswith("unnumbered")
     job.run(tx__onDisagreement="checkpoint")
     assert job.read[20:] == list(range(6))
 
@@ -218,10 +218,10 @@ def test_another_store_is_refused_and_the_checkpoint_brings_its_numbering(
             other.run()
         assert other.attempts == [("second", 1), ("second", 2), ("second", 3)]
 
-    told = job.refused()
+    reported = job.refused()
 
-    assert told.startswith("another" if is_used else "empty")
-    assert "Do not start with a new checkpointLocation" in told
+    assert reported.startswith("another" if is_used else "empty")
+    assert "Do not start with a new checkpointLocation" in reported
     assert right != job.store
     job.run(tx__onDisagreement="checkpoint")
     job.produce(20)

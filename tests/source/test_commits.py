@@ -9,9 +9,9 @@ from kafka_tx.errors import StateUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.source.commits import LET_GO_AFTER_MS, CommitFeed, Finished
-from kafka_tx.source.receipts import Receipt, Receipts
+from kafka_tx.source.read_reports import ReadReport, ReadReports
 from kafka_tx.testing.crashing_store import CrashingStore
-from kafka_tx.transactions.held import Held, Told
+from kafka_tx.transactions.held import Held, Reported
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 
@@ -61,8 +61,8 @@ def feed(planner, registry, mirrored, clock):
 
 def read(start, end):
     """What the only task reports: seven records, whatever the range."""
-    found = Receipts()
-    found.add(Receipt(OffsetRange(P0, start, end), 7, 70, newest_ms=9_000))
+    found = ReadReports()
+    found.add(ReadReport(OffsetRange(P0, start, end), 7, 70, newest_ms=9_000))
     return found
 
 
@@ -78,7 +78,7 @@ def finished(txid, start, end, *, epoch=1, latest=None):
         end=offset(txid, end),
         latest=latest,
         duration_ms=250,
-        receipts=read(start, end),
+        read_reports=read(start, end),
     )
 
 
@@ -303,10 +303,10 @@ def test_what_tasks_skipped_is_counted_also_where_some_did_not_report(
     feed, planner, registry
 ):
     planner.plan(1, 0, 10, skipped=SKIPPED)
-    receipts = Receipts()
-    receipts.add(Receipt(OffsetRange(P0, 0, 5), 1, 10, skipped=4))
+    read_reports = ReadReports()
+    read_reports.add(ReadReport(OffsetRange(P0, 0, 5), 1, 10, skipped=4))
 
-    feed.finished(replace(finished(1, 0, 10), receipts=receipts))
+    feed.finished(replace(finished(1, 0, 10), read_reports=read_reports))
 
     assert skipped(registry) == 7
 
@@ -331,7 +331,7 @@ def test_what_a_transaction_held_is_stored_with_its_commit(feed, planner, clock)
             committed_ms=clock.now_ms(),
             attempts=2,
             skipped=SKIPPED,
-            told=Told(records=7, bytes=70, newest_ms=9_000),
+            reported=Reported(records=7, bytes=70, newest_ms=9_000),
         ),
     )
 
@@ -343,8 +343,8 @@ def test_what_tasks_told_is_stored_also_of_what_the_planner_committed(feed, plan
         planner.ledger.commit(planner.epoch, txid, 0)
         feed.finished(finished(txid, start, start + 10))
 
-    told = [each.told.records for each in planner.open().load().held]
-    assert told == [7, 7, 7]
+    reported = [each.reported.records for each in planner.open().load().held]
+    assert reported == [7, 7, 7]
 
 
 def test_an_overtaken_run_tells_nothing_of_the_newer_ones_batches(
@@ -357,7 +357,7 @@ def test_an_overtaken_run_tells_nothing_of_the_newer_ones_batches(
     feed.finished(finished(1, 0, 10, epoch=1))
 
     (held,) = planner.open().load().held
-    assert held.told == Told()
+    assert held.reported == Reported()
     assert value(registry, "kafka_tx_records_total", id="job") == 7
 
 
@@ -513,24 +513,24 @@ def test_what_runs_again_is_not_let_go(feed, planner, clock, again):
     assert feed.partitions() == {"job": [P0]}
 
 
-@pytest.mark.parametrize(("end", "is_told"), [(10, True), (9, False)])
+@pytest.mark.parametrize(("end", "is_reported"), [(10, True), (9, False)])
 def test_what_was_read_is_only_counted_when_every_task_has_reported(
-    feed, planner, registry, end, is_told
+    feed, planner, registry, end, is_reported
 ):
     planner.plan(1, 0, 10)
 
-    feed.finished(replace(finished(1, 0, 10), receipts=read(0, end)))
+    feed.finished(replace(finished(1, 0, 10), read_reports=read(0, end)))
 
     assert value(registry, "kafka_tx_records_total", id="job") == (
-        7 if is_told else None
+        7 if is_reported else None
     )
     assert value(registry, "kafka_tx_bytes_total", id="job") == (
-        70 if is_told else None
+        70 if is_reported else None
     )
     newest = value(registry, "kafka_tx_newest_record_timestamp_seconds", id="job")
-    assert newest == (9 if is_told else None)
+    assert newest == (9 if is_reported else None)
     missing = value(registry, "kafka_tx_unmeasured_batches_total", id="job")
-    assert missing == (0 if is_told else 1)
+    assert missing == (0 if is_reported else 1)
 
 
 def test_a_batch_that_the_planner_left_two_steps_behind_is_counted_too(
@@ -551,10 +551,10 @@ def test_what_an_earlier_try_of_the_batch_read_besides_is_not_counted(
     feed, planner, registry
 ):
     planner.plan(1, 7, 10)
-    receipts = read(0, 10)  # retention took [0, 7) before the second try
-    receipts.add(Receipt(OffsetRange(P0, 7, 10), 3, 30))
+    read_reports = read(0, 10)  # retention took [0, 7) before the second try
+    read_reports.add(ReadReport(OffsetRange(P0, 7, 10), 3, 30))
 
-    feed.finished(replace(finished(1, 0, 10), receipts=receipts))
+    feed.finished(replace(finished(1, 0, 10), read_reports=read_reports))
 
     assert value(registry, "kafka_tx_records_total", id="job") == 3
     assert value(registry, "kafka_tx_bytes_total", id="job") == 30

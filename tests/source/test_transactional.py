@@ -21,7 +21,7 @@ from kafka_tx.testing.crashing_store import CrashingStore
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.ledger_repair import forgotten, moved
 from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.patience import Patience, PatientStore
+from kafka_tx.transactions.retry_policy import RetryingStore, RetryPolicy
 from tests.source.conftest import NUMBERING
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -111,7 +111,7 @@ def test_what_was_committed_is_mirrored_once_though_its_answer_was_lost(job, wri
     store = CrashingStore(
         MemoryStore(job.name, "job"), at_write=write, landed=True, error=lost
     )
-    job.ledger = lambda: Ledger(PatientStore(store, Patience(job.clock)))
+    job.ledger = lambda: Ledger(RetryingStore(store, RetryPolicy(job.clock)))
     run = job.start()  # writes: where it begins, the plan, the commit
 
     first = run.latest(run.initial(), everything=True)
@@ -504,10 +504,10 @@ def test_offsets_set_by_hand_are_where_both_ways_out_go_on(job, advice):
     moved_to = moved(by_hand.load(), {P0: 15}, {}, 0)
     by_hand.adopt(by_hand.acquire(), moved_to)
 
-    with pytest.raises(CheckpointDisagreesError) as told:
+    with pytest.raises(CheckpointDisagreesError) as reported:
         job.start().latest(first, everything=True)
-    assert advice in str(told.value)
-    assert told.value.fields["case"] == "behind"
+    assert advice in str(reported.value)
+    assert reported.value.fields["case"] == "behind"
     if advice == "onDisagreement=store":
         again, start = job.start(tx__onDisagreement="store"), first
     else:
@@ -824,10 +824,10 @@ def test_a_plan_that_the_store_lost_is_not_finished_by_its_txid(job, owners):
     kept.restore(copy)
     job.start(tx__onDisagreement="store").latest(done, everything=True)
 
-    with pytest.raises(CheckpointDisagreesError) as told:
+    with pytest.raises(CheckpointDisagreesError) as reported:
         job.start().latest(done, everything=True)
-    assert "Txid 2 or later: set tx.onDisagreement=checkpoint" in str(told.value)
-    assert "Txid 1, because the sinks went back" in str(told.value)
+    assert "Txid 2 or later: set tx.onDisagreement=checkpoint" in str(reported.value)
+    assert "Txid 1, because the sinks went back" in str(reported.value)
 
     again = job.start(tx__onDisagreement="store")
     end = again.latest(done, everything=True)

@@ -130,12 +130,12 @@ class Letters:
     def __init__(self):
         self.written, self.errors = [], []
 
-    def write(self, letter, answer):
+    def write(self, dead_letter, answer):
         if self.errors:
             answer(Buried(), self.errors.pop(0))
         else:
-            self.written.append(letter)
-            answer(Buried(len(letter.records)), None)
+            self.written.append(dead_letter)
+            answer(Buried(len(dead_letter.records)), None)
 
     def close(self, timeout_s):
         return True

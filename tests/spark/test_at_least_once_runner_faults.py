@@ -70,9 +70,13 @@ def test_a_dead_letter_is_written_before_its_record_is_committed(case):
     assert case.dead_letters.written == []
     assert handle.process_all_available(WITHIN_S)
 
-    (letter,) = case.dead_letters.written
-    assert (letter.records.start, letter.records.end, letter.attempts) == (3, 4, 2)
-    assert letter.error == "work: bad luck"
+    (dead_letter,) = case.dead_letters.written
+    assert (
+        dead_letter.records.start,
+        dead_letter.records.end,
+        dead_letter.attempts,
+    ) == (3, 4, 2)
+    assert dead_letter.error == "work: bad luck"
     assert case.store.at(P0) == [10]
     assert handle.status.dead_letters == 1
     assert case.metric("dead_letter_records_total") == 1
@@ -187,7 +191,7 @@ def test_an_offset_that_was_trimmed_may_end_the_topology(case):
 def test_bolts_that_need_longer_than_the_time_out_for_a_chunk_do_their_work(case):
     everything = case.fill(300, 300)
     case.bolt = Slow
-    case.limits = replace(case.limits, timeout_ms=600, patience=0)
+    case.limits = replace(case.limits, timeout_ms=600, silent_timeouts=0)
     case.rules = {"back_off": BackOff(limit=0)}
 
     handle = case.start()
@@ -202,7 +206,7 @@ def test_a_record_that_takes_for_ever_is_found_and_no_other_fails(case):
     everything = case.fill(40)
     case.bolt = Slow
     tried.bad = {(P0, 17): 1_000_000}
-    case.limits = replace(case.limits, timeout_ms=250, patience=0)
+    case.limits = replace(case.limits, timeout_ms=250, silent_timeouts=0)
     case.rules = {"back_off": BackOff(limit=1)}
 
     handle = case.start()
@@ -337,7 +341,7 @@ def test_a_bolt_on_the_driver_that_hangs_gives_its_place_to_others(case, monkeyp
     tried.bad = {(P0, 5): 1, (P0, 9): 1}
     case.bolt, case.is_on_driver = Stuck, True
     case.engine.timeout_s = 0.3
-    case.limits = replace(case.limits, timeout_ms=300, patience=0)
+    case.limits = replace(case.limits, timeout_ms=300, silent_timeouts=0)
     case.rules = {"back_off": BackOff(limit=1, initial_delay_ms=10)}
     handle = case.start()
     try:
@@ -487,9 +491,9 @@ def test_what_ended_it_is_kept_for_status_and_the_next_process(case, tmp_path):
     with pytest.raises(ComponentError):
         case.start().awaitTermination(WITHIN_S)
 
-    told = CliRunner().invoke(app, ["status", "--store", url])
-    assert "job.at-least-once" in told.stdout
-    assert "no such setting" in told.stdout
+    reported = CliRunner().invoke(app, ["status", "--store", url])
+    assert "job.at-least-once" in reported.stdout
+    assert "no such setting" in reported.stdout
     later, notes = MetricsRegistry(), open_notes(url, "job")
     assert notes is not None
     show_last_stop(later, notes, "job")

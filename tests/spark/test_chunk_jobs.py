@@ -9,7 +9,7 @@ import pytest
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.topology_options import RunnerLimits
-from kafka_tx.running.at_least_once.chunk_answers import ChunkFlight
+from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk
 from kafka_tx.spark.at_least_once.jobs import ChunkJob
 from kafka_tx.spark.topologies.job_failures import JobLostError
 
@@ -46,8 +46,8 @@ def answers():
 
 
 def job(engine, run, answers):
-    flight = ChunkFlight(ATTEMPT, "spout", 0, (), 0)
-    return ChunkJob(flight, engine, run, answers.put)
+    started = InFlightChunk(ATTEMPT, "spout", 0, (), 0)
+    return ChunkJob(started, engine, run, answers.put)
 
 
 def test_its_result_is_the_answer_and_the_thread_carries_its_tags(answers):

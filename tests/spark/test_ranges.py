@@ -52,8 +52,8 @@ def batch(offsets):
 def read(monkeypatch):
     monkeypatch.setattr(ranges, "_BELIEVED_AFTER_S", 0.02)
     monkeypatch.setattr(ranges, "_PAUSE_S", 0.01)
-    receipts: list[Any] = []
-    monkeypatch.setattr(ranges, "send_receipt", receipts.append)
+    read_reports: list[Any] = []
+    monkeypatch.setattr(ranges, "send_read_report", read_reports.append)
 
     def read(log, start, end, **options):
         monkeypatch.setattr(assembly, "range_reader", lambda config: log)
@@ -61,18 +61,18 @@ def read(monkeypatch):
         given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
         config = parse_source(given | named, streaming=True)
         found = ranges.read_range(config, OffsetRange(P0, start, end))
-        return [n for b in found for n in b.column("offset").to_pylist()], receipts
+        return [n for b in found for n in b.column("offset").to_pylist()], read_reports
 
     return read
 
 
 def test_what_is_there_is_read_and_the_rest_is_counted(read):
-    offsets, receipts = read(ShortLog(2, 5), 0, 9, failOnDataLoss="false")
+    offsets, read_reports = read(ShortLog(2, 5), 0, 9, failOnDataLoss="false")
 
     assert offsets == [2, 3, 4]
-    (receipt,) = receipts
-    assert receipt.wanted == OffsetRange(P0, 0, 9)
-    assert (receipt.bytes, receipt.skipped) == (3, 6)
+    (read_report,) = read_reports
+    assert read_report.wanted == OffsetRange(P0, 0, 9)
+    assert (read_report.bytes, read_report.skipped) == (3, 6)
 
 
 def test_a_log_that_ends_too_early_stops_the_query_by_default(read):
@@ -110,11 +110,11 @@ def test_a_range_of_another_topic_is_never_a_transactional_one(read, fails):
 
 @pytest.mark.parametrize("tx", [{}, {"tx__id": "t", "tx__mode": "opaque"}])
 def test_a_range_of_another_topic_is_left_out_as_a_whole_if_allowed(read, tx):
-    offsets, receipts = read(OtherLog(), 2, 9, failOnDataLoss="false", **tx)
+    offsets, read_reports = read(OtherLog(), 2, 9, failOnDataLoss="false", **tx)
 
     assert offsets == []
-    (receipt,) = receipts
-    assert (receipt.wanted, receipt.skipped) == (OffsetRange(P0, 2, 9), 7)
+    (read_report,) = read_reports
+    assert (read_report.wanted, read_report.skipped) == (OffsetRange(P0, 2, 9), 7)
 
 
 def test_a_range_that_became_another_topics_while_it_was_read_fails(read):

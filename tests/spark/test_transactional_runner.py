@@ -273,7 +273,7 @@ def test_what_a_batch_held_is_stored_and_shown_before_the_next_one(world, kind):
     store.close()
 
     assert (held.txid, held.epoch) == (4, 1)
-    assert held.told.records == jobs.handle.lastProgress.records
+    assert held.reported.records == jobs.handle.lastProgress.records
     assert held.committed_ms <= jobs.handle.lastProgress.committed_at_ms
 
     jobs.start().stop()
@@ -624,16 +624,16 @@ def test_a_database_that_went_back_stops_the_topology_and_a_restart_loses_nothin
     gate.set()
 
     wait_for(lambda: not handle.isActive)
-    told = handle.exception()
-    assert isinstance(told, StateLostError), told
-    assert "continues from there when you start it again" in str(told)
+    reported = handle.exception()
+    assert isinstance(reported, StateLostError), reported
+    assert "continues from there when you start it again" in str(reported)
     assert max(txid for _, txid in jobs.table.values.values()) == 2
     jobs.start(pending=pending).process_all_available(WITHIN_S)
     assert jobs.table.total() == jobs.rows
 
 
 def test_a_store_that_is_emptied_is_noticed_while_nothing_happens(world, monkeypatch):
-    monkeypatch.setattr(coordinator, "LOOK_MS", 50)
+    monkeypatch.setattr(coordinator, "POLL_MS", 50)
     jobs = world()
     handle = jobs.start()
     handle.process_all_available(WITHIN_S)
@@ -712,10 +712,10 @@ def test_pausing_starts_nothing_new(world):
 
 
 def test_listeners_are_told_of_each_batch_in_order_and_may_fail(world, caplog):
-    jobs, told = world(), []
+    jobs, reported = world(), []
 
     def listen(batch):
-        told.append((batch.txid, batch.records))
+        reported.append((batch.txid, batch.records))
         if batch.txid == 2:
             raise RuntimeError("a listener's own trouble")
 
@@ -723,7 +723,7 @@ def test_listeners_are_told_of_each_batch_in_order_and_may_fail(world, caplog):
         jobs.start(listeners=[listen]).process_all_available(WITHIN_S)
         jobs.handle.stop()
 
-    assert told == [(1, 10), (2, 10), (3, 10), (4, 10)]
+    assert reported == [(1, 10), (2, 10), (3, 10), (4, 10)]
     assert "a listener's own trouble" in caplog.text
 
 

@@ -33,7 +33,7 @@ def test_parameters_of_ours_win_and_do_not_reach_the_driver():
     assert waits == Waits(retry_for_ms=5, silence_ms=0)
     assert dict(url.query) == {"sslmode": "require"}
     database = Database(f"{URL}?retry_for_ms=5")
-    assert database.patience.limit_ms == 5
+    assert database.retry_policy.limit_ms == 5
     assert "retry_for_ms" not in database.url
 
 

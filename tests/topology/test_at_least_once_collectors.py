@@ -142,7 +142,9 @@ def rich():
     rows = [ROW((1,)), ROW((2,))]
     given = {id(rows[0]): (rows[0], (50,)), id(rows[1]): (rows[1], (60, 70))}
     ended: list = []
-    outlet = RichOutlet(COMPONENT, {"default"}, given, lambda *told: ended.append(told))
+    outlet = RichOutlet(
+        COMPONENT, {"default"}, given, lambda *reported: ended.append(reported)
+    )
     return outlet, rows, ended
 
 

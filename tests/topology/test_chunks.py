@@ -132,12 +132,12 @@ def test_a_failure_is_told_with_component_and_reason():
 
     chunk, *_ = run(builder, LINES)
 
-    told = {
+    reported = {
         (failed.component, failed.reason): failed.roots.tolist()
         for failed in chunk.failed
         if failed.component == "split"
     }
-    assert told == {
+    assert reported == {
         ("split", "as asked"): [1],
         ("split", "ValueError: unexpected"): [2],
     }
@@ -307,9 +307,9 @@ def test_a_record_that_is_anchored_on_after_its_ack_fails_alone():
 
     assert chunk.failure is None
     assert completed == [0, 2]
-    (told,) = chunk.failed
-    assert "anchored" in told.reason
-    assert failed == told.roots.tolist() == [1]
+    (reported,) = chunk.failed
+    assert "anchored" in reported.reason
+    assert failed == reported.roots.tolist() == [1]
 
 
 @pytest.mark.parametrize("kept", [0, 1])
@@ -405,8 +405,8 @@ def test_a_record_whose_row_cannot_be_pickled_fails_alone(engine):
 
     assert (completed, failed) == ([0, 1, 3], [2, 4])
     assert sorted(seen) == ["a", "b", "d"]
-    assert all(told.component == "cut" for told in chunk.failed)
-    assert all("cannot be pickled" in told.reason for told in chunk.failed)
+    assert all(reported.component == "cut" for reported in chunk.failed)
+    assert all("cannot be pickled" in reported.reason for reported in chunk.failed)
 
 
 class Unreadable(GivenRecords):

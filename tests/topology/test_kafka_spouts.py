@@ -355,8 +355,8 @@ def hide(cluster, hidden, monkeypatch):
     """Let the user see nothing of a topic, neither in lists nor by name."""
     topics, ids = cluster.topics, cluster.topic_ids
 
-    def without(told):
-        return {name: found for name, found in told.items() if name != hidden}
+    def without(reported):
+        return {name: found for name, found in reported.items() if name != hidden}
 
     def no_bounds(partitions):
         found = type(cluster).bounds(cluster, partitions)

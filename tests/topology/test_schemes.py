@@ -85,13 +85,13 @@ def test_metadata_is_that_of_each_rows_record():
 
 
 def test_metadata_follows_several_rows_of_one_record():
-    letters = RecordScheme(lambda record: [(c,) for c in record.topic * 2], ("c",))
+    dead_letters = RecordScheme(lambda record: [(c,) for c in record.topic * 2], ("c",))
 
-    rows, records = decoded(MetadataScheme(letters), BATCH.slice(0, 2))
+    rows, records = decoded(MetadataScheme(dead_letters), BATCH.slice(0, 2))
 
     assert [(row[0], row[3]) for row in rows] == [("t", 10)] * 2 + [("t", 11)] * 2
     assert records == [0, 0, 1, 1]
-    assert MetadataScheme(letters).fields.types is None
+    assert MetadataScheme(dead_letters).fields.types is None
 
 
 def test_a_record_scheme_makes_no_one_or_several_rows():

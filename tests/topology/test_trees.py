@@ -91,9 +91,9 @@ def test_failures_are_kept_by_component_and_reason():
     trees.fail(ints(3), "split", "no space")
     trees.fail(ints(4), "count", "no space")
 
-    told = report(trees)
+    reported = report(trees)
 
-    assert [(f.component, f.reason, f.roots.tolist()) for f in told.failed] == [
+    assert [(f.component, f.reason, f.roots.tolist()) for f in reported.failed] == [
         ("split", "no space", [3, 5]),
         ("count", "no space", [4]),
     ]

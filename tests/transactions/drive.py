@@ -16,7 +16,7 @@ from kafka_tx.transactions.actions import (
 )
 from kafka_tx.transactions.chain import Opened, currtx_codec
 from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.flights import BatchPhase
+from kafka_tx.transactions.in_flight_batches import BatchPhase
 from kafka_tx.transactions.pacing import Pacing
 from kafka_tx.transactions.rotating import RecordCodec
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_tx.transactions.batch_sizes import DEFAULT, BatchSize, Told
+from kafka_tx.transactions.batch_sizes import DEFAULT, BatchSize, Reported
 
 OK = {"is_refused": False}
 
@@ -25,69 +25,79 @@ def test_it_follows_the_limit_but_not_beyond_what_was_given(
 ):
     size = BatchSize(given, is_compressed=is_compressed)
 
-    size.told(limit)
+    size.reported(limit)
 
     assert size.size == expected
 
 
 def test_a_refusal_halves_it_and_another_limit_makes_it_forget():
     size = BatchSize()
-    told = [Told(0, 300_000), Told(0, 300_000), Told(0, 300_000)]
+    reported = [Reported(0, 300_000), Reported(0, 300_000), Reported(0, 300_000)]
 
-    verdict = size.settle(told, DEFAULT)
+    verdict = size.settle(reported, DEFAULT)
 
     assert (verdict.alone, verdict.again) == ((), (0, 1, 2))
     assert verdict.size == size.size == (3 * 300_036 + 61) // 2
-    size.told(None)
+    size.reported(None)
     assert size.size == verdict.size
-    size.told(DEFAULT)
+    size.reported(DEFAULT)
     assert size.size == DEFAULT
 
 
 def test_a_late_refusal_of_larger_batches_does_not_halve_it_again():
     size = BatchSize()
-    first = size.settle([Told(0, 400_000)] * 2, 900_000).size
+    first = size.settle([Reported(0, 400_000)] * 2, 900_000).size
 
-    late = size.settle([Told(0, 300_000)] * 3, DEFAULT)
+    late = size.settle([Reported(0, 300_000)] * 3, DEFAULT)
 
     assert late.size == size.size == first < 450_000
 
 
 def test_a_record_that_is_refused_alone_fails_and_changes_nothing():
     size = BatchSize()
-    told = [Told(0, 10, **OK), Told(0, 90), Told(1, DEFAULT), Told(1, 2 * DEFAULT)]
+    reported = [
+        Reported(0, 10, **OK),
+        Reported(0, 90),
+        Reported(1, DEFAULT),
+        Reported(1, 2 * DEFAULT),
+    ]
 
-    verdict = size.settle(told, DEFAULT)
+    verdict = size.settle(reported, DEFAULT)
 
     assert (verdict.alone, verdict.again) == ((1, 2, 3), ())
     assert size.size == DEFAULT
 
 
 def test_two_that_cannot_have_shared_a_batch_were_both_alone():
-    told = [Told(0, 500_000), Told(0, 500_000), Told(0, 40)]
+    reported = [Reported(0, 500_000), Reported(0, 500_000), Reported(0, 40)]
 
-    verdict = BatchSize().settle(told, 500_000)
+    verdict = BatchSize().settle(reported, 500_000)
 
     assert verdict.alone == (0, 1, 2)
 
 
 def test_what_was_delivered_behind_refused_records_is_sent_again_behind_them():
-    told = [
-        *(Told(0, 10, **OK), Told(0, 10), Told(1, 10, **OK), Told(0, 10)),
-        *(Told(0, 10, **OK), Told(1, 10, **OK)),
+    reported = [
+        *(
+            Reported(0, 10, **OK),
+            Reported(0, 10),
+            Reported(1, 10, **OK),
+            Reported(0, 10),
+        ),
+        *(Reported(0, 10, **OK), Reported(1, 10, **OK)),
     ]
 
-    assert BatchSize().settle(told, DEFAULT).again == (1, 3, 4)
+    assert BatchSize().settle(reported, DEFAULT).again == (1, 3, 4)
 
 
 def test_what_is_wrong_with_one_record_makes_later_batches_no_smaller():
     size = BatchSize()
 
-    verdict = size.settle([Told(0, 10), Told(0, 10)], DEFAULT, remembers=False)
+    verdict = size.settle([Reported(0, 10), Reported(0, 10)], DEFAULT, remembers=False)
 
     assert verdict.size == (2 * 46 + 61) // 2
     assert size.size == DEFAULT
 
 
 def test_headers_have_lengths_too():
-    assert Told(0, 10, headers=3).at_most == 10 + 36 + 30
+    assert Reported(0, 10, headers=3).at_most == 10 + 36 + 30

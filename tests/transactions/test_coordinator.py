@@ -9,8 +9,8 @@ from kafka_tx.transactions.actions import (
     TransactionCommitted,
     Write,
 )
-from kafka_tx.transactions.coordinator import LOOK_MS
-from kafka_tx.transactions.flights import BatchPhase
+from kafka_tx.transactions.coordinator import POLL_MS
+from kafka_tx.transactions.in_flight_batches import BatchPhase
 from tests.transactions.drive import (
     BOTH,
     CURRTX,
@@ -270,7 +270,7 @@ def test_it_wakes_when_the_next_batch_may_be_planned():
 
     assert drive.machine.wakes_at_ms() == 500
     drive.tick(500)
-    assert drive.machine.wakes_at_ms() == LOOK_MS
+    assert drive.machine.wakes_at_ms() == POLL_MS
 
 
 def test_a_spout_that_is_not_ready_is_not_asked_in_a_busy_loop():

@@ -14,7 +14,7 @@ from kafka_tx.transactions.actions import (
     Stopped,
     TransactionCommitted,
 )
-from kafka_tx.transactions.coordinator import LOOK_MS
+from kafka_tx.transactions.coordinator import POLL_MS
 from tests.transactions.drive import (
     BOTH,
     EPOCH,
@@ -248,7 +248,7 @@ def test_without_a_timeout_nothing_is_ever_late():
     drive.start(1)
 
     assert drive.tick(10**9) == []
-    assert drive.machine.wakes_at_ms() == 10**9 + LOOK_MS
+    assert drive.machine.wakes_at_ms() == 10**9 + POLL_MS
 
 
 @BOTH

@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from kafka_tx.model import TopicPartition
-from kafka_tx.transactions.held import HELD, Held, Told, held_in, held_record, newest_ms
+from kafka_tx.transactions.held import (
+    HELD,
+    Held,
+    Reported,
+    held_in,
+    held_record,
+    newest_ms,
+)
 
 
 def held(txid, *, skips=0, newest_ms=None):
@@ -13,7 +20,7 @@ def held(txid, *, skips=0, newest_ms=None):
         committed_ms=1_000,
         attempts=3,
         skipped={(TopicPartition("t", n), "retention"): 5 for n in range(skips)},
-        told=Told(records=4, newest_ms=newest_ms),
+        reported=Reported(records=4, newest_ms=newest_ms),
     )
 
 
@@ -25,11 +32,11 @@ def kept(*each):
 
 
 def test_it_comes_back_as_it_was_and_unknown_stays_unknown():
-    told = Told(skipped={(TopicPartition("t", 0), "cut"): 2})
-    other = Held(txid=1, epoch=1, committed_ms=5, told=told)
+    reported = Reported(skipped={(TopicPartition("t", 0), "cut"): 2})
+    other = Held(txid=1, epoch=1, committed_ms=5, reported=reported)
 
     assert kept(other, held(2, skips=2)) == (other, held(2, skips=2))
-    assert kept(other)[0].told.records is None
+    assert kept(other)[0].reported.records is None
 
 
 def test_only_the_last_ones_are_kept():
@@ -55,7 +62,7 @@ def test_a_record_that_cannot_be_read_is_as_good_as_none():
 def test_what_plan_and_tasks_skipped_are_added_up():
     at = TopicPartition("t", 0), "retention"
 
-    assert held(1, skips=2).all_skipped(Told(skipped={at: 2})) == {
+    assert held(1, skips=2).all_skipped(Reported(skipped={at: 2})) == {
         at: 7,
         (TopicPartition("t", 1), "retention"): 5,
     }
@@ -69,6 +76,6 @@ def test_a_record_from_the_future_is_no_newer_than_its_commit():
 
 
 def test_nothing_is_the_newest_where_nobody_told_what_the_last_one_held():
-    last = replace(held(2), told=Told())
+    last = replace(held(2), reported=Reported())
 
     assert newest_ms((held(1, newest_ms=900), last)) is None

@@ -28,7 +28,7 @@ from tests.properties.people_advice import MODE, WAYS
 
 GOES_ON_WITHIN_S = 120.0
 TRIES = 12
-_LOOK_EVERY_S = 0.5
+_POLL_EVERY_S = 0.5
 
 
 class StuckError(Exception):
@@ -129,7 +129,7 @@ class Person:
             elif not self.missing(wanted):
                 self.setup = replace(self.setup, once={})
                 return
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_EVERY_S)
         raise StuckError(f"{len(self.missing(wanted))} are missing, and no error came")
 
     def end(self) -> None:
@@ -303,9 +303,11 @@ class Person:
             self._command("offsets", "reset", "--id", id_, "--store", url, "--yes")
 
     def _command(self, *words: str) -> None:
-        told = CliRunner().invoke(app, list(words))
+        reported = CliRunner().invoke(app, list(words))
         what = " ".join(words[:2])
-        self.note(f"kafka-tx {what}: {told.exit_code} {told.output.strip()[:120]}")
+        self.note(
+            f"kafka-tx {what}: {reported.exit_code} {reported.output.strip()[:120]}"
+        )
 
     def begin_anew(self) -> None:
         """Other ids, another sink and checkpoint: all is read again."""

@@ -22,7 +22,7 @@ from kafka_tx.offsets.manager_answers import GiveUp
 from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.protocols import Clock
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
-from kafka_tx.running.at_least_once.dead_letters import Buried, Letter
+from kafka_tx.running.at_least_once.dead_letters import Buried, DeadLetter
 from kafka_tx.running.at_least_once.poller import SpoutPoller
 from kafka_tx.running.at_least_once.reading import NumberedRange
 from kafka_tx.running.serial_worker import Post
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class ChunkFlight:
+class InFlightChunk:
     """A chunk of one spout's records that was sent.
 
     Attributes:
@@ -98,45 +98,45 @@ class ChunkFlight:
                 low = end
 
 
-class ChunkFlights:
+class InFlightChunks:
     """All chunks whose records are not all settled, in the order of their roots."""
 
     def __init__(self) -> None:
-        self._flights: dict[int, ChunkFlight] = {}
+        self._in_flight: dict[int, InFlightChunk] = {}
 
     def __len__(self) -> int:
-        return len(self._flights)
+        return len(self._in_flight)
 
-    def __contains__(self, flight: ChunkFlight) -> bool:
-        return flight.first_root in self._flights
+    def __contains__(self, started: InFlightChunk) -> bool:
+        return started.first_root in self._in_flight
 
-    def add(self, flight: ChunkFlight) -> None:
+    def add(self, started: InFlightChunk) -> None:
         """It is sent, or waited for anew."""
-        flight.is_old = False
-        self._flights[flight.first_root] = flight
+        started.is_old = False
+        self._in_flight[started.first_root] = started
 
-    def settled(self, flight: ChunkFlight, left: Roots = NO_ROOTS) -> None:
+    def settled(self, started: InFlightChunk, left: Roots = NO_ROOTS) -> None:
         """All of its records have ended but those left; without any it is forgotten."""
-        flight.left = left
+        started.left = left
         if not len(left):
-            self._flights.pop(flight.first_root, None)
+            self._in_flight.pop(started.first_root, None)
 
-    def rotate(self) -> list[ChunkFlight]:
+    def rotate(self) -> list[InFlightChunk]:
         """Forget the flights that saw a rotation before; return them."""
-        fallen = [flight for flight in self._flights.values() if flight.is_old]
-        for flight in fallen:
-            del self._flights[flight.first_root]
-        for flight in self._flights.values():
-            flight.is_old = True
+        fallen = [started for started in self._in_flight.values() if started.is_old]
+        for started in fallen:
+            del self._in_flight[started.first_root]
+        for started in self._in_flight.values():
+            started.is_old = True
         return fallen
 
     @property
     def open(self) -> int:
         """Records on their way."""
-        return sum(flight.open for flight in self._flights.values())
+        return sum(started.open for started in self._in_flight.values())
 
 
-LETTER_AGAIN_MS = 1_000
+DEAD_LETTER_AGAIN_MS = 1_000
 """Before a dead letter that could not be written is tried again."""
 
 _TEMPORARY = ("_MSG_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")
@@ -159,141 +159,141 @@ class ChunkAnswers:
         post: Post,
         clock: Clock,
     ) -> None:
-        self.flights = ChunkFlights()
+        self.in_flight = InFlightChunks()
         self._pollers = pollers
         self._metrics = metrics
         self._post = post
         self._clock = clock
-        self._again: list[tuple[int, str, Emission, Letter]] = []
+        self._again: list[tuple[int, str, Emission, DeadLetter]] = []
 
     # --- chunks ---
 
-    def finished(self, flight: ChunkFlight, chunk: Chunk) -> int:
+    def finished(self, started: InFlightChunk, chunk: Chunk) -> int:
         """Its job has ended well; some of its records may still be open.
 
         Returns:
             How many of its records were given to bolts; 0 when it had timed out.
         """
-        if flight not in self.flights:
+        if started not in self.in_flight:
             return 0  # its records were answered
         facts = chunk.facts
-        names = {str(e.range.topic_partition) for e in flight.emissions}
-        self._metrics[flight.spout].fetched(facts, names)
-        ended = chunk.settle(flight.first_root, flight.end)
+        names = {str(e.range.topic_partition) for e in started.emissions}
+        self._metrics[started.spout].fetched(facts, names)
+        ended = chunk.settle(started.first_root, started.end)
         failed = ended.failed
         holes = _holes(facts)
-        for emission, records in flight.offsets(ended.completed):
+        for emission, records in started.offsets(ended.completed):
             _complete(emission, records, holes.get(str(records.topic_partition)))
-        self.flights.settled(flight, ended.open)
-        self._untried(flight, ended.untried)
-        for told in chunk.failed:
-            roots = np.intersect1d(told.roots, failed, assume_unique=True)
+        self.in_flight.settled(started, ended.open)
+        self._untried(started, ended.untried)
+        for reported in chunk.failed:
+            roots = np.intersect1d(reported.roots, failed, assume_unique=True)
             failed = np.setdiff1d(failed, roots, assume_unique=True)
-            if told.component == flight.spout and _is_fetch(told, facts):
-                self._fetch_again(flight, roots, told.reason)
+            if reported.component == started.spout and _is_fetch(reported, facts):
+                self._fetch_again(started, roots, reported.reason)
             else:
-                self.fail(flight, roots, f"{told.component}: {told.reason}")
-        return len(flight) - len(ended.untried)
+                self.fail(started, roots, f"{reported.component}: {reported.reason}")
+        return len(started) - len(ended.untried)
 
-    def _untried(self, flight: ChunkFlight, roots: Roots) -> None:
+    def _untried(self, started: InFlightChunk, roots: Roots) -> None:
         """There was no time for these; a lone record had the whole time-out."""
-        if len(flight) == len(roots) == 1:
-            self.timed_out(flight, roots, "not worked off within the time-out")
+        if len(started) == len(roots) == 1:
+            self.timed_out(started, roots, "not worked off within the time-out")
         else:
-            self._release(flight, roots)
+            self._release(started, roots)
 
-    def failed(self, flight: ChunkFlight, reason: str) -> None:
+    def failed(self, started: InFlightChunk, reason: str) -> None:
         """All of its records failed, since user code asked for that."""
-        if self._end(flight):
-            self.fail(flight, flight.roots, reason)
+        if self._end(started):
+            self.fail(started, started.roots, reason)
 
-    def unused(self, flight: ChunkFlight) -> None:
+    def unused(self, started: InFlightChunk) -> None:
         """Its bolts were not ready: all of its records are emitted again."""
-        if self._end(flight):
-            self._release(flight, flight.roots)
+        if self._end(started):
+            self._release(started, started.roots)
 
-    def lost(self, flight: ChunkFlight, reason: str) -> None:
+    def lost(self, started: InFlightChunk, reason: str) -> None:
         """Its job was lost; a record that is lost alone has failed."""
-        if not self._end(flight):
+        if not self._end(started):
             return
-        if len(flight) == 1:
-            self.fail(flight, flight.roots, reason)
+        if len(started) == 1:
+            self.fail(started, started.roots, reason)
         else:
-            self._release(flight, flight.roots)
+            self._release(started, started.roots)
 
-    def timed_out(self, flight: ChunkFlight, roots: Roots, reason: str) -> None:
+    def timed_out(self, started: InFlightChunk, roots: Roots, reason: str) -> None:
         """These of its records (ascending), which bolts were given, took too long."""
-        for _, records in flight.offsets(roots):
+        for _, records in started.offsets(roots):
             at = records.topic_partition
-            self._metrics[flight.spout].timed_out[at] += len(records)
+            self._metrics[started.spout].timed_out[at] += len(records)
             logger.warning("%s: %s", records, reason)
-        self.fail(flight, roots, reason)
+        self.fail(started, roots, reason)
 
-    def wait_for(self, flight: ChunkFlight) -> None:
+    def wait_for(self, started: InFlightChunk) -> None:
         """Its time is over, but its job runs and no bolt holds a row for too long."""
-        logger.info("chunk %s takes its time", flight.attempt)
-        self.flights.add(flight)
+        logger.info("chunk %s takes its time", started.attempt)
+        self.in_flight.add(started)
 
-    def silent(self, flight: ChunkFlight, reason: str) -> None:
+    def silent(self, started: InFlightChunk, reason: str) -> None:
         """Its job does not end, and nobody knows why; a lone record has failed."""
-        if len(flight) == 1:
-            self.timed_out(flight, flight.roots, reason)
+        if len(started) == 1:
+            self.timed_out(started, started.roots, reason)
             return
         logger.warning(
             "chunk %s: %s; its %d records are emitted again in smaller ones",
-            flight.attempt,
+            started.attempt,
             reason,
-            len(flight),
+            len(started),
         )
-        self._release(flight, flight.roots)
+        self._release(started, started.roots)
 
-    def hangs(self, flight: ChunkFlight, roots: Roots, reason: str) -> None:
+    def hangs(self, started: InFlightChunk, roots: Roots, reason: str) -> None:
         """A bolt does not give these of its records back; one of them is to blame."""
-        if not self._end(flight):
+        if not self._end(started):
             return
-        everything = flight.roots
+        everything = started.roots
         roots = np.intersect1d(everything, roots)
         if len(roots) == 1:
-            self.timed_out(flight, roots, reason)
+            self.timed_out(started, roots, reason)
             everything = np.setdiff1d(everything, roots)
         else:
             logger.warning(
-                "%d records of chunk %s: %s", len(roots), flight.attempt, reason
+                "%d records of chunk %s: %s", len(roots), started.attempt, reason
             )
-        self._release(flight, everything)
+        self._release(started, everything)
 
-    def fail(self, flight: ChunkFlight, roots: Roots, reason: str) -> None:
+    def fail(self, started: InFlightChunk, roots: Roots, reason: str) -> None:
         """These records failed; those without a try left are given up."""
         now_ms = self._clock.monotonic_ms()
-        for emission, records in flight.offsets(roots):
+        for emission, records in started.offsets(roots):
             manager, generation = emission.manager, emission.generation
             for gone in manager.fail(records, now_ms, generation):
-                self._give_up(flight.spout, emission, gone, reason)
+                self._give_up(started.spout, emission, gone, reason)
             if manager.is_hopeless:
                 raise TransactionError(
                     f"{manager.topic_partition}: {manager.counts.failed} failures and"
                     f" not one record completed; the last: {reason}"
                 )
 
-    def _end(self, flight: ChunkFlight) -> bool:
+    def _end(self, started: InFlightChunk) -> bool:
         """Forget it; False if it has timed out."""
-        if flight not in self.flights:
+        if started not in self.in_flight:
             return False
-        self.flights.settled(flight)
+        self.in_flight.settled(started)
         return True
 
-    def _fetch_again(self, flight: ChunkFlight, roots: Roots, reason: str) -> None:
+    def _fetch_again(self, started: InFlightChunk, roots: Roots, reason: str) -> None:
         if not len(roots):
             return
-        self._release(flight, roots)
-        partitions = {r.topic_partition for _, r in flight.offsets(roots)}
+        self._release(started, roots)
+        partitions = {r.topic_partition for _, r in started.offsets(roots)}
         for partition in sorted(partitions):
             logger.warning("%s will be fetched again: %s", partition, reason)
-            self._pollers[flight.spout].fetch_failed(partition)
+            self._pollers[started.spout].fetch_failed(partition)
 
-    def _release(self, flight: ChunkFlight, roots: Roots) -> None:
+    def _release(self, started: InFlightChunk, roots: Roots) -> None:
         now_ms = self._clock.monotonic_ms()
-        for emission, records in flight.offsets(roots):
+        for emission, records in started.offsets(roots):
             emission.manager.release(records, now_ms, emission.generation)
 
     # --- records without a try left ---
@@ -301,9 +301,9 @@ class ChunkAnswers:
     def _give_up(
         self, spout: str, emission: Emission, gone: GiveUp, reason: str
     ) -> None:
-        letter = Letter(gone.records, gone.attempts, reason)
+        dead_letter = DeadLetter(gone.records, gone.attempts, reason)
         if self._pollers[spout].parts.dead_letters is not None:
-            self._write(spout, emission, letter)
+            self._write(spout, emission, dead_letter)
             return
         logger.warning(
             "%s is skipped after %d attempts: %s", gone.records, gone.attempts, reason
@@ -311,35 +311,37 @@ class ChunkAnswers:
         self._metrics[spout].skipped[gone.records.topic_partition] += len(gone.records)
         emission.manager.ack(gone.records, emission.generation)
 
-    def _write(self, spout: str, emission: Emission, letter: Letter) -> None:
+    def _write(self, spout: str, emission: Emission, dead_letter: DeadLetter) -> None:
         dead_letters = self._pollers[spout].parts.dead_letters
         assert dead_letters is not None
 
         def answer(written: Buried, error: Exception | None) -> None:
-            self._post(lambda: self._written(spout, emission, letter, written, error))
+            self._post(
+                lambda: self._written(spout, emission, dead_letter, written, error)
+            )
 
-        dead_letters.write(letter, answer)
+        dead_letters.write(dead_letter, answer)
 
     def _written(
         self,
         spout: str,
         emission: Emission,
-        letter: Letter,
+        dead_letter: DeadLetter,
         written: Buried,
         error: Exception | None,
     ) -> None:
         if error is None:
-            at = letter.records.topic_partition
+            at = dead_letter.records.topic_partition
             self._metrics[spout].written[at] += written.written
             self._metrics[spout].cut[at] += written.cut
-            emission.manager.ack(letter.records, emission.generation)
+            emission.manager.ack(dead_letter.records, emission.generation)
         elif isinstance(error, OffsetOutOfRangeError):
-            logger.warning("%s is gone before its dead letter", letter.records)
-            emission.manager.trim(letter.records.end)
+            logger.warning("%s is gone before its dead letter", dead_letter.records)
+            emission.manager.trim(dead_letter.records.end)
         elif _may_pass(error):
             logger.warning("a dead letter will be tried again: %s", error)
-            at_ms = self._clock.monotonic_ms() + LETTER_AGAIN_MS
-            self._again.append((at_ms, spout, emission, letter))
+            at_ms = self._clock.monotonic_ms() + DEAD_LETTER_AGAIN_MS
+            self._again.append((at_ms, spout, emission, dead_letter))
         else:
             raise error
 
@@ -348,8 +350,8 @@ class ChunkAnswers:
         now_ms = self._clock.monotonic_ms()
         due = [each for each in self._again if each[0] <= now_ms]
         self._again = [each for each in self._again if each[0] > now_ms]
-        for _, spout, emission, letter in due:
-            self._write(spout, emission, letter)
+        for _, spout, emission, dead_letter in due:
+            self._write(spout, emission, dead_letter)
 
     def wakes(self) -> Iterator[int]:
         """When dead letters are to be tried again (monotonic)."""
@@ -360,9 +362,9 @@ class ChunkAnswers:
 def _holes(facts: Mapping[str, object]) -> dict[str, OffsetRuns]:
     """Where the partitions turned out to hold no record, by their text form."""
     return {
-        name: OffsetRuns(*told["holes"])
-        for name, told in facts.items()
-        if isinstance(told, dict) and told.get("holes")
+        name: OffsetRuns(*reported["holes"])
+        for name, reported in facts.items()
+        if isinstance(reported, dict) and reported.get("holes")
     }
 
 
@@ -384,7 +386,7 @@ def _complete(
         manager.ack(OffsetRange(records.topic_partition, *run), generation)
 
 
-def _is_fetch(told: RootsFailed, facts: Mapping[str, object]) -> bool:
+def _is_fetch(reported: RootsFailed, facts: Mapping[str, object]) -> bool:
     """Whether records failed since they could not be fetched, not since of them."""
     classes = {
         name
@@ -392,7 +394,7 @@ def _is_fetch(told: RootsFailed, facts: Mapping[str, object]) -> bool:
         if isinstance(fact, dict)
         for name in fact.get("errors", ())
     }
-    return any(told.reason.startswith(f"[{name}]") for name in classes)
+    return any(reported.reason.startswith(f"[{name}]") for name in classes)
 
 
 def _may_pass(error: Exception) -> bool:

@@ -18,7 +18,7 @@ from kafka_tx.protocols import Clock
 from kafka_tx.running.at_least_once.poller import SpoutPoller
 
 if TYPE_CHECKING:
-    from kafka_tx.running.at_least_once.chunk_answers import ChunkFlight
+    from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk
 
 
 class SpoutMetrics:
@@ -36,7 +36,7 @@ class SpoutMetrics:
     def __init__(self, id: str, registry: MetricsRegistry) -> None:  # noqa: A002
         self._id = id
         self._registry = registry
-        self._told: dict[tuple[TopicPartition, str, str], float] = {}
+        self._reported: dict[tuple[TopicPartition, str, str], float] = {}
         self._former: dict[PartitionManager, dict[str, int]] = {}
         self._totals: Counter[tuple[TopicPartition, str]] = Counter()
         self._sums: Counter[str] = Counter()
@@ -80,7 +80,7 @@ class SpoutMetrics:
         if gone:
             self._registry.forget(self._id, gone)
 
-    def in_flight(self, chunks: Sequence[ChunkFlight], clock: Clock) -> None:
+    def in_flight(self, chunks: Sequence[InFlightChunk], clock: Clock) -> None:
         """Show the chunks of this spout that are in flight now.
 
         What is retried for ever is in flight since its first try: the time is kept
@@ -94,7 +94,7 @@ class SpoutMetrics:
         if waits and self._since_ms is None:
             self._since_ms = min((each.since_ms for each in chunks), default=now_ms)
         ahead = clock.now_ms() - now_ms  # to Unix time
-        flights = [
+        in_flight = [
             InFlight(
                 number=each.attempt.txid,
                 phase="processing",
@@ -104,13 +104,13 @@ class SpoutMetrics:
             for each in chunks
         ]
         since_ms = 0 if self._since_ms is None else ahead + self._since_ms
-        self._registry.record_in_flight(self._id, flights, since_ms)
+        self._registry.record_in_flight(self._id, in_flight, since_ms)
 
     def fetched(self, facts: Mapping[str, object], names: Iterable[str]) -> None:
         """Fetches took so long; ``names`` are the partitions' text forms."""
         for name in names:
-            told = facts.get(name)
-            took_ms = told.get("fetch_ms", ()) if isinstance(told, dict) else ()
+            reported = facts.get(name)
+            took_ms = reported.get("fetch_ms", ()) if isinstance(reported, dict) else ()
             topic, _, number = name.rpartition("-")
             for each_ms in took_ms:
                 self._registry.observe(
@@ -125,7 +125,7 @@ class SpoutMetrics:
         """The topology has ended."""
         self._registry.record_end(self._id)
 
-    def chunk_ended(self, chunk: ChunkFlight, clock: Clock, outcome: str) -> None:
+    def chunk_ended(self, chunk: InFlightChunk, clock: Clock, outcome: str) -> None:
         """The job of a chunk has ended."""
         took_ms = clock.monotonic_ms() - chunk.since_ms
         ended = BatchEnded(
@@ -190,7 +190,7 @@ class SpoutMetrics:
         self._tell(at, catalogue.RETRIED_RECORDS, total["retried"])
         self._tell(at, catalogue.INELIGIBLE_RECORDS, total["given_up"])
         self._tell(at, catalogue.DEAD_LETTERS, self.written[at])
-        self._tell(at, catalogue.CUT_LETTERS, self.cut[at])
+        self._tell(at, catalogue.CUT_DEAD_LETTERS, self.cut[at])
         for reason in LossReason:
             skipped, lost = total[f"skip {reason}"], total[f"lost {reason}"]
             self._tell(at, catalogue.SKIPPED_OFFSETS, skipped, reason)
@@ -201,10 +201,10 @@ class SpoutMetrics:
         self, at: TopicPartition, metric: Metric, total: int, reason: str = ""
     ) -> None:
         key = (at, metric.name, reason)
-        more = total - self._told.get(key, 0)
+        more = total - self._reported.get(key, 0)
         if more <= 0:
             return
-        self._told[key] = total
+        self._reported[key] = total
         labels = {"topic": at.topic, "partition": str(at.partition)}
         if reason:
             labels["reason"] = reason
@@ -246,7 +246,7 @@ class TopologyCounts:
         self.totals: Mapping[str, int] = {}
         self.recent: deque[Counted] = deque(maxlen=100)
 
-    def chunk_ended(self, chunk: ChunkFlight, outcome: str) -> None:
+    def chunk_ended(self, chunk: InFlightChunk, outcome: str) -> None:
         """The job of a chunk has ended."""
         self._metrics[chunk.spout].chunk_ended(chunk, self._clock, outcome)
 
@@ -255,7 +255,7 @@ class TopologyCounts:
         for metrics in self._metrics.values():
             metrics.ended()
 
-    def measure_if_due(self, chunks: Sequence[ChunkFlight], *, at_once: bool) -> None:
+    def measure_if_due(self, chunks: Sequence[InFlightChunk], *, at_once: bool) -> None:
         """Measure, and tell the metrics, if it is time."""
         now_ms = self._clock.monotonic_ms()
         if not at_once and now_ms - self._measured_ms < self._every_ms:

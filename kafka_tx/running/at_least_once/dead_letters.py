@@ -11,7 +11,7 @@ import pyarrow as pa
 from kafka_tx import assembly, sink_assembly
 from kafka_tx.config import SinkConfig, SourceConfig
 from kafka_tx.errors import ConfigError, DeliveryError, UnknownTopicError
-from kafka_tx.kafka.letter_form import (
+from kafka_tx.kafka.dead_letter_form import (
     BYTES,
     LONGEST_ERROR,
     LONGEST_KEY,
@@ -32,7 +32,7 @@ _TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """Records that failed together too often.
 
     Attributes:
@@ -102,13 +102,15 @@ class DeadLetters:
             ) from None
 
     def write(
-        self, letter: Letter, answer: Callable[[Buried, Exception | None], None]
+        self,
+        dead_letter: DeadLetter,
+        answer: Callable[[Buried, Exception | None], None],
     ) -> None:
         """Write it; ``answer`` gets what was written, or the error."""
 
         def work() -> None:
             try:
-                written = self._write(letter)
+                written = self._write(dead_letter)
             except Exception as error:  # noqa: BLE001 - told to who asked
                 self._sender = None  # what it failed with, it would fail with again
                 answer(Buried(), error)
@@ -117,14 +119,14 @@ class DeadLetters:
 
         self._worker.submit(work)
 
-    def _write(self, letter: Letter) -> Buried:
+    def _write(self, dead_letter: DeadLetter) -> Buried:
         if self._reader is None:
             self._reader = assembly.range_reader(self._source)
         if self._sender is not None:
             self._sender.renew()
         written = 0
         too_large: list[tuple[OutRecord, DeliveryError]] = []
-        for record in out_records(self._reader, letter, self._topic):
+        for record in out_records(self._reader, dead_letter, self._topic):
             self._post(record, too_large)
             written += 1
         self._flush(too_large)
@@ -141,16 +143,16 @@ class DeadLetters:
     def _post(
         self, record: OutRecord, failed: list[tuple[OutRecord, DeliveryError]]
     ) -> None:
-        def told(error: DeliveryError | None) -> None:
+        def reported(error: DeliveryError | None) -> None:
             if error is not None:
                 failed.append((record, error))
 
         if self._sender is None:
             self._sender = sink_assembly.sender(self._config)
         try:
-            self._sender.post(record, told)
+            self._sender.post(record, reported)
         except DeliveryError as error:  # the client itself refuses it
-            told(error)
+            reported(error)
 
     def _flush(self, failed: list[tuple[OutRecord, DeliveryError]]) -> None:
         if self._sender is not None:
@@ -164,19 +166,21 @@ class DeadLetters:
         return self._worker.close(timeout_s)
 
 
-def out_records(reader: RangeReader, letter: Letter, topic: str) -> Iterator[OutRecord]:
+def out_records(
+    reader: RangeReader, dead_letter: DeadLetter, topic: str
+) -> Iterator[OutRecord]:
     """The records of a letter as they are written.
 
     Raises:
         OffsetOutOfRangeError: They are gone.
         FetchError: They cannot be read now.
     """
-    for batch in reader.read(letter.records):
+    for batch in reader.read(dead_letter.records):
         times = milliseconds(batch)
         for row, time_ms in zip(_without_times(batch).to_pylist(), times, strict=True):
             where = row["topic"], row["partition"], row["offset"]
-            error = cut(letter.error, LONGEST_ERROR)
-            own = headers_of(*where, error, letter.attempts)
+            error = cut(dead_letter.error, LONGEST_ERROR)
+            own = headers_of(*where, error, dead_letter.attempts)
             former = [(h["key"], h["value"]) for h in row.get("headers") or ()]
             yield OutRecord(
                 topic,

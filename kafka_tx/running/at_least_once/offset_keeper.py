@@ -48,8 +48,8 @@ class OffsetKeeper:
         self._registry = registry
         self._clock = clock
         self._worker = SerialWorker(f"kafka-tx {id} offsets")
-        patience = getattr(store, "patience", None)
-        self._tries_s = patience.limit_ms / 1000 if patience else 0.0
+        retry_policy = getattr(store, "retry_policy", None)
+        self._tries_s = retry_policy.limit_ms / 1000 if retry_policy else 0.0
         self._rest_s: Callable[[], float] = lambda: math.inf
         self._renew_ms: int | None = None
         self._renewed_ms = clock.monotonic_ms()

@@ -82,7 +82,7 @@ class PollerParts:
         return all(closed)
 
 
-_STORE_LOOK_MS = 5_000
+_STORE_POLL_MS = 5_000
 """How long nothing is stored before the store is asked whether it is as it was left."""
 
 REFRESH_MS = 1_000
@@ -136,7 +136,7 @@ class SpoutPoller:
         """Those for which the store has no more room; they emit nothing new."""
         self._is_storing = False
         self._held_until: dict[TopicPartition, int] = {}
-        self._times = log_bounds.LookTimes()
+        self._times = log_bounds.PollTimes()
         self._refreshed_ms: int | None = None
         self._whole_at_ms = 0
         self._is_refresh_wanted = self._has_seen_all = False
@@ -179,7 +179,7 @@ class SpoutPoller:
         self._held_until[partition] = now_ms + HOLD_MS
         self._refresh()
 
-    def want_looks(self) -> None:
+    def want_polls(self) -> None:
         """Look for partitions, and at logs, as soon as no such look is under way."""
         self._is_refresh_wanted = self._times.is_wanted = True
 
@@ -213,7 +213,7 @@ class SpoutPoller:
 
     # --- looks ---
 
-    def look_if_due(self) -> None:
+    def poll_if_due(self) -> None:
         """Ask where the logs begin and end, if it is time and no answer is due."""
         now_ms = self.parts.clock.monotonic_ms()
         if self._looks.is_busy or now_ms < self._times.due_ms(len(self.managers)):
@@ -222,7 +222,7 @@ class SpoutPoller:
         self._wanted = list(self._partitions.names)
         is_whole = now_ms >= self._whole_at_ms
         if is_whole:
-            self._whole_at_ms = now_ms + log_bounds.WHOLE_LOOK_MS
+            self._whole_at_ms = now_ms + log_bounds.WHOLE_POLL_MS
         self._asleep = {} if is_whole else self._partitions.asleep()
         self._positions = {m.topic_partition: m.position for m in self.awake}
         self._looks.ask()
@@ -251,8 +251,10 @@ class SpoutPoller:
         self._seen = self._seen._replace(logs=number)
         is_news = self._partitions.seen(bounds)
         awake = {m.topic_partition for m in self.awake}
-        told = {p: b for p, b in bounds.items() if p in awake or p not in self._asleep}
-        self.parts.registry.record_log(self.parts.keeper.id, told)
+        reported = {
+            p: b for p, b in bounds.items() if p in awake or p not in self._asleep
+        }
+        self.parts.registry.record_log(self.parts.keeper.id, reported)
         self._times.ended(clock.monotonic_ms(), is_news=is_news)
         self._has_seen_all = len(self.bounds) == len(bounds)
         if not self._has_seen_all:
@@ -283,8 +285,8 @@ class SpoutPoller:
             standing = stand(manager.reached, bounds)
             if standing.log is None:
                 continue
-            is_told = standing.finding is Finding.ANEW and manager.is_recreated
-            if self._settling.believes(partition, standing, now_ms) or is_told:
+            is_reported = standing.finding is Finding.ANEW and manager.is_recreated
+            if self._settling.believes(partition, standing, now_ms) or is_reported:
                 self._settling.forget(partition)
                 is_fresh = manager not in self._crowded
                 found.append(Candidate(manager, standing.log, is_fresh))
@@ -307,7 +309,7 @@ class SpoutPoller:
             known = {m: m.stored for m in self._partitions.managers if m not in offers}
             offers |= {m: offset for m, offset in known.items() if offset is not None}
         began_ms = clock.monotonic_ms()
-        if not offers and began_ms - self._asked_ms < _STORE_LOOK_MS:
+        if not offers and began_ms - self._asked_ms < _STORE_POLL_MS:
             return
         self._is_storing, self._asked_ms = True, began_ms
 
@@ -362,11 +364,11 @@ class SpoutPoller:
             return False
         return all(map(self._partitions.is_done, self.awake))
 
-    def next_looks(self) -> Looks:
+    def next_polls(self) -> Looks:
         """The first ones that begin after this call (any thread)."""
         return Looks(self._looks.asked + 1, self._refreshes.asked + 1)
 
-    def ended_looks(self) -> Looks:
+    def ended_polls(self) -> Looks:
         """The newest that were answered."""
         return self._seen
 
@@ -404,14 +406,14 @@ class IdleWaits:
 
     Args:
         pollers: The spouts.
-        want_looks: Have all of them look as soon as they can (any thread).
+        want_polls: Have all of them look as soon as they can (any thread).
     """
 
     def __init__(
-        self, pollers: Mapping[str, SpoutPoller], want_looks: Callable[[], None]
+        self, pollers: Mapping[str, SpoutPoller], want_polls: Callable[[], None]
     ) -> None:
         self._pollers = pollers
-        self._want_looks = want_looks
+        self._want_polls = want_polls
         self._idle_since: dict[str, Looks] = {}
         self.waiters = Waiters()
 
@@ -420,8 +422,8 @@ class IdleWaits:
         return self.waiters.wait(self._ask, timeout_s)
 
     def _ask(self) -> Callable[[], bool]:
-        wanted = {name: p.next_looks() for name, p in self._pollers.items()}
-        self._want_looks()
+        wanted = {name: p.next_polls() for name, p in self._pollers.items()}
+        self._want_polls()
         return lambda: all(
             name in self._idle_since and self._idle_since[name].include(looks)
             for name, looks in wanted.items()

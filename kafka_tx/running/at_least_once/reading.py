@@ -66,14 +66,14 @@ class KafkaRecords:
         """
         for ranges in fetches_of(self.ranges)[task::tasks]:
             name = str(ranges[0].range.topic_partition)
-            told = facts.setdefault(name, {"records": 0, "errors": []})
-            fetch = _Fetch(self.reader, self.scheme, ranges[-1].range.end, told)
+            reported = facts.setdefault(name, {"records": 0, "errors": []})
+            fetch = _Fetch(self.reader, self.scheme, ranges[-1].range.end, reported)
             try:
                 for numbered in ranges:
                     yield from fetch.records(numbered)
             finally:
                 fetch.close()
-            told.setdefault("fetch_ms", []).append(fetch.took_ms)
+            reported.setdefault("fetch_ms", []).append(fetch.took_ms)
 
 
 def fetches_of(
@@ -107,16 +107,16 @@ class _Fetch:
         reader: Reads one range.
         scheme: From records to rows.
         end: Of the last range.
-        told: The facts of the partition.
+        reported: The facts of the partition.
     """
 
     def __init__(
-        self, reader: RangeReader, scheme: Scheme, end: int, told: dict[str, Any]
+        self, reader: RangeReader, scheme: Scheme, end: int, reported: dict[str, Any]
     ) -> None:
         self._reader = reader
         self._scheme = scheme
         self._end = end
-        self._told = told
+        self._reported = reported
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._rest: pa.RecordBatch | None = None
         self.took_ms = 0.0
@@ -133,19 +133,19 @@ class _Fetch:
             except KafkaTxError as error:
                 if not (error.retryable or isinstance(error, OffsetOutOfRangeError)):
                     raise
-                self._told["errors"].append(error.error_class)
+                self._reported["errors"].append(error.error_class)
                 problem = str(error)
                 break
             if batch is None:
                 break
-            self._told["records"] += batch.num_rows
-            _note_holes(self._told, position, batch.column("offset").to_numpy())
+            self._reported["records"] += batch.num_rows
+            _note_holes(self._reported, position, batch.column("offset").to_numpy())
             yield from self._decoded(batch, position, shift)
             position = batch.column("offset")[-1].as_py() + 1
         if position < numbered.range.end:
             if not problem:
                 hole = (position, numbered.range.end)
-                self._told.setdefault("holes", []).append(hole)
+                self._reported.setdefault("holes", []).append(hole)
             left = np.arange(position, numbered.range.end) + shift
             yield Records([], NO_ROOTS, left, problem)
 
@@ -217,11 +217,11 @@ class _Fetch:
 
 
 def _note_holes(
-    told: dict[str, Any], position: int, offsets: npt.NDArray[np.int64]
+    reported: dict[str, Any], position: int, offsets: npt.NDArray[np.int64]
 ) -> None:
     """Note what lies between ``position`` and the last of ``offsets`` (ascending)."""
     starts = np.concatenate(([position], offsets[:-1] + 1))
     (before,) = np.nonzero(starts < offsets)
     if len(before):
         runs = zip(starts[before].tolist(), offsets[before].tolist(), strict=True)
-        told.setdefault("holes", []).extend(runs)
+        reported.setdefault("holes", []).extend(runs)

@@ -147,14 +147,14 @@ class KafkaSpout:
         )
         topic = config.dead_letter_topic
         with_headers = replace(source, include_headers=True)
-        letters = None if topic is None else DeadLetters(topic, with_headers)
+        dead_letters = None if topic is None else DeadLetters(topic, with_headers)
         try:
             if owns:
                 keeper.acquire(config.task_index, config.total_tasks)
             coordinator, close = self._coordinator(view, managers, clock)
             coordinator.my_managed_partitions()
-            if letters is not None:
-                letters.check()
+            if dead_letters is not None:
+                dead_letters.check()
         except BaseException:
             keeper.close(1.0)
             view.close()
@@ -166,7 +166,7 @@ class KafkaSpout:
             keeper=keeper,
             reader=TaskReader(source),
             scheme=config.scheme,
-            dead_letters=letters,
+            dead_letters=dead_letters,
             commit_interval_ms=config.state_update_interval_ms,
             registry=deployment.registry,
             clock=clock,

@@ -22,8 +22,8 @@ from kafka_tx.protocols import Clock
 from kafka_tx.topology.kafka.kafka_reading import kafka_parts
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions.actions import Cancel, Outcome
-from kafka_tx.transactions.flights import BatchPhase
-from kafka_tx.transactions.held import Held, Told, held_record
+from kafka_tx.transactions.held import Held, Reported, held_record
+from kafka_tx.transactions.in_flight_batches import BatchPhase
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class _Timeline:
         }
 
 
-class _Flight(NamedTuple):
+class _InFlight(NamedTuple):
     """A batch, its phase, and when (monotonic ms) that phase began."""
 
     txid: int
@@ -124,7 +124,7 @@ class Journal:
     _planned: dict[int, tuple[int, int]] = field(default_factory=dict)
     _dropped: Counter[int] = field(default_factory=Counter)
     _first: dict[int, int] = field(default_factory=dict)
-    _shown_flights: list[_Flight] | None = None
+    _shown_in_flight: list[_InFlight] | None = None
 
     def planning(self, attempt: TransactionAttempt) -> None:
         """A batch is being planned."""
@@ -173,17 +173,17 @@ class Journal:
     def held(self, attempt: TransactionAttempt, metadata: object) -> dict[str, str]:
         """What is stored with its commit, which is about to be recorded."""
         timeline = self._timelines.get(attempt)
-        told = Told()
+        reported = Reported()
         if timeline is not None and timeline.processed is not None:
             records, size = _read(timeline.processed)
-            told = Told(records=records, bytes=size)
+            reported = Reported(records=records, bytes=size)
         held = Held(
             txid=attempt.txid,
             epoch=attempt.epoch,
             committed_ms=self.clock.now_ms(),
             attempts=self._dropped[attempt.txid] + 1,
             skipped=_skipped(metadata),
-            told=told,
+            reported=reported,
         )
         return held_record({}, held)
 
@@ -213,19 +213,22 @@ class Journal:
     ) -> None:
         """Show which batches are in which phase now, and since when."""
         planning = self._planning if is_planning else {}
-        flights = [
+        in_flight = [
             *(
-                _Flight(attempt.txid, "planning", at)
+                _InFlight(attempt.txid, "planning", at)
                 for attempt, at in planning.items()
             ),
-            *(_Flight(txid, "planning", at) for txid, (at, _) in self._planned.items()),
-            *(self._flight(attempt, phase) for attempt, phase in phases.items()),
+            *(
+                _InFlight(txid, "planning", at)
+                for txid, (at, _) in self._planned.items()
+            ),
+            *(self._in_flight_of(attempt, phase) for attempt, phase in phases.items()),
         ]
-        alive = {each.txid for each in flights} | self._dropped.keys()
+        alive = {each.txid for each in in_flight} | self._dropped.keys()
         self._first = {t: at for t, at in self._first.items() if t in alive}
-        if flights != self._shown_flights:
-            self._shown_flights = flights
-            self._show_flights(sorted(flights))
+        if in_flight != self._shown_in_flight:
+            self._shown_in_flight = in_flight
+            self._show_in_flight(sorted(in_flight))
 
     def ended(self) -> None:
         """Nothing is in flight any more: a restart replays what was."""
@@ -254,13 +257,15 @@ class Journal:
             ),
         )
 
-    def _flight(self, attempt: TransactionAttempt, phase: BatchPhase) -> _Flight:
+    def _in_flight_of(
+        self, attempt: TransactionAttempt, phase: BatchPhase
+    ) -> _InFlight:
         name = _METRIC_PHASES[phase]
         timeline = self._timelines.get(attempt)
         began = getattr(timeline, name) if timeline else self.clock.monotonic_ms()
-        return _Flight(attempt.txid, name, began)
+        return _InFlight(attempt.txid, name, began)
 
-    def _show_flights(self, flights: list[_Flight]) -> None:
+    def _show_in_flight(self, in_flight: list[_InFlight]) -> None:
         ahead = self.clock.now_ms() - self.clock.monotonic_ms()  # to Unix time
         batches = [
             InFlight(
@@ -270,7 +275,7 @@ class Journal:
                 phase_since_ms=ahead + each.since_ms,
                 tries=self._dropped[each.txid] + 1,
             )
-            for each in flights
+            for each in in_flight
         ]
         first = min(self._first.values(), default=None)
         self.registry.record_in_flight(
@@ -318,9 +323,9 @@ def _progress(
 
 def _read(processed: Processed) -> tuple[int, int | None]:
     """Records that the tasks of an attempt read, and their size where that is told."""
-    told = [f for f in processed.facts.values() if isinstance(f, dict)]
-    counted = [f["records"] for f in told if "records" in f]
-    sizes = [f["bytes"] for f in told if "bytes" in f]
+    reported = [f for f in processed.facts.values() if isinstance(f, dict)]
+    counted = [f["records"] for f in reported if "records" in f]
+    sizes = [f["bytes"] for f in reported if "bytes" in f]
     spout = processed.plan.graph.components[0].name
     records = sum(counted) if counted else processed.emitted.get(spout, 0)
     return records, sum(sizes) if sizes else None

@@ -138,10 +138,10 @@ class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
         if any(partition not in seen for partition in planned):
             seen = self._looks.bounds(planned)
         unplanned = dict.fromkeys(self._looks.last_found().partitions, _UNPLANNED)
-        told = self._looks.completed(
+        reported = self._looks.completed(
             {partition: seen[partition] for partition in planned}, planned
         )
-        return {**unplanned, **told}
+        return {**unplanned, **reported}
 
 
 class TransactionalKafkaSpout(KafkaSpoutFromOptions):

@@ -21,7 +21,7 @@ from kafka_tx.topology.run.messages import BatchFailed
 from kafka_tx.topology.run.task_failures import failure_of
 from kafka_tx.transactions.actions import Action
 from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.flights import BatchPhase
+from kafka_tx.transactions.in_flight_batches import BatchPhase
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class SpoutThread:
         name: The topology's id.
         spout: The user's.
         component: Its name.
-        after_look: Called after the spout was asked whether it is ready.
+        after_poll: Called after the spout was asked whether it is ready.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class SpoutThread:
         name: str,
         spout: Spout,
         component: str,
-        after_look: Callable[[], None],
+        after_poll: Callable[[], None],
     ) -> None:
         self._spout = spout
         self._component = component
-        self._after_look = after_look
+        self._after_poll = after_poll
         self._worker = SerialWorker(f"kafka-tx {name} spout")
         self._readiness: Future[bool] | None = None
         self._drained: Future[bool | None] | None = None
@@ -92,20 +92,20 @@ class SpoutThread:
         return drained
 
     def _answer(
-        self, told: Future[bool] | Future[bool | None], txid: int
+        self, reported: Future[bool] | Future[bool | None], txid: int
     ) -> bool | None:
         """What the spout says; None: nothing yet. An error that will pass: no."""
         try:
-            return told.result(_READY_WITHIN_S)
+            return reported.result(_READY_WITHIN_S)
         except TimeoutError:
-            return False if told.done() else None
+            return False if reported.done() else None
         except BaseException as error:  # noqa: BLE001 - told by its kind
             self._check(error, TransactionAttempt(txid, 0))
             return False
 
     def _look(self) -> bool:
         ready = self._spout.is_ready()
-        self._after_look()
+        self._after_poll()
         return ready
 
     def plan(

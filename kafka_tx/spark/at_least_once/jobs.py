@@ -20,7 +20,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.topology_options import RunnerLimits
 from kafka_tx.protocols import Clock, Store
-from kafka_tx.running.at_least_once.chunk_answers import ChunkFlight
+from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk
 from kafka_tx.running.at_least_once.poller import PollerParts
 from kafka_tx.running.permit import PermitAddress
 from kafka_tx.running.task_reports import DriverAddress, ReportListener, send_report
@@ -159,19 +159,19 @@ class ChunkJob:
 
     def __init__(
         self,
-        flight: ChunkFlight,
+        started: InFlightChunk,
         engine: AttemptEngine,
         run: Callable[[], Chunk],
         answer: Callable[[Chunk | BaseException], None],
     ) -> None:
-        self.flight = flight
+        self.started = started
         self._engine = engine
         self._run_chunk = run
         self._answer = answer
         self.cancelled_ms: int | None = None
         """Since when its answer no longer counts (monotonic); None: it counts."""
         self._thread = InheritableThread(
-            target=self._run, name=f"kafka-tx chunk {flight.attempt}", daemon=True
+            target=self._run, name=f"kafka-tx chunk {started.attempt}", daemon=True
         )
 
     def start(self) -> None:
@@ -187,20 +187,20 @@ class ChunkJob:
         """Let it fail soon; may be repeated."""
         if self.cancelled_ms is None:
             self.cancelled_ms = now_ms
-        self._engine.cancel(self.flight.attempt)
+        self._engine.cancel(self.started.attempt)
 
     def end(self, timeout_s: float) -> bool:
         """Cancel it until its thread has ended; False if that takes longer."""
         waited_s = 0.0
         while self._thread.is_alive() and waited_s < timeout_s:
-            self._engine.cancel(self.flight.attempt)
+            self._engine.cancel(self.started.attempt)
             self._thread.join(CANCEL_AGAIN_S)
             waited_s += CANCEL_AGAIN_S
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
-            self._engine.enter(self.flight.attempt)
+            self._engine.enter(self.started.attempt)
             result: Chunk | BaseException = self._run_chunk()
         except BaseException as error:  # noqa: BLE001 - every error has its answer
             result = error
@@ -222,13 +222,13 @@ class ChunkSparkEngine(SparkEngine):
         """
         driver = DriverAddress.of(self._context.getConf().get)
 
-        def report(told: dict[str, Any]) -> None:
-            attempt = TransactionAttempt.parse(str(told["attempt"]))
-            if told.get("moves"):
+        def report(reported: dict[str, Any]) -> None:
+            attempt = TransactionAttempt.parse(str(reported["attempt"]))
+            if reported.get("moves"):
                 moves(attempt)
                 return
-            roots = np.array([int(root) for root in told["roots"]], np.int64)
-            hangs(attempt, str(told["component"]), roots)
+            roots = np.array([int(root) for root in reported["roots"]], np.int64)
+            hangs(attempt, str(reported["component"]), roots)
 
         try:
             self._reports = ReportListener(driver, report, "kafka-tx hangs")

@@ -11,7 +11,7 @@ from queue import Empty
 from kafka_tx.errors import KafkaTxError, TransactionError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.offsets.emitting import Emission
-from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, ChunkFlight
+from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, InFlightChunk
 from kafka_tx.running.at_least_once.counts import SpoutMetrics, TopologyCounts
 from kafka_tx.running.at_least_once.poller import IdleWaits, SpoutPoller
 from kafka_tx.running.at_least_once.reading import KafkaRecords
@@ -76,7 +76,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._hanging: list[ChunkJob] = []
         self._rotated_ms = parts.clock.monotonic_ms()
         self._is_paused = False
-        self._idle = IdleWaits(self.pollers, lambda: self._post(self._want_looks))
+        self._idle = IdleWaits(self.pollers, lambda: self._post(self._want_polls))
         self.counts = TopologyCounts(
             self.pollers, metrics, limits.metrics_ms, parts.clock
         )
@@ -100,9 +100,9 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         """Wait until everything that is there now is completed and stored."""
         return self._idle.wait(timeout_s)
 
-    def _want_looks(self) -> None:
+    def _want_polls(self) -> None:
         for poller in self.pollers.values():
-            poller.want_looks()
+            poller.want_polls()
 
     # --- the loop ---
 
@@ -132,7 +132,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         for poller in self.pollers.values():
             if not self._is_stopping:
                 poller.refresh_if_due()
-                poller.look_if_due()
+                poller.poll_if_due()
             poller.commit_if_due(
                 at_once=self._idle.waiters.are_there and poller.is_completed
             )
@@ -159,37 +159,37 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             return
         self._rotated_ms = now_ms
         reason = f"not completed within {timeout_ms} ms"
-        for flight in self._answers.flights.rotate():
-            job = self._jobs.get(flight.attempt)
-            if flight.left is not None:
-                self._answers.timed_out(flight, flight.left, reason)
+        for started in self._answers.in_flight.rotate():
+            job = self._jobs.get(started.attempt)
+            if started.left is not None:
+                self._answers.timed_out(started, started.left, reason)
             elif job is None:  # given up before
-                self._answers.timed_out(flight, flight.roots, reason)
-            elif flight.waited < self._parts.limits.patience:
-                flight.waited += 1
-                self._answers.wait_for(flight)
+                self._answers.timed_out(started, started.roots, reason)
+            elif started.waited < self._parts.limits.silent_timeouts:
+                started.waited += 1
+                self._answers.wait_for(started)
             else:
-                self._size.timed_out(len(flight))
-                self._answers.silent(flight, reason)
+                self._size.timed_out(len(started))
+                self._answers.silent(started, reason)
                 self._cancel(job)
 
     def _hangs(self, attempt: TransactionAttempt, component: str, roots: Roots) -> None:
         """A bolt does not give these records back."""
         job = self._jobs.get(attempt)
-        if job is None or job.flight not in self._answers.flights:
+        if job is None or job.started not in self._answers.in_flight:
             return
         if len(roots) > 1:
             self._size.timed_out(len(roots))
         timeout_ms = self._parts.limits.timeout_ms
         reason = f"{component}: not given back within {timeout_ms} ms"
-        self._answers.hangs(job.flight, roots, reason)
+        self._answers.hangs(job.started, roots, reason)
         self._cancel(job)
 
     def _moves(self, attempt: TransactionAttempt) -> None:
         """A task of the chunk gets on, or its bolt reset the time-out."""
         job = self._jobs.get(attempt)
         if job is not None:
-            job.flight.waited = 0
+            job.started.waited = 0
 
     def _cancel(self, job: ChunkJob) -> None:
         job.cancel(self._parts.clock.monotonic_ms())
@@ -225,7 +225,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             return False
         room = self._size.records
         if limits.max_pending is not None:
-            room = min(room, limits.max_pending - self._answers.flights.open)
+            room = min(room, limits.max_pending - self._answers.in_flight.open)
         if room < 1:
             return False
         names = list(self.pollers)
@@ -243,15 +243,15 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._chunks += 1
         attempt = TransactionAttempt(self._chunks, 1)
         now_ms = parts.clock.monotonic_ms()
-        flight = ChunkFlight(attempt, name, self._next_root, emissions, now_ms)
-        self._next_root = flight.end
-        self._answers.flights.add(flight)
-        records = KafkaRecords(flight.numbered, poller.reader, poller.scheme)
+        started = InFlightChunk(attempt, name, self._next_root, emissions, now_ms)
+        self._next_root = started.end
+        self._answers.in_flight.add(started)
+        records = KafkaRecords(started.numbered, poller.reader, poller.scheme)
         stage = parts.plan.stage_of[name].name
         timeout_ms = parts.limits.timeout_ms
-        pace = Pace.of(timeout_ms, time.monotonic, records=len(flight))
+        pace = Pace.of(timeout_ms, time.monotonic, records=len(started))
         job = ChunkJob(
-            flight,
+            started,
             parts.engine,
             lambda: run_chunk(
                 parts.plan,
@@ -261,68 +261,68 @@ class AtLeastOnceRunner(TopologyLoop[None]):
                 pace,
                 parts.engine.watch(attempt),
             ),
-            lambda result: self._post(lambda: self._done(flight, result)),
+            lambda result: self._post(lambda: self._done(started, result)),
         )
         self._jobs[attempt] = job
         job.start()
 
-    def _done(self, flight: ChunkFlight, result: Chunk | BaseException) -> None:
-        job = self._jobs.pop(flight.attempt, None)
+    def _done(self, started: InFlightChunk, result: Chunk | BaseException) -> None:
+        job = self._jobs.pop(started.attempt, None)
         if job is None:
             return  # given up before
         is_done = isinstance(result, Chunk) and result.failure is None
-        self.counts.chunk_ended(flight, "completed" if is_done else "failed")
+        self.counts.chunk_ended(started, "completed" if is_done else "failed")
         if isinstance(result, Chunk):
-            self._ended(flight, result)
+            self._ended(started, result)
         elif job.cancelled_ms is not None:
-            self._answers.lost(flight, "cancelled")
+            self._answers.lost(started, "cancelled")
         elif isinstance(result, KafkaTxError) and result.retryable:
             # Fewer at once, until the record that kills its worker is found.
-            self._size.lost(len(flight))
-            logger.warning("chunk %s was lost: %s", flight.attempt, result)
-            self._answers.lost(flight, str(result))
+            self._size.lost(len(started))
+            logger.warning("chunk %s was lost: %s", started.attempt, result)
+            self._answers.lost(started, str(result))
         else:
             raise result
 
-    def _ended(self, flight: ChunkFlight, chunk: Chunk) -> None:
+    def _ended(self, started: InFlightChunk, chunk: Chunk) -> None:
         if isinstance(chunk.failure, BatchStopped):
             raise chunk.failure.error
         if chunk.failure is not None:
-            self._failed(flight, chunk.failure)
+            self._failed(started, chunk.failure)
             return
         self._unprepared = 0
-        is_in_time = flight in self._answers.flights
-        tried = self._answers.finished(flight, chunk)
+        is_in_time = started in self._answers.in_flight
+        tried = self._answers.finished(started, chunk)
         if is_in_time:
-            job_s = (self._parts.clock.monotonic_ms() - flight.since_ms) / 1_000
-            self._size.ended(len(flight), tried, chunk.took_s, job_s)
+            job_s = (self._parts.clock.monotonic_ms() - started.since_ms) / 1_000
+            self._size.ended(len(started), tried, chunk.took_s, job_s)
 
-    def _failed(self, flight: ChunkFlight, failure: BatchFailed) -> None:
+    def _failed(self, started: InFlightChunk, failure: BatchFailed) -> None:
         """Something outside of rows failed: what follows depends on who can be blamed.
 
         Raises:
             ComponentError: A bolt could not be prepared too often in a row.
         """
-        logger.warning("chunk %s failed: %s", flight.attempt, failure)
+        logger.warning("chunk %s failed: %s", started.attempt, failure)
         if failure.stops is not None:
             self._unprepared += 1
             if self._unprepared > _PREPARES:
                 raise failure.stops
             pause_ms = _PREPARE_AGAIN_MS << (self._unprepared - 1)
             self._begins_at_ms = self._parts.clock.monotonic_ms() + pause_ms
-            self._answers.unused(flight)
-        elif failure.component == flight.spout:
-            self._answers.failed(flight, str(failure))
+            self._answers.unused(started)
+        elif failure.component == started.spout:
+            self._answers.failed(started, str(failure))
         else:  # in cleanup: smaller ones, until the record that leads to it is alone
-            self._size.lost(len(flight))
-            self._answers.lost(flight, str(failure))
+            self._size.lost(len(started))
+            self._answers.lost(started, str(failure))
 
     # --- what others see ---
 
     def _publish(self) -> None:
-        idle = {n: d.ended_looks() for n, d in self.pollers.items() if d.is_idle}
+        idle = {n: d.ended_polls() for n, d in self.pollers.items() if d.is_idle}
         is_asked = self._idle.waiters.are_there or self._is_stopping
-        chunks = [job.flight for job in self._jobs.values()]
+        chunks = [job.started for job in self._jobs.values()]
         self.counts.measure_if_due(chunks, at_once=is_asked)
         if not self._jobs:
             self._idle.found(idle)
@@ -348,7 +348,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             self.end_within(None)
         left = [j for j in self._jobs.values() if not j.end(self._rest_s())]
         left += [job for job in self._hanging if job.runs]
-        hanging = [str(job.flight.attempt) for job in left]
+        hanging = [str(job.started.attempt) for job in left]
         for event in islice(iter(self._left, None), 10_000):
             try:
                 event()

@@ -119,7 +119,9 @@ def serve(socket: Path, answer: Callable[[int], Answer]) -> None:
 
         def handle(self) -> None:
             asked = json.loads(self.rfile.readline(_LONGEST))
-            self.wfile.write(json.dumps(_told(answer, asked["batch"])).encode() + b"\n")
+            self.wfile.write(
+                json.dumps(_reported(answer, asked["batch"])).encode() + b"\n"
+            )
 
     class Server(ThreadingMixIn, UnixStreamServer):
         daemon_threads = True
@@ -130,7 +132,7 @@ def serve(socket: Path, answer: Callable[[int], Answer]) -> None:
     ).start()
 
 
-def _told(answer: Callable[[int], Answer], batch_id: int) -> dict[str, Any]:
+def _reported(answer: Callable[[int], Answer], batch_id: int) -> dict[str, Any]:
     try:
         return {"answer": answer(batch_id).to_json()}
     except KafkaTxError as error:
@@ -177,16 +179,16 @@ class ConnectRun:
         if self._planner is None:
             self._planner = self._own_planner()
         try:
-            told = _asked(self._planner, {"batch": batch_id})
+            reported = _asked(self._planner, {"batch": batch_id})
         except (OSError, ValueError) as error:
             raise KafkaTxError(
                 f"the planner of '{self._tx_id}' cannot be asked which transaction"
                 f" batch {batch_id} is ({error}). Nothing was written; the query can be"
                 " started again"
             ) from error
-        if "error" in told:
-            raise error_of(told["error"])
-        return Answer.from_json(told["answer"])
+        if "error" in reported:
+            raise error_of(reported["error"])
+        return Answer.from_json(reported["answer"])
 
     def _own_planner(self) -> Path:
         found = sockets_since(self._place, self._tx_id, self._since_ns)
@@ -216,5 +218,5 @@ def _asked(planner: Path, question: dict[str, Any]) -> dict[str, Any]:
         connection.connect(str(planner))
         connection.sendall(json.dumps(question).encode() + b"\n")
         with connection.makefile("rb") as answer:
-            told: dict[str, Any] = json.loads(answer.readline())
-    return told
+            reported: dict[str, Any] = json.loads(answer.readline())
+    return reported

@@ -12,7 +12,7 @@ from pyspark.sql.utils import is_remote
 from kafka_tx import sink_assembly
 from kafka_tx.config import LEGAL_OPTIONS, SinkConfig, check_kind, check_topic
 from kafka_tx.errors import ConfigError, UnknownTopicError
-from kafka_tx.kafka import letter_form
+from kafka_tx.kafka import dead_letter_form
 from kafka_tx.model import TopicPartition, TransactionAttempt
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.spark.queries import jvm
@@ -148,7 +148,7 @@ def _written(
     try:
         found = rows.groupBy("topic", "partition").count().collect()
         if found:
-            out = letters(rows, attempt.txid, sink_assembly.largest_batch(config))
+            out = dead_letters(rows, attempt.txid, sink_assembly.largest_batch(config))
             is_opaque = attempt.mode == "opaque"
             write_transaction(out, attempt, options, opaque=is_opaque)
     finally:
@@ -156,7 +156,7 @@ def _written(
     return {TopicPartition(each[0], each[1]): each[2] for each in found}
 
 
-def letters(rows: DataFrame, txid: int, limit: int | None) -> DataFrame:
+def dead_letters(rows: DataFrame, txid: int, limit: int | None) -> DataFrame:
     """Rejected rows as records.
 
     Args:
@@ -165,14 +165,14 @@ def letters(rows: DataFrame, txid: int, limit: int | None) -> DataFrame:
         limit: What the topic takes as one batch, in bytes; None: not known.
     """
     reason = F.coalesce(F.col("reason").cast("string"), F.lit(""))
-    error = F.substring(reason, 1, letter_form.LONGEST_ERROR // 4)
+    error = F.substring(reason, 1, dead_letter_form.LONGEST_ERROR // 4)
     own = _headers(
         {
-            letter_form.TOPIC: F.col("topic"),
-            letter_form.PARTITION: F.col("partition"),
-            letter_form.OFFSET: F.col("offset"),
-            letter_form.ERROR: error,
-            letter_form.TXID: F.lit(txid),
+            dead_letter_form.TOPIC: F.col("topic"),
+            dead_letter_form.PARTITION: F.col("partition"),
+            dead_letter_form.OFFSET: F.col("offset"),
+            dead_letter_form.ERROR: error,
+            dead_letter_form.TXID: F.lit(txid),
         }
     )
     has_headers = "headers" in rows.columns
@@ -180,8 +180,8 @@ def letters(rows: DataFrame, txid: int, limit: int | None) -> DataFrame:
     theirs = F.coalesce(F.col("headers"), none) if has_headers else none
     size = _bytes("key") + _bytes("value") + F.octet_length(error) + _size_of(theirs)
     fits = F.lit(True) if limit is None else size + _OUR_BYTES <= limit
-    value_bytes = _headers({letter_form.BYTES: _bytes("value")})
-    key_fits = fits | (_bytes("key") <= letter_form.LONGEST_KEY)
+    value_bytes = _headers({dead_letter_form.BYTES: _bytes("value")})
+    key_fits = fits | (_bytes("key") <= dead_letter_form.LONGEST_KEY)
     return rows.select(
         F.when(key_fits, F.col("key")).alias("key"),
         F.when(fits, F.col("value")).alias("value"),

@@ -13,13 +13,13 @@ from pyspark.sql.utils import is_remote
 
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError
+from kafka_tx.errors_first import tells_first
 from kafka_tx.model import JointBatch, JointPart, TransactionAttempt, short_digest
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.connect.meeting import ConnectRun
 from kafka_tx.spark.default_store import refuse_default_store
 from kafka_tx.spark.queries import jvm
-from kafka_tx.told_first import tells_first
-from kafka_tx.transactions.patience import Patience
+from kafka_tx.transactions.retry_policy import RetryPolicy
 
 QUERY_ID = "sql.streaming.queryId"
 
@@ -101,7 +101,7 @@ class _ForEach:
             self._beside = _Tries(ConnectRun(self._tx_id).ask, self._tx_id)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        Patience(SystemClock())(
+        RetryPolicy(SystemClock())(
             lambda: self._function(df, self._numbers(df).attempt(batch_id))
         )
 

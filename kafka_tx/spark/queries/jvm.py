@@ -96,11 +96,11 @@ def hide_secrets(spark: SparkSession) -> None:
 def phase_of(spark: SparkSession, query_id: str) -> str:
     """What a running query does: ``planning``, ``processing``; empty: it waits."""
     try:
-        told = str(_query(spark, query_id).status().message())
+        reported = str(_query(spark, query_id).status().message())
     except _FAILURES as error:
         logger.debug("what query %s does is not known: %s", query_id, error)
         return ""
-    found = (phase for words, phase in _DOING if told.startswith(words))
+    found = (phase for words, phase in _DOING if reported.startswith(words))
     return next(found, "")
 
 
@@ -227,12 +227,12 @@ class RunningQuery:
         stream = self._streams[tx_id]
         try:
             asked = stream.deserializeOffset(json.dumps(question.to_json()))
-            told = answer_of(stream, asked, self._limit)
+            reported = answer_of(stream, asked, self._limit)
         except Py4JJavaError as error:
             raise error_of(str(error.java_exception.getMessage())) from error
         except _FAILURES as error:
             raise _unasked(self._query_id, error) from error
-        return Answer.from_json(told)
+        return Answer.from_json(reported)
 
 
 def _offset(found: Any) -> SourceOffset | None:  # noqa: ANN401 - an Option of the JVM
@@ -262,9 +262,9 @@ def error_of(text: str) -> KafkaTxError:
     for kind in _kinds(KafkaTxError):
         place = text.find(f"[{kind.error_class}")
         if place >= 0:
-            told = text[place:].partition("] ")[2].partition("\n")[0] or text
+            reported = text[place:].partition("] ")[2].partition("\n")[0] or text
             error = kind.__new__(kind)
-            KafkaTxError.__init__(error, told.strip())
+            KafkaTxError.__init__(error, reported.strip())
             return error
     return KafkaTxError(_last_words(text))
 

@@ -34,16 +34,16 @@ from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.protocols import ClusterView, Store
 from kafka_tx.running.ends import note_stop, show_committed, show_last_stop
-from kafka_tx.running.flight_watch import FlightWatch
+from kafka_tx.running.in_flight_watch import InFlightWatch
 from kafka_tx.running.lag_watch import LagWatch
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.source.commits import CommitFeed, Finished, Mirror
 from kafka_tx.source.questions import Question
-from kafka_tx.source.receipts import Receipts
+from kafka_tx.source.read_reports import ReadReports
 from kafka_tx.spark.queries import jvm
 from kafka_tx.spark.queries.dead_letters import counted
-from kafka_tx.spark.source.reports import ReceiptListener
+from kafka_tx.spark.source.reports import ReadReportListener
 from kafka_tx.transactions.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ class Attachment:
         spark: SparkSession,
         listener: CommitListener,
         registry: MetricsRegistry,
-        receipts: ReceiptListener | None,
+        read_reports: ReadReportListener | None,
         endpoint: Endpoint | None,
     ) -> None:
         self._spark = spark
-        self._receipt_listener = receipts
+        self._read_report_listener = read_reports
         self._listener = listener
         self._endpoint = endpoint
         self.registry = registry
@@ -88,8 +88,8 @@ class Attachment:
         self._let_finish()
         self._spark.streams.removeListener(self._listener)
         self._listener.close()
-        if self._receipt_listener is not None:
-            self._receipt_listener.close()
+        if self._read_report_listener is not None:
+            self._read_report_listener.close()
         if self._endpoint is not None:
             self._endpoint.close()
 
@@ -136,21 +136,21 @@ def attach(
                 registry, metrics_port, metrics_address, shows_page=status_page
             )
             undo.callback(endpoint.close)
-        receipts = _open_receipts(context)
-        if receipts is not None:
-            undo.callback(receipts.close)
-            receipts.announce(context)
-        listener = CommitListener(spark, registry, options or {}, receipts)
+        read_reports = _open_read_reports(context)
+        if read_reports is not None:
+            undo.callback(read_reports.close)
+            read_reports.announce(context)
+        listener = CommitListener(spark, registry, options or {}, read_reports)
         undo.callback(listener.close)
         spark.streams.addListener(listener)
         undo.pop_all()
-    return Attachment(spark, listener, registry, receipts, endpoint)
+    return Attachment(spark, listener, registry, read_reports, endpoint)
 
 
-def _open_receipts(context: SparkContext) -> ReceiptListener | None:
+def _open_read_reports(context: SparkContext) -> ReadReportListener | None:
     """Where tasks report to; None where they cannot, and the metrics do without."""
     try:
-        return ReceiptListener(DriverAddress.of(context.getConf().get))
+        return ReadReportListener(DriverAddress.of(context.getConf().get))
     except OSError as error:
         logger.warning("bytes and newest timestamps are not measured: %s", error)
         return None
@@ -182,9 +182,9 @@ class CommitListener(StreamingQueryListener):
         spark: SparkSession,
         registry: MetricsRegistry,
         options: Mapping[str, Mapping[str, str]],
-        receipts: ReceiptListener | None,
+        read_reports: ReadReportListener | None,
     ) -> None:
-        self._receipt_listener = receipts
+        self._read_report_listener = read_reports
         self._spark = spark
         self._registry = registry
         self._options: dict[str, Mapping[str, str]] = {
@@ -198,7 +198,7 @@ class CommitListener(StreamingQueryListener):
         self._in_use = RLock()
         self.feed = CommitFeed(self._open_parts, registry, self._clock)
         self._lag = LagWatch(registry, self.watched, self.open_view)
-        self._flights = FlightWatch(
+        self._in_flight = InFlightWatch(
             registry,
             self._running,
             partial(jvm.phase_of, spark),
@@ -222,7 +222,7 @@ class CommitListener(StreamingQueryListener):
             self._progressed(event.progress)
 
     def _progressed(self, progress: StreamingQueryProgress) -> None:
-        self._flights.batch_ended(str(progress.id))
+        self._in_flight.batch_ended(str(progress.id))
         for source in progress.sources:
             start, end = _json(source.startOffset), _json(source.endOffset)
             if end is None or MARK not in end:
@@ -235,18 +235,18 @@ class CommitListener(StreamingQueryListener):
                     latest=_json(source.latestOffset),
                     duration_ms=progress.durationMs.get("triggerExecution", 0),
                     phases_ms=_phases(progress.durationMs),
-                    receipts=self._receipts(str(progress.id), progress.batchId),
+                    read_reports=self._read_reports(str(progress.id), progress.batchId),
                     spark_batch=_ran(progress, start, end),
-                    letters=counted(
+                    dead_letters=counted(
                         str(progress.id), progress.batchId, end[MARK]["id"]
                     ),
                 )
             )
 
-    def _receipts(self, query_id: str, batch_id: int) -> Receipts | None:
+    def _read_reports(self, query_id: str, batch_id: int) -> ReadReports | None:
         return (
-            self._receipt_listener.collect(query_id, batch_id)
-            if self._receipt_listener
+            self._read_report_listener.collect(query_id, batch_id)
+            if self._read_report_listener
             else None
         )
 
@@ -299,7 +299,7 @@ class CommitListener(StreamingQueryListener):
 
     def close(self) -> None:
         """Send the last offsets, within a bounded time, and release connections."""
-        self._flights.close()
+        self._in_flight.close()
         self._lag.close()
         self.feed.close()
         for mirror in self._mirrors.values():
@@ -326,7 +326,7 @@ class CommitListener(StreamingQueryListener):
                     self._registry.record_option(id_, "tx.store", store.url)
                     show_last_stop(self._registry, store)
                     self._show_committed(store)
-        self._lag.look_soon()
+        self._lag.poll_soon()
 
     def _show_committed(self, store: Store) -> None:
         try:
@@ -357,7 +357,7 @@ class CommitListener(StreamingQueryListener):
         for id_, options in self._given.pop(str(event.runId), {}).items():
             self._use(id_, options)
         ids = self._ids.pop(str(event.id), set())
-        self._flights.ended(str(event.id), ids)
+        self._in_flight.ended(str(event.id), ids)
         for id_ in ids:
             if event.exception is None:
                 if not any(id_ in others for others in self._ids.values()):

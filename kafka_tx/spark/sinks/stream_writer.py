@@ -16,11 +16,11 @@ from pyspark.sql.types import StructType
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError
+from kafka_tx.errors_first import tells_first
 from kafka_tx.spark.queries.foreach import QUERY_ID
 from kafka_tx.spark.sinks.rows import check_columns
 from kafka_tx.spark.sinks.writer import PartMessage, write_part
 from kafka_tx.spark.versions.streams import StreamWriter, record_batches
-from kafka_tx.told_first import tells_first
 from kafka_tx.transactions.marker_rules import begun_elsewhere, check_cut
 
 BATCH_ID = "streaming.sql.batchId"
@@ -73,11 +73,13 @@ class KafkaTxStreamWriter(StreamWriter):
         Raises:
             ReplayDiffersError: It is cut in another way. Nothing was written.
         """
-        told = [message for message in messages if isinstance(message, PartMessage)]
-        if any(message.written.held is not None for message in told):
-            _write_the_rest(told)
-        if any(message.written.looked for message in told):  # the first batch of a run
-            _end_open_parts(told)
+        reported = [message for message in messages if isinstance(message, PartMessage)]
+        if any(message.written.held is not None for message in reported):
+            _write_the_rest(reported)
+        if any(
+            message.written.looked for message in reported
+        ):  # the first batch of a run
+            _end_open_parts(reported)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A task failed; what others delivered stays. Without ``tx.id`` it comes again.
@@ -86,11 +88,11 @@ class KafkaTxStreamWriter(StreamWriter):
         """
 
 
-def _write_the_rest(told: list[PartMessage]) -> None:
-    held = [message for message in told if message.written.held is not None]
+def _write_the_rest(reported: list[PartMessage]) -> None:
+    held = [message for message in reported if message.written.held is not None]
     confirmed = {
         message.index: message.written.digest
-        for message in told
+        for message in reported
         if message.written.held is None
     }
     config = held[0].config
@@ -105,14 +107,14 @@ def _write_the_rest(told: list[PartMessage]) -> None:
         writing.write(message.written.held or ())
 
 
-def _end_open_parts(told: list[PartMessage]) -> None:
+def _end_open_parts(reported: list[PartMessage]) -> None:
     """Abort what an earlier run left open in parts for which this one has no task."""
-    config = told[0].config
+    config = reported[0].config
     if not sink_assembly.holds_readers_up(config):
         return
     memory = sink_assembly.marker_log(config).recall(config.id or "")
     known = {marker.index for marker in memory.markers}
-    for index in sorted(known - {message.index for message in told}):
+    for index in sorted(known - {message.index for message in reported}):
         sink_assembly.part_transaction(config, index).end_open()
 
 

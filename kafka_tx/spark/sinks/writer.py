@@ -19,12 +19,12 @@ from pyspark.sql.types import StructType
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError
+from kafka_tx.errors_first import tells_first
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.part_transaction import Written
 from kafka_tx.running.kept_batches import KeptBatches
 from kafka_tx.spark.sinks.rows import check_columns, out_batches
 from kafka_tx.spark.speculation import refuse_speculative_tasks
-from kafka_tx.told_first import tells_first
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafka_tx import assembly
 from kafka_tx.config import FromCommitted, SourceConfig
+from kafka_tx.errors_first import tells_first
 from kafka_tx.model import (
     Assigned,
     AtOffset,
@@ -36,7 +37,6 @@ from kafka_tx.planning.start_positions import (
 )
 from kafka_tx.protocols import ClusterView
 from kafka_tx.spark.source.ranges import read_range
-from kafka_tx.told_first import tells_first
 
 
 class OpenPartition(InputPartition):
@@ -85,7 +85,7 @@ class KafkaTxBatchReader(DataSourceReader):
         task, planned = partition.task, partition.planned
         if task is not None and task.is_fixed and planned is None:
             return [task.given()]
-        view = assembly.log_look(self._config)
+        view = assembly.log_view(self._config)
         try:
             ranges = [] if task is None else [bound(self._config, view, task)]
             if planned is not None:

@@ -26,10 +26,10 @@ from pyspark.sql.types import (
 )
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.errors_first import tells_first
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.options.source_options import check_source, parse_source
 from kafka_tx.spark.source.shipped import show_to_streams
-from kafka_tx.told_first import tells_first
 
 _HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 _COLUMNS: dict[str, DataType] = {
@@ -109,7 +109,7 @@ class KafkaTxDataSource(DataSource):
 
         if overwrite:
             raise ConfigError.illegal("mode", "overwrite", "append")
-        return KafkaTxWriter(parse_sink(self.options, told=True), schema)
+        return KafkaTxWriter(parse_sink(self.options, reported=True), schema)
 
     def streamWriter(
         self,

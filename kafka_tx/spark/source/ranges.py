@@ -22,8 +22,8 @@ from kafka_tx.model import OffsetRange
 from kafka_tx.planning.replays import replay_impossible
 from kafka_tx.planning.standing import BELIEVED_AFTER_MS, Finding
 from kafka_tx.running.worker_python import task_done
-from kafka_tx.source.receipts import Receipt
-from kafka_tx.spark.source.reports import send_receipt
+from kafka_tx.source.read_reports import ReadReport
+from kafka_tx.spark.source.reports import send_read_report
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
             logger.warning("%s: reading %s", error, left)
             skipped += len(wanted) - len(left)
             wanted = left
-    send_receipt(Receipt(asked, records, read_bytes, skipped, newest))
+    send_read_report(ReadReport(asked, records, read_bytes, skipped, newest))
 
 
 def must_fail(config: SourceConfig) -> bool:

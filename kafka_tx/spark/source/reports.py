@@ -17,11 +17,11 @@ from pyspark import SparkContext, TaskContext
 
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.running.task_reports import DriverAddress, ReportListener, send_report
-from kafka_tx.source.receipts import Receipt, Receipts
+from kafka_tx.source.read_reports import ReadReport, ReadReports
 
 logger = logging.getLogger(__name__)
 
-PROPERTY = "kafka_tx.receipts.token"
+PROPERTY = "kafka_tx.reports.token"
 """Spark's event log and pages hide what has such a name."""
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
@@ -29,7 +29,7 @@ _GIVEN_UP_S = 30.0
 _given_up_until: dict[str, float] = {}
 
 
-def send_receipt(receipt: Receipt) -> None:
+def send_read_report(read_report: ReadReport) -> None:
     """Report a range that was read to its end (executor). Never raises.
 
     Where nobody takes it, this process tries again some time later: a driver that was
@@ -41,7 +41,7 @@ def send_receipt(receipt: Receipt) -> None:
         return
     if time.monotonic() < _given_up_until.get(address, 0.0):
         return
-    wanted = receipt.wanted
+    wanted = read_report.wanted
     report = {
         "query": context.getLocalProperty(QUERY_ID),
         "batch": context.getLocalProperty(BATCH_ID),
@@ -49,10 +49,10 @@ def send_receipt(receipt: Receipt) -> None:
         "partition": wanted.topic_partition.partition,
         "start": wanted.start,
         "end": wanted.end,
-        "records": receipt.records,
-        "bytes": receipt.bytes,
-        "skipped": receipt.skipped,
-        "newest_ms": receipt.newest_ms,
+        "records": read_report.records,
+        "bytes": read_report.bytes,
+        "skipped": read_report.skipped,
+        "newest_ms": read_report.newest_ms,
     }
     try:
         send_report(address, report)
@@ -64,7 +64,7 @@ def send_receipt(receipt: Receipt) -> None:
 _KEPT_BATCHES = 64
 
 
-class ReceiptListener:
+class ReadReportListener:
     """Sorts the reports of tasks by batch.
 
     Args:
@@ -75,16 +75,16 @@ class ReceiptListener:
     """
 
     def __init__(self, driver: DriverAddress) -> None:
-        self._batches: OrderedDict[tuple[str, int], Receipts] = OrderedDict()
+        self._batches: OrderedDict[tuple[str, int], ReadReports] = OrderedDict()
         self._lock = threading.Lock()
-        self._reports = ReportListener(driver, self._take, "kafka_tx-receipts")
+        self._reports = ReportListener(driver, self._take, "kafka_tx-reports")
         self.address = self._reports.address
 
     def announce(self, context: SparkContext) -> None:
         """Let queries that this thread starts from now on know the address."""
         context.setLocalProperty(PROPERTY, self.address)
 
-    def collect(self, query_id: str, batch_id: int) -> Receipts | None:
+    def collect(self, query_id: str, batch_id: int) -> ReadReports | None:
         """Take out the reports of a finished batch; None when there were none."""
         with self._lock:
             return self._batches.pop((query_id, batch_id), None)
@@ -97,7 +97,7 @@ class ReceiptListener:
         key = (str(report["query"]), int(report["batch"]))
         partition = TopicPartition(str(report["topic"]), int(report["partition"]))
         newest = report["newest_ms"]
-        receipt = Receipt(
+        read_report = ReadReport(
             OffsetRange(partition, int(report["start"]), int(report["end"])),
             int(report["records"]),
             int(report["bytes"]),
@@ -105,6 +105,6 @@ class ReceiptListener:
             None if newest is None else int(newest),
         )
         with self._lock:
-            self._batches.setdefault(key, Receipts()).add(receipt)
+            self._batches.setdefault(key, ReadReports()).add(read_report)
             while len(self._batches) > _KEPT_BATCHES:
                 self._batches.popitem(last=False)

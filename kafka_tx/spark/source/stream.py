@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors_first import tells_first
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset, nested
 from kafka_tx.planning.split import task_ranges
@@ -37,7 +38,6 @@ from kafka_tx.spark.versions.streams import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from kafka_tx.told_first import tells_first
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import MirrorThread

@@ -16,7 +16,7 @@ from kafka_tx.spark.topologies.job_failures import is_stopped, spark_stopped
 from kafka_tx.spark.topologies.loop import TopologyLoop
 
 _END_WITHIN_S = 60.0
-_LOOK_EVERY_S = 2.0
+_POLL_EVERY_S = 2.0
 
 
 class RunningTopology:
@@ -128,7 +128,7 @@ def end_with_session(loop: TopologyLoop[Any], context: SparkContext) -> None:
     """Let a topology end when its session does, also while it has nothing to do."""
 
     def watch() -> None:
-        while not loop.has_ended.wait(_LOOK_EVERY_S):
+        while not loop.has_ended.wait(_POLL_EVERY_S):
             if is_stopped(context):
                 loop.abort(spark_stopped())
                 return

@@ -124,9 +124,9 @@ def open_parts(
         settings.pacing,
         opened,
     )
-    told = list(listeners)
+    reported = list(listeners)
     if settings.shows_progress:
-        told.append(TerminalProgress(topology.id))
+        reported.append(TerminalProgress(topology.id))
     stored = batches_in(opened)
     show_committed(registry, topology.id, stored)
     shown = frozenset(stored.committed.offsets if stored.committed else ())
@@ -138,7 +138,7 @@ def open_parts(
         coordinator=coordinator,
         journal=journal,
         clock=clock,
-        listeners=told,
+        listeners=reported,
         watch=SpoutLagWatch(
             getattr(topology.spout, "bounds", None), registry, topology.id, clock
         ),

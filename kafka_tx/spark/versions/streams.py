@@ -191,16 +191,16 @@ def answer_of(stream: Any, asked: Any, limit: Any) -> dict[str, Any]:  # noqa: A
     Raises:
         Py4JError: The planner raised, or cannot be reached.
     """
-    told: dict[str, Any]
+    reported: dict[str, Any]
     if TAKES_LIMITS:
-        told = json.loads(stream.latestOffset(asked, limit).json())
-        return told
+        reported = json.loads(stream.latestOffset(asked, limit).json())
+        return reported
     (partition,) = stream.planInputPartitions(asked, asked)
     pickled = bytes(partition.pickedPartition())
     answer = pickle.loads(pickled)  # noqa: S301 - by a process of this query
     assert isinstance(answer, AnswerPartition)
-    told = answer.value
-    return told
+    reported = answer.value
+    return reported
 
 
 _ROWS = 10_000

@@ -122,8 +122,10 @@ class Chunk:
         """What the spouts found out; what several tasks tell of one thing is joined."""
         facts: dict[str, Any] = {}
         for report in self.reports:
-            for name, told in report.facts.items():
-                facts[name] = _joined(facts[name], told) if name in facts else told
+            for name, reported in report.facts.items():
+                facts[name] = (
+                    _joined(facts[name], reported) if name in facts else reported
+                )
         return facts
 
     @property

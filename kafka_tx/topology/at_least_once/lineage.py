@@ -122,7 +122,7 @@ class Tracked:
         return Tracked(self.block[start:end], self.lineage.between(start, end))
 
 
-_MOST_TOLD = 1 << 20
+_MOST_REPORTED = 1 << 20
 _SHORT = 200
 """Bytes of a reason once a task has reported so much: all of it ends on the driver."""
 
@@ -136,7 +136,7 @@ class TaskTrees:
         self._untried: list[Roots] = []
         self._open: list[Roots] = []
         self._packets = 0
-        self._told = 0
+        self._reported = 0
 
     def begin(self, roots: Roots) -> None:
         """These records (ascending) were read; some of them may give no row."""
@@ -148,8 +148,8 @@ class TaskTrees:
     def fail(self, roots: Roots, component: str, reason: str) -> None:
         """Rows with these roots failed."""
         if (component, reason) not in self._failed:
-            reason = cut(reason, LONGEST if self._told < _MOST_TOLD else _SHORT)
-            self._told += len(reason)
+            reason = cut(reason, LONGEST if self._reported < _MOST_REPORTED else _SHORT)
+            self._reported += len(reason)
         self._failed.setdefault((component, reason), []).append(roots)
 
     def leave(self, roots: Roots) -> None:

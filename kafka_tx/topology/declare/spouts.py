@@ -287,7 +287,7 @@ class _Partitions:
 
     def read(self, task: int, tasks: int, facts: dict[str, Json]) -> Iterator[Block]:
         for partition in list(self.metadata)[task::tasks]:
-            told: dict[str, Json] = {}
-            yield from self.emitter.read(partition, self.metadata[partition], told)
-            if told:
-                facts[partition] = told
+            reported: dict[str, Json] = {}
+            yield from self.emitter.read(partition, self.metadata[partition], reported)
+            if reported:
+                facts[partition] = reported

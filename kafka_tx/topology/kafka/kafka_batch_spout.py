@@ -245,8 +245,10 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
     ) -> None:
         """Remember what the batch held, and how large its records were."""
         self._seen.setdefault(attempt.txid, facts)
-        records = sum(told["records"] for told in facts.values())
-        self._size.observe(records, sum(told["bytes"] for told in facts.values()))
+        records = sum(reported["records"] for reported in facts.values())
+        self._size.observe(
+            records, sum(reported["bytes"] for reported in facts.values())
+        )
 
     def committed(self, txid: int, metadata: Mapping[str, Json]) -> None:
         """Count what was given up; forget what the batch held."""

@@ -90,7 +90,7 @@ class PlanProgress:
         """Where the last plan ends."""
         self._logs: dict[TopicPartition, LogBounds] = {}
         """What logs held when that was last told."""
-        self._look_at_ms = self._refresh_at_ms = 0
+        self._poll_at_ms = self._refresh_at_ms = 0
         self._fruitless = 0
         self._last_batch_ms: int | None = None
 
@@ -175,11 +175,11 @@ class PlanProgress:
         now_ms = self._clock.monotonic_ms()
         if self._has_a_full_batch(self._looks.kept_bounds()):
             return True
-        if now_ms < self._look_at_ms:
+        if now_ms < self._poll_at_ms:
             return False
-        ready = self._looks_ready(now_ms)
+        ready = self._polls_ready(now_ms)
         self._fruitless = 0 if ready else self._fruitless + 1
-        self._look_at_ms = 0 if ready else now_ms + self._pause_ms()
+        self._poll_at_ms = 0 if ready else now_ms + self._pause_ms()
         return ready
 
     def is_drained(self) -> bool:
@@ -194,11 +194,11 @@ class PlanProgress:
                 raise
             return False
         if is_more or self._is_news(found):
-            self._look_at_ms = self._refresh_at_ms = 0
+            self._poll_at_ms = self._refresh_at_ms = 0
             return False
         return all(p in self.to for p in found.partitions) and is_all
 
-    def _looks_ready(self, now_ms: int) -> bool:
+    def _polls_ready(self, now_ms: int) -> bool:
         try:
             if not self.to:
                 return bool(self._looks.survey().partitions)

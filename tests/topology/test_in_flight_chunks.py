@@ -11,12 +11,12 @@ from kafka_tx.model import (
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.unfinished import PartitionRules
-from kafka_tx.running.at_least_once.chunk_answers import ChunkFlight, ChunkFlights
+from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk, InFlightChunks
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def flight(first_root, *ranges):
+def started(first_root, *ranges):
     emissions = [
         Emission(
             PartitionManager(partition, PartitionRules(), CommittedOffset(0)),
@@ -26,7 +26,7 @@ def flight(first_root, *ranges):
         for partition, start, end in ranges
     ]
     attempt = TransactionAttempt(1, 1)
-    return ChunkFlight(attempt, "spout", first_root, emissions, since_ms=0)
+    return InFlightChunk(attempt, "spout", first_root, emissions, since_ms=0)
 
 
 def spans(found):
@@ -34,7 +34,7 @@ def spans(found):
 
 
 def test_roots_are_numbered_through_all_ranges():
-    made = flight(100, (A, 5, 8), (B, 0, 2))
+    made = started(100, (A, 5, 8), (B, 0, 2))
 
     assert [n.first_root for n in made.numbered] == [100, 103]
     assert (made.end, made.open) == (105, 5)
@@ -42,7 +42,7 @@ def test_roots_are_numbered_through_all_ranges():
 
 
 def test_roots_become_runs_of_offsets_of_their_ranges():
-    made = flight(100, (A, 5, 8), (A, 20, 21), (B, 0, 2))
+    made = started(100, (A, 5, 8), (A, 20, 21), (B, 0, 2))
 
     found = list(made.offsets(np.array([100, 102, 103, 104])))
 
@@ -52,38 +52,38 @@ def test_roots_become_runs_of_offsets_of_their_ranges():
 
 
 def test_a_flight_is_forgotten_with_its_last_record():
-    flights, made = ChunkFlights(), flight(0, (A, 0, 3))
-    flights.add(made)
+    in_flight, made = InFlightChunks(), started(0, (A, 0, 3))
+    in_flight.add(made)
 
-    flights.settled(made, np.array([1]))
-    assert made in flights
-    assert (flights.open, made.open) == (1, 1)
-    flights.settled(made)
-    assert made not in flights
-    assert (len(flights), flights.open) == (0, 0)
+    in_flight.settled(made, np.array([1]))
+    assert made in in_flight
+    assert (in_flight.open, made.open) == (1, 1)
+    in_flight.settled(made)
+    assert made not in in_flight
+    assert (len(in_flight), in_flight.open) == (0, 0)
 
 
 def test_a_flight_falls_out_with_the_second_rotation_after_it_was_sent():
-    flights = ChunkFlights()
-    one, two = flight(0, (A, 0, 3)), flight(3, (B, 0, 3))
-    flights.add(one)
-    assert flights.rotate() == []
-    flights.add(two)
+    in_flight = InFlightChunks()
+    one, two = started(0, (A, 0, 3)), started(3, (B, 0, 3))
+    in_flight.add(one)
+    assert in_flight.rotate() == []
+    in_flight.add(two)
 
-    assert flights.rotate() == [one]
+    assert in_flight.rotate() == [one]
 
-    assert one not in flights
-    assert two in flights
-    assert flights.rotate() == [two]
+    assert one not in in_flight
+    assert two in in_flight
+    assert in_flight.rotate() == [two]
 
 
 def test_a_flight_that_is_waited_for_has_its_time_anew():
-    flights, made = ChunkFlights(), flight(0, (A, 0, 3))
-    flights.add(made)
-    flights.rotate()
-    flights.rotate()
+    in_flight, made = InFlightChunks(), started(0, (A, 0, 3))
+    in_flight.add(made)
+    in_flight.rotate()
+    in_flight.rotate()
 
-    flights.add(made)
+    in_flight.add(made)
 
-    assert flights.rotate() == []
-    assert flights.rotate() == [made]
+    assert in_flight.rotate() == []
+    assert in_flight.rotate() == [made]

@@ -9,7 +9,7 @@ import pytest
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import LogBounds, TopicPartition
-from kafka_tx.running.flight_watch import FlightWatch
+from kafka_tx.running.in_flight_watch import InFlightWatch
 
 A = TopicPartition("t", 0)
 NEVER_S = 3_600.0
@@ -22,7 +22,7 @@ class Query:
         self.registry = registry
         self.phase = ""
         self.asked = threading.Event()
-        self.watch = FlightWatch(
+        self.watch = InFlightWatch(
             registry,
             lambda: {"query": {"job"}},
             lambda _: self.phase,
@@ -105,7 +105,7 @@ def test_it_looks_by_itself(query, clock):
         looked.set()
         return {}
 
-    watch = FlightWatch(query.registry, running, str, lambda _: None, clock, 0.01)
+    watch = InFlightWatch(query.registry, running, str, lambda _: None, clock, 0.01)
 
     assert looked.wait(5)
     watch.close()

@@ -27,7 +27,7 @@ _MOST_DOUBLINGS = 3
 
 
 @dataclass(slots=True)
-class BatchFlight:
+class InFlightBatch:
     """One attempt, its phase, and when that phase began."""
 
     attempt: TransactionAttempt
@@ -35,7 +35,7 @@ class BatchFlight:
     since_ms: int
 
 
-class BatchFlights:
+class InFlightBatches:
     """One flight for each active txid.
 
     ``timeout_ms`` bounds the phases in which work is done; None: they never end late.
@@ -47,46 +47,46 @@ class BatchFlights:
     def __init__(self, timeout_ms: int | None, patience_ms: int) -> None:
         self._timeout_ms = timeout_ms
         self._patience_ms = patience_ms
-        self._flights: dict[int, BatchFlight] = {}
+        self._in_flight: dict[int, InFlightBatch] = {}
         self._late: Counter[int] = Counter()  # how often, by txid
         self._ending: dict[TransactionAttempt, int] = {}  # until when we wait for it
 
     def __contains__(self, txid: object) -> bool:
-        return txid in self._flights
+        return txid in self._in_flight
 
     def start(self, attempt: TransactionAttempt, now_ms: int) -> None:
         """Begin the processing phase of an attempt."""
-        self._flights[attempt.txid] = BatchFlight(
+        self._in_flight[attempt.txid] = InFlightBatch(
             attempt, BatchPhase.PROCESSING, now_ms
         )
 
     def find(
         self, attempt: TransactionAttempt, *phases: BatchPhase
-    ) -> BatchFlight | None:
+    ) -> InFlightBatch | None:
         """The flight of exactly this attempt, in one of these phases; else None."""
-        flight = self._flights.get(attempt.txid)
-        if flight is None or flight.attempt != attempt or flight.phase not in phases:
+        batch = self._in_flight.get(attempt.txid)
+        if batch is None or batch.attempt != attempt or batch.phase not in phases:
             return None
-        return flight
+        return batch
 
-    def may_commit(self, txid: int) -> BatchFlight | None:
+    def may_commit(self, txid: int) -> InFlightBatch | None:
         """The flight of a txid that waits for its commit phase, if none is still on."""
-        flight = self._flights.get(txid)
-        if flight is None or flight.phase is not BatchPhase.PROCESSED or self._ending:
+        batch = self._in_flight.get(txid)
+        if batch is None or batch.phase is not BatchPhase.PROCESSED or self._ending:
             return None
-        return flight
+        return batch
 
     def is_committing(self, txid: int) -> bool:
         """Whether the commit phase of a txid has begun."""
-        flight = self._flights.get(txid)
-        return flight is not None and flight.phase in (
+        batch = self._in_flight.get(txid)
+        return batch is not None and batch.phase in (
             BatchPhase.COMMITTING,
             BatchPhase.RECORDING,
         )
 
     def land(self, txid: int) -> None:
         """Its commit is recorded."""
-        del self._flights[txid]
+        del self._in_flight[txid]
         del self._late[txid]
 
     def was_late(self, txid: int) -> None:
@@ -103,15 +103,15 @@ class BatchFlights:
         A commit call that is dropped may still write: until it ``has_ended``, no txid
         ``may_commit``.
         """
-        later = [self._flights.pop(t) for t in sorted(self._flights) if t >= txid]
+        later = [self._in_flight.pop(t) for t in sorted(self._in_flight) if t >= txid]
         dropped = [f.attempt for f in later if f.phase is BatchPhase.COMMITTING]
         self._ending |= dict.fromkeys(dropped, now_ms + self._patience_ms)
-        return tuple(flight.attempt for flight in later)
+        return tuple(batch.attempt for batch in later)
 
-    def late(self, now_ms: int) -> BatchFlight | None:
+    def late(self, now_ms: int) -> InFlightBatch | None:
         """The lowest flight whose phase has lasted too long."""
         late = [f for f in self._timed() if self._deadline_ms(f) <= now_ms]
-        return min(late, key=lambda flight: flight.attempt.txid, default=None)
+        return min(late, key=lambda batch: batch.attempt.txid, default=None)
 
     def has_ended(self, attempt: TransactionAttempt) -> None:
         """The commit call of this attempt has returned, one way or the other."""
@@ -129,16 +129,16 @@ class BatchFlights:
 
     def is_idle(self) -> bool:
         """Whether nothing is in flight and no dropped commit call is still on."""
-        return not self._flights and not self._ending
+        return not self._in_flight and not self._ending
 
     def phases(self) -> dict[TransactionAttempt, BatchPhase]:
         """Every attempt in flight, in txid order, and its phase."""
-        return {f.attempt: f.phase for _, f in sorted(self._flights.items())}
+        return {f.attempt: f.phase for _, f in sorted(self._in_flight.items())}
 
-    def _timed(self) -> list[BatchFlight]:
+    def _timed(self) -> list[InFlightBatch]:
         if self._timeout_ms is None:
             return []
-        return [f for f in self._flights.values() if f.phase in _CAN_TIME_OUT]
+        return [f for f in self._in_flight.values() if f.phase in _CAN_TIME_OUT]
 
-    def _deadline_ms(self, flight: BatchFlight) -> int:
-        return flight.since_ms + self.limit_ms(flight.attempt.txid)
+    def _deadline_ms(self, batch: InFlightBatch) -> int:
+        return batch.since_ms + self.limit_ms(batch.attempt.txid)

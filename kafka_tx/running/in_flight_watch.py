@@ -14,7 +14,7 @@ INTERVAL_S = 1.0
 
 
 @dataclass(slots=True)
-class _Flight:
+class _InFlight:
     """A batch of a query; times are Unix time in ms."""
 
     phase: str
@@ -23,7 +23,7 @@ class _Flight:
     is_asked: bool = False
 
 
-class FlightWatch:
+class InFlightWatch:
     """Sees batches of queries from the moment at which they are planned.
 
     Spark tells of a batch once it has ended; until then its planning or its
@@ -54,7 +54,7 @@ class FlightWatch:
         self._planned = planned
         self._interval_s = interval_s
         self._clock = clock
-        self._flights: dict[str, _Flight] = {}
+        self._in_flight: dict[str, _InFlight] = {}
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
         self._thread = threading.Thread(
@@ -76,12 +76,12 @@ class FlightWatch:
     def batch_ended(self, query_id: str) -> None:
         """A batch of the query is in Spark's commit log. Any thread."""
         with self._lock:
-            self._flights.pop(query_id, None)
+            self._in_flight.pop(query_id, None)
 
     def ended(self, query_id: str, ids: set[str]) -> None:
         """The query has ended, whatever was in flight. Any thread."""
         with self._lock:
-            self._flights.pop(query_id, None)
+            self._in_flight.pop(query_id, None)
             for id_ in ids:
                 self._registry.record_end(id_)
 
@@ -95,32 +95,32 @@ class FlightWatch:
 
     def _saw(self, query_id: str, phase: str) -> None:
         now_ms = self._clock.now_ms()
-        flight = self._flights.get(query_id)
+        started = self._in_flight.get(query_id)
         if not phase:
-            self._flights.pop(query_id, None)
-        elif flight is None or (flight.phase, phase) == ("processing", "planning"):
-            self._flights[query_id] = _Flight(phase, now_ms, now_ms)
-        elif flight.phase != phase:
-            flight.phase, flight.phase_since_ms = phase, now_ms
+            self._in_flight.pop(query_id, None)
+        elif started is None or (started.phase, phase) == ("processing", "planning"):
+            self._in_flight[query_id] = _InFlight(phase, now_ms, now_ms)
+        elif started.phase != phase:
+            started.phase, started.phase_since_ms = phase, now_ms
 
     def _ask(self, query_id: str, ids: set[str]) -> None:
         """Have positions shown once the very first batch has a plan."""
-        flight = self._flights.get(query_id)
-        if flight is None or flight.phase != "processing" or flight.is_asked:
+        started = self._in_flight.get(query_id)
+        if started is None or started.phase != "processing" or started.is_asked:
             return
-        flight.is_asked = True
+        started.is_asked = True
         new = sorted(i for i in ids if not self._registry.positions_of(i))
         if new:  # a store that does not answer must not hide the others' batches
             threading.Thread(target=self._planned, args=(new,), daemon=True).start()
 
     def _show(self, query_id: str, ids: set[str]) -> None:
-        flight = self._flights.get(query_id)
+        started = self._in_flight.get(query_id)
         for id_ in ids:
-            batch = flight and InFlight(
+            batch = started and InFlight(
                 number=self._registry.current_txid(id_),
-                phase=flight.phase,
-                since_ms=flight.since_ms,
-                phase_since_ms=flight.phase_since_ms,
+                phase=started.phase,
+                since_ms=started.since_ms,
+                phase_since_ms=started.phase_since_ms,
             )
             self._registry.record_in_flight(id_, [batch] if batch else [])
 

@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 from kafka_tx.errors import KafkaTxError
 
 _Class = TypeVar("_Class", bound=type)
-_MARK = "_is_told_first"
+_MARK = "_is_shown_first"
 
 
 @contextmanager
-def told_first() -> Iterator[None]:
+def errors_first() -> Iterator[None]:
     """An error of ours that leaves here is the first thing that Python prints of it."""
     try:
         yield
@@ -46,14 +46,14 @@ def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
 
         @wraps(method)
         def steps(*given: Any, **named: Any) -> Iterator[Any]:  # noqa: ANN401 - any
-            with told_first():
+            with errors_first():
                 yield from method(*given, **named)
 
         return steps
 
     @wraps(method)
     def call(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - any method
-        with told_first():
+        with errors_first():
             return method(*given, **named)
 
     return call
@@ -66,9 +66,9 @@ def _put_first(error: KafkaTxError) -> None:
     if hasattr(first, _MARK):
         return
     kind, given = error.__reduce__()
-    told = kind(*given)
-    setattr(told, _MARK, True)
-    first.__cause__ = told
+    reported = kind(*given)
+    setattr(reported, _MARK, True)
+    first.__cause__ = reported
 
 
 def _before(error: BaseException) -> BaseException | None:

@@ -17,7 +17,7 @@ from kafka_tx.transactions.state_of_id import StoreAround
 _T = TypeVar("_T")
 
 
-class PatientStore(StoreAround):
+class RetryingStore(StoreAround):
     """A Store over another one.
 
     A write whose answer was lost is made again under the same guard: it either lands
@@ -26,24 +26,24 @@ class PatientStore(StoreAround):
     What stays unavailable is a StateGivenUpError, not retryable.
     """
 
-    def __init__(self, store: Store, patience: Patience) -> None:
+    def __init__(self, store: Store, retry_policy: RetryPolicy) -> None:
         super().__init__(store)
-        self._patience = patience
+        self._retry_policy = retry_policy
 
     def _call(self, call: Callable[[Store], _T]) -> _T:
-        return self._patience(lambda: call(self.inside))
+        return self._retry_policy(lambda: call(self.inside))
 
 
-class PatientOffsetStore:
-    """An OffsetStore over another one; as ``PatientStore``.
+class RetryingOffsetStore:
+    """An OffsetStore over another one; as ``RetryingStore``.
 
     Attributes:
-        patience: How long a call may go on: until it is over, and the last try ended.
+        retry_policy: How long a call may go on.
     """
 
-    def __init__(self, store: OffsetStore, patience: Patience) -> None:
+    def __init__(self, store: OffsetStore, retry_policy: RetryPolicy) -> None:
         self._store = store
-        self.patience = patience
+        self.retry_policy = retry_policy
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._store!r})"
@@ -53,18 +53,18 @@ class PatientOffsetStore:
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
         """As ``OffsetStore.acquire``."""
-        return self.patience(lambda: self._store.acquire(task, tasks))
+        return self.retry_policy(lambda: self._store.acquire(task, tasks))
 
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
         """As ``OffsetStore.load``."""
         wanted = list(partitions)
-        return self.patience(lambda: self._store.load(wanted))
+        return self.retry_policy(lambda: self._store.load(wanted))
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """As ``OffsetStore.store``."""
-        self.patience(lambda: self._store.store(offsets))
+        self.retry_policy(lambda: self._store.store(offsets))
 
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
@@ -83,13 +83,13 @@ class GroupOffsets(OffsetStore, Protocol):
         ...
 
 
-class PatientGroupOffsets(PatientOffsetStore):
-    """GroupOffsets over another one; as ``PatientStore``."""
+class PatientGroupOffsets(RetryingOffsetStore):
+    """GroupOffsets over another one; as ``RetryingStore``."""
 
     _store: GroupOffsets
 
-    def __init__(self, store: GroupOffsets, patience: Patience) -> None:
-        super().__init__(store, patience)
+    def __init__(self, store: GroupOffsets, retry_policy: RetryPolicy) -> None:
+        super().__init__(store, retry_policy)
 
     def renew_ms(self) -> int:
         """As ``GroupOffsets.renew_ms``, which asks once and has a default."""
@@ -109,7 +109,7 @@ _PAUSES = BackOff(initial_delay_ms=100, multiplier=2, max_delay_ms=5_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """Makes a call again while the store is unavailable, until the time is up.
 
     The one place that decides it: for the ledger of a query and of a topology, for

@@ -20,9 +20,9 @@ from kafka_tx.running.task_reports import (
     ReportListener,
     send_report,
 )
-from kafka_tx.source.receipts import Receipt, Receipts
+from kafka_tx.source.read_reports import ReadReport, ReadReports
 from kafka_tx.spark.source import reports
-from kafka_tx.spark.source.reports import ReceiptListener, send_receipt
+from kafka_tx.spark.source.reports import ReadReportListener, send_read_report
 
 P0 = TopicPartition("t", 0)
 LOOPBACK = "127.0.0.1"
@@ -30,7 +30,7 @@ LOOPBACK = "127.0.0.1"
 
 @pytest.fixture
 def listener():
-    listener = ReceiptListener(DriverAddress(LOOPBACK))
+    listener = ReadReportListener(DriverAddress(LOOPBACK))
     yield listener
     listener.close()
 
@@ -66,9 +66,11 @@ def span(start, end, partition=P0):
 
 
 def test_a_report_arrives_whole(listener, in_task):
-    send_receipt(Receipt(span(0, 10), 8, 100, skipped=2, newest_ms=5))
-    send_receipt(Receipt(span(10, 20), 10, 50, newest_ms=9))
-    send_receipt(Receipt(span(10, 20), 10, 50, newest_ms=9))  # the task ran twice
+    send_read_report(ReadReport(span(0, 10), 8, 100, skipped=2, newest_ms=5))
+    send_read_report(ReadReport(span(10, 20), 10, 50, newest_ms=9))
+    send_read_report(
+        ReadReport(span(10, 20), 10, 50, newest_ms=9)
+    )  # the task ran twice
 
     found = listener.collect("q", 3)
     assert found.total_records() == 18
@@ -80,7 +82,7 @@ def test_a_report_arrives_whole(listener, in_task):
 
 def test_none_is_lost_when_many_tasks_end_at_once(listener, in_task):
     def report(number):
-        send_receipt(Receipt(span(number, number + 1), 1, 1_000))
+        send_read_report(ReadReport(span(number, number + 1), 1, 1_000))
 
     with ThreadPoolExecutor(48) as pool:
         list(pool.map(report, range(1_152)))
@@ -95,10 +97,10 @@ def test_a_worker_that_failed_reports_again_later(listener, in_task, monkeypatch
     with socket.create_server((LOOPBACK, 0)) as nobody:
         port = nobody.getsockname()[1]
     in_task(f"{LOOPBACK}:{port}:x")
-    send_receipt(Receipt(span(0, 1), 1, 1))  # does not raise
+    send_read_report(ReadReport(span(0, 1), 1, 1))  # does not raise
     in_task()
 
-    send_receipt(Receipt(span(0, 1), 1, 1))
+    send_read_report(ReadReport(span(0, 1), 1, 1))
 
     assert listener.collect("q", 3).total_bytes() == 1
 
@@ -107,11 +109,11 @@ def test_a_desk_that_was_given_up_costs_the_next_task_nothing(listener, in_task)
     with socket.create_server((LOOPBACK, 0)) as nobody:
         port = nobody.getsockname()[1]
     in_task(f"{LOOPBACK}:{port}:x")
-    send_receipt(Receipt(span(0, 1), 1, 1))
+    send_read_report(ReadReport(span(0, 1), 1, 1))
 
     began = time.monotonic()
     for _ in range(1_000):
-        send_receipt(Receipt(span(0, 1), 1, 1))
+        send_read_report(ReadReport(span(0, 1), 1, 1))
     assert time.monotonic() - began < 5
 
 
@@ -151,7 +153,7 @@ def test_strangers_cost_no_threads(listener, in_task):
     before = threading.active_count()
     strangers = [socket.create_connection((host, int(port))) for _ in range(300)]
 
-    send_receipt(Receipt(span(0, 1), 1, 7))
+    send_read_report(ReadReport(span(0, 1), 1, 7))
 
     assert threading.active_count() - before < 100
     assert listener.collect("q", 3).total_bytes() == 7
@@ -160,7 +162,7 @@ def test_strangers_cost_no_threads(listener, in_task):
 
 
 def test_an_address_of_another_machine_is_announced_and_not_listened_on():
-    listener = ReceiptListener(DriverAddress("192.0.2.77", "192.0.2.78"))
+    listener = ReadReportListener(DriverAddress("192.0.2.77", "192.0.2.78"))
     try:
         host, port, _ = listener.address.rsplit(":", 2)
         assert host == "192.0.2.77"
@@ -187,17 +189,17 @@ def test_the_property_has_a_name_that_spark_hides():
     ],
 )
 def test_a_batch_is_whole_when_every_offset_was_reported(reported, is_whole):
-    found = Receipts()
+    found = ReadReports()
     for start, end in reported:
-        found.add(Receipt(span(start, end), 1, 1))
+        found.add(ReadReport(span(start, end), 1, 1))
 
     assert found.cover([span(0, 10), span(7, 7, TopicPartition("t", 1))]) is is_whole
 
 
 def test_what_an_earlier_try_read_besides_is_not_counted():
-    found = Receipts()
-    found.add(Receipt(span(0, 10), 10, 100, skipped=7))
-    found.add(Receipt(span(7, 10), 3, 30))
+    found = ReadReports()
+    found.add(ReadReport(span(0, 10), 10, 100, skipped=7))
+    found.add(ReadReport(span(7, 10), 3, 30))
 
     assert found.of([span(7, 10)]).total_records() == 3
     assert found.of([span(7, 10)]).skipped_offsets() == {}

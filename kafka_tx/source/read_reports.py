@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from kafka_tx.model import OffsetRange, Skip, TopicPartition
 from kafka_tx.offsets.loss import LossReason
-from kafka_tx.transactions.held import Told
+from kafka_tx.transactions.held import Reported
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class ReadReport:
     """What one task read.
 
     Attributes:
@@ -34,34 +34,34 @@ class Receipt:
 
 
 @dataclass(slots=True)
-class Receipts:
+class ReadReports:
     """The reports of one batch, by range: a task that ran twice counts once."""
 
-    by_range: dict[tuple[TopicPartition, int], Receipt] = field(default_factory=dict)
+    by_range: dict[tuple[TopicPartition, int], ReadReport] = field(default_factory=dict)
 
-    def add(self, receipt: Receipt) -> None:
+    def add(self, read_report: ReadReport) -> None:
         """Take one more."""
-        where = (receipt.wanted.topic_partition, receipt.wanted.start)
-        self.by_range[where] = receipt
+        where = (read_report.wanted.topic_partition, read_report.wanted.start)
+        self.by_range[where] = read_report
 
-    def told_of(self, ranges: Sequence[OffsetRange]) -> Told:
+    def reported_for(self, ranges: Sequence[OffsetRange]) -> Reported:
         """What tasks told of a batch of these ranges; no sums where some did not."""
         own = self.of(ranges)
         if not own.cover(ranges):
-            return Told(skipped=own.skipped_offsets())
-        return Told(
+            return Reported(skipped=own.skipped_offsets())
+        return Reported(
             records=own.total_records(),
             bytes=own.total_bytes(),
             newest_ms=own.newest_ms(),
             skipped=own.skipped_offsets(),
         )
 
-    def of(self, ranges: Iterable[OffsetRange]) -> Receipts:
+    def of(self, ranges: Iterable[OffsetRange]) -> ReadReports:
         """Those that make up these ranges; an earlier try may have read others."""
-        found = Receipts()
+        found = ReadReports()
         for wanted in ranges:
-            for receipt in self._along(wanted):
-                found.add(receipt)
+            for read_report in self._along(wanted):
+                found.add(read_report)
         return found
 
     def cover(self, ranges: Iterable[OffsetRange]) -> bool:
@@ -87,13 +87,13 @@ class Receipts:
     def skipped_offsets(self) -> dict[Skip, int]:
         """Offsets that were gone when a task came to read them."""
         found: dict[Skip, int] = {}
-        for receipt in self.by_range.values():
-            if receipt.skipped:
-                key = (receipt.wanted.topic_partition, LossReason.TRIMMED)
-                found[key] = found.get(key, 0) + receipt.skipped
+        for read_report in self.by_range.values():
+            if read_report.skipped:
+                key = (read_report.wanted.topic_partition, LossReason.TRIMMED)
+                found[key] = found.get(key, 0) + read_report.skipped
         return found
 
-    def _along(self, wanted: OffsetRange) -> Iterator[Receipt]:
+    def _along(self, wanted: OffsetRange) -> Iterator[ReadReport]:
         """From the start of a range, each one where the one before ends."""
         position = wanted.start
         while position < wanted.end:

@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from kafka_tx.errors import ConfigError, FencedError, KafkaTxError
-from kafka_tx.told_first import tells_first
+from kafka_tx.errors_first import tells_first
 
 
 @tells_first("plain", "caused", "steps", "theirs")

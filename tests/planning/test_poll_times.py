@@ -1,6 +1,6 @@
 import pytest
 
-from kafka_tx.planning.log_bounds import BUSY_LOOK_MS, LOOK_MS, LookTimes
+from kafka_tx.planning.log_bounds import BUSY_POLL_MS, POLL_MS, PollTimes
 
 
 def looked(times, began_ms, took_ms=1, *, is_news=False):
@@ -10,22 +10,22 @@ def looked(times, began_ms, took_ms=1, *, is_news=False):
 
 
 def test_the_first_look_is_due_at_once():
-    assert LookTimes().due_ms(5_000) == 0
+    assert PollTimes().due_ms(5_000) == 0
 
 
 def test_looks_at_quiet_logs_become_rare_until_there_is_news():
-    times = LookTimes()
+    times = PollTimes()
 
     pauses = [looked(times, 10_000 * n) for n in range(1, 12)]
 
-    assert pauses[:4] == [LOOK_MS, 2 * LOOK_MS, 4 * LOOK_MS, 8 * LOOK_MS]
+    assert pauses[:4] == [POLL_MS, 2 * POLL_MS, 4 * POLL_MS, 8 * POLL_MS]
     assert pauses[-1] == pauses[-2] > 10_000
-    assert looked(times, 200_000, is_news=True) == LOOK_MS
+    assert looked(times, 200_000, is_news=True) == POLL_MS
 
 
 @pytest.mark.parametrize("partitions", [1, 25, 100, 5_000])
 def test_records_in_quiet_logs_are_seen_within_the_documented_time(partitions):
-    times = LookTimes()
+    times = PollTimes()
 
     for now_ms in range(0, 2_000_000, 100_000):
         times.began(now_ms)
@@ -34,19 +34,19 @@ def test_records_in_quiet_logs_are_seen_within_the_documented_time(partitions):
 
 
 def test_while_there_is_much_to_read_looks_are_rare_and_those_that_are_dear_rarer():
-    times = LookTimes()
+    times = PollTimes()
     times.had_nothing = False
 
-    assert looked(times, 1_000, is_news=True) == BUSY_LOOK_MS
+    assert looked(times, 1_000, is_news=True) == BUSY_POLL_MS
     assert looked(times, 9_000, 40, is_news=True) == 2_000
     assert looked(times, 20_000, 900, is_news=True) == 5_000
 
 
 def test_after_a_failure_the_next_look_is_as_soon_as_before():
-    times = LookTimes()
+    times = PollTimes()
     looked(times, 1_000)
 
     times.began(5_000)
     times.failed(8_000)
 
-    assert times.due_ms(1) == 8_000 + LOOK_MS
+    assert times.due_ms(1) == 8_000 + POLL_MS

@@ -8,7 +8,7 @@ from kafka_tx.protocols import NOTHING
 from kafka_tx.testing.clock import ManualClock
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.patience import Patience, PatientStore
+from kafka_tx.transactions.retry_policy import RetryingStore, RetryPolicy
 
 BATCH = BatchMetadata(1, (OffsetRange(TopicPartition("t", 0), 0, 5),), {"t": "id"})
 
@@ -34,7 +34,7 @@ def failing(times, answer="done", kind=StateUnavailableError):
 def test_what_comes_back_is_waited_for_and_said(clock, caplog):
     caplog.set_level(logging.WARNING)
 
-    assert Patience(clock, 120_000)(failing(5)) == "done"
+    assert RetryPolicy(clock, 120_000)(failing(5)) == "done"
 
     assert clock.monotonic_ms() == 100 + 200 + 400 + 800 + 1600
     assert "try 1 failed, trying again for at most 120 s: the store" in caplog.text
@@ -43,7 +43,7 @@ def test_what_comes_back_is_waited_for_and_said(clock, caplog):
 
 def test_what_stays_away_is_given_up_in_time_and_not_retryable(clock):
     with pytest.raises(StateGivenUpError, match="the store is away") as raised:
-        Patience(clock, 120_000)(failing(10**6))
+        RetryPolicy(clock, 120_000)(failing(10**6))
 
     assert 110_000 <= clock.monotonic_ms() <= 120_000
     assert "retry_for_ms" in str(raised.value)
@@ -52,23 +52,23 @@ def test_what_stays_away_is_given_up_in_time_and_not_retryable(clock):
 
 
 def test_patience_inside_patience_is_not_doubled(clock):
-    patience = Patience(clock, 120_000)
+    retry_policy = RetryPolicy(clock, 120_000)
 
     with pytest.raises(StateGivenUpError):
-        patience(lambda: patience(failing(10**6)))
+        retry_policy(lambda: retry_policy(failing(10**6)))
 
     assert clock.monotonic_ms() <= 120_000
 
 
 def test_without_patience_a_call_is_made_once(clock):
     with pytest.raises(StateUnavailableError):
-        Patience(clock, 0)(failing(1))
+        RetryPolicy(clock, 0)(failing(1))
     assert clock.monotonic_ms() == 0
 
 
 def test_other_errors_are_told_at_once(clock):
     with pytest.raises(FencedError):
-        Patience(clock, 120_000)(failing(1, kind=FencedError))
+        RetryPolicy(clock, 120_000)(failing(1, kind=FencedError))
     assert clock.monotonic_ms() == 0
 
 
@@ -95,7 +95,7 @@ class LosingAnswers(MemoryStore):
 
 def test_a_write_whose_answer_was_lost_is_looked_up(clock):
     store = LosingAnswers("lost", "orders")
-    ledger = Ledger(PatientStore(store, Patience(clock)))
+    ledger = Ledger(RetryingStore(store, RetryPolicy(clock)))
     epoch = ledger.acquire()
     assert epoch == 2  # the first one was raised too
 
@@ -111,7 +111,7 @@ def test_a_write_whose_answer_was_lost_is_looked_up(clock):
 
 def test_a_former_owner_is_fenced_though_answers_are_lost(clock):
     store = LosingAnswers("fenced", "orders")
-    ledger = Ledger(PatientStore(store, Patience(clock)))
+    ledger = Ledger(RetryingStore(store, RetryPolicy(clock)))
     epoch = ledger.acquire()
     MemoryStore("fenced", "orders").acquire()
 
