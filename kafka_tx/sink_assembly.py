@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from kafka_tx.config import SinkConfig
 from kafka_tx.kafka.client_settings import client_settings
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import LogBounds, TopicPartition, Topics
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.marker_log import MarkerLog
@@ -123,12 +124,31 @@ def handed(memory: Memory) -> str:
 
 
 def holds_readers_up(config: SinkConfig) -> bool:
-    """Whether some transaction in the sink's topic is open."""
-    from kafka_tx.kafka.open_records import holds_readers_up
+    """Whether an open transaction hides records of the sink's topic from readers.
 
-    assert config.topic is not None
+    Readers of committed records then see less of some partition than other readers.
+
+    Raises:
+        AuthenticationError, BrokerUnavailableError, KafkaError: No broker answers.
+    """
     settings = client_settings(config.kafka, purpose="consumer")
-    return holds_readers_up(config.topic, settings)
+    assert config.topic is not None
+    return _ends(config.topic, settings, "read_committed") != _ends(
+        config.topic, settings, "read_uncommitted"
+    )
+
+
+def _ends(
+    topic: str, settings: Mapping[str, str], level: str
+) -> dict[TopicPartition, int]:
+    from kafka_tx.kafka.cluster import KafkaClusterView
+
+    with closing(KafkaClusterView({**settings, "isolation.level": level})) as view:
+        found = view.topics(Topics((topic,))).get(topic)
+        if found is None:
+            return {}
+        answers = view.bounds(found.partitions)
+        return {p: b.end for p, b in answers.items() if isinstance(b, LogBounds)}
 
 
 def plan_keeper(config: SinkConfig) -> PlanKeeper:

@@ -10,9 +10,9 @@ import pytest
 import kafka_tx
 import kafka_tx.spark.topologies.job_failures
 from docs.draw import ALL, PICTURES
+from kafka_tx.cli.tables import Table
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics.catalogue import markdown
-from kafka_tx.options.option_tables import Table
 from tests.doc_pages import DOCS, PAGES, ROOT, anchors, blocks, links, tables
 
 OUTSIDE = ("https://", "http://", "mailto:")

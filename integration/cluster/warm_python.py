@@ -33,7 +33,7 @@ DAEMON = "pyspark.daemon"
 IMPORTED = (
     "kafka_tx.native.reader",
     "kafka_tx.sink_assembly",
-    "kafka_tx.spark.sinks.stream_writer",
+    "kafka_tx.spark.sinks.writer",
     "kafka_tx.spark.source.batch",
     "kafka_tx.spark.source.data_source",
     "kafka_tx.spark.source.stream",

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from kafka_tx.cli.tables import Table
 from kafka_tx.config import FromCommitted, PerPartition
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import (
@@ -16,7 +17,6 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
-from kafka_tx.options.option_tables import Table
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.options.table import SOURCE
 

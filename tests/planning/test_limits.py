@@ -3,7 +3,7 @@ import pytest
 from kafka_tx.config import BatchLimits
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TopicPartition
-from kafka_tx.planning.limits import RecordSize, limited_ends
+from kafka_tx.planning.split import RecordSize, limited_ends
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 STARTS = {A: 0, B: 100, C: 7}

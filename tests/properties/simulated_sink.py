@@ -25,7 +25,7 @@ from kafka_tx.kafka.marker_topic import COMMITTED, Kept
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import BatchRefusedError
 from kafka_tx.model import LogBounds, TransactionAttempt
-from kafka_tx.spark.sinks import stream_writer
+from kafka_tx.spark.sinks import writer
 from kafka_tx.spark.sinks.writer import PartMessage
 from kafka_tx.transactions.sink_memory import Entry, Memory
 from kafka_tx.transactions.sink_parts import Digest, Marker
@@ -434,9 +434,9 @@ class Writer:
         given = replace(given, memory=self.memory)
         reported = self._tasks(given, cut(txid, self.parts))
         if any(message.written.held is not None for message in reported):
-            stream_writer._write_the_rest(reported)
+            writer._write_the_rest(reported)
         if any(message.written.looked for message in reported):
-            stream_writer._end_open_parts(reported)
+            writer._end_open_parts(reported)
 
     def _tasks(
         self, given: SinkConfig, parts: list[list[OutRecord]]

@@ -121,6 +121,6 @@ class KafkaTxDataSource(DataSource):
         Raises:
             ConfigError: An option or a column is missing or illegal.
         """
-        from kafka_tx.spark.sinks.stream_writer import KafkaTxStreamWriter
+        from kafka_tx.spark.sinks.writer import KafkaTxStreamWriter
 
         return KafkaTxStreamWriter(parse_sink(self.options), schema)

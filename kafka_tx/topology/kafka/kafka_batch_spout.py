@@ -22,7 +22,7 @@ from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.planning.batch_starts import Answers, choose_starts, position_after
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.deleted_topics import DeletedTopics
-from kafka_tx.planning.limits import RecordSize, limited_ends
+from kafka_tx.planning.split import RecordSize, limited_ends
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
 from kafka_tx.topology.declare.spouts import (
     Json,
