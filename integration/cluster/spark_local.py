@@ -18,6 +18,8 @@ from integration.cluster.spark_home import (
     session_jars,
 )
 from integration.cluster.versions import (
+    AVRO,
+    AVRO_JARS,
     DELTA,
     DELTA_JARS,
     ICEBERG,
@@ -71,6 +73,7 @@ def local_session(
     jars = jar_paths(SPARK_CONNECTOR_JARS) if SPARK else []
     jars += jar_paths(DELTA_JARS) if DELTA else []
     jars += jar_paths(ICEBERG_JARS) if ICEBERG else []
+    jars += jar_paths(AVRO_JARS) if AVRO else []
     builder = SparkSession.builder.master(f"local[{cores}]").appName("kafka_tx")
     settings = {
         **SETTINGS,

@@ -39,6 +39,9 @@ DELTA = "4.4.0" if SPARK_LINE in {"4.0", "4.1", "4.2"} else None
 ICEBERG = {"4.0": "1.11.0", "4.1": "1.12.0"}.get(SPARK_LINE)
 """The newest Iceberg for this line; None: there is none."""
 
+AVRO = "4.2.0" if SPARK_LINE == "4.2" else None
+"""Spark's functions for Avro, which are a jar of their own: of `make test` only."""
+
 SPARK_TOKEN_PROVIDER = "4.0.0"
 """Later releases of this one jar are not published everywhere; this one fits."""
 
@@ -135,6 +138,12 @@ DELTA_JARS = JarSet(
     transitive=False,
 )
 
+AVRO_JARS = JarSet(
+    "avro",
+    (Coordinate("org.apache.spark", f"spark-avro_{SCALA}", AVRO or ""),),
+    transitive=False,
+)
+
 ICEBERG_JARS = JarSet(
     "iceberg",
     (
@@ -154,4 +163,5 @@ JAR_SETS = (
     *((SPARK_CONNECTOR_JARS,) if SPARK else ()),
     *((DELTA_JARS,) if DELTA else ()),
     *((ICEBERG_JARS,) if ICEBERG else ()),
+    *((AVRO_JARS,) if AVRO else ()),
 )

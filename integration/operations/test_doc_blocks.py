@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
+import struct
 import sys
 import threading
 import time
@@ -312,6 +313,19 @@ def test_json_is_decoded_and_bad_records_do_not_stop_the_query(reader, produce):
     reader.stream(reader.names["keep"], "keep")
 
     assert reader.rows("invoices") == [("ann", 2.5)]
+
+
+def test_avro_is_decoded_and_bad_records_do_not_stop_the_query(reader, produce):
+    def written(customer, amount):
+        number = b"\0" + (300).to_bytes(4, "big")  # as a schema registry asks for
+        name = customer.encode()
+        return number + bytes([2 * len(name)]) + name + struct.pack("<d", amount)
+
+    produce(reader.orders, [Record(written("ann", 2.5)), Record(written("bob", 4.0))])
+    reader.run("def keep_payments(df, attempt)")
+    reader.stream(reader.names["keep_payments"], "payments")
+
+    assert sorted(reader.rows("payments")) == [("ann", 2.5), ("bob", 4.0)]
 
 
 def test_each_window_is_reported_once(reader, produce):
