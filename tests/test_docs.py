@@ -8,7 +8,7 @@ from importlib.metadata import version
 import pytest
 
 import kafka_tx
-import kafka_tx.spark.topologies.job_failures
+import kafka_tx.spark.versions.job_failures
 from docs.draw import ALL, PICTURES
 from kafka_tx.cli.tables import Table
 from kafka_tx.errors import KafkaTxError

@@ -45,6 +45,21 @@ def test_spark_holds_only_what_needs_pyspark():
     assert set(imported) == needs
 
 
+def test_insides_of_spark_are_named_in_versions_only():
+    """Sinks for tables go through the classes of Delta and Iceberg, beside it."""
+    inside = {"_jvm", "_jsc", "_jsparkSession", "_gateway", "_jdf", "_jrdd"}
+    inside |= {"_active_spark_context", "_root_directory", "_java_lang_class"}
+    found: dict[str, set[str]] = {}
+    for path in (PACKAGE / "spark").rglob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+        names = {n.attr for n in nodes if isinstance(n, ast.Attribute)} & inside
+        if names and not path.stem.startswith(("delta", "iceberg")):
+            found.setdefault(path.parent.name, set()).update(names)
+
+    assert set(found) == {"versions"}
+    assert {"_jvm", "_gateway", "_jsc"} <= found["versions"]
+
+
 def test_names_of_files_that_need_their_folder_stand_once():
     """A name is understood without its folder."""
     names = [path.name for path in PACKAGE.rglob("*.py")]

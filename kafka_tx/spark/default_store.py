@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from kafka_tx.spark.versions.names import is_classic
 from kafka_tx.store_place import no_default
 
 _SAYS = {
@@ -30,7 +31,7 @@ def refuse_default_store(
     Raises:
         ConfigError: They name none, and the driver runs on a node.
     """
-    if _NAMES & set(options or ()) or not hasattr(spark, "_jsparkSession"):
+    if _NAMES & set(options or ()) or not is_classic(spark):
         return
     config = spark.sparkContext.getConf()
     if any(config.get(name, "") == value for name, value in _SAYS.items()):

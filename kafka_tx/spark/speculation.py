@@ -10,6 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.spark.versions.names import is_classic
 
 _NAME = "spark.speculation"
 
@@ -30,7 +31,7 @@ def refuse_speculation(spark: SparkSession, committing: str, way_out: str = "") 
         ConfigError: Speculation is on.
     """
     shown = [spark.conf.get(_NAME, "false")]
-    if hasattr(spark, "_jsparkSession"):
+    if is_classic(spark):
         shown.append(spark.sparkContext.getConf().get(_NAME, "false"))
     if any(map(_is_on, shown)):
         raise _refused(committing, way_out)

@@ -30,7 +30,7 @@ from kafka_tx.running.at_least_once.spout import SpoutManagers
 from kafka_tx.spark.at_least_once.handle import AtLeastOnceTopologyHandle
 from kafka_tx.spark.at_least_once.jobs import AtLeastOnceRunnerParts
 from kafka_tx.spark.at_least_once.runner import AtLeastOnceRunner
-from kafka_tx.spark.topologies.job_failures import JobLostError
+from kafka_tx.spark.versions.job_failures import JobLostError
 from kafka_tx.testing import MemoryLog
 from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt

@@ -11,8 +11,8 @@ from kafka_tx import assembly
 from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
-from kafka_tx.spark.queries import jvm
 from kafka_tx.spark.queries.listener import CommitListener
+from kafka_tx.spark.versions import jvm
 from tests.fake_cluster import FakeCluster
 
 

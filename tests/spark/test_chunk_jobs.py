@@ -11,7 +11,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.topology_options import RunnerLimits
 from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk
 from kafka_tx.spark.at_least_once.jobs import ChunkJob
-from kafka_tx.spark.topologies.job_failures import JobLostError
+from kafka_tx.spark.versions.job_failures import JobLostError
 
 ATTEMPT = TransactionAttempt(3, 1)
 WITHIN_S = 10

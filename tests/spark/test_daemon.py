@@ -9,8 +9,8 @@ import pyspark
 
 ASK = """
 import sys
-from kafka_tx.spark import daemon
-daemon.load()
+from kafka_tx.spark.versions import workers
+workers.preload()
 from zipimport import zipimporter
 needed = {"pyarrow", "pyspark.worker", "kafka_tx.spark.source.batch"}
 print(sorted(needed - {*sys.modules}))

@@ -3,7 +3,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from kafka_tx.errors import ReplayImpossibleError, TransactionError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.topologies.job_failures import JobLostError, job_failure
+from kafka_tx.spark.versions.job_failures import JobLostError, job_failure
 
 ATTEMPT = TransactionAttempt(7, 12)
 CRASHED = """An error occurred while calling z:PythonRDD.collectAndServe.

@@ -23,6 +23,7 @@ from kafka_tx.running.task_reports import (
 from kafka_tx.source.read_reports import ReadReport, ReadReports
 from kafka_tx.spark.source import reports
 from kafka_tx.spark.source.reports import ReadReportListener, send_read_report
+from kafka_tx.spark.versions import names
 
 P0 = TopicPartition("t", 0)
 LOOPBACK = "127.0.0.1"
@@ -41,8 +42,8 @@ class Task:
     def __init__(self, address, batch=3):
         self._properties = {
             reports.PROPERTY: address,
-            reports.QUERY_ID: "q",
-            reports.BATCH_ID: str(batch),
+            names.QUERY_ID: "q",
+            names.BATCH_ID: str(batch),
         }
 
     def getLocalProperty(self, name):  # noqa: N802 - Spark's name

@@ -9,7 +9,7 @@ from kafka_tx.kafka import translations
 from kafka_tx.kafka.client_settings import is_secret
 from kafka_tx.kafka.librdkafka_names import COMMON, CONSUMER_ONLY, PRODUCER_ONLY
 from kafka_tx.options.shown import SECRETS
-from kafka_tx.spark.queries import jvm
+from kafka_tx.spark.versions import jvm
 
 HIDDEN_BY_SPARK = "(?i)secret|password|token|access[.]?key"
 """The default of ``spark.redaction.regex``, for names and values."""

@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from kafka_tx.spark.source.shipped import show_to_streams
+from kafka_tx.spark.versions.workers import show_to_streams
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from integration.chaos.people.jobs import (
 )
 from kafka_tx.cli.main import app
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.spark.queries.jvm import error_of
+from kafka_tx.spark.versions.jvm import error_of
 from tests.properties.people_advice import MODE, WAYS
 
 GOES_ON_WITHIN_S = 120.0

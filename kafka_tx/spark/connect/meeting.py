@@ -21,13 +21,13 @@ from kafka_tx.source.agreement import logged_as
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
-from kafka_tx.spark.connect import NO_DATA_BATCHES
-from kafka_tx.spark.queries.jvm import error_of
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
+from kafka_tx.spark.versions.jvm import error_of
 from kafka_tx.spark.versions.streams import ReadLimit
 
 logger = logging.getLogger(__name__)
 
+_NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 _LONGEST = 1 << 16
 
 
@@ -100,9 +100,9 @@ def _no_records(batch_id: int) -> ConfigError:
     return ConfigError(
         f"batch {batch_id} holds no new records of this source, and under Spark Connect"
         " such a batch has no txid. Nothing was written. Run the query in a classic"
-        f" session, which can finish it; or set {NO_DATA_BATCHES}=false before a query"
+        f" session, which can finish it; or set {_NO_DATA_BATCHES}=false before a query"
         " is started, and give each query one source",
-        option=NO_DATA_BATCHES,
+        option=_NO_DATA_BATCHES,
     )
 
 
@@ -205,7 +205,7 @@ class ConnectRun:
             " of the query. Nothing was written. If the query has no such source, give"
             " for_each_transaction its tx.id; if it reads several, or keeps state, the"
             " batch holds no new records of this one: run the query in a classic"
-            f" session, which can finish it, and set {NO_DATA_BATCHES}=false before it"
+            f" session, which can finish it, and set {_NO_DATA_BATCHES}=false before it"
             " is started here again",
             option="tx_id",
             value=self._tx_id,

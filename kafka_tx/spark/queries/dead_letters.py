@@ -15,15 +15,15 @@ from kafka_tx.errors import ConfigError, UnknownTopicError
 from kafka_tx.kafka import dead_letter_form
 from kafka_tx.model import TopicPartition, TransactionAttempt
 from kafka_tx.options.sink_options import parse_sink
-from kafka_tx.spark.queries import jvm
-from kafka_tx.spark.queries.foreach import QUERY_ID, for_each_transaction
+from kafka_tx.spark.queries.foreach import for_each_transaction
 from kafka_tx.spark.sinks.transaction import write_transaction
+from kafka_tx.spark.versions import jvm
+from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID
 
 if TYPE_CHECKING:
     Counts = Mapping[TopicPartition, int]
 
 NEEDED = ("key", "value", "topic", "partition", "offset", "reason")
-BATCH_ID = "streaming.sql.batchId"
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _OUR_BYTES = 1_000

@@ -18,10 +18,9 @@ from kafka_tx.model import JointBatch, JointPart, TransactionAttempt, short_dige
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.connect.meeting import ConnectRun
 from kafka_tx.spark.default_store import refuse_default_store
-from kafka_tx.spark.queries import jvm
+from kafka_tx.spark.versions import jvm
+from kafka_tx.spark.versions.names import QUERY_ID
 from kafka_tx.transactions.retry_policy import RetryPolicy
-
-QUERY_ID = "sql.streaming.queryId"
 
 
 def for_each_transaction(

@@ -41,9 +41,9 @@ from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.source.commits import CommitFeed, Finished, Mirror
 from kafka_tx.source.questions import Question
 from kafka_tx.source.read_reports import ReadReports
-from kafka_tx.spark.queries import jvm
 from kafka_tx.spark.queries.dead_letters import counted
 from kafka_tx.spark.source.reports import ReadReportListener
+from kafka_tx.spark.versions import jvm
 from kafka_tx.transactions.ledger import Ledger
 
 if TYPE_CHECKING:

@@ -24,17 +24,14 @@ from kafka_tx.errors_first import tells_first
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.part_transaction import Written
 from kafka_tx.running.kept_batches import KeptBatches
-from kafka_tx.spark.queries.foreach import QUERY_ID
 from kafka_tx.spark.sinks.rows import check_columns, out_batches
 from kafka_tx.spark.speculation import refuse_speculative_tasks
+from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID, RUN_ID
 from kafka_tx.spark.versions.streams import StreamWriter, record_batches
 from kafka_tx.transactions.marker_rules import begun_elsewhere, check_cut
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-BATCH_ID = "streaming.sql.batchId"
-RUN_ID = "spark.jobGroup.id"
 
 
 @dataclass

@@ -29,7 +29,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.errors_first import tells_first
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.options.source_options import check_source, parse_source
-from kafka_tx.spark.source.shipped import show_to_streams
+from kafka_tx.spark.versions.workers import show_to_streams
 
 _HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 _COLUMNS: dict[str, DataType] = {

@@ -18,12 +18,12 @@ from pyspark import SparkContext, TaskContext
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.running.task_reports import DriverAddress, ReportListener, send_report
 from kafka_tx.source.read_reports import ReadReport, ReadReports
+from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID
 
 logger = logging.getLogger(__name__)
 
 PROPERTY = "kafka_tx.reports.token"
 """Spark's event log and pages hide what has such a name."""
-QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 _GIVEN_UP_S = 30.0
 _given_up_until: dict[str, float] = {}

@@ -14,7 +14,7 @@ from pyspark import InheritableThread
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.topologies.job_failures import job_failure
+from kafka_tx.spark.versions.job_failures import job_failure
 from kafka_tx.topology.declare.spouts import BatchSource, Json
 from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.topology.run.attempt_run import Processed, run_commit, run_processing

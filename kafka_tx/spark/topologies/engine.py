@@ -24,7 +24,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.permit import PermitAddress, PermitServer, permit
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import task_done
-from kafka_tx.spark.topologies.job_failures import JobLostError, job_failure
+from kafka_tx.spark.versions.job_failures import JobLostError, job_failure
 from kafka_tx.topology.declare.spouts import BatchSource
 from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, Wave
 from kafka_tx.topology.run.jobs import FrameJob, TaskJob

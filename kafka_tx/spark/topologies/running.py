@@ -12,8 +12,8 @@ from kafka_tx.metrics.endpoint import Endpoint, Guest, serve
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.topology_options import TopologySettings
 from kafka_tx.running.serial_worker import is_worker
-from kafka_tx.spark.topologies.job_failures import is_stopped, spark_stopped
 from kafka_tx.spark.topologies.loop import TopologyLoop
+from kafka_tx.spark.versions.job_failures import is_stopped, spark_stopped
 
 _END_WITHIN_S = 60.0
 _POLL_EVERY_S = 2.0

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from kafka_tx.errors import ConfigError
 from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.spark.speculation import refuse_speculation
+from kafka_tx.spark.versions.names import is_classic, pins_threads
 from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.plan.physical import PhysicalPlan
 
@@ -63,7 +64,7 @@ def check_session(spark: SparkSession, plan: PhysicalPlan, max_pending: int) -> 
 
 
 def _context(spark: SparkSession) -> SparkContext:
-    if not hasattr(spark, "_jsparkSession"):
+    if not is_classic(spark):
         raise ConfigError.illegal(
             "spark",
             type(spark).__name__,
@@ -72,8 +73,7 @@ def _context(spark: SparkSession) -> SparkContext:
             " (format 'kafka_tx') works there.",
         )
     context = spark.sparkContext
-    gateway = type(context._gateway).__name__
-    if gateway != "ClientServer":
+    if not pins_threads(context):
         raise ConfigError.illegal(
             "PYSPARK_PIN_THREAD",
             "false",

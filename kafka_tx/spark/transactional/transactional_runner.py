@@ -28,8 +28,8 @@ from kafka_tx.spark.topologies.attempt import (
     AttemptRunner,
     RunningAttempt,
 )
-from kafka_tx.spark.topologies.job_failures import SparkStoppedError
 from kafka_tx.spark.topologies.loop import TopologyLoop
+from kafka_tx.spark.versions.job_failures import SparkStoppedError
 from kafka_tx.topology.declare.spouts import BatchSource, Json
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions import following

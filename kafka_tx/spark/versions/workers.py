@@ -1,0 +1,99 @@
+"""The Python processes that Spark starts: what they import, and from where."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from zipimport import zipimporter
+
+from pyspark import SparkFiles
+
+_log = logging.getLogger(__name__)
+
+_NEEDED = (
+    "pyspark.worker",
+    "pyspark.sql.conversion",
+    "pyspark.sql.pandas.types",
+    "pyspark.sql.worker.plan_data_source_read",
+    "kafka_tx.spark.source.batch",
+    "kafka_tx.spark.source.data_source",
+    "kafka_tx.native.reader",
+)
+
+_STREAMS_FOLDER = "streaming_job"
+"""Where Spark's planning process of streams looks (``PythonStreamingSourceRunner``)."""
+
+
+def preload() -> None:
+    """Import everything a reading worker needs, and exempt it from garbage collection.
+
+    None of these modules opens a connection. The threads of numpy and of Arrow's
+    allocator survive a fork, and no other threads start.
+    """
+    for name in _NEEDED:
+        import_module(name)
+    import_module("kafka_tx.native.library").load()
+    _drop_cached_zip_files()
+    gc.collect()
+    gc.freeze()
+
+
+def run_daemon() -> None:
+    """Fork workers for Spark until Spark ends this process."""
+    import_module("pyspark.daemon").manager()
+
+
+def _drop_cached_zip_files() -> None:
+    """Drop the import caches of zip files on the path, such as PySpark's own.
+
+    A worker's first task makes Python read each cached zip file again, once for each
+    package in the file: 200 to 300 ms. Later imports find their file without the cache.
+    """
+    cache = sys.path_importer_cache
+    for path in [p for p, found in cache.items() if isinstance(found, zipimporter)]:
+        del cache[path]
+
+
+def show_to_streams(
+    package_file: str = __file__, shipped_to: str | None = None
+) -> None:
+    """Let the planning process of streams import files from ``--py-files``.
+
+    Spark puts shipped files into one directory. The planning process searches an empty
+    directory below it instead: ``No module named 'kafka_tx'``. This function links the
+    empty directory to the first one, if the package was shipped.
+
+    The worker that makes the data source for ``load()`` calls it, on the driver's
+    machine, before the planning process starts. Repeated calls do no harm. A failure
+    is logged; the stream then fails because it finds no module.
+
+    Args:
+        package_file: A file of the package.
+        shipped_to: Spark's directory; by default the one that Spark gave this worker.
+            A zip file in any other directory belongs to the user and stays alone.
+    """
+    archive = next((p for p in Path(package_file).parents if p.is_file()), None)
+    root = shipped_to or SparkFiles._root_directory
+    if archive is None or root is None or not archive.parent.samefile(root):
+        return
+    place = archive.parent / _STREAMS_FOLDER
+    try:
+        os.symlink(".", place)
+    except FileExistsError:
+        _link_into(place, archive)
+    except OSError as error:
+        _log.warning("streams will not find %s: %s", archive.name, error)
+
+
+def _link_into(place: Path, archive: Path) -> None:
+    """Link one archive into a directory that exists already."""
+    try:
+        os.symlink(archive, place / archive.name)
+    except FileExistsError:
+        return
+    except OSError as error:
+        _log.warning("streams will not find %s: %s", archive.name, error)
