@@ -14,12 +14,14 @@ OWN_CONNECTOR = "Spark's own Kafka connector, which is published for it"
 LAKE = "Delta, whose jars are published for it"
 ICE = "Iceberg, whose jars are published for it"
 PROGRESS_OF_ENDS = "the ends of the logs in the progress of Python sources"
+PIPELINES = "declarative pipelines"
 LIMITED_BOUNDED_RUNS = "several batches in a bounded run of a Python source"
 
 CAPABILITIES = {
     OWN_CONNECTOR: SPARK is not None,
     LAKE: DELTA is not None,
     ICE: ICEBERG is not None,
+    PIPELINES: SPARK_LINE != "4.0",
     PROGRESS_OF_ENDS: TAKES_LIMITS,
     LIMITED_BOUNDED_RUNS: TAKES_LIMITS,
 }
