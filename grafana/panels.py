@@ -327,6 +327,25 @@ BATCHES = PanelRow(
                 "time() - max by (id) (kafka_tx_newest_record_timestamp_seconds<id>)"
             ),
         ),
+        graph(
+            "Time of a table's commit",
+            "From the look before a commit of a Delta or Iceberg table to the one after"
+            " it.",
+            "s",
+            *quantiles("kafka_tx_table_commit_seconds"),
+        ),
+        graph(
+            "Files added to tables",
+            "Many small ones: compact the table, or let batches be larger.",
+            "short",
+            increase("kafka_tx_table_files_total<id>", "id"),
+        ),
+        graph(
+            "Rows written to tables",
+            "Per second. More than the records: a MERGE writes unchanged rows again.",
+            "short",
+            rate("kafka_tx_table_rows_total<id>", "id"),
+        ),
     ),
 )
 

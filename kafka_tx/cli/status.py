@@ -15,6 +15,7 @@ from kafka_tx.cli.stores import STORE, JsonOption, StoreOption, checked, opened
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import BatchMetadata
 from kafka_tx.planning.offset_json import nested
+from kafka_tx.transactions.held import TableWrite, last_writes
 from kafka_tx.transactions.memory import StoredId
 from kafka_tx.transactions.stops import STOP, Stop, last_stop, notes_id
 from kafka_tx.transactions.txid_layout import OWNER, Door
@@ -45,7 +46,7 @@ def status(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show epoch, committed txid, offsets and unfinished txids of each id."""
+    """Show epoch, committed txid, offsets, tables and unfinished txids of each id."""
     if watch:
         from kafka_tx.cli.top import watch as watched
 
@@ -112,6 +113,7 @@ def _as_json(found: Found) -> dict[str, Any]:
     reported |= {"door": found.known.door.value, "offsets": offsets}
     if found.known.door is Door.AT_LEAST_ONCE:
         return reported
+    reported |= _tables(found.known)
     return reported | {
         "numbering": state.numbering,
         "committed_txid": state.txid,
@@ -121,6 +123,12 @@ def _as_json(found: Found) -> dict[str, Any]:
             for txid, batch in state.unfinished.items()
         ],
     }
+
+
+def _tables(known: KnownId) -> dict[str, Any]:
+    if known.door is not Door.SOURCE:
+        return {}
+    return {"tables": [asdict(write) for write in last_writes(known.state.held)]}
 
 
 def ranges(batch: BatchMetadata) -> dict[str, dict[str, list[int]]]:
@@ -163,6 +171,7 @@ def _rows(found: Found) -> list[tuple[str, str]]:
     rows.append(("committed", reported if is_numbered else ""))
     offsets = sorted(committed.offsets.items())
     rows += _aligned([(str(partition), str(offset)) for partition, offset in offsets])
+    rows += [("table", _table(write)) for write in last_writes(found.known.state.held)]
     for txid, batch in found.known.state.unfinished.items():
         rows.append(("unfinished", f"txid {txid}"))
         spans = sorted(wanted for wanted in batch.ranges if len(wanted))
@@ -170,6 +179,12 @@ def _rows(found: Found) -> list[tuple[str, str]]:
             [(str(w.topic_partition), f"[{w.start}, {w.end})") for w in spans]
         )
     return rows
+
+
+def _table(write: TableWrite) -> str:
+    at = "" if write.version is None else f", version {write.version}"
+    sink = "" if write.sink == "default" else f" (sink '{write.sink}')"
+    return f"{write.table}{sink}: txid {write.txid}{at}"
 
 
 def _aligned(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafka_tx.metrics.events import InFlight
+from kafka_tx.transactions.held import TableWrite
 
 KEPT_BATCHES, KEPT_ERRORS, KEPT_LAGS = 60, 5, 240
 LAG_EVERY_MS = 2_000
@@ -63,6 +64,7 @@ class Activity:
         batches: The last ones, oldest first.
         errors: The last ones, oldest first.
         lags: Unix time, records, seconds.
+        tables: Of a lakehouse: the last write, by table and sink.
     """
 
     door: str = ""
@@ -77,6 +79,7 @@ class Activity:
     lags: deque[tuple[int, int, float]] = field(
         default_factory=lambda: deque(maxlen=KEPT_LAGS)
     )
+    tables: dict[tuple[str, str], TableWrite] = field(default_factory=dict)
 
     def failed(self, failure: Failure) -> None:
         """Keep an error once, in the order of time."""

@@ -171,6 +171,22 @@ BATCH_DURATION = _id.histogram(
     buckets=BATCH_BUCKETS,
 )
 
+_id = Rows(Fed.TABLE, PER_ID)
+
+TABLE_COMMIT = _id.histogram(
+    "table_commit_seconds",
+    "Seconds of a batch's write into a table of a lakehouse, from the look before the"
+    " commit to the one after it.",
+    buckets=BATCH_BUCKETS,
+)
+TABLE_FILES = _id.counter(
+    "table_files", "Data files that these commits have added, of all tables."
+)
+TABLE_ROWS = _id.counter(
+    "table_rows",
+    "Rows in these files; a MERGE may write rows again that it does not change.",
+)
+
 # --- phases -------------------------------------------------------------------------
 
 _id = Rows(Fed.PHASE, PER_ID)

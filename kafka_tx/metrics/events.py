@@ -17,6 +17,7 @@ from kafka_tx.errors import (
     StateError,
 )
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
+from kafka_tx.transactions.held import TableWrite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,7 @@ class BatchCommitted(OffsetsCommitted):
             (``catalogue.PHASE``); phases that nobody measured are left out.
         replays: Tries before the last one.
         dead_letters: Its records that are dead letters; None where the job writes none.
+        tables: Of a lakehouse that it was written to, once for each sink.
     """
 
     txid: int
@@ -79,6 +81,7 @@ class BatchCommitted(OffsetsCommitted):
     phases_ms: Mapping[str, float] = field(default_factory=dict)
     replays: int = 0
     dead_letters: Mapping[TopicPartition, int] | None = None
+    tables: tuple[TableWrite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ class Fed(Enum):
     PHASE = "phases of batches"
     RECORD = "the at-least-once spout"
     DEAD_LETTER = "the at-least-once spout, `with_dead_letters`"
+    TABLE = "`append_to_table`, `write_to_table`"
     PROCESS = "the process"
 
 

@@ -113,6 +113,7 @@ class MetricsRegistry:
                 )
             )
             self._dead_letters(batch)
+            self._tables(batch)
 
     def record_offsets(self, offsets: OffsetsCommitted) -> None:
         """A store has recorded offsets that belong to no numbered batch."""
@@ -390,6 +391,16 @@ class MetricsRegistry:
         for partition, count in batch.dead_letters.items():
             key = partition_key(batch.id, partition)
             self._of(catalogue.DEAD_LETTERS).add(key, count)
+
+    def _tables(self, batch: BatchCommitted) -> None:
+        key = (batch.id,)
+        for write in batch.tables:
+            self._begin((Fed.TABLE,), key)
+            if write.seconds is not None:  # else an earlier try has written it
+                self._of(catalogue.TABLE_COMMIT).observe(key, write.seconds)
+                self._of(catalogue.TABLE_FILES).add(key, write.files or 0)
+                self._of(catalogue.TABLE_ROWS).add(key, write.rows or 0)
+            self._activities[batch.id].tables[write.table, write.sink] = write
 
     def _begin(self, fed: tuple[Fed, ...], key: Key) -> None:
         """Show at 0 what begins there, the first time an id or a partition is seen."""

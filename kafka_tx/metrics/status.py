@@ -78,6 +78,7 @@ def _id(id_: str, activity: Activity, samples: dict[str, Samples], now_ms: int) 
         "errors": [asdict(each) for each in activity.errors],
         "lag_history": list(activity.lags),
         "topics": topics,
+        "tables": [asdict(write) for write in activity.tables.values()],
         "options": activity.options,
     }
     return {**reported, "state": _state(activity, reported, now_ms)}

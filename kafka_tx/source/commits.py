@@ -24,7 +24,7 @@ from kafka_tx.planning.offset_json import (
 from kafka_tx.protocols import Clock
 from kafka_tx.source.questions import moves
 from kafka_tx.source.read_reports import ReadReports
-from kafka_tx.transactions.held import KEPT, Held, Reported
+from kafka_tx.transactions.held import KEPT, Held, Reported, TableWrite
 from kafka_tx.transactions.ledger import Ledger, LedgerState
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,9 @@ class CommitFeed:
         open_parts: Callable[[str], tuple[Ledger, Mirror | None]],
         registry: MetricsRegistry,
         clock: Clock,
+        tables: Callable[[str, str, int], tuple[TableWrite, ...]] = lambda *_: (),
     ) -> None:
+        self._tables = tables
         self._open_parts = open_parts
         self._registry = registry
         self._clock = clock
@@ -210,7 +212,8 @@ class CommitFeed:
         txid, stored = _which(batch, end.mark, state)
         if not txid:
             return True  # nobody asked for a txid
-        reported = _reported(batch, stored)
+        tables = self._tables(end.mark.id, end.mark.numbering, txid)
+        reported = _reported(batch, stored, tables)
         if not self._is_committed(query, end, state.txid, txid, stored, reported):
             return False
         if query.numbering != end.mark.numbering:
@@ -301,6 +304,7 @@ class CommitFeed:
                         skipped=each.all_skipped(each.reported),
                         replays=each.attempts - 1,
                         dead_letters=each.reported.dead_letters,
+                        tables=each.reported.tables,
                     )
                 )
 
@@ -341,6 +345,7 @@ class CommitFeed:
                 skipped=held.all_skipped(reported) if held else reported.skipped,
                 replays=held.attempts - 1 if held else 0,
                 dead_letters=reported.dead_letters,
+                tables=reported.tables,
             )
         )
         failures = _extra(batch.latest).get("mirrorFailures", 0)
@@ -383,8 +388,10 @@ def _bounds(latest: Mapping[str, Any] | None) -> dict[TopicPartition, LogBounds]
     }
 
 
-def _reported(batch: Finished, stored: BatchMetadata | None) -> Reported:
+def _reported(
+    batch: Finished, stored: BatchMetadata | None, tables: tuple[TableWrite, ...]
+) -> Reported:
     """What the tasks told; they may have told of an earlier try, too."""
     ranges = batch.ranges if stored is None else stored.ranges
     reported = (batch.read_reports or ReadReports()).reported_for(ranges)
-    return replace(reported, dead_letters=batch.dead_letters)
+    return replace(reported, dead_letters=batch.dead_letters, tables=tables)

@@ -6,9 +6,9 @@ so one that cannot be read is as good as none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from kafka_tx.errors import StateCorruptedError
@@ -22,8 +22,37 @@ HELD = "held"
 KEPT = 8
 """Transactions: who measures them may be some steps behind who commits them."""
 
+_MOST_TABLES = 100
+"""Sinks of tables that are kept where none of the transactions above wrote to them."""
+
 _MOST_SKIPS = 1_000
 """Partitions with skips or letters that older ones keep, so that nodes stay small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableWrite:
+    """A transaction in a table of a lakehouse, as the driver saw it.
+
+    Attributes:
+        txid: Of the transaction.
+        table: As the job, or its catalog, calls it.
+        sink: Name of the sink.
+        version: Of a Delta table, or the id of an Iceberg table's snapshot, which is
+            text, as it is too large for numbers in JSON; None where the table has
+            forgotten it.
+        files: Data files that the commit has added; None where nothing tells.
+        rows: In these files.
+        seconds: From the look before the commit to the one after it; None where an
+            earlier try has written the transaction.
+    """
+
+    txid: int
+    table: str
+    sink: str
+    version: str | None = None
+    files: int | None = None
+    rows: int | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +65,7 @@ class Reported:
         newest_ms: Newest record timestamp (Unix time); None also where none has one.
         skipped: Offsets that were gone when a task came to read them.
         dead_letters: Records that were rejected; None where the query writes none.
+        tables: That it was written to, once for each sink.
     """
 
     records: int | None = None
@@ -43,6 +73,7 @@ class Reported:
     newest_ms: int | None = None
     skipped: Skipped = field(default_factory=dict)
     dead_letters: Mapping[TopicPartition, int] | None = None
+    tables: tuple[TableWrite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +87,7 @@ class Held:
         attempts: Tries that are known; the last one was committed.
         skipped: Offsets that its plan jumped over.
         reported: What its tasks told whoever committed it.
+        earlier: The last writes to tables that are kept of transactions before.
     """
 
     txid: int
@@ -64,6 +96,7 @@ class Held:
     attempts: int = 1
     skipped: Skipped = field(default_factory=dict)
     reported: Reported = field(default_factory=Reported)
+    earlier: tuple[TableWrite, ...] = ()
 
     def all_skipped(self, reported: Reported) -> Skipped:
         """With what tasks skipped."""
@@ -75,12 +108,15 @@ class Held:
 def held_record(texts: Mapping[str, str], held: Held) -> dict[str, str]:
     """The record once this transaction is committed on top of those of ``texts``."""
     kept, skips = [held], 0
-    for each in reversed([one for one in held_in(texts) if one.txid < held.txid]):
+    known = [one for one in held_in(texts) if one.txid < held.txid]
+    for each in reversed(known):
         skips += len(each.skipped) + len(each.reported.skipped)
         skips += len(each.reported.dead_letters or ())
         if len(kept) == KEPT or skips > _MOST_SKIPS:
             break
         kept.insert(0, each)
+    gone = known[: len(known) - len(kept) + 1]
+    kept[0] = replace(kept[0], earlier=last_writes(gone) or kept[0].earlier)
     return {HELD: records.encode(HELD, [_fields(each) for each in kept])}
 
 
@@ -114,6 +150,15 @@ def held_in(texts: Mapping[str, str]) -> tuple[Held, ...]:
     return ()
 
 
+def last_writes(held: Iterable[Held]) -> tuple[TableWrite, ...]:
+    """The last write of each sink to each table, by table and sink."""
+    every = [w for each in held for w in (*each.earlier, *each.reported.tables)]
+    ascending = sorted(every, key=lambda write: write.txid)
+    last = {(write.table, write.sink): write for write in ascending}
+    newest = sorted(last.values(), key=lambda write: write.txid)[-_MOST_TABLES:]
+    return tuple(sorted(newest, key=lambda write: (write.table, write.sink)))
+
+
 def newest_ms(held: tuple[Held, ...]) -> int | None:
     """The newest record timestamp of these, none beyond its commit.
 
@@ -142,8 +187,10 @@ def _fields(held: Held) -> dict[str, Any]:
         "newest_ms": reported.newest_ms,
         "skipped_by_tasks": skipped_fields(reported.skipped),
         "letters": nested(reported.dead_letters or {}),
+        "tables": [asdict(write) for write in reported.tables],
+        "tables_before": [asdict(write) for write in held.earlier],
     }
-    return {name: value for name, value in found.items() if value not in (None, {})}
+    return {name: value for name, value in found.items() if value not in (None, {}, [])}
 
 
 def _read(payload: Any) -> tuple[Held, ...]:  # noqa: ANN401 - any JSON
@@ -160,7 +207,17 @@ def _read(payload: Any) -> tuple[Held, ...]:  # noqa: ANN401 - any JSON
                 newest_ms=each.get("newest_ms"),
                 skipped=read_skipped(each.get("skipped_by_tasks", {})),
                 dead_letters=flat(each["letters"]) if "letters" in each else None,
+                tables=_writes(each.get("tables", [])),
             ),
+            earlier=_writes(each.get("tables_before", [])),
         )
+        for each in payload
+    )
+
+
+def _writes(payload: Any) -> tuple[TableWrite, ...]:  # noqa: ANN401 - any JSON
+    names = [each.name for each in fields(TableWrite)]
+    return tuple(
+        TableWrite(**{name: each[name] for name in names if name in each})
         for each in payload
     )

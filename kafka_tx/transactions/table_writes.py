@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from kafka_tx.errors import ConfigError, StateGivenUpError, StateLostError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.admission import following, is_written, second_write
+from kafka_tx.transactions.held import TableWrite
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,10 @@ NEVER = TransactionAttempt(0, 0)
 
 TRIES = 10
 """How often a batch is written again because others were faster."""
+
+_KEPT = 100
+_noted: dict[tuple[str, str, int], list[TableWrite]] = {}
+"""What this program has written lately, by id, numbering and txid."""
 
 _left: dict[Hashable, TransactionAttempt] = {}
 """The attempt that this program wrote last, by sink."""
@@ -54,6 +59,54 @@ class CommitPace:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a table tells of one commit; None is what it does not tell.
+
+    Attributes:
+        version: Or the id of the snapshot.
+        files: Data files that it has added.
+        rows: In these files.
+    """
+
+    version: int | None = None
+    files: int | None = None
+    rows: int | None = None
+
+
+def note(table: SinkTable, attempt: TransactionAttempt, seconds: float | None) -> None:
+    """Keep what the table has of an attempt, for people.
+
+    Args:
+        table: It has the attempt, and was looked at since.
+        attempt: Of a source.
+        seconds: That the write took; None: an earlier try has written it.
+    """
+    name, sink = table.sink
+    found = table.commit()
+    write = TableWrite(
+        txid=attempt.txid,
+        table=name,
+        sink=sink,
+        version=None if found.version is None else str(found.version),
+        files=found.files,
+        rows=found.rows,
+        seconds=seconds,
+    )
+    key = attempt.source, attempt.numbering, attempt.txid
+    others = [
+        each for each in _noted.get(key, ()) if (each.table, each.sink) != table.sink
+    ]
+    _noted[key] = [*others, write]
+    while len(_noted) > _KEPT:
+        del _noted[next(iter(_noted))]
+
+
+def noted(id: str, numbering: str, txid: int) -> tuple[TableWrite, ...]:  # noqa: A002
+    """What ``note`` has kept of a transaction."""
+    return tuple(_noted.get((id, numbering, txid), ()))
+
+
 class OvertakenError(Exception):
     """Another commit came between the look and this one: nothing was written."""
 
@@ -62,8 +115,8 @@ class SinkTable(Protocol):
     """A table, as one sink writes to it."""
 
     @property
-    def sink(self) -> Hashable:
-        """Which sink: equal for the same table and the same name of the sink."""
+    def sink(self) -> tuple[str, str]:
+        """Which sink: the table, and the name of the sink."""
 
     @property
     def what(self) -> str:
@@ -74,6 +127,9 @@ class SinkTable(Protocol):
 
         Of the numbering of ``given`` where the sink has a commit of it.
         """
+
+    def commit(self) -> Commit:
+        """The commit that ``stored`` found last."""
 
     def check_kept(self, stored: TransactionAttempt) -> None:
         """Refuse to skip a batch whose rows were taken out of the table.

@@ -11,7 +11,7 @@ from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions import records
-from kafka_tx.transactions.held import Held, held_record
+from kafka_tx.transactions.held import Held, Reported, TableWrite, held_record
 from kafka_tx.transactions.rotating import RecordCodec
 from kafka_tx.transactions.stops import Stop, keep_stop, notes_id
 from kafka_tx.transactions.txid_layout import Door, Numbering
@@ -45,8 +45,33 @@ def test_status_as_json_has_every_id(run, store, url):
             "committed_txid": 41,
             "committed_ms": 1_700_000_000_000,
             "offsets": {"orders": {"0": 250}},
+            "tables": [],
             "unfinished": [{"txid": 42, "ranges": {"orders": {"0": [250, 300]}}}],
         }
+    ]
+
+
+def test_status_shows_the_tables_that_an_id_has_written(run, store, url):
+    tables = (
+        TableWrite(txid=41, table="sales.orders", sink="default", version="7"),
+        TableWrite(txid=40, table="sales.totals", sink="merged"),
+    )
+    told = Reported(records=250, tables=tables)
+    store.write(
+        1,
+        held_record(
+            store.read(), Held(txid=41, epoch=1, committed_ms=1, reported=told)
+        ),
+    )
+
+    lines = run("status", "--store", url).stdout.splitlines()
+    (found,) = json.loads(run("status", "--store", url, "--json").stdout)
+
+    assert "  table        sales.orders: txid 41, version 7" in lines
+    assert "  table        sales.totals (sink 'merged'): txid 40" in lines
+    assert [(one["table"], one["txid"], one["version"]) for one in found["tables"]] == [
+        ("sales.orders", 41, "7"),
+        ("sales.totals", 40, None),
     ]
 
 

@@ -19,7 +19,7 @@ from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.tables import append_rows
 from kafka_tx.testing import Crash
 from kafka_tx.transactions import table_writes
-from kafka_tx.transactions.table_writes import NEVER, write_batch
+from kafka_tx.transactions.table_writes import NEVER, Commit, write_batch
 from tests.conformance.sink_suite import RuleSuite, SinkSuite
 from tests.properties.simulated_sink import (
     TOPIC,
@@ -157,11 +157,14 @@ class MemoryBatch:
 
     @property
     def sink(self):
-        return self.table.sink
+        return "t", self.table.sink
 
     def stored(self, _):
         self.table.step()
         return self.table.commits[-1][0] if self.table.commits else NEVER
+
+    def commit(self):
+        return Commit(len(self.table.commits))
 
     def check_kept(self, _):
         pass

@@ -12,6 +12,7 @@ from kafka_tx.metrics.metric import PER_PARTITION, Label, Metric, MetricKind
 BASE_UNITS = {"seconds", "bytes"}
 COUNTED = {
     "records", "offset", "offsets", "batches", "failures", "stops", "replays", "txid",
+    "files", "rows",
 }  # fmt: skip
 NEVER_A_LABEL = {
     "txid",

@@ -13,6 +13,7 @@ from kafka_tx.metrics.activity import KEPT_BATCHES, KEPT_ERRORS, BatchEnded
 from kafka_tx.metrics.events import InFlight, OffsetsStored
 from kafka_tx.metrics.status import STALLED_AFTER_MS, status
 from kafka_tx.model import LogBounds
+from kafka_tx.transactions.held import TableWrite
 from tests.metrics.facts import ORDERS_0, ORDERS_1, batch
 
 NOW_MS = 1_700_000_001_000
@@ -80,6 +81,16 @@ def test_a_commit_is_told_with_its_phases_and_partitions(job: Job) -> None:
     assert reported["lag_history"] == [[NOW_MS, 60, 0.0]]
     assert reported["options"] == {"subscribe": "orders"}
     assert reported["records_per_second"] == 38
+
+
+def test_the_last_write_of_each_table_is_told(job: Job) -> None:
+    for txid in (7, 8):
+        write = TableWrite(txid=txid, table="t", sink="s", version=f"{2**62 + txid}")
+        job.registry.record_commit(batch(txid=txid, tables=(write,)))
+
+    (shown,) = job.reported()["tables"]
+
+    assert (shown["txid"], shown["version"]) == (8, str(2**62 + 8))
 
 
 def test_an_id_that_just_started_is_starting_and_one_without_lag_is_idle(

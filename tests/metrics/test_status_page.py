@@ -12,9 +12,11 @@ from kafka_tx.errors import StateError
 from kafka_tx.metrics import Endpoint, MetricsRegistry, serve
 from kafka_tx.metrics.events import InFlight
 from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.transactions.held import TableWrite
 from tests.chromium import chromium
 from tests.metrics.facts import batch
 
+SNAPSHOT = "5837264758291037471"
 MANY = [TopicPartition("orders", number) for number in range(5_000)]
 DESK, PHONE = {"width": 1200, "height": 900}, {"width": 390, "height": 844}
 LEAST_CONTRAST = 4.5  # of WCAG 2, level AA
@@ -65,6 +67,8 @@ def registry() -> MetricsRegistry:
     started = InFlight(
         number=20, phase="processing", since_ms=now_ms, phase_since_ms=now_ms
     )
+    write = TableWrite(txid=19, table="sales.orders", sink="daily", version=SNAPSHOT)
+    made.record_commit(batch(id="small", txid=19, tables=(write,)))
     made.record_in_flight("small", [started])
     made.record_commit(
         batch(
@@ -139,6 +143,12 @@ def test_batches_are_drawn_by_phase_with_the_one_in_flight(tab: Any) -> None:
     assert "In flight: txid 20: processing for" in small.inner_text()
     small.get_by_text("Last batches as a table").click()
     small.get_by_role("cell", name="committed").nth(18).wait_for()
+
+
+def test_tables_are_shown_with_the_whole_number_of_their_snapshot(tab: Any) -> None:
+    shown = job(tab, "small").inner_text()
+
+    assert f"sales.orders (sink daily)\ntxid 19, version {SNAPSHOT}" in shown
 
 
 def test_everything_is_reached_by_keys(tab: Any) -> None:

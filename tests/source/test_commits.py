@@ -11,7 +11,7 @@ from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.source.commits import LET_GO_AFTER_MS, CommitFeed, Finished
 from kafka_tx.source.read_reports import ReadReport, ReadReports
 from kafka_tx.testing.crashing_store import CrashingStore
-from kafka_tx.transactions.held import Held, Reported
+from kafka_tx.transactions.held import Held, Reported, TableWrite
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 
@@ -334,6 +334,33 @@ def test_what_a_transaction_held_is_stored_with_its_commit(feed, planner, clock)
             reported=Reported(records=7, bytes=70, newest_ms=9_000),
         ),
     )
+
+
+def test_tables_are_measured_once_and_stored_beside_what_tasks_told(
+    planner, registry, clock
+):
+    def written(txid):
+        write = TableWrite(txid=txid, table="t", sink="s", files=2, rows=7, seconds=0.5)
+        return write, replace(write, table="before", seconds=None)
+
+    feed = CommitFeed(
+        lambda _: (planner.open(), None),
+        registry,
+        clock,
+        lambda id_, _, txid: written(txid) if id_ == "job" else (),
+    )
+    for txid in (1, 2):
+        planner.plan(txid, txid * 10, txid * 10 + 10)
+        feed.finished(finished(txid, txid * 10, txid * 10 + 10))
+    feed.finished(finished(2, 20, 30))
+    feed.close()
+
+    assert planner.open().load().held[-1].reported.tables == written(2)
+    measured = {
+        name: value(registry, f"kafka_tx_table_{name}", id="job")
+        for name in ("commit_seconds_count", "files_total", "rows_total")
+    }
+    assert measured == {"commit_seconds_count": 2, "files_total": 4, "rows_total": 14}
 
 
 def test_what_tasks_told_is_stored_also_of_what_the_planner_committed(feed, planner):

@@ -7,8 +7,10 @@ from kafka_tx.transactions.held import (
     HELD,
     Held,
     Reported,
+    TableWrite,
     held_in,
     held_record,
+    last_writes,
     newest_ms,
 )
 
@@ -79,3 +81,49 @@ def test_nothing_is_the_newest_where_nobody_told_what_the_last_one_held():
     last = replace(held(2), reported=Reported())
 
     assert newest_ms((held(1, newest_ms=900), last)) is None
+
+
+def written(txid, *tables):
+    writes = tuple(
+        TableWrite(txid=txid, table=name, sink="s", version=f"{txid}")
+        for name in tables
+    )
+    return replace(held(txid), reported=Reported(records=4, tables=writes))
+
+
+def stored(*each):
+    texts: dict[str, str] = {}
+    for one in each:
+        texts |= held_record(texts, one)
+    return texts
+
+
+def test_the_last_write_of_each_table_is_kept_however_long_ago_it_was():
+    texts = stored(written(1, "a", "b"), written(2, "b"), *map(held, range(3, 40)))
+
+    assert [(one.table, one.txid) for one in last_writes(held_in(texts))] == [
+        ("a", 1),
+        ("b", 2),
+    ]
+    assert len(held_in(texts)) == 8
+
+    again = texts | held_record(texts, written(40, "a"))
+    assert [(one.table, one.txid) for one in last_writes(held_in(again))] == [
+        ("a", 40),
+        ("b", 2),
+    ]
+
+
+def test_a_write_comes_back_as_it_was():
+    write = TableWrite(
+        txid=1, table="t", sink="s", version="7", files=2, rows=9, seconds=0.5
+    )
+    one = replace(held(1), reported=Reported(records=4, tables=(write,)))
+
+    assert last_writes(kept(one)) == (write,)
+
+
+def test_of_very_many_tables_the_last_ones_are_kept():
+    texts = stored(*(written(n, f"t{n:03}") for n in range(1, 200)))
+
+    assert [one.txid for one in last_writes(held_in(texts))] == list(range(100, 200))

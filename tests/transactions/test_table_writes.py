@@ -11,15 +11,19 @@ from kafka_tx.errors import (
     StateLostError,
 )
 from kafka_tx.transactions import table_writes
+from kafka_tx.transactions.held import TableWrite
 from kafka_tx.transactions.table_writes import (
     NEVER,
     TRIES,
+    Commit,
     CommitPace,
     Floor,
     OvertakenError,
     Snapshot,
     attempt_in,
     last_written,
+    note,
+    noted,
     record_of,
     write_batch,
 )
@@ -32,12 +36,15 @@ class Table:
     what = "table 't'"
 
     def __init__(self, name):
-        self.sink = name
+        self.sink = "t", name
         self.commits = []
         self.between = self.after = lambda: None
 
     def stored(self, _):
         return self.commits[-1] if self.commits else NEVER
+
+    def commit(self):
+        return Commit(version=len(self.commits), files=1, rows=2)
 
     def check_kept(self, stored):
         self.checked = stored
@@ -259,3 +266,23 @@ def test_a_floor_whose_snapshot_has_expired_is_believed():
     assert last_written(history(None, first=9, parent=8), floor) == attempt(5)
     rolled_back = history(None, first=2, parent=1)
     assert last_written(rolled_back, floor) == NEVER
+
+
+def test_what_was_written_is_noted_for_a_while_once_for_each_sink(table):
+    given = attempt(1)
+    write_batch(table, given)
+    where = given.source, given.numbering
+
+    note(table, given, 0.5)
+    note(table, given, None)
+
+    (write,) = noted(*where, 1)
+    name, sink = table.sink
+    assert write == TableWrite(
+        txid=1, table=name, sink=sink, version="1", files=1, rows=2
+    )
+    assert noted(*where, 2) == ()
+    for txid in range(2, 300):
+        note(table, attempt(txid), 0.5)
+    assert noted(*where, 1) == ()
+    assert noted(*where, 299) != ()

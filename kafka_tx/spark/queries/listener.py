@@ -45,6 +45,7 @@ from kafka_tx.spark.queries.dead_letters import counted
 from kafka_tx.spark.source.reports import ReadReportListener
 from kafka_tx.spark.versions import jvm
 from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.table_writes import noted
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import MirrorThread
@@ -196,7 +197,7 @@ class CommitListener(StreamingQueryListener):
         self._mirrors: dict[str, MirrorThread] = {}
         self._clock = assembly.SystemClock()
         self._in_use = RLock()
-        self.feed = CommitFeed(self._open_parts, registry, self._clock)
+        self.feed = CommitFeed(self._open_parts, registry, self._clock, noted)
         self._lag = LagWatch(registry, self.watched, self.open_view)
         self._in_flight = InFlightWatch(
             registry,

@@ -23,7 +23,7 @@ from pyspark.errors import AnalysisException
 from kafka_tx.errors import ConfigError, StateLostError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks import delta_append
-from kafka_tx.transactions.table_writes import NEVER, attempt_in, record_of
+from kafka_tx.transactions.table_writes import NEVER, Commit, attempt_in, record_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,6 +37,10 @@ _SESSION = {
     "userMetadata": "spark.databricks.delta.commitInfo.userMetadata",
 }
 _CATALOG = "spark.sql.catalog.spark_catalog"
+_FILES = ("numFiles", "numTargetFilesAdded", "numAddedFiles")
+"""Files that a commit has added: of an append, a MERGE, an UPDATE or DELETE."""
+_ROWS = ("numOutputRows", "numUpdatedRows", "numCopiedRows")
+"""Rows in these files: of an append or MERGE, or the sum for an UPDATE or DELETE."""
 _SPENT = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS"
 """Delta took the txid from the session, and a second statement asks for one."""
 _FARTHEST = 1_000
@@ -51,11 +55,13 @@ class _Commit:
         attempt: That wrote it; only txid and numbering where its log is gone.
         version: Of the table; None where its log is gone.
         when_ms: When it was written.
+        metrics: Of the commit, as Delta counts them.
     """
 
     attempt: TransactionAttempt
     version: int | None = None
     when_ms: int = 0
+    metrics: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -86,6 +92,7 @@ class DeltaSink(ABC):
         check_delta(self._spark)
         self._opened_log: Any = None
         self._looked: tuple[Any, Any] = None, None
+        self._found: _Commit | None = None
         self._catalog_table = self._jvm.scala.Option.empty()
 
     @property
@@ -104,8 +111,21 @@ class DeltaSink(ABC):
         Raises:
             ConfigError: It is no Delta table, or one that forgets transactions.
         """
-        found = self._last(given)
+        found = self._found = self._last(given)
         return NEVER if found is None else found.attempt
+
+    def commit(self) -> Commit:
+        """As of ``SinkTable``; Delta names the same number differently by statement."""
+        if self._found is None:
+            return Commit()
+        metrics = self._found.metrics
+        files = [metrics[name] for name in _FILES if name in metrics]
+        rows = [metrics[name] for name in _ROWS if name in metrics]
+        return Commit(
+            self._found.version,
+            int(files[0]) if files else None,
+            sum(map(int, rows)) if rows else None,
+        )
 
     def check_kept(self, stored: TransactionAttempt) -> None:
         """As of ``SinkTable``: ``RESTORE`` removes rows, and keeps their txid."""
@@ -262,7 +282,8 @@ class DeltaSink(ABC):
         attempt = attempt_in(record, self._name)
         if attempt is None:
             return None
-        return _Commit(attempt, version, int(info.get("timestamp", 0)))
+        metrics = info.get("operationMetrics") or {}
+        return _Commit(attempt, version, int(info.get("timestamp", 0)), metrics)
 
     def _commit_info(self, log: Any, version: int) -> dict[str, Any]:  # noqa: ANN401
         """What Delta says of a commit, in one of the first lines; empty: it is gone."""

@@ -27,6 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.table_writes import (
+    Commit,
     Floor,
     OvertakenError,
     Snapshot,
@@ -82,6 +83,7 @@ class IcebergSink(ABC):
         self._catalog = catalog
         self._table = _quoted([catalog, *self._path])
         self._base: int | None = None
+        self._at: Any = None
 
     @property
     def sink(self) -> tuple[str, str]:
@@ -101,11 +103,21 @@ class IcebergSink(ABC):
         """
         table = self._loaded()
         if table is None:
-            self._base = None
+            self._base = self._at = None
             return last_written((), None)
         self._check_main(table)
         self._base = _number(table.currentSnapshot())
         return last_written(self._snapshots(table), self._floor(table))
+
+    def commit(self) -> Commit:
+        """As of ``SinkTable``; nothing of a snapshot that has expired."""
+        if self._at is None:
+            return Commit()
+        summary = self._at.summary()
+        files, rows = (
+            summary.get(f"added-{what}") for what in ("data-files", "records")
+        )
+        return Commit(int(self._at.snapshotId()), int(files or 0), int(rows or 0))
 
     def check_kept(self, stored: TransactionAttempt) -> None:  # noqa: B027 - nothing to do
         """As of ``SinkTable``: what was rolled back is not counted by ``stored``."""
@@ -146,13 +158,15 @@ class IcebergSink(ABC):
         return table
 
     def _snapshots(self, table: Any) -> Iterator[Snapshot]:  # noqa: ANN401
-        """The current one and those before it."""
+        """The current one and those before it; ``_at`` is the last one taken."""
         found = table.currentSnapshot()
         while found is not None:
             parent = found.parentId()
             attempt = attempt_in(_parsed(found.summary().get(_KEY)), self._name)
+            self._at = found
             yield Snapshot(found.snapshotId(), parent, _order(found), attempt)
             found = None if parent is None else table.snapshot(parent)
+        self._at = None
 
     def _floor(self, table: Any) -> Floor | None:  # noqa: ANN401 - of Iceberg
         record = _parsed(table.properties().get(self._property))

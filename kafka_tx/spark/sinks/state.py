@@ -14,7 +14,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks import delta, iceberg
 from kafka_tx.sql.tables import append_rows
 from kafka_tx.transactions.admission import only_write
-from kafka_tx.transactions.table_writes import CommitPace, SinkTable, write_batch
+from kafka_tx.transactions.table_writes import CommitPace, SinkTable, note, write_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -222,9 +222,13 @@ def write_to_table(
 
 
 def _write(table: SinkTable, attempt: TransactionAttempt) -> bool:
+    clock = SystemClock()
+    began_ms = clock.monotonic_ms()
     is_new = write_batch(table, attempt)
+    now_ms = clock.monotonic_ms()
     if is_new:
-        _pace.committed(table, SystemClock().monotonic_ms())
+        _pace.committed(table, now_ms)
+    note(table, attempt, (now_ms - began_ms) / 1000 if is_new else None)
     return is_new
 
 
