@@ -37,6 +37,7 @@ def merge(df, target):
 
 def newest(session, table, kind):
     if kind == "iceberg":
+        session.sql(f"REFRESH TABLE {table}")  # the session keeps tables for 30 s
         shown = session.sql(f"SELECT snapshot_id FROM {table}.refs WHERE name = 'main'")
         return str(shown.first()[0])
     return str(session.sql(f"DESCRIBE HISTORY {table} LIMIT 1").first().version)
