@@ -103,6 +103,9 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "positions::only_of_a_source": (
         _CLI + "test_set_refuses_a_transactional_topology_by_name",
     ),
+    "txid_layout::refuse_moved": (
+        f"{_MOVING}test_an_id_is_copied_back_as_the_refusal_says",
+    ),
     "txid_layout::another_door": (
         "tests/transactions/test_txid_layout.py"
         "::test_a_topology_refuses_the_id_of_a_source_and_another_id_is_new",

@@ -3,8 +3,8 @@
 1. The command takes the id over where it is: from now on no job can write there.
 2. It writes all records at the new place in one step, with an owner's word that says
    "copied". Another word there means that a job has begun: nothing is overwritten.
-3. It asks whether the id is still its own where it was. If a job came in between, the
-   copy is older than that job's state: it is taken away again.
+3. It writes where it was that the id has moved. If a job came in between, this write is
+   refused, and the copy is older than that job's state: it is taken away again.
 
 After a crash the same command does the rest: it overwrites its own copy.
 """
@@ -27,6 +27,7 @@ from kafka_tx.transactions.txid_layout import (
     OWNER,
     QUERY,
     numbering_of,
+    refuse_moved,
 )
 
 _COPIED = "copied-"
@@ -55,27 +56,44 @@ def copy(source: Store, target: Store) -> int:
         StateError: The target is in use.
         StateUnavailableError: A store does not answer: do it again.
     """
+    here = numbering_of(source.read(), source.url, source.id)
+    if here is not None and here.moved_to != target.url:
+        refuse_moved(source, here.record)
     epoch, texts = taken(source)
     found = target.read()
     check_unused(target, texts)
-    new = {p: t for p, t in texts.items() if p not in {OWNER, ALIVE}}
+    new = {p: t for p, t in as_moved(texts, "").items() if p not in {OWNER, ALIVE}}
     if source.id != target.id:
         new |= renamed(new, source, target)
     there = _write(target, epoch + _EPOCHS_LEFT, new, found)
+    moved_to = target.url if target.url != source.url else ""
+    moved = as_moved(texts, moved_to)
     try:
-        source.write(epoch, {})
+        source.write(epoch, {p: moved[p] for p in (NUMBERING,) if p in moved})
     except FencedError:
         target.write(there, {}, new)
         raise
     return epoch
 
 
+def as_moved(texts: Mapping[str, str], to: str) -> dict[str, str]:
+    """Records that say to which store the id has moved; ``to`` empty: it is here."""
+    numbering = numbering_of(texts, "", "")
+    if numbering is None:
+        return dict(texts)
+    return {**texts, **replace(numbering, moved_to=to).record}
+
+
 def has_gone_on(source: Store, target: Store) -> bool:
     """Whether a job has begun on a copy: it counts on in the same numbering."""
-    texts, found = source.read(), target.read()
-    here = numbering_of(found, target.url, target.id)
-    is_same = here is not None and here == numbering_of(texts, source.url, source.id)
-    return is_same and not _is_copy(found, target)
+    found = target.read()
+    return _is_same(source.read(), found) and not _is_copy(found, target)
+
+
+def _is_same(texts: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """Whether both have one numbering."""
+    one, other = numbering_of(texts, "", ""), numbering_of(others, "", "")
+    return one is not None and other is not None and one.name == other.name
 
 
 def check_unused(target: Store, texts: Mapping[str, str]) -> None:
@@ -85,12 +103,12 @@ def check_unused(target: Store, texts: Mapping[str, str]) -> None:
         StateError: There is.
     """
     found = target.read()
-    if found.keys() <= {ALIVE} or _is_copy(found, target):
-        return
     here = numbering_of(found, target.url, target.id)
-    there = numbering_of(texts, target.url, target.id)
+    has_left = here is not None and here.moved_to
+    if found.keys() <= {ALIVE} or has_left or _is_copy(found, target):
+        return
     advice = "it has records of its own: give another id or another store"
-    if here is not None and here == there:
+    if _is_same(texts, found):
         advice = (
             "a job has gone on there since it was copied: go on with that id in that"
             " store, which knows more than the old place"

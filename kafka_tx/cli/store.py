@@ -10,7 +10,7 @@ import typer
 from kafka_tx import assembly
 from kafka_tx.cli.changes import Change, DryRunOption, YesOption
 from kafka_tx.cli.lag import config_of
-from kafka_tx.cli.moving import check_unused, copy
+from kafka_tx.cli.moving import as_moved, check_unused, copy
 from kafka_tx.cli.stores import (
     STORE,
     JsonOption,
@@ -46,22 +46,21 @@ def copy_(
     """Copy all ids to another store, such as from SQLite to PostgreSQL, or back.
 
     The jobs are fenced, and go on where they were once they are started with the new
-    tx.store, with the same checkpoints and sinks. Never start a job with the old store
-    again: remove it when the jobs run. If the command is killed, run it again.
+    tx.store, with the same checkpoints and sinks. The old store refuses jobs from then
+    on, and says where the id is. If the command is killed, run it again.
 
-    Maps and tables in the same database as the store stay where they are.
+    Maps and tables in the same database as the store stay where they are, and jobs go
+    on writing to them.
     """
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     source, target = checked(from_), checked(to)
     found, there = _stored(source, id_), _there(target)
     for name, stored in found.items():
-        if name in there:
-            check_unused(there[name].store, stored.store.read())
         offsets = stored.at_least_once()[1]
-        if offsets:
-            _check_offsets(source, target, stored, there.get(name))
-        size = len(stored.store.read())
-        change.tell(f"{name}: {size} records, offsets of {len(offsets)} partitions")
+        _check(source, target, stored, there.get(name))
+        records = f"{len(stored.store.read())} records"
+        reads = f"offsets of {len(offsets)} partitions"
+        change.tell(f"{name}: {reads if offsets else records}")
     if not change.is_agreed():
         return
     for name, stored in found.items():
@@ -70,9 +69,7 @@ def copy_(
                 copy(old, new)
         if stored.at_least_once()[1]:
             _copy_offsets(source, target, name)
-    change.done(
-        "Done. Start the jobs with the new tx.store, and never with the old one."
-    )
+    change.done("Done. Start the jobs with the new tx.store.")
 
 
 @store.command()
@@ -115,15 +112,17 @@ def _stored(url: str, wanted: str | None) -> dict[str, StoredId]:
     return {name: one for name, one in found.items() if name in ids}
 
 
-def _check_offsets(
-    source: str, target: str, stored: StoredId, there: StoredId | None
-) -> None:
-    """Refuse offsets that would go back, or that no tool can copy.
+def _check(source: str, target: str, stored: StoredId, there: StoredId | None) -> None:
+    """Refuse a place in use, and offsets that would go back or that no tool can copy.
 
     Raises:
-        StateError: Such offsets.
+        StateError: Such a place, or such offsets.
     """
+    if there is not None:
+        check_unused(there.store, stored.store.read())
     name, (_, offsets) = stored.store.id, stored.at_least_once()
+    if not offsets:
+        return
     if source.startswith("zookeeper:") or target.startswith("zookeeper:"):
         raise StateError(
             f"id '{name}' is an at-least-once topology, whose offsets are only copied"
@@ -180,10 +179,18 @@ def _problems(stored: StoredId) -> dict[str, str]:
     return wrong
 
 
+def _here(texts: dict[str, str]) -> dict[str, str]:
+    """The same records without a word that the id has moved."""
+    try:
+        return as_moved(texts, "")
+    except StateCorruptedError:  # ``_problems`` names it
+        return texts
+
+
 def _differences(one: StoredId | None, other: StoredId | None) -> dict[str, str]:
     if one is None or other is None:
         return {"id": f"it is only in {'the copy' if one is None else 'the store'}"}
-    ours, theirs = one.store.read(), other.store.read()
+    ours, theirs = _here(one.store.read()), _here(other.store.read())
     paths = (ours.keys() | theirs.keys()) - _NOT_COPIED
     wrong = {p: "it differs" for p in paths if ours.get(p) != theirs.get(p)}
     if one.at_least_once()[1] != other.at_least_once()[1]:

@@ -45,7 +45,7 @@ def check_store_beside(
     A txid is written while it is the first in line, under its owner's epoch.
 
     Returns:
-        Whether the store is in this database.
+        Whether the store is in this database, and was not copied elsewhere since.
 
     Raises:
         StateLostError: The store has not come as far: the database went back.
@@ -59,7 +59,7 @@ def check_store_beside(
     texts: dict[str, str] = {r.path: r.value for r in connection.execute(query)}
     where = {"store": address(connection.engine.url), "id": attempt.source}
     numbering = numbering_of(texts, **where)
-    if numbering is None or numbering.name != attempt.numbering:
+    if numbering is None or numbering.name != attempt.numbering or numbering.moved_to:
         return False
     current = 1
     if CURRENT in texts:

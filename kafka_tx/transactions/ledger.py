@@ -50,6 +50,7 @@ from kafka_tx.transactions.txid_layout import (
     Numbering,
     new_name,
     position,
+    refuse_moved,
 )
 
 __all__ = ["Committed", "Ledger", "LedgerState"]
@@ -178,9 +179,12 @@ class Ledger:
             StateCorruptedError: A record cannot be read, or two contradict each other.
             StateLostError: The store is not where this object left it.
             StateUnavailableError: The store does not answer.
-            StateError: The id is a topology's.
+            StateError: The id is a topology's; or it was copied to another store, and
+                this object is its owner.
         """
         seen = self._look()
+        if self._is_owner:
+            refuse_moved(self._store, seen.texts)
         return LedgerState(
             self._left_epoch,
             seen.committed,

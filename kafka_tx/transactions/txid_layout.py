@@ -51,15 +51,20 @@ class Numbering:
     Attributes:
         name: 12 hexadecimal digits, by chance.
         door: What the id is the id of.
+        moved_to: The store to which a tool has copied the id, without secrets; no job
+            begins here again. Empty: it is still here.
     """
 
     name: str
     door: Door
+    moved_to: str = ""
 
     @property
     def record(self) -> dict[str, str]:
         """What is stored."""
         payload = {"name": self.name, "door": self.door.value}
+        if self.moved_to:
+            payload["moved_to"] = self.moved_to
         return {NUMBERING: records.encode(NUMBERING, payload)}
 
 
@@ -87,7 +92,8 @@ def numbering_of(
 
 def read_numbering(payload: Any) -> Numbering:  # noqa: ANN401 - any JSON
     """The numbering that a payload says; KeyError and the like when it says none."""
-    return Numbering(str(payload["name"]), Door(payload["door"]))
+    moved_to = str(payload.get("moved_to", ""))
+    return Numbering(str(payload["name"]), Door(payload["door"]), moved_to)
 
 
 def is_numbered(path: str) -> bool:
@@ -149,7 +155,7 @@ def numbered(store: Store, epoch: int) -> Mapping[str, str]:
         epoch: Of the new owner; it is read after that was acquired.
 
     Raises:
-        StateError: The id is a source's.
+        StateError: The id is a source's, or was copied to another store.
         StateCorruptedError: The record of the numbering cannot be read.
         FencedError: A newer owner came; nothing was changed.
         StateUnavailableError: The store does not answer; unknown if the write landed.
@@ -157,11 +163,32 @@ def numbered(store: Store, epoch: int) -> Mapping[str, str]:
     texts = store.read()
     if door_of(texts) is Door.SOURCE:
         raise another_door(store, Door.SOURCE)
+    refuse_moved(store, texts)
     if numbering_of(texts, store.url, store.id) is not None:
         return texts
     put = Numbering(new_name(), Door.TRANSACTIONAL).record
     store.write(epoch, put)
     return {**texts, **put}
+
+
+def refuse_moved(store: Store, texts: Mapping[str, str]) -> None:
+    """Refuse to begin where a tool has copied the id to another store.
+
+    Raises:
+        StateError: It has.
+        StateCorruptedError: The record of the numbering cannot be read.
+    """
+    numbering = numbering_of(texts, store.url, store.id)
+    if numbering is not None and numbering.moved_to:
+        there = numbering.moved_to
+        raise StateError(
+            f"id '{store.id}' was copied from {store.url} to {there}, and goes on"
+            f" there. Nothing was changed. Set tx.store to {there}. To go on here"
+            f" instead, copy it back: `kafka-tx store copy --from {there} --to"
+            f" {store.url} --id {store.id}`",
+            store=store.url,
+            id=store.id,
+        )
 
 
 def another_door(store: Store, door: Door) -> StateError:
