@@ -93,7 +93,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "stored_batches::not_first": (
         _MOVING + "test_only_the_first_unfinished_txid_can_be_skipped",
     ),
-    "store::_check_offsets": (_MOVING + "test_offsets_of_a_topology_never_go_back",),
+    "store::_check": (_MOVING + "test_offsets_of_a_topology_never_go_back",),
     "offsets::_repair_of": (
         _CLI + "test_what_no_record_tells_is_not_made_up_and_resetting_begins_anew",
     ),
