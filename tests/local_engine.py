@@ -41,7 +41,8 @@ class LocalEngine:
 
     def run_tasks(self, job: TaskJob) -> list[Message]:
         """Wave after wave, partition after partition."""
-        shipped = self._moved(job.shipped())
+        make, plan, reads = self._moved((job.shipped(), job.plan, dict(job.reads)))
+        shipped = make(plan, reads)
         inboxes = self._moved(job.first())
         messages: list[Message] = []
         for wave in range(len(job.waves)):

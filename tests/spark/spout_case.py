@@ -28,8 +28,10 @@ from kafka_tx.running.at_least_once.poller import PollerParts
 from kafka_tx.running.at_least_once.reading import KafkaRecords
 from kafka_tx.running.at_least_once.spout import SpoutManagers
 from kafka_tx.spark.at_least_once.handle import AtLeastOnceTopologyHandle
-from kafka_tx.spark.at_least_once.jobs import AtLeastOnceRunnerParts
-from kafka_tx.spark.at_least_once.runner import AtLeastOnceRunner
+from kafka_tx.spark.at_least_once.runner import (
+    AtLeastOnceRunner,
+    AtLeastOnceRunnerParts,
+)
 from kafka_tx.spark.versions.job_failures import JobLostError
 from kafka_tx.testing import MemoryLog
 from kafka_tx.topology.builder import TopologyBuilder
@@ -61,6 +63,7 @@ class Engine:
 
     def listen(self, timeout_ms, hangs, moves):
         self.tell, self.moves = hangs, moves
+        return self
 
     def watch(self, attempt):
         return Watching(self, attempt) if self.timeout_s else None
@@ -71,7 +74,7 @@ class Engine:
     def run_tasks(self, job):
         ranges = [
             numbered.range
-            for source in job.records.values()
+            for source in job.reads.values()
             for numbered in source.ranges
         ]
         self.sizes.append(sum(map(len, ranges)))
@@ -284,6 +287,7 @@ class Case:
                 "job",
                 plan,
                 self.engine,
+                self.engine.listen,
                 {"spout": poller},
                 self.limits,
                 self.registry,

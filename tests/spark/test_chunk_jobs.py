@@ -10,7 +10,7 @@ import pytest
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.topology_options import RunnerLimits
 from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk
-from kafka_tx.spark.at_least_once.jobs import ChunkJob
+from kafka_tx.spark.at_least_once.runner import ChunkJob
 from kafka_tx.spark.versions.job_failures import JobLostError
 
 ATTEMPT = TransactionAttempt(3, 1)
@@ -78,13 +78,13 @@ def test_a_cancelled_job_still_answers_and_says_so(answers):
     engine = Engine()
     made = job(engine, engine.run_until_cancelled, answers)
     made.start()
-    assert made.cancelled_ms is None
+    assert made.given_up_ms is None
 
-    made.cancel(7)
-    made.cancel(9)
+    made.give_up(7)
+    made.give_up(9)
 
     assert isinstance(answers.get(timeout=WITHIN_S), JobLostError)
-    assert made.cancelled_ms == 7
+    assert made.given_up_ms == 7
 
 
 def test_a_job_that_overhears_a_cancel_is_cancelled_again(answers):

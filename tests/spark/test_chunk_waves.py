@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from functools import partial
 from typing import Any
 
 import pytest
@@ -11,13 +10,13 @@ from pyspark import cloudpickle
 
 from kafka_tx.errors import ComponentError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.at_least_once.jobs import record_job
 from kafka_tx.spark.topologies import engine
 from kafka_tx.spark.topologies.engine import PartitionRun
-from kafka_tx.topology.at_least_once.chunks import Chunk
+from kafka_tx.topology.at_least_once.chunks import Chunk, RecordJob
 from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.graph import Placement
+from kafka_tx.topology.plan.physical import Phase
 from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.run.messages import BatchStopped, TreeReport
 from tests.local_engine import GivenRecords
@@ -46,7 +45,7 @@ def plan():
 
 def run(made, wave, partition, given=(), records=b""):
     waves = tuple(w for w in made.processing if w.placement is Placement.EXECUTORS)
-    make = partial(record_job, waves, ATTEMPT, None, None)
+    make = RecordJob(made, Phase.PROCESSING, waves, ATTEMPT).shipped()
     called = PartitionRun(cloudpickle.dumps(made), ATTEMPT, make, records, wave)
     return list(pickle.loads(pickle.dumps(called))(partition, iter(given)))
 

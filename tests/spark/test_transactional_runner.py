@@ -28,7 +28,6 @@ from kafka_tx.errors import (
 from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.topology_options import parse_settings
-from kafka_tx.spark.topologies.attempt import AttemptRunner
 from kafka_tx.spark.transactional.batch_builder import open_parts
 from kafka_tx.spark.transactional.transactional_handle import TopologyHandle
 from kafka_tx.spark.transactional.transactional_runner import TransactionalRunner
@@ -190,9 +189,7 @@ class World:
             rehearsed,
             lambda: open_parts(topology, settings, rehearsed, registry, listeners),
         )
-        runner = TransactionalRunner(
-            parts, lambda at: AttemptRunner(self.engine, topology.plan, at)
-        )
+        runner = TransactionalRunner(parts, self.engine, topology.plan)
         runner.start()
         self.handle = TopologyHandle(runner, parts, Guest(parts.journal.registry))
         return self.handle

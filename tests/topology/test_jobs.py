@@ -46,7 +46,7 @@ def job():
         Phase.PROCESSING,
         plan.processing[:3],
         ATTEMPT,
-        GivenBlocks(([(1,)], [(2,)])),
+        {"spout": GivenBlocks(([(1,)], [(2,)]))},
     )
 
 

@@ -257,7 +257,7 @@ Event = Callable[[], list[Action[Json]]]
 
 
 class AttemptAnswers:
-    """Makes an event of each answer; implements ``topologies.attempt.Answers``.
+    """Makes an event of each answer of an attempt; called from the attempt's thread.
 
     Args:
         post: Takes an event, from any thread.
@@ -283,7 +283,7 @@ class AttemptAnswers:
         self._ended = ended
 
     def processed(self, processed: Processed) -> None:
-        """See ``Answers``."""
+        """The processing phase is complete."""
 
         def event() -> list[Action[Json]]:
             self._observe(processed)
@@ -292,19 +292,19 @@ class AttemptAnswers:
         self._post(event)
 
     def failed(self, attempt: TransactionAttempt, reason: str) -> None:
-        """See ``Answers``."""
+        """The processing phase failed: replay."""
         self._post(lambda: self._machine.failed(attempt, reason))
 
     def committed(self, attempt: TransactionAttempt) -> None:
-        """See ``Answers``."""
+        """The commit phase is complete."""
         self._post(lambda: self._machine.committed(attempt, self._held(attempt)))
 
     def commit_failed(self, attempt: TransactionAttempt, reason: str) -> None:
-        """See ``Answers``."""
+        """The commit phase has ended without success: replay."""
         self._post(lambda: self._machine.commit_failed(attempt, reason))
 
     def crashed(self, attempt: TransactionAttempt, error: BaseException) -> None:
-        """See ``Answers``."""
+        """Stop everything."""
 
         def event() -> list[Action[Json]]:
             if attempt not in self._machine.phases:
@@ -316,7 +316,7 @@ class AttemptAnswers:
         self._post(event)
 
     def ended(self, attempt: TransactionAttempt) -> None:
-        """See ``Answers``."""
+        """The thread does nothing more."""
 
         def event() -> list[Action[Json]]:
             self._ended(attempt)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -15,12 +16,17 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.shown import shown
 from kafka_tx.options.topology_options import parse_at_least_once_settings
 from kafka_tx.protocols import Store
+from kafka_tx.running.at_least_once.hangs import HangListener
 from kafka_tx.running.at_least_once.poller import PollerParts
 from kafka_tx.running.at_least_once.spout import Deployment, KafkaSpout
 from kafka_tx.running.ends import open_notes, show_last_stop
-from kafka_tx.spark.at_least_once.jobs import AtLeastOnceRunnerParts, ChunkSparkEngine
-from kafka_tx.spark.at_least_once.runner import AtLeastOnceRunner
+from kafka_tx.running.task_reports import DriverAddress
+from kafka_tx.spark.at_least_once.runner import (
+    AtLeastOnceRunner,
+    AtLeastOnceRunnerParts,
+)
 from kafka_tx.spark.default_store import refuse_default_store
+from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.spark.topologies.running import (
     RunningTopology,
     end_with_session,
@@ -174,11 +180,13 @@ def start_at_least_once_topology(
         endpoint.close()
         raise
     notes = _notes(topology, settings.topology.store)
+    driver = DriverAddress.of(spark.sparkContext.getConf().get)
     runner = AtLeastOnceRunner(
         AtLeastOnceRunnerParts(
             id=topology.id,
             plan=plan,
-            engine=ChunkSparkEngine(spark, plan),
+            engine=SparkEngine(spark, plan),
+            listen=partial(HangListener, driver),
             pollers=pollers,
             limits=settings.limits,
             registry=registry,

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from queue import Empty
 
 from kafka_tx.errors import KafkaTxError, TransactionError
+from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.offsets.emitting import Emission
+from kafka_tx.options.topology_options import RunnerLimits
+from kafka_tx.protocols import Clock, Store
 from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, InFlightChunk
 from kafka_tx.running.at_least_once.counts import SpoutMetrics, TopologyCounts
-from kafka_tx.running.at_least_once.poller import IdleWaits, SpoutPoller
+from kafka_tx.running.at_least_once.hangs import HangListener, Hangs, Moves
+from kafka_tx.running.at_least_once.poller import IdleWaits, PollerParts, SpoutPoller
 from kafka_tx.running.at_least_once.reading import KafkaRecords
 from kafka_tx.running.ends import note_stop
-from kafka_tx.spark.at_least_once.jobs import (
+from kafka_tx.spark.topologies.loop import (
     CANCEL_AGAIN_S,
-    AtLeastOnceRunnerParts,
-    ChunkJob,
+    AttemptEngine,
+    JobThread,
+    TopologyLoop,
 )
-from kafka_tx.spark.topologies.loop import TopologyLoop
 from kafka_tx.topology.at_least_once.chunks import Chunk, run_chunk
 from kafka_tx.topology.at_least_once.pace import (
     FIRST_RECORDS,
@@ -30,6 +35,7 @@ from kafka_tx.topology.at_least_once.pace import (
     Pace,
 )
 from kafka_tx.topology.declare.graph import Placement
+from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped, Roots
 
 logger = logging.getLogger(__name__)
@@ -46,6 +52,65 @@ each time)."""
 
 _LEAST_S, _HANDS_S = 0.1, 0.5
 """Of each wait at the end, and what is left of the caller's time when all is over."""
+
+
+@dataclass(frozen=True)
+class AtLeastOnceRunnerParts:
+    """What a runner is made of.
+
+    Attributes:
+        id: Of the topology.
+        plan: Of the topology.
+        engine: Runs the jobs.
+        listen: Has tasks tell of rows that bolts do not give back.
+        pollers: What each spout's poller is made of.
+        limits: How much at once.
+        registry: Takes the metrics.
+        clock: The machine's.
+        notes: Where it is noted what ended it, if anywhere; closed at the end.
+    """
+
+    id: str
+    plan: PhysicalPlan
+    engine: AttemptEngine
+    listen: Callable[[int, Hangs, Moves], HangListener]
+    pollers: Mapping[str, PollerParts]
+    limits: RunnerLimits
+    registry: MetricsRegistry
+    clock: Clock
+    notes: Store | None = None
+
+
+class ChunkJob(JobThread):
+    """A chunk's job on a thread of its own."""
+
+    def __init__(
+        self,
+        started: InFlightChunk,
+        engine: AttemptEngine,
+        run: Callable[[], Chunk],
+        answer: Callable[[Chunk | BaseException], None],
+    ) -> None:
+        super().__init__(started.attempt, engine)
+        self.started = started
+        self._run_chunk = run
+        self._answer = answer
+        self.given_up_ms: int | None = None
+        """Since when its answer no longer counts (monotonic); None: it counts."""
+
+    def give_up(self, now_ms: int) -> None:
+        """Let it fail soon; may be repeated."""
+        if self.given_up_ms is None:
+            self.given_up_ms = now_ms
+        self.cancel()
+
+    def _run(self) -> None:
+        try:
+            self._engine.enter(self.attempt)
+            result: Chunk | BaseException = self._run_chunk()
+        except BaseException as error:  # noqa: BLE001 - every error has its answer
+            result = error
+        self._answer(result)
 
 
 class AtLeastOnceRunner(TopologyLoop[None]):
@@ -81,12 +146,20 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             self.pollers, metrics, limits.metrics_ms, parts.clock
         )
         self._ends_s: float | None = None
-        if limits.timeout_ms is not None:
-            parts.engine.listen(
-                limits.timeout_ms,
+        self._listener = self._listening(limits.timeout_ms)
+
+    def _listening(self, timeout_ms: int | None) -> HangListener | None:
+        if timeout_ms is None:
+            return None
+        try:
+            return self._parts.listen(
+                timeout_ms,
                 lambda *hang: self._post(lambda: self._hangs(*hang)),
                 lambda attempt: self._post(lambda: self._moves(attempt)),
             )
+        except OSError as error:
+            logger.warning("tasks cannot tell that a bolt hangs: %s", error)
+            return None
 
     # --- called from other threads ---
 
@@ -116,7 +189,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             event = self._events.get(timeout=self._wait_s())
         except Empty:
             for job in self._jobs.values():
-                if job.cancelled_ms is not None:
+                if job.given_up_ms is not None:
                     self._cancel(job)
             return
         while True:
@@ -148,7 +221,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         times += [now_ms + 1_000, *self._answers.wakes()]
         if now_ms < self._begins_at_ms:  # nothing can be sent before
             times = [max(self._begins_at_ms, min(times))]
-        if any(job.cancelled_ms is not None for job in self._jobs.values()):
+        if any(job.given_up_ms is not None for job in self._jobs.values()):
             times.append(now_ms + int(CANCEL_AGAIN_S * 1_000))
         return max(0.001, (min(times) - now_ms) / 1_000)
 
@@ -192,7 +265,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             job.started.waited = 0
 
     def _cancel(self, job: ChunkJob) -> None:
-        job.cancel(self._parts.clock.monotonic_ms())
+        job.give_up(self._parts.clock.monotonic_ms())
 
     def _abandon(self) -> None:
         """Jobs that do not end after they were cancelled give their places to others.
@@ -202,7 +275,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         """
         until_ms = self._parts.clock.monotonic_ms() - _ENDS_WITHIN_MS
         for attempt, job in list(self._jobs.items()):
-            if job.cancelled_ms is not None and job.cancelled_ms <= until_ms:
+            if job.given_up_ms is not None and job.given_up_ms <= until_ms:
                 logger.warning("chunk %s was cancelled and still runs", attempt)
                 self._hanging.append(self._jobs.pop(attempt))
         if len(self._hanging) > _MOST_HANGING:
@@ -250,16 +323,12 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         stage = parts.plan.stage_of[name].name
         timeout_ms = parts.limits.timeout_ms
         pace = Pace.of(timeout_ms, time.monotonic, records=len(started))
+        watch = self._listener.watch(attempt) if self._listener else None
         job = ChunkJob(
             started,
             parts.engine,
             lambda: run_chunk(
-                parts.plan,
-                attempt,
-                {stage: records},
-                parts.engine,
-                pace,
-                parts.engine.watch(attempt),
+                parts.plan, attempt, {stage: records}, parts.engine, pace, watch
             ),
             lambda result: self._post(lambda: self._done(started, result)),
         )
@@ -274,7 +343,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self.counts.chunk_ended(started, "completed" if is_done else "failed")
         if isinstance(result, Chunk):
             self._ended(started, result)
-        elif job.cancelled_ms is not None:
+        elif job.given_up_ms is not None:
             self._answers.lost(started, "cancelled")
         elif isinstance(result, KafkaTxError) and result.retryable:
             # Fewer at once, until the record that kills its worker is found.
@@ -355,6 +424,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             except Exception:
                 logger.exception("an answer of %s was not taken", self._id)
         self._parts.engine.close()
+        if self._listener is not None:
+            self._listener.close()
         closed = [poller.close(self._rest_s) for poller in self.pollers.values()]
         if hanging or not all(closed):
             logger.warning(

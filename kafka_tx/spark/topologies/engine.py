@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 from pyspark import RDD, cloudpickle
@@ -25,9 +25,8 @@ from kafka_tx.running.permit import PermitAddress, PermitServer, permit
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import task_done
 from kafka_tx.spark.versions.job_failures import JobLostError, job_failure
-from kafka_tx.topology.declare.spouts import BatchSource
-from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, Wave
-from kafka_tx.topology.run.jobs import FrameJob, TaskJob
+from kafka_tx.topology.plan.physical import Phase, PhysicalPlan
+from kafka_tx.topology.run.jobs import FrameJob, Reads, TaskJob
 from kafka_tx.topology.run.messages import Message
 from kafka_tx.topology.run.task_failures import failure_of
 
@@ -36,7 +35,7 @@ COMMIT_POOL = "kafka-tx-commit"
 
 
 class SparkEngine:
-    """Runs the jobs of one topology's attempts; implements ``topology.jobs.Engine``.
+    """Runs the jobs of one topology's attempts, of either kind; an ``AttemptEngine``.
 
     Driver. Each attempt calls from a thread of its own, after ``enter``: job tags and
     properties belong to threads.
@@ -114,25 +113,17 @@ class SparkEngine:
             raise job_failure(error, job.attempt) from error
 
     def _rdd(self, job: TaskJob, address: PermitAddress | None) -> RDD[Any]:
-        make = partial(_task_job, job.phase, job.waves, job.attempt)
-        return self._partitions(job, make, job.source, address)
-
-    def _partitions(
-        self, job: TaskJob, make: JobMaker, read: object, address: PermitAddress | None
-    ) -> RDD[Any]:
         """The job's waves, one after the other.
 
         Args:
             job: What to run.
-            make: Makes it anew on executors.
-            read: What its spouts read; the first wave gets it.
             address: Where tasks ask before they begin; None: no need to.
         """
-        sent = cloudpickle.dumps(read)
+        make, reads = job.shipped(), cloudpickle.dumps(dict(job.reads))
         rdd = self._first(job)
         for number in range(len(job.waves)):
             run = PartitionRun(
-                self._plan, job.attempt, make, b"" if number else sent, number, address
+                self._plan, job.attempt, make, b"" if number else reads, number, address
             )
             if number:
                 rdd = rdd.partitionBy(job.partitions[number], _same)
@@ -171,10 +162,6 @@ class SparkEngine:
             raise
 
 
-JobMaker: TypeAlias = Callable[[PhysicalPlan, Any], TaskJob]
-"""Makes the job on an executor, of the plan and of what spouts read. Pickled."""
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionRun:
     """What Spark calls in each partition of one wave (executor). Pickled.
@@ -185,15 +172,15 @@ class PartitionRun:
         plan: Pickled; read once per process.
         attempt: What it is run for.
         make: Makes the job.
-        read: Pickled; what spouts read, in the first wave.
+        reads: Pickled; what spouts read, in the first wave.
         wave: Index of this one.
         address: Where to ask before anything is done; None: no need to.
     """
 
     plan: bytes
     attempt: TransactionAttempt
-    make: JobMaker
-    read: bytes
+    make: Callable[[PhysicalPlan, Reads], TaskJob]
+    reads: bytes
     wave: int
     address: PermitAddress | None = None
 
@@ -214,10 +201,10 @@ class PartitionRun:
             messages: Iterator[Message] = (message for _, message in given)
         else:
             messages = chain.from_iterable(given)
-        read = None
+        reads: Reads = {}
         if self.wave == 0:
             try:
-                read = pickle.loads(self.read)  # noqa: S301 - our own bytes
+                reads = pickle.loads(self.reads)  # noqa: S301 - our own bytes
             except Exception as error:  # noqa: BLE001 - any error is word to the driver
                 spout = plan.graph.components[0].name
                 failure = failure_of(
@@ -227,7 +214,7 @@ class PartitionRun:
                 for _ in messages:  # a worker that leaves input unread is lost
                     pass
                 return
-        job = self.make(plan, read)
+        job = self.make(plan, reads)
         if self.address is None:
             yield from job.run_partition(self.wave, partition, messages)
         else:
@@ -249,16 +236,6 @@ class PartitionRun:
                 0,
                 failure_of(error, self.attempt, task.stage, task.task, is_spout=True),
             )
-
-
-def _task_job(
-    phase: Phase,
-    waves: tuple[Wave, ...],
-    attempt: TransactionAttempt,
-    plan: PhysicalPlan,
-    source: BatchSource | None,
-) -> TaskJob:
-    return TaskJob(plan, phase, waves, attempt, source)
 
 
 @lru_cache(maxsize=16)

@@ -1,15 +1,19 @@
-"""The loop that owns a running topology, whatever its guarantees."""
+"""The loop that owns a running topology, and the threads of its jobs."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from pyspark import InheritableThread
+
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.run.jobs import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -90,3 +94,64 @@ class TopologyLoop(ABC, Generic[E]):
     @abstractmethod
     def _release(self) -> None:
         """End everything that was started; what hangs is named and left behind."""
+
+
+CANCEL_AGAIN_S = 0.2
+"""A job may begin just after it was cancelled: it is cancelled again."""
+
+
+class AttemptEngine(Engine, Protocol):
+    """An engine that knows attempts by the threads they call from."""
+
+    def enter(self, attempt: TransactionAttempt) -> None:
+        """What this thread runs from now on is this attempt's."""
+        ...
+
+    def cancel(self, attempt: TransactionAttempt) -> None:
+        """Let what runs for this attempt fail soon; from any thread, repeatedly."""
+        ...
+
+    def close(self) -> None:
+        """Wait for nothing any longer. Harmless twice."""
+        ...
+
+
+class JobThread(ABC):
+    """The thread of one attempt: Spark's job tags and properties belong to threads.
+
+    Args:
+        attempt: At a batch, or at a chunk of records.
+        engine: Runs its jobs.
+    """
+
+    def __init__(self, attempt: TransactionAttempt, engine: AttemptEngine) -> None:
+        self.attempt = attempt
+        self._engine = engine
+        self._thread = InheritableThread(
+            target=self._run, name=f"kafka-tx {attempt}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    @property
+    def runs(self) -> bool:
+        """Whether the thread has not ended."""
+        return bool(self._thread.is_alive())
+
+    def cancel(self) -> None:
+        """Let it fail soon; may be repeated until the thread has ended."""
+        self._engine.cancel(self.attempt)
+
+    def end(self, timeout_s: float) -> bool:
+        """Cancel it until its thread has ended; False if that takes longer."""
+        deadline = time.monotonic() + timeout_s
+        while self.runs and time.monotonic() < deadline:
+            self.cancel()
+            self._thread.join(CANCEL_AGAIN_S)
+        return not self.runs
+
+    @abstractmethod
+    def _run(self) -> None:
+        """On the thread. Every error has its answer."""

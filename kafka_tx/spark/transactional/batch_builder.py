@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,6 @@ from kafka_tx.running.transactional.batch_progress import (
 from kafka_tx.running.transactional.drop_in_spouts import KafkaSpoutFromOptions
 from kafka_tx.running.transactional.runner_parts import RunnerParts
 from kafka_tx.spark.default_store import refuse_default_store
-from kafka_tx.spark.topologies.attempt import AttemptListener, AttemptRunner
 from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.spark.topologies.running import end_with_session, serve_metrics
 from kafka_tx.spark.topologies.session import check_session
@@ -79,7 +78,7 @@ def start_topology(
     given = shown(config or {}, store.url)
     registry.record_start(topology.id, "transactional topology", given)
     show_last_stop(registry, store)
-    runner = TransactionalRunner(parts, _attempts(spark, plan))
+    runner = TransactionalRunner(parts, SparkEngine(spark, plan), plan)
     runner.start()
     end_with_session(runner, spark.sparkContext)
     return TopologyHandle(runner, parts, endpoint)
@@ -93,13 +92,6 @@ def _sinks_memories(plan: PhysicalPlan) -> dict[str, str]:
         if isinstance(bolt, KafkaBolt):
             found |= bolt.remembered()
     return found
-
-
-def _attempts(
-    spark: SparkSession, plan: PhysicalPlan
-) -> Callable[[AttemptListener], AttemptRunner]:
-    engine = SparkEngine(spark, plan)
-    return lambda answers: AttemptRunner(engine, plan, answers)
 
 
 def open_parts(

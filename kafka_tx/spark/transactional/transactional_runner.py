@@ -23,14 +23,15 @@ from kafka_tx.running.transactional.runner_parts import (
     View,
     log_failure,
 )
-from kafka_tx.spark.topologies.attempt import (
-    AttemptListener,
-    AttemptRunner,
-    RunningAttempt,
+from kafka_tx.spark.topologies.loop import (
+    CANCEL_AGAIN_S,
+    AttemptEngine,
+    TopologyLoop,
 )
-from kafka_tx.spark.topologies.loop import TopologyLoop
+from kafka_tx.spark.transactional.attempt import RunningAttempt
 from kafka_tx.spark.versions.job_failures import SparkStoppedError
 from kafka_tx.topology.declare.spouts import BatchSource, Json
+from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions import following
 from kafka_tx.transactions.actions import (
@@ -49,14 +50,14 @@ from kafka_tx.transactions.coordinator import TransactionCoordinator
 class Attempts:
     """Those that count, and those that were given up and have not ended yet.
 
-    Used by the runner's thread.
-
-    Args:
-        shared: What all of them share.
+    Used by the runner's thread. The arguments are what all of them share.
     """
 
-    def __init__(self, shared: AttemptRunner) -> None:
-        self._shared = shared
+    def __init__(
+        self, engine: AttemptEngine, plan: PhysicalPlan, answers: AttemptAnswers
+    ) -> None:
+        self._shared = engine, plan, answers
+        self._engine = engine
         self._running: dict[TransactionAttempt, RunningAttempt] = {}
         self._ending: dict[TransactionAttempt, RunningAttempt] = {}
 
@@ -64,7 +65,7 @@ class Attempts:
         self, attempt: TransactionAttempt, metadata: Json, source: Future[BatchSource]
     ) -> None:
         """Begin a processing phase."""
-        running = RunningAttempt(self._shared, attempt, metadata, source)
+        running = RunningAttempt(*self._shared, attempt, metadata, source)
         self._running[attempt] = running
         running.start()
 
@@ -109,14 +110,11 @@ class Attempts:
             running.cancel()
         deadline = time.monotonic() + timeout_s
         hanging = [r for r in left if not r.end(deadline - time.monotonic())]
-        self._shared.engine.close()
+        self._engine.close()
         return [str(running.attempt) for running in hanging]
 
 
 logger = logging.getLogger(__name__)
-
-_CANCEL_AGAIN_S = 0.2
-"""A job may begin just after it was cancelled: it is cancelled again."""
 
 _END_WITHIN_S = 30.0
 """How long the end waits for user code that runs on the driver."""
@@ -136,11 +134,12 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
 
     Args:
         parts: What it drives; released when it has ended.
-        attempts: Makes what attempts share, given where to tell their answers.
+        engine: Runs the jobs of attempts; closed when it has ended.
+        plan: Of the topology.
     """
 
     def __init__(
-        self, parts: RunnerParts, attempts: Callable[[AttemptListener], AttemptRunner]
+        self, parts: RunnerParts, engine: AttemptEngine, plan: PhysicalPlan
     ) -> None:
         name = parts.journal.id
         super().__init__(name)
@@ -153,7 +152,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             self._held,
             lambda attempt: self._attempts.ended(attempt),
         )
-        self._attempts = Attempts(attempts(answers))
+        self._attempts = Attempts(engine, plan, answers)
         self._idle = IdleLooks()
         self._empty_txid = 0  # of the newest plan, if it holds nothing
         self._spout = SpoutThread(name, parts.spout, parts.spout_name, parts.watch.look)
@@ -204,7 +203,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
 
     def _wait_s(self) -> float | None:
         wakes_at_ms = self._machine.wakes_at_ms()
-        waits = [_CANCEL_AGAIN_S] if self._attempts.ending else []
+        waits = [CANCEL_AGAIN_S] if self._attempts.ending else []
         if wakes_at_ms is not None:
             now_ms = self._parts.clock.monotonic_ms()
             waits.append(max(0.0, (wakes_at_ms - now_ms) / 1000))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import reduce
-from itertools import groupby
-from operator import xor
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,24 +12,22 @@ import numpy as np
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.at_least_once.pace import Pace
 from kafka_tx.topology.at_least_once.records import RecordPacket, RecordSource
-from kafka_tx.topology.at_least_once.tasks import Dumps, RecordTask
-from kafka_tx.topology.declare.graph import Placement
-from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, TaskId
-from kafka_tx.topology.run.jobs import Engine, TaskJob, addressee
+from kafka_tx.topology.at_least_once.tasks import RecordTask
+from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, TaskId, Wave
+from kafka_tx.topology.run.attempt_run import AttemptRun
+from kafka_tx.topology.run.jobs import Engine, Reads, TaskJob
 from kafka_tx.topology.run.messages import (
-    TORN,
-    BatchFailed,
-    BatchStopped,
     Message,
     Roots,
     RootsFailed,
+    TaskReport,
     TreeReport,
 )
 
 _COMPLETED, _FAILED, _UNTRIED, _OPEN = np.arange(4, dtype=np.uint8)
 
 Watch: TypeAlias = Callable[[RecordTask], AbstractContextManager[None]]
-"""Entered for a task while it works."""
+"""Entered for a task while it works. Pickled."""
 
 
 @dataclass(frozen=True)
@@ -41,23 +35,19 @@ class RecordJob(TaskJob):
     """A job whose tasks track rows back to their records.
 
     Attributes:
-        records: What each spout reads, by its component.
         pace: How long tasks give rows to bolts; None: until all are given.
         watch: Entered for each task while it works.
-        dumps: Pickles rows as the engine does.
     """
 
-    records: Mapping[str, RecordSource] = field(default_factory=dict)
     pace: Pace | None = None
     watch: Watch | None = None
-    dumps: Dumps = pickle.dumps
 
-    def _run(self, task: TaskId, messages: Iterator[Message]) -> Iterator[Message]:
+    def run_task(self, task: TaskId, messages: Iterator[Message]) -> Iterator[Message]:
+        """See ``TaskJob``."""
         packets = (m for m in messages if isinstance(m, RecordPacket))
-        source = self.records.get(task.stage)
-        work = RecordTask(self.plan, task, self.attempt, self.pace, self.dumps)
+        work = RecordTask(self.plan, task, self.attempt, self.pace)
         with self.watch(work) if self.watch else nullcontext():
-            yield from work.process(packets, source)
+            yield from work.process(packets, self.reads.get(task.stage))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,39 +68,43 @@ class Settled:
 
 
 @dataclass
-class Chunk:
-    """What became of a chunk of records.
+class Chunk(AttemptRun):
+    """A chunk of records, and what became of it.
+
+    Its attempt is the number of the chunk, and which try it is. After a ``BatchFailed``
+    all of its records are to be replayed, and nothing else here counts.
 
     Attributes:
-        plan: Of the topology.
-        attempt: The number of the chunk, and which try it is.
-        failure: None, or why the chunk could not be worked off: after a ``BatchFailed``
-            all of its records are to be replayed. Nothing else here counts then.
+        pace: How long tasks give rows to bolts; None: until all are given.
+        watch: Entered for each task while it works.
         reports: Of all tasks.
     """
 
-    plan: PhysicalPlan
-    attempt: TransactionAttempt
-    failure: BatchFailed | BatchStopped | None = None
+    pace: Pace | None = None
+    watch: Watch | None = None
     reports: list[TreeReport] = field(default_factory=list)
-    _waiting: dict[TaskId, list[Message]] = field(default_factory=dict)
 
-    def accept(self, messages: Iterable[Message]) -> None:
-        """Keep what is for a task, collect what is for the driver."""
-        for message in messages:
-            match message:
-                case TreeReport():
-                    self.reports.append(message)
-                case BatchFailed() | BatchStopped():
-                    self.failure = self.failure or message
-                case _:
-                    task = addressee(self.plan, message)
-                    assert task is not None
-                    self._waiting.setdefault(task, []).append(message)
+    def job(
+        self,
+        phase: Phase,
+        waves: tuple[Wave, ...],
+        reads: Reads,
+        inbox: tuple[Message, ...],
+    ) -> TaskJob:
+        """See ``AttemptRun``."""
+        given = (self.plan, phase, waves, self.attempt, reads, inbox)
+        return RecordJob(*given, self.pace, self.watch)
 
-    def take(self, tasks: Iterable[TaskId]) -> tuple[Message, ...]:
-        """What waits for these tasks; it waits no more."""
-        return tuple(m for task in tasks for m in self._waiting.pop(task, ()))
+    def on_driver(
+        self, task: TaskId, phase: Phase, mail: tuple[Message, ...]
+    ) -> Iterator[Message]:
+        """See ``AttemptRun``."""
+        return self.job(phase, (), {}, ()).run_task(task, iter(mail))
+
+    def take_report(self, report: TaskReport) -> None:
+        """See ``AttemptRun``."""
+        assert isinstance(report, TreeReport), report
+        self.reports.append(report)
 
     @property
     def failed(self) -> list[RootsFailed]:
@@ -132,14 +126,6 @@ class Chunk:
     def took_s(self) -> float:
         """How long the longest task worked."""
         return max((report.took_s for report in self.reports), default=0.0)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every packet that a reporting task sent was received, and no other.
-
-        A task that Spark ran again may send other rows than the first time.
-        """
-        return not reduce(xor, (report.packets for report in self.reports), 0)
 
     def settle(self, first_root: int, end: int) -> Settled:
         """What became of the roots ``[first_root, end)``, all records of the chunk."""
@@ -179,33 +165,14 @@ def run_chunk(
     Args:
         plan: Of the topology.
         attempt: The number of the chunk as txid, and which try it is.
-        records: What each spout reads.
+        records: What each spout reads, by its stage.
         engine: Runs the tasks of executors.
         pace: How long tasks give rows to bolts; None: until all are given.
-        watch: Entered for each task on the driver; the engine watches the others.
+        watch: Entered for each task while it works.
 
     Raises:
         Exception: Whatever the engine raises when it cannot run a job.
     """
-    chunk = Chunk(plan, attempt)
-    for placement, together in groupby(plan.processing, lambda wave: wave.placement):
-        waves = tuple(together)
-        tasks = [task for wave in waves for task in wave.task_ids]
-        if placement is Placement.EXECUTORS:
-            inbox = chunk.take(tasks)
-            job = RecordJob(
-                plan, Phase.PROCESSING, waves, attempt, None, inbox, records, pace
-            )
-            chunk.accept(engine.run_tasks(job))
-        else:
-            for task in tasks:
-                packets = [p for p in chunk.take([task]) if isinstance(p, RecordPacket)]
-                work = RecordTask(plan, task, attempt, pace)
-                with watch(work) if watch else nullcontext():
-                    chunk.accept(work.process(packets))
-        if chunk.failure is not None:
-            return chunk
-    if not chunk.is_whole:
-        last = plan.processing[-1].task_ids[0]
-        chunk.failure = BatchFailed(attempt, last.stage, last.task, TORN)
+    chunk = Chunk(plan, attempt, pace=pace, watch=watch)
+    chunk.run(Phase.PROCESSING, plan.processing, records, engine)
     return chunk

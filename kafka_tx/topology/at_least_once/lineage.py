@@ -174,6 +174,9 @@ class TaskTrees:
         """Everything so far."""
         return TreeReport(
             task,
+            emitted,
+            facts,
+            self._packets,
             tuple(self._begun),
             tuple(
                 RootsFailed(component, reason, _ascending(parts))
@@ -181,10 +184,7 @@ class TaskTrees:
             ),
             _ascending(self._untried),
             _ascending(self._open),
-            self._packets,
             took_s,
-            emitted,
-            facts,
         )
 
 

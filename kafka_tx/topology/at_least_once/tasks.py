@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -45,9 +44,6 @@ from kafka_tx.topology.run.task_failures import component_error, failure_of
 
 _POSITION = "\0position"
 
-Dumps: TypeAlias = Callable[[object], bytes]
-"""Pickles rows on their way to another task, as the engine does; ``pickle`` reads."""
-
 
 class RecordTask:
     """The components of one stage in one of its tasks, for one chunk of records.
@@ -64,7 +60,6 @@ class RecordTask:
         task: TaskId,
         attempt: TransactionAttempt,
         pace: Pace | None = None,
-        dumps: Dumps = pickle.dumps,
     ) -> None:
         self.id = task
         self._plan = plan
@@ -80,7 +75,6 @@ class RecordTask:
         self._facts: dict[str, Any] = {}
         self._running = ""
         self._moment: Literal["prepare", "execute", "cleanup"] = "execute"
-        self._dumps = dumps
         self._feeds = 0
         self._given: tuple[RecordCell, Tracked] | None = None
 
@@ -315,7 +309,7 @@ class RecordTask:
             yield piece, b""
             return
         try:
-            pickled = self._dumps(piece.block)
+            pickled = self._plan.dumps(piece.block)
         except Exception as error:  # noqa: BLE001 - a record fails on its own
             count = len(piece.lineage)
             if count == 1:

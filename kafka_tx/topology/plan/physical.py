@@ -142,7 +142,8 @@ class PhysicalPlan:
         stages: By name, in graph order.
         processing: Waves of the processing phase, in order.
         commit: Waves of the commit phase, in order.
-        dumps: Pickles what a committer on an executor knows between the phases.
+        dumps: Pickles what a committer on an executor knows between the phases, and
+            rows that may not be picklable.
         settings: Of the topology, for ``TaskContext``.
     """
 

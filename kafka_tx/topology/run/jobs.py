@@ -7,10 +7,10 @@ has, what goes into the first one, and what function to apply in each partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import reduce
+from dataclasses import dataclass, field, fields
+from functools import partial, reduce
 from operator import xor
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -18,7 +18,6 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.declare.bolts import DataFrameBolt
 from kafka_tx.topology.declare.graph import Input
-from kafka_tx.topology.declare.spouts import BatchSource
 from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, Stage, TaskId, Wave
 from kafka_tx.topology.rows.blocks import conform, with_tx
 from kafka_tx.topology.rows.fields import TX, TX_TYPE, Fields
@@ -32,26 +31,32 @@ from kafka_tx.topology.run.messages import (
 from kafka_tx.topology.run.task_failures import failure_of
 from kafka_tx.topology.run.tasks import Task
 
+Reads: TypeAlias = Mapping[str, Any]
+"""What the tasks of spouts read, by the name of their stage."""
+
+_NOT_SHIPPED = ("plan", "reads", "inbox")
+
 
 @dataclass(frozen=True)
 class TaskJob:
     """Consecutive waves of one phase on executors, one exchange between two of them.
+
+    Its tasks are those of a batch; a chunk of records has a subclass.
 
     Attributes:
         plan: Of the topology.
         phase: Which.
         waves: At least one.
         attempt: What it is run for.
-        source: What the spout reads; None when the spout is not in these waves.
-        inbox: What the driver holds for tasks of these waves. Not needed by partitions
-            of later waves: ``shipped`` leaves it out.
+        reads: What the spouts of these waves read.
+        inbox: What the driver holds for tasks of these waves.
     """
 
     plan: PhysicalPlan
     phase: Phase
     waves: tuple[Wave, ...]
     attempt: TransactionAttempt
-    source: BatchSource | None = None
+    reads: Reads = field(default_factory=dict)
     inbox: tuple[Message, ...] = field(default=(), repr=False)
 
     @property
@@ -66,9 +71,14 @@ class TaskJob:
             parts[self._partition(0, message, number)].append(message)
         return parts
 
-    def shipped(self) -> Self:
-        """The job as partitions need it: pickle this one."""
-        return replace(self, inbox=())
+    def shipped(self) -> Callable[[PhysicalPlan, Reads], TaskJob]:
+        """Makes the job as partitions need it, where these two are: pickle this.
+
+        The plan is the same for all jobs, and only the first wave reads.
+        """
+        names = [f.name for f in fields(self) if f.name not in _NOT_SHIPPED]
+        given = {name: getattr(self, name) for name in names}
+        return partial(_made, type(self), given)
 
     def run_partition(
         self, wave: int, partition: int, messages: Iterable[Message]
@@ -88,23 +98,20 @@ class TaskJob:
         """
         passing: list[Message] = []
         task = self.waves[wave].task_ids[partition]
-        for message in self._run(task, _mine(self.plan, task, messages, passing)):
+        for message in self.run_task(task, _mine(self.plan, task, messages, passing)):
             yield self._partition(wave + 1, message, partition), message
         for message in passing:
             yield self._partition(wave + 1, message, partition), message
 
-    def _run(self, task: TaskId, messages: Iterator[Message]) -> Iterator[Message]:
+    def run_task(self, task: TaskId, messages: Iterator[Message]) -> Iterator[Message]:
+        """Run one task on what was sent to it."""
         work = Task(self.plan, task, self.attempt)
         if self.phase is Phase.PROCESSING:
             packets = (m for m in messages if isinstance(m, Packet))
-            return work.process(packets, self._source_of(task), suspend=True)
+            return work.process(packets, self.reads.get(task.stage), suspend=True)
         waiting = list(messages)
         suspended = next((m for m in waiting if isinstance(m, Suspended)), None)
         return work.commit([m for m in waiting if isinstance(m, Packet)], suspended)
-
-    def _source_of(self, task: TaskId) -> BatchSource | None:
-        first = self.plan.graph.by_name[task.stage]
-        return None if first.inputs else self.source
 
     def _partition(self, wave: int, message: Message, otherwise: int) -> int:
         if wave >= len(self.waves):
@@ -114,6 +121,12 @@ class TaskJob:
         if task is not None and task in known:
             return known[task]
         return otherwise % len(known)
+
+
+def _made(
+    kind: type[TaskJob], given: Mapping[str, Any], plan: PhysicalPlan, reads: Reads
+) -> TaskJob:
+    return kind(plan=plan, reads=reads, **given)
 
 
 @dataclass(frozen=True)

@@ -141,35 +141,25 @@ class RootsFailed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TreeReport:
+class TreeReport(TaskReport):
     """What a task of an at-least-once topology did with its records.
 
     Attributes:
-        task: Which.
         begun: Runs ``[first, end)`` of records that this task read.
         failed: Records that its bolts failed, and why.
         untried: Records of rows that were given to no bolt here: the time was over.
         open: Records of rows that a rich bolt neither acked nor failed.
-        packets: The xor of the ids of all packets that it sent or received.
         took_s: How long it worked, without the preparation of its bolts.
-        emitted: Rows by component.
-        facts: What the spout found out.
     """
 
-    task: TaskId
     begun: tuple[tuple[int, int], ...]
     failed: tuple[RootsFailed, ...]
     untried: Roots
     open: Roots
-    packets: int
     took_s: float
-    emitted: tuple[Emitted, ...]
-    facts: Mapping[str, Any]
 
 
-Message: TypeAlias = (
-    Packet | Suspended | TaskReport | TreeReport | BatchFailed | BatchStopped
-)
+Message: TypeAlias = Packet | Suspended | TaskReport | BatchFailed | BatchStopped
 """Anything a task sends."""
 
 

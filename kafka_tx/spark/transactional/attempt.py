@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
-
-from pyspark import InheritableThread
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.running.transactional.runner_parts import AttemptAnswers
+from kafka_tx.spark.topologies.loop import AttemptEngine, JobThread
 from kafka_tx.spark.versions.job_failures import job_failure
 from kafka_tx.topology.declare.spouts import BatchSource, Json
 from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.topology.run.attempt_run import Processed, run_commit, run_processing
-from kafka_tx.topology.run.jobs import Engine
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
 from kafka_tx.topology.run.task_failures import failure_of
 
 Replay = Callable[[TransactionAttempt, str], None]
-
-_CANCEL_AGAIN_S = 0.2
-"""A job may begin just after it was cancelled: it is cancelled again."""
-
-
-class AttemptListener(Protocol):
-    """Where an attempt tells how it goes; each is called from the attempt's thread."""
-
-    def processed(self, processed: Processed) -> None:
-        """The processing phase is complete."""
-
-    def failed(self, attempt: TransactionAttempt, reason: str) -> None:
-        """The processing phase failed: replay."""
-
-    def committed(self, attempt: TransactionAttempt) -> None:
-        """The commit phase is complete."""
-
-    def commit_failed(self, attempt: TransactionAttempt, reason: str) -> None:
-        """The commit phase has ended without success: replay."""
-
-    def crashed(self, attempt: TransactionAttempt, error: BaseException) -> None:
-        """Stop everything."""
-
-    def ended(self, attempt: TransactionAttempt) -> None:
-        """The thread does nothing more."""
 
 
 class _Order(Enum):
@@ -57,39 +28,16 @@ class _Order(Enum):
     CANCEL = auto()
 
 
-class AttemptEngine(Engine, Protocol):
-    """An engine that knows attempts by the threads they call from."""
-
-    def enter(self, attempt: TransactionAttempt) -> None:
-        """What this thread runs from now on is this attempt's."""
-        ...
-
-    def cancel(self, attempt: TransactionAttempt) -> None:
-        """Let what runs for this attempt fail soon; from any thread, repeatedly."""
-        ...
-
-    def close(self) -> None:
-        """Wait for nothing any longer. Harmless twice."""
-        ...
-
-
-@dataclass(frozen=True)
-class AttemptRunner:
-    """What all attempts of a topology share."""
-
-    engine: AttemptEngine
-    plan: PhysicalPlan
-    answers: AttemptListener
-
-
-class RunningAttempt:
+class RunningAttempt(JobThread):
     """Runs both phases of one attempt on one thread.
 
     Committers on the driver therefore commit on the thread they were prepared on, as
     SQLite's connections ask. All methods are called by the topology's runner.
 
     Args:
-        shared: What all attempts share.
+        engine: Runs its jobs.
+        plan: Of the topology.
+        answers: Told how it goes, from the attempt's thread.
         attempt: Which.
         metadata: What the spout planned for it.
         source: What the spout reads; may fail.
@@ -97,28 +45,28 @@ class RunningAttempt:
 
     def __init__(
         self,
-        shared: AttemptRunner,
+        engine: AttemptEngine,
+        plan: PhysicalPlan,
+        answers: AttemptAnswers,
         attempt: TransactionAttempt,
         metadata: Json,
         source: Future[BatchSource],
     ) -> None:
-        self.attempt = attempt
+        super().__init__(attempt, engine)
         self.metadata = metadata
-        self._shared = shared
+        self._plan = plan
+        self._answers = answers
         self._source = source
         self._order: _Order | None = None
         self._ordered = threading.Condition()
-        self._thread = InheritableThread(
-            target=self._run, name=f"kafka-tx {attempt}", daemon=True
-        )
 
     def start(self) -> None:
         """Begin the processing phase."""
         try:
-            self._thread.start()
+            super().start()
         except Exception as error:  # noqa: BLE001 - it asks Spark, which may be gone
-            self._shared.answers.crashed(self.attempt, job_failure(error, self.attempt))
-            self._shared.answers.ended(self.attempt)
+            self._answers.crashed(self.attempt, job_failure(error, self.attempt))
+            self._answers.ended(self.attempt)
 
     def commit(self) -> None:
         """Begin the commit phase; it is answered, always."""
@@ -130,16 +78,7 @@ class RunningAttempt:
         A commit phase that has begun is not interrupted on the driver.
         """
         self._tell(_Order.CANCEL)
-        self._shared.engine.cancel(self.attempt)
-
-    def end(self, timeout_s: float) -> bool:
-        """Cancel it until its thread has ended; False if that takes longer."""
-        deadline = time.monotonic() + timeout_s
-        self.cancel()
-        while self._thread.is_alive() and time.monotonic() < deadline:
-            self._thread.join(_CANCEL_AGAIN_S)
-            self.cancel()
-        return not self._thread.is_alive()
+        super().cancel()
 
     def _tell(self, order: _Order) -> None:
         with self._ordered:
@@ -149,7 +88,7 @@ class RunningAttempt:
     # --- on the thread ---
 
     def _run(self) -> None:
-        answers = self._shared.answers
+        answers = self._answers
         try:
             processed = self._process()
             if processed is None:
@@ -165,13 +104,13 @@ class RunningAttempt:
             answers.ended(self.attempt)
 
     def _process(self) -> Processed | None:
-        shared, answers = self._shared, self._shared.answers
+        answers = self._answers
         source = self._read_source()
         if source is None or self._order is _Order.CANCEL:
             return None
         try:
-            shared.engine.enter(self.attempt)
-            processed = run_processing(shared.plan, self.attempt, source, shared.engine)
+            self._engine.enter(self.attempt)
+            processed = run_processing(self._plan, self.attempt, source, self._engine)
         except BaseException as error:  # noqa: BLE001 - every error has its answer
             self._tell_error(error, answers.failed)
             return None
@@ -184,15 +123,15 @@ class RunningAttempt:
         try:
             return self._source.result()
         except BaseException as error:  # noqa: BLE001 - every error has its answer
-            name = self._shared.plan.graph.components[0].name
+            name = self._plan.graph.components[0].name
             failure = failure_of(error, self.attempt, name, 0, is_spout=True)
-            self._tell_failure(failure, self._shared.answers.failed)
+            self._tell_failure(failure, self._answers.failed)
             return None
 
     def _commit(self, processed: Processed) -> None:
-        answers = self._shared.answers
+        answers = self._answers
         try:
-            run_commit(processed, self._shared.engine)
+            run_commit(processed, self._engine)
         except BaseException as error:  # noqa: BLE001 - every error has its answer
             self._tell_error(error, answers.commit_failed)
             return
@@ -207,10 +146,10 @@ class RunningAttempt:
         if isinstance(failure, BatchFailed):
             replay(self.attempt, str(failure))
         else:
-            self._shared.answers.crashed(self.attempt, failure.error)
+            self._answers.crashed(self.attempt, failure.error)
 
     def _tell_error(self, error: BaseException, replay: Replay) -> None:
         if isinstance(error, KafkaTxError) and error.retryable:
             replay(self.attempt, str(error))
         else:
-            self._shared.answers.crashed(self.attempt, error)
+            self._answers.crashed(self.attempt, error)

@@ -1,0 +1,125 @@
+"""Rows that bolts of at-least-once topologies do not give back: noticed and told."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.running.task_reports import DriverAddress, ReportListener, send_report
+from kafka_tx.topology.at_least_once.tasks import RecordTask
+from kafka_tx.topology.run.messages import Roots
+
+logger = logging.getLogger(__name__)
+
+_LOOKS = 8
+"""So often it is looked, within the time that a row may take."""
+
+_MOST_ROOTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class HangWatch:
+    """Watches a task from a thread of its own (executor). Pickled.
+
+    A report is sent for as long as the row is not given back: the driver may not have
+    heard it. While bolts get on, or reset the time-out, that is told too: the driver
+    waits for such a chunk.
+
+    Attributes:
+        address: Of the driver's ``ReportListener``.
+        attempt: The chunk.
+        timeout_s: How long bolts may take for a row, or for an Arrow batch.
+    """
+
+    address: str
+    attempt: TransactionAttempt
+    timeout_s: float
+
+    @contextmanager
+    def __call__(self, task: RecordTask) -> Iterator[None]:
+        """Watch it meanwhile."""
+        has_ended = threading.Event()
+        name = f"kafka-tx watches {task.id}"
+        threading.Thread(
+            target=self._watch, args=(task, has_ended), name=name, daemon=True
+        ).start()
+        try:
+            yield
+        finally:
+            has_ended.set()
+
+    def _watch(self, task: RecordTask, has_ended: threading.Event) -> None:
+        place, since_s = task.place, time.monotonic()
+        while not has_ended.wait(self.timeout_s / _LOOKS):
+            now_place, now_s = task.place, time.monotonic()
+            if now_place is None or now_place != place:
+                place, since_s = now_place, now_s
+                report: dict[str, object] = {"moves": True}
+            elif now_s - since_s >= self.timeout_s:
+                roots = task.in_hands()[:_MOST_ROOTS].tolist()
+                report = {"component": task.running, "roots": roots}
+            else:
+                continue
+            if place is not None and not self._hears(report):
+                return
+
+    def _hears(self, report: dict[str, object]) -> bool:
+        """Tell the driver; False when nobody listens any more."""
+        try:
+            send_report(self.address, {"attempt": str(self.attempt), **report})
+        except ConnectionRefusedError:
+            return False
+        except OSError as error:
+            logger.warning("the driver does not hear %s: %s", report, error)
+        return True
+
+
+Hangs: TypeAlias = Callable[[TransactionAttempt, str, Roots], None]
+"""Takes a chunk, a component, and the records it does not give back."""
+
+Moves: TypeAlias = Callable[[TransactionAttempt], None]
+"""Takes a chunk of which a task is getting on."""
+
+
+class HangListener:
+    """Hears of rows, or Arrow batches, that bolts do not give back (driver).
+
+    Args:
+        driver: Where tasks reach this process.
+        timeout_ms: How long bolts may take for a row.
+        hangs: Called for each that takes longer, repeatedly, on a thread of its own.
+        moves: Called there from time to time for chunks that get on.
+
+    Raises:
+        OSError: No port can be opened.
+    """
+
+    def __init__(
+        self, driver: DriverAddress, timeout_ms: int, hangs: Hangs, moves: Moves
+    ) -> None:
+        def report(reported: dict[str, Any]) -> None:
+            attempt = TransactionAttempt.parse(str(reported["attempt"]))
+            if reported.get("moves"):
+                moves(attempt)
+                return
+            roots = np.array([int(root) for root in reported["roots"]], np.int64)
+            hangs(attempt, str(reported["component"]), roots)
+
+        self._reports = ReportListener(driver, report, "kafka-tx hangs")
+        self._timeout_s = timeout_ms / 1_000
+
+    def watch(self, attempt: TransactionAttempt) -> HangWatch:
+        """What tells of a task of this chunk, wherever it runs."""
+        return HangWatch(self._reports.address, attempt, self._timeout_s)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._reports.close()
