@@ -24,10 +24,12 @@ SMOKE = (
     f"{VERSIONS}::test_every_batch_obeys_the_limit_also_the_first_after_a_restart",
     f"{VERSIONS}::test_a_failed_batch_comes_again_with_the_same_txid",
     f"{VERSIONS}::test_write_transaction_and_the_listener",
-    f"{ICEBERG}::test_commits_of_one_txid_at_the_same_time_are_one",
-    f"{ICEBERG}::test_a_driver_that_was_frozen_before_its_commit_writes_nothing",
-    f"{ICEBERG}::test_a_merge_whose_driver_was_frozen_counts_nothing",
-    f"{ICEBERG}::test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback",
+    f"{ICEBERG}::TestIceberg::test_commits_of_one_txid_at_the_same_time_are_one[rest]",
+    f"{ICEBERG}::TestIceberg"
+    "::test_a_driver_that_was_frozen_before_its_commit_writes_nothing[hadoop]",
+    f"{ICEBERG}::test_a_merge_whose_driver_was_frozen_counts_nothing[rest]",
+    f"{ICEBERG}"
+    "::test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback[hadoop]",
 )
 FILES = (
     VERSIONS,

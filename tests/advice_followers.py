@@ -302,7 +302,8 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "::test_who_is_overtaken_again_and_again_gives_up_and_the_batch_comes_again",
     ),
     "table_writes::_lost": (
-        _LAKE + "test_a_table_that_was_made_anew_under_a_program_stops_it",
+        "integration/sinks/table_suite.py"
+        "::test_a_table_that_was_made_anew_under_a_program_stops_it",
     ),
     "marker_rules::_differs": (
         "integration/sinks/test_sink.py::test_a_replay_with_other_rows_is_refused",

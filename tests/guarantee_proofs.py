@@ -407,19 +407,20 @@ AROUND: Proofs = {
 """Around the brokers: what happens."""
 
 _LAKE = "integration/sinks/test_lakehouse.py::"
+_TABLES = "integration/sinks/table_suite.py::"
 
 DELTA: Proofs = {
     "the driver dies before or after the table's commit": (
-        _LAKE + "test_a_query_writes_each_record_once_also_with_a_new_checkpoint",
+        _TABLES + "test_a_query_writes_each_record_once_also_with_a_new_checkpoint",
     ),
     "the checkpoint is deleted": (
-        _LAKE + "test_a_query_writes_each_record_once_also_with_a_new_checkpoint",
+        _TABLES + "test_a_query_writes_each_record_once_also_with_a_new_checkpoint",
     ),
     "two drivers write one batch at the same time": (
-        _LAKE + "test_commits_of_one_txid_at_the_same_time_are_one",
+        _TABLES + "test_two_driver_processes_with_one_txid_at_once_are_one",
     ),
     "a frozen driver continues after another one took over": (
-        _LAKE + "test_of_two_drivers_at_once_one_writes",
+        _TABLES + "test_a_driver_process_that_was_frozen_wakes_and_writes_nothing",
     ),
     "the batch comes again with other records, or the source is opaque": (
         _SINKS + "test_a_replay_with_other_records_is_refused_or_takes_their_place",
@@ -428,7 +429,11 @@ DELTA: Proofs = {
         _LAKE + "test_a_statement_in_another_session_is_noticed_and_the_advice_is_safe",
     ),
     "two queries, or two writes of one batch, with one name of the sink": (
-        _LAKE + "test_each_sink_of_a_table_counts_for_itself",
+        _TABLES + "test_each_sink_of_a_table_counts_for_itself",
+    ),
+    "a batch has no rows": (_TABLES + "test_a_batch_without_rows_is_no_commit",),
+    "columns or properties of the table are changed between two tries": (
+        _TABLES + "test_a_table_that_was_altered_between_two_tries_has_the_batch_once",
     ),
     "other programs write to the table, or compact it": (
         _LAKE + "test_other_writers_compaction_and_a_cleaned_log_are_in_nobodys_way",
@@ -440,7 +445,7 @@ DELTA: Proofs = {
         _LAKE + "test_rows_that_were_restored_away_are_not_taken_for_written",
     ),
     "the table is dropped, or created again, under a running query": (
-        _LAKE + "test_a_table_that_was_made_anew_under_a_program_stops_it",
+        _TABLES + "test_a_table_that_was_made_anew_under_a_program_stops_it",
     ),
     "the job's table is replaced by a clone or copy": (
         _LAKE + "test_a_clone_knows_no_txids",
@@ -459,15 +464,15 @@ ICEBERG: Proofs = {
         _ICE + "test_merges_that_die_at_any_step_leave_the_batch_to_the_next",
     ),
     "the checkpoint is deleted": (
-        _ICE + "test_a_query_writes_each_record_once_also_with_a_new_checkpoint",
-        _ICE + "test_a_merge_counts_a_batch_once",
+        _TABLES + "test_a_query_writes_each_record_once_also_with_a_new_checkpoint",
+        _TABLES + "test_a_merge_counts_a_batch_once",
     ),
     "two drivers write one batch at the same time": (
-        _ICE + "test_commits_of_one_txid_at_the_same_time_are_one",
+        _TABLES + "test_two_driver_processes_with_one_txid_at_once_are_one",
         _ICE + "test_merges_of_one_txid_at_the_same_time_are_one",
     ),
     "a frozen driver continues after another one took over": (
-        _ICE + "test_a_driver_that_was_frozen_before_its_commit_writes_nothing",
+        _TABLES + "test_a_driver_process_that_was_frozen_wakes_and_writes_nothing",
         _ICE + "test_a_driver_that_was_frozen_before_it_publishes_publishes_nothing",
     ),
     "the batch comes again with other records, or the source is opaque": (
@@ -475,8 +480,20 @@ ICEBERG: Proofs = {
         _SINKS + "test_an_opaque_attempt_is_written_where_it_can_be_taken_back",
     ),
     "two queries, or two writes of one batch, with one name of the sink": (
-        _ICE + "test_each_sink_of_a_table_counts_for_itself",
-        _ICE + "test_each_sink_of_a_table_counts_for_itself",
+        _TABLES + "test_each_sink_of_a_table_counts_for_itself",
+        _TABLES + "test_each_sink_of_a_table_counts_for_itself",
+    ),
+    "the catalog's answer to a commit is lost, or the commit arrives late": (
+        _ICE + "test_a_commit_that_arrives_before_its_batch_comes_again_is_the_batch",
+        _ICE + "test_a_branch_of_unknown_state_is_published_once",
+    ),
+    "a batch has no rows": (
+        _TABLES + "test_a_batch_without_rows_is_no_commit",
+        _ICE + "test_statements_without_effect_count_and_leave_no_branch",
+    ),
+    "columns or properties of the table are changed between two tries": (
+        _TABLES + "test_a_table_that_was_altered_between_two_tries_has_the_batch_once",
+        _TABLES + "test_a_table_that_was_altered_between_two_tries_counts_it_once",
     ),
     "another program commits in between": (
         _ICE + "test_a_commit_in_between_is_looked_at_and_the_batch_written_again",
@@ -491,8 +508,8 @@ ICEBERG: Proofs = {
         _ICE + "test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback",
     ),
     "the table is dropped, or created again, under a running query": (
-        _ICE + "test_a_table_that_was_made_anew_under_a_program_stops_it",
-        _ICE + "test_a_table_that_was_made_anew_under_a_program_stops_it",
+        _TABLES + "test_a_table_that_was_made_anew_under_a_program_stops_it",
+        _TABLES + "test_a_table_that_was_made_anew_under_a_program_stops_it",
     ),
     "`write` raises an error": (
         "",

@@ -138,12 +138,15 @@ def _ivy_jar() -> Path:
 
 
 def _module_file(jars: JarSet) -> str:
+    modules: dict[tuple[str, str, str], list[str]] = {}
+    for group, artifact, version, classifier in jars.coordinates:
+        modules.setdefault((group, artifact, version), []).append(classifier)
     lines = [
         f"<dependency org={quoteattr(group)} name={quoteattr(artifact)}"
         f' rev={quoteattr(version)} transitive="{str(jars.transitive).lower()}"'
-        f' conf="default->default,runtime">{_classified(artifact, classifier)}'
+        f' conf="default->default,runtime">{_artifacts(artifact, classifiers)}'
         "</dependency>"
-        for group, artifact, version, classifier in jars.coordinates
+        for (group, artifact, version), classifiers in modules.items()
     ]
     return "\n".join(
         [
@@ -158,11 +161,13 @@ def _module_file(jars: JarSet) -> str:
     )
 
 
-def _classified(artifact: str, classifier: str) -> str:
-    if not classifier:
+def _artifacts(module: str, classifiers: list[str]) -> str:
+    """Which jars of a module: nothing where it is its main one alone."""
+    if classifiers == [""]:
         return ""
-    name, which = quoteattr(artifact), quoteattr(classifier)
-    return f'<artifact name={name} type="jar" ext="jar" m:classifier={which}/>'
+    which = (f" m:classifier={quoteattr(name)}" if name else "" for name in classifiers)
+    name = quoteattr(module)
+    return "".join(f'<artifact name={name} type="jar" ext="jar"{w}/>' for w in which)
 
 
 def _settings_file(ivy_cache: Path) -> str:

@@ -113,11 +113,12 @@ def delta_session(spark: SparkSession) -> SparkSession:
 
 
 def iceberg_session(
-    spark: SparkSession, warehouse: Path, kind: str = "hadoop", **more: str
+    spark: SparkSession, warehouse: Path | str, kind: str = "hadoop", **more: str
 ) -> SparkSession:
     """Make a session with a catalog ``lake`` of Iceberg's in the JVM of another one."""
     made = spark.newSession()
-    catalog = {"type": kind, "warehouse": str(warehouse), **more}
+    place = {"warehouse": str(warehouse)} if str(warehouse) else {}
+    catalog = {"type": kind, **place, **more}
     made.conf.set(f"{_CATALOGS}.lake", "org.apache.iceberg.spark.SparkCatalog")
     for name, value in catalog.items():
         made.conf.set(f"{_CATALOGS}.lake.{name}", value)

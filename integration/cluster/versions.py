@@ -42,6 +42,13 @@ ICEBERG = {"4.0": "1.11.0", "4.1": "1.12.0"}.get(SPARK_LINE)
 AVRO = "4.2.0" if SPARK_LINE == "4.2" else None
 """Spark's functions for Avro, which are a jar of their own: of `make test` only."""
 
+ICEBERG_REST = "1.11.0"
+"""Of Iceberg's server for tests, whose protocol all its releases speak."""
+
+JETTY = "12.1.8"
+SQLITE_JDBC = "3.53.0.0"
+SLF4J_2 = "2.0.17"
+
 SPARK_TOKEN_PROVIDER = "4.0.0"
 """Later releases of this one jar are not published everywhere; this one fits."""
 
@@ -144,11 +151,13 @@ AVRO_JARS = JarSet(
     transitive=False,
 )
 
+_ICEBERG_GROUP = "org.apache.iceberg"
+
 ICEBERG_JARS = JarSet(
     "iceberg",
     (
         Coordinate(
-            "org.apache.iceberg",
+            _ICEBERG_GROUP,
             f"iceberg-spark-runtime-{SPARK_LINE}_{SCALA}",
             ICEBERG or "",
         ),
@@ -156,12 +165,32 @@ ICEBERG_JARS = JarSet(
     transitive=False,
 )
 
+ICEBERG_REST_JARS = JarSet(
+    "iceberg-rest",
+    (
+        Coordinate(_ICEBERG_GROUP, "iceberg-open-api", ICEBERG_REST, "test-fixtures"),
+        Coordinate(_ICEBERG_GROUP, "iceberg-core", ICEBERG_REST),
+        Coordinate(_ICEBERG_GROUP, "iceberg-core", ICEBERG_REST, "tests"),
+        Coordinate("org.eclipse.jetty.ee10", "jetty-ee10-servlet", JETTY),
+        *(
+            Coordinate(
+                "org.eclipse.jetty.compression", f"jetty-compression-{of}", JETTY
+            )
+            for of in ("server", "gzip")
+        ),
+        Coordinate("org.xerial", "sqlite-jdbc", SQLITE_JDBC),
+        Coordinate("org.slf4j", "slf4j-simple", SLF4J_2),
+    ),
+    transitive=True,
+)
+"""A REST catalog of Iceberg's; Hadoop's own jars are PySpark's."""
+
 JAR_SETS = (
     KAFKA_JARS,
     KAFKA_WITH_ZOOKEEPER_JARS,
     TIERED_STORAGE_JARS,
     *((SPARK_CONNECTOR_JARS,) if SPARK else ()),
     *((DELTA_JARS,) if DELTA else ()),
-    *((ICEBERG_JARS,) if ICEBERG else ()),
+    *((ICEBERG_JARS, ICEBERG_REST_JARS) if ICEBERG else ()),
     *((AVRO_JARS,) if AVRO else ()),
 )

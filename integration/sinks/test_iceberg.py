@@ -5,29 +5,37 @@ from __future__ import annotations
 import itertools
 import re
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 from unittest import mock
 
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException
 
 import kafka_tx
-from integration.bounded import read_out
 from integration.capabilities import ICE, need
+from integration.cluster.processes.iceberg_rest import IcebergRest, LossyWay
+from integration.cluster.running import running
 from integration.cluster.spark_local import iceberg_session
 from integration.cluster.versions import ICEBERG
-from integration.reading import reader
+from integration.sinks.table_suite import (
+    DeadError,
+    Rival,
+    Table,
+    TableSuite,
+    dying_at,
+    forget,
+    fresh,
+    merge,
+    nothing_to_do,
+)
 from kafka_tx.errors import ConfigError, FencedError, StateGivenUpError, StateLostError
 from kafka_tx.spark.sinks import iceberg
+from kafka_tx.spark.sinks.formats import Batch
 from kafka_tx.testing import Crash
 from kafka_tx.transactions import table_writes
 from tests.conformance.sink_suite import SinkSuite, attempt
 
-_names = map("lake.db.t{}".format, itertools.count())
 EXPIRE = "expire_snapshots(table => '{}', older_than => TIMESTAMP '2100-01-01')"
 COMPACT = "rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))"
 
@@ -38,75 +46,30 @@ def warehouse(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def lake(spark, warehouse):
+def rest(tmp_path_factory):
     need(ICE)
-    return iceberg_session(spark, warehouse)
+    with running(IcebergRest(tmp_path_factory.mktemp("rest"))) as catalog:
+        yield catalog
 
 
-@contextmanager
-def dying_at(step, kind=iceberg.IcebergAppend, inside="_raise_floor"):
-    """End the program before a look, before a write, inside it, or after it."""
-    left = itertools.count(step, -1)
-
-    def dies(method, is_last, self, *given):
-        if next(left) == 0:
-            raise Crash
-        found = method(self, *given)
-        if is_last and next(left) == 0:
-            raise Crash
-        return found
-
-    with mock.patch.multiple(
-        kind,
-        **{
-            name: partial_method(dies, getattr(kind, name), name == "write")
-            for name in ("stored", "write", inside)
-        },
-    ):
-        yield
+@pytest.fixture(scope="module", params=["hadoop", "rest"])
+def lake(request, spark, warehouse):
+    need(ICE)
+    if request.param == "hadoop":
+        return iceberg_session(spark, warehouse)
+    return of_rest(spark, request.getfixturevalue("rest").uri)
 
 
-def partial_method(function, *given):
-    return lambda *more: function(*given, *more)
+def of_rest(spark, uri):
+    made = iceberg_session(spark, "", kind="rest", uri=uri)
+    made.sql("CREATE NAMESPACE IF NOT EXISTS lake.db")
+    return made
 
 
-def forget():
-    """Go on as another program would."""
-    table_writes._left.clear()
-    iceberg._floors.clear()
-
-
-@dataclass
-class Table:
-    """One that a program writes to."""
-
-    spark: Any
-    name: str
-
-    def write(self, attempt, rows, **more):
-        return self.append(self.batch(rows), attempt, **more)
-
-    def batch(self, rows):
-        df = self.spark.createDataFrame([(row,) for row in rows], "key string")
-        return df.coalesce(1)
-
-    def append(self, df, attempt, **more):
-        return kafka_tx.append_to_table(df, attempt, self.name, **more)
-
-    def dies(self, attempt, rows, step):
-        try:
-            with dying_at(step):
-                self.write(attempt, rows)
-        except Crash:
-            return True
-        finally:
-            forget()
-        return False
-
-    def rows(self):
-        if not self.spark.catalog.tableExists(self.name):
-            return []
-        return sorted(row.key for row in self.spark.table(self.name).collect())
+class IcebergTable(Table):
+    format = "iceberg"
+    appends = iceberg.IcebergAppend
+    inside = ("_raise_floor",)
 
     def others_write(self, *rows):
         self.batch(rows).writeTo(self.name).append()
@@ -119,66 +82,34 @@ class Table:
         found = self.spark.table(f"{self.name}.snapshots").orderBy("committed_at")
         return [row.snapshot_id for row in found.collect()]
 
+    def versions(self):
+        return len(self.snapshots())
+
+    def branches(self):
+        found = self.spark.table(f"{self.name}.refs").collect()
+        return [row.name for row in found if row.name != "main"]
+
+
+class TestIceberg(TableSuite):
+    pass
+
 
 @pytest.mark.all
-class TestIceberg(SinkSuite):
+class TestIcebergAsSink(SinkSuite):
     """The suite for sinks."""
 
     @pytest.fixture
     def open_sink(self, lake):
         forget()
-        return partial(Table, lake, next(_names))
+        return partial(IcebergTable, lake, f"lake.db.{fresh()}")
 
 
 @pytest.fixture
 def table(lake):
     forget()
-    made = Table(lake, next(_names))
+    made = IcebergTable(lake, f"lake.db.{fresh()}")
     yield made
     lake.sql(f"DROP TABLE IF EXISTS {made.name}")
-
-
-class DeadError(Exception):
-    """The driver died here."""
-
-
-def test_a_query_writes_each_record_once_also_with_a_new_checkpoint(
-    lake, kafka, topic, produce, table, tmp_path
-):
-    name, deaths = topic(2), ["before", "after"]
-
-    def save(df, given):
-        dies = deaths.pop(0) if deaths else ""
-        if dies == "before":
-            raise DeadError
-        kafka_tx.append_to_table(rows(df), given, table.name)
-        if dies == "after":
-            raise DeadError
-
-    def rows(df):
-        return df.selectExpr("string(value) AS key")
-
-    def run(checkpoint):
-        query = reader(
-            lake,
-            kafka.bootstrap_servers,
-            subscribe=name,
-            tx__id=f"ice-{name}",
-            tx__store=f"sqlite:///{tmp_path}/store.db",
-        ).load()
-        writer = query.writeStream.foreachBatch(kafka_tx.for_each_transaction(save))
-        read_out(writer.option("checkpointLocation", str(tmp_path / checkpoint)))
-        forget()
-
-    produce(name, [f"{n}" for n in range(100)])
-    for checkpoint in ("first", "second"):
-        with pytest.raises(StreamingQueryException, match="DeadError"):
-            run(checkpoint)
-    run("third")
-    produce(name, [f"{n}" for n in range(100, 120)])
-    run("fourth")
-
-    assert table.rows() == sorted(map(str, range(120)))
 
 
 def test_appends_that_die_at_any_step_leave_the_batch_to_the_next(table):
@@ -189,50 +120,6 @@ def test_appends_that_die_at_any_step_leave_the_batch_to_the_next(table):
         if not died:
             break
     assert step > 3
-
-
-def test_a_driver_that_was_frozen_before_its_commit_writes_nothing(table):
-    table.write(attempt(1), ["a"])
-    write = iceberg.IcebergAppend.write
-
-    def overtaken(self, given):
-        """The driver is frozen before its commit, and the next one is not."""
-        with mock.patch.object(iceberg.IcebergAppend, "write", write):
-            assert table.write(attempt(2, epoch=given.epoch + 1), ["b"])
-        return write(self, given)
-
-    frozen = mock.patch.object(iceberg.IcebergAppend, "write", overtaken)
-    with frozen, pytest.raises(FencedError):
-        table.write(attempt(2), ["b"])
-
-    assert table.rows() == ["a", "b"]
-
-
-def test_commits_of_one_txid_at_the_same_time_are_one(table):
-    def one(number):
-        try:
-            return table.write(attempt(1, number=number), ["b"])
-        except FencedError:
-            return False
-
-    with ThreadPoolExecutor(2) as pool:
-        wrote = list(pool.map(one, (1, 2)))
-
-    assert sorted(wrote) == [False, True]
-    assert table.rows() == ["b"]
-
-
-def test_an_answer_that_is_lost_is_looked_up(table):
-    write = iceberg.IcebergAppend.write
-
-    def loses_the_answer(self, given):
-        write(self, given)
-        raise ConnectionError
-
-    with mock.patch.object(iceberg.IcebergAppend, "write", loses_the_answer):
-        assert table.write(attempt(1), ["a"])
-
-    assert table.rows() == ["a"]
 
 
 def test_a_commit_in_between_is_looked_at_and_the_batch_written_again(table):
@@ -289,30 +176,6 @@ def test_a_batch_that_was_rolled_back_is_written_again(table):
     assert table.rows() == ["a", "b"]
 
 
-def test_a_table_that_was_made_anew_under_a_program_stops_it(lake, table):
-    table.write(attempt(1), ["a"])
-    table.write(attempt(2), ["b"])
-    lake.sql(f"DROP TABLE {table.name}")
-
-    with pytest.raises(StateLostError, match="txid 2 was left .* last one is none"):
-        table.write(attempt(3), ["c"])
-    forget()  # started again
-
-    assert table.write(attempt(3, epoch=2), ["c"])
-    assert table.rows() == ["c"]
-
-
-def test_each_sink_of_a_table_counts_for_itself(table):
-    for sink in ("default", "a", "a.b"):
-        assert table.write(attempt(1), [sink], sink=sink)
-        assert not table.write(attempt(1, epoch=2), [sink], sink=sink)
-
-    with pytest.raises(ConfigError, match=r"written already.*give each its own `sink`"):
-        table.write(attempt(1), ["a"], sink="a")
-    assert table.write(attempt(7, numbering="two", source="job"), ["j"], sink="job")
-    assert table.rows() == ["a", "a.b", "default", "j"]
-
-
 def test_columns_that_do_not_fit_leave_nothing(lake, table):
     first = lake.sql("SELECT 'a' AS key, 1 AS day")
     table.append(first, attempt(1), partition_by=["day"])
@@ -332,15 +195,11 @@ def test_columns_that_do_not_fit_leave_nothing(lake, table):
     assert sorted(row.partition.day for row in partitions) == [1, 2]
 
 
-def test_what_cannot_be_counted_is_refused_by_name(lake, table, warehouse):
+def test_what_cannot_be_counted_is_refused_by_name(lake, table):
     table.write(attempt(1), ["a"])
     for option in iceberg.OWN_OPTIONS:
         with pytest.raises(ConfigError, match=f"option 'options' is '{option}'"):
             table.write(attempt(2), ["b"], options={option: "mine"})
-
-    path = str(warehouse.joinpath(*table.name.split(".")[1:]))
-    with pytest.raises(ConfigError, match="Iceberg checks no append by path"):
-        Table(lake, path).write(attempt(1), ["a"])
 
     lake.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('write.wap.enabled'='true')")
     lake.conf.set("spark.wap.id", "staged")
@@ -351,18 +210,122 @@ def test_what_cannot_be_counted_is_refused_by_name(lake, table, warehouse):
     assert table.rows() == ["a", "b"]
 
 
+def test_the_path_of_a_table_is_refused_by_name(spark, warehouse):
+    need(ICE)
+    table = IcebergTable(iceberg_session(spark, warehouse), f"lake.db.{fresh()}")
+    table.write(attempt(1), ["a"])
+
+    path = str(warehouse.joinpath(*table.name.split(".")[1:]))
+    with pytest.raises(ConfigError, match="Iceberg checks no append by path"):
+        IcebergTable(table.spark, path).write(attempt(1), ["a"])
+
+
 def test_a_table_that_may_not_be_written_loses_nothing(spark, table, warehouse):
     table.write(attempt(1), ["a"])
     elsewhere = iceberg_session(spark, warehouse, kind="rest", uri="http://127.0.0.1:1")
     with pytest.raises(Py4JJavaError, match="Connect|refused"):
-        Table(elsewhere, table.name).write(attempt(2), ["b"])
+        IcebergTable(elsewhere, table.name).write(attempt(2), ["b"])
 
     assert table.write(attempt(2), ["b"])
 
 
+# --- what a REST catalog can do to a commit ------------------------------------------
+
+
+@pytest.fixture
+def lossy(spark, rest):
+    """A table behind a way that loses answers, and that way."""
+    forget()
+    with running(LossyWay(rest.uri)) as way:
+        yield IcebergTable(of_rest(spark, way.uri), f"lake.db.{fresh()}"), way
+
+
+UNKNOWN = "CommitStateUnknownException"
+
+
+def test_a_commit_of_unknown_state_that_was_made_counts(lossy):
+    table, way = lossy
+    table.write(attempt(1), ["a"])
+
+    way.loses = "answer"
+    assert table.write(attempt(2), ["b"])
+
+    assert not table.write(attempt(2, epoch=2), ["b"])
+    assert table.rows() == ["a", "b"]
+
+
+def test_a_commit_of_unknown_state_that_was_not_made_fails_and_comes_again(lossy):
+    table, way = lossy
+    table.write(attempt(1), ["a"])
+
+    way.loses = "request"
+    with pytest.raises(Py4JJavaError, match=UNKNOWN):
+        table.write(attempt(2), ["b"])
+    assert table.rows() == ["a"]
+
+    assert table.write(attempt(2, epoch=2), ["b"])
+    assert way.deliver() == [409]
+    assert table.rows() == ["a", "b"]
+
+
+def test_a_commit_that_arrives_before_its_batch_comes_again_is_the_batch(lossy):
+    table, way = lossy
+    table.write(attempt(1), ["a"])
+    way.loses = "request"
+    with pytest.raises(Py4JJavaError, match=UNKNOWN):
+        table.write(attempt(2), ["b"])
+
+    write = table.appends.write
+
+    def late(sink, given):
+        assert way.deliver() == [200]  # after the look of the second try
+        return write(sink, given)
+
+    with mock.patch.object(table.appends, "write", late):
+        assert not table.write(attempt(2, epoch=2), ["b"])
+
+    assert table.rows() == ["a", "b"]
+
+
+@pytest.mark.parametrize("loses", ["answer", "request"])
+def test_a_branch_of_unknown_state_is_published_once(lossy, loses):
+    table, way = lossy
+    table.make_counts()
+    table.count(attempt(1), "a")
+    publish = iceberg.IcebergStatement._publish
+
+    def loses_it(sink, given, branch):
+        way.loses = loses
+        publish(sink, given, branch)
+
+    with mock.patch.object(iceberg.IcebergStatement, "_publish", loses_it):
+        if loses == "answer":
+            assert table.count(attempt(2), "a")
+        else:
+            with pytest.raises(Py4JJavaError, match=UNKNOWN):
+                table.count(attempt(2), "a")
+
+    assert table.count(attempt(2, epoch=2), "a") is (loses == "request")
+    assert set(way.deliver()) <= {409}
+    assert table.counted() == {"a": 2}
+    assert table.branches() == []
+
+
+def test_a_catalog_that_refuses_its_client_has_nothing_of_the_batch(lossy):
+    table, way = lossy
+    table.write(attempt(1), ["a"])
+
+    way.loses = "rights"
+    with pytest.raises(Py4JJavaError, match="ForbiddenException"):
+        table.write(attempt(2), ["b"])
+
+    assert table.write(attempt(2), ["b"])
+    assert table.rows() == ["a", "b"]
+
+
 @pytest.mark.skipif(ICEBERG is not None, reason="it is refused where it is not there")
 def test_a_spark_without_iceberg_is_refused_by_name(spark, warehouse):
-    table = Table(iceberg_session(spark, warehouse), next(_names))
+    table = IcebergTable(iceberg_session(spark, warehouse), "lake.db.orders")
 
     with pytest.raises(ConfigError, match=r"no jar of Iceberg's.*Spark 4\.0 or 4\.1"):
         table.write(attempt(1), ["a"])
@@ -373,53 +336,34 @@ def test_a_spark_without_iceberg_is_refused_by_name(spark, warehouse):
 # --- statements ----------------------------------------------------------------------
 
 
-def merge(df, target):
-    df.createOrReplaceTempView("batch")
-    df.sparkSession.sql(
-        f"MERGE INTO {target} t USING batch b ON t.key = b.key"
-        " WHEN MATCHED THEN UPDATE SET n = t.n + b.n"
-        " WHEN NOT MATCHED THEN INSERT *"
-    )
+@pytest.fixture
+def shared(spark, rest):
+    """Two processes need a catalog whose commits are atomic."""
+    forget()
+    return IcebergTable(of_rest(spark, rest.uri), f"lake.db.{fresh()}")
 
 
-class Counts(Table):
-    """A table of counts."""
-
-    def count(self, given, *keys, statement=merge, **more):
-        one = [(key, 1) for key in keys]
-        df = self.spark.createDataFrame(one, "key string, n bigint").coalesce(1)
-        return kafka_tx.write_to_table(df, given, self.name, statement, **more)
-
-    def counted(self):
-        return {row.key: row.n for row in self.spark.table(self.name).collect()}
-
-    def branches(self):
-        found = self.spark.table(f"{self.name}.refs").collect()
-        return [row.name for row in found if row.name != "main"]
+@pytest.fixture(scope="module")
+def rival(rest, tmp_path_factory):
+    given = {"format": "iceberg", "warehouse": "", "kind": "rest", "uri": rest.uri}
+    made = Rival(tmp_path_factory.mktemp("rival"), **given)
+    yield made
+    made.end()
 
 
 @pytest.fixture
-def counts(lake, table):
-    lake.sql(f"CREATE TABLE {table.name} (key string, n bigint) USING iceberg")
-    return Counts(lake, table.name)
+def counts(table):
+    table.make_counts()
+    return table
 
 
-def test_a_merge_counts_a_batch_once(counts):
-    assert counts.count(attempt(1), "a", "b")
-    assert counts.count(attempt(2), "a")
-    forget()
+def test_statements_without_effect_count_and_leave_no_branch(counts):
+    for txid, statement in ((1, nothing_to_do), (2, nothing_at_all)):
+        assert counts.count(attempt(txid), "z", statement=statement)
+        assert not counts.count(attempt(txid, 2), "z", statement=pytest.fail)
 
-    assert not counts.count(attempt(2, epoch=2), "a", statement=pytest.fail)
-    for txid, statement in ((3, nothing_to_do), (4, nothing_at_all)):
-        assert counts.count(attempt(txid, 2), "z", statement=statement)
-        assert not counts.count(attempt(txid, 3), "z", statement=pytest.fail)
-
-    assert counts.counted() == {"a": 2, "b": 1}
+    assert counts.counted() == {}
     assert counts.branches() == []
-
-
-def nothing_to_do(df, target):
-    df.sparkSession.sql(f"DELETE FROM {target} WHERE key = 'nobody'")
 
 
 def nothing_at_all(df, target):
@@ -478,7 +422,7 @@ def test_a_merge_into_a_branch_that_was_dropped_meanwhile_counts_nothing(counts)
         assert counts.count(attempt(2, epoch=2), "a")
         counts.spark.sql(f"REFRESH TABLE {counts.name}")
         assert counts.branches() == []
-        table = iceberg.IcebergStatement(df, counts.name, "default", merge)._loaded()
+        table = iceberg.IcebergStatement(Batch(df, counts.name, "default"))._loaded()
         table.manageSnapshots().createBranch(branch).commit()
         merge(df, target)
 
@@ -584,8 +528,3 @@ def test_a_statement_on_the_table_itself_is_refused_and_the_advice_is_safe(count
 
     assert counts.count(attempt(2, epoch=2), "a")
     assert counts.counted() == {"a": 2}
-
-
-def test_a_statement_needs_a_table(table):
-    with pytest.raises(ConfigError, match="a table that is there"):
-        kafka_tx.write_to_table(table.batch("a"), attempt(1), table.name, merge)

@@ -138,26 +138,29 @@ class SinkTable(Protocol):
             StateLostError: The table was taken back to before this commit.
         """
 
-    def write(self, attempt: TransactionAttempt) -> None:
+    def write(self, attempt: TransactionAttempt) -> bool:
         """Commit the batch and the attempt; nothing where the txid is there already.
+
+        Returns:
+            False where the batch has no rows, and nothing was committed.
 
         Raises:
             OvertakenError: There was another commit since ``stored`` looked.
         """
 
 
-def write_batch(table: SinkTable, given: TransactionAttempt) -> bool:
+def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
     """Write a batch unless its txid is in the table.
 
     1. Look whose commit was the last one, and ask ``is_written``.
-    2. Write.
+    2. Write; a batch without rows needs no commit, for a replay has none either.
     3. Look again, also after an error: only the table knows whether the commit is
        there, and whether another driver was faster.
 
     Where another commit came in between, all is done again.
 
     Returns:
-        Whether this call wrote.
+        Whether this call wrote; None: there were no rows, and nothing was committed.
 
     Raises:
         ConfigError: The attempt is opaque, or was written by an earlier call.
@@ -181,7 +184,7 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool:
             return False
         _check_left(table, given, stored)
         try:
-            table.write(following(given, stored))
+            has_rows = table.write(following(given, stored))
         except OvertakenError as error:
             logger.info("txid %d again into %s: %s", given.txid, table.what, error)
             overtaken = error
@@ -191,7 +194,8 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool:
             if not _is_there(table, given):
                 raise
             logger.warning("txid %d is in %s after an error", given.txid, table.what)
-        return _is_ours(table, given)
+            has_rows = True
+        return _is_ours(table, given) if has_rows else None
     raise StateGivenUpError(
         f"{table.what}: other writers were faster at each of {TRIES} tries to commit"
         f" txid {given.txid}. Nothing of it was written, and it comes again when the"

@@ -173,6 +173,7 @@ class MemoryBatch:
         self.table.step()
         self.table.commits.append((attempt, self.given))
         self.table.step()
+        return True
 
 
 class TestTableOfALakehouse(SinkSuite):

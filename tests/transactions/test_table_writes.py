@@ -54,6 +54,7 @@ class Table:
         if self.stored(given).txid < given.txid:
             self.commits.append(given)
         self.after()
+        return True
 
 
 @pytest.fixture
@@ -106,6 +107,18 @@ def test_a_replay_asks_whether_the_rows_are_still_there(table):
 
     assert not write_batch(table, attempt(1, epoch=2))
     assert table.checked == attempt(1)
+
+
+def test_a_batch_without_rows_needs_no_commit_and_its_replay_neither(table):
+    table.commits.append(attempt(1))
+    table.write = lambda given: False
+
+    assert not write_batch(table, attempt(2))
+    assert not write_batch(table, attempt(2, epoch=2))
+    del table.write
+
+    assert write_batch(table, attempt(3, epoch=2))
+    assert table.commits == [attempt(1), attempt(3, epoch=2)]
 
 
 def test_a_commit_that_is_not_there_afterwards_is_an_error(table):
@@ -167,6 +180,7 @@ class Contested(Table):
             raise OvertakenError
         self.commits.append(given)
         self.version += 1
+        return True
 
     def others(self):
         self.version += 1

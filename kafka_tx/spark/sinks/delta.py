@@ -11,22 +11,19 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from kafka_tx.errors import ConfigError, StateLostError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks import delta_append
+from kafka_tx.spark.sinks.formats import Batch, is_path
 from kafka_tx.transactions.table_writes import NEVER, Commit, attempt_in, record_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 OWN_OPTIONS = ("txnappid", "txnversion", "usermetadata")
 _RETENTION = "delta.setTransactionRetentionDuration"
@@ -36,7 +33,6 @@ _SESSION = {
     "txnVersion": "spark.databricks.delta.write.txnVersion",
     "userMetadata": "spark.databricks.delta.commitInfo.userMetadata",
 }
-_CATALOG = "spark.sql.catalog.spark_catalog"
 _FILES = ("numFiles", "numTargetFilesAdded", "numAddedFiles")
 """Files that a commit has added: of an append, a MERGE, an UPDATE or DELETE."""
 _ROWS = ("numOutputRows", "numUpdatedRows", "numCopiedRows")
@@ -77,19 +73,13 @@ _seen: dict[tuple[str, str, str], _Seen] = {}
 
 
 class DeltaSink(ABC):
-    """One batch for a Delta table (driver).
+    """One batch for a Delta table (driver)."""
 
-    Args:
-        df: The batch.
-        table: A name, or a path.
-        name: Of the sink.
-    """
-
-    def __init__(self, df: DataFrame, table: str, name: str) -> None:
-        self._df, self._table, self._name = df, table, name
-        self._spark = df.sparkSession
+    def __init__(self, batch: Batch) -> None:
+        self._batch, self._df = batch, batch.df
+        self._table, self._name = batch.table, batch.name
+        self._spark = self._df.sparkSession
         self._jvm: Any = self._spark._jvm
-        check_delta(self._spark)
         self._opened_log: Any = None
         self._looked: tuple[Any, Any] = None, None
         self._found: _Commit | None = None
@@ -145,7 +135,7 @@ class DeltaSink(ABC):
             raise self._restored(stored, found.version, restored)
 
     @abstractmethod
-    def write(self, attempt: TransactionAttempt) -> None:
+    def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``."""
 
     def _identity(self, attempt: TransactionAttempt) -> dict[str, str]:
@@ -317,26 +307,9 @@ class DeltaSink(ABC):
 
 
 class DeltaAppend(DeltaSink):
-    """Appends the batch.
+    """Appends the batch."""
 
-    Args:
-        options: Of the writer.
-        partition_by: Columns, for a table that is made.
-        df, table, name: As of ``DeltaSink``.
-    """
-
-    def __init__(
-        self,
-        df: DataFrame,
-        table: str,
-        name: str,
-        options: Mapping[str, str],
-        partition_by: Sequence[str],
-    ) -> None:
-        super().__init__(df, table, name)
-        self._options, self._partition_by = options, partition_by
-
-    def write(self, attempt: TransactionAttempt) -> None:
+    def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``: one append.
 
         A table that is missing is made first, for the commit that makes a table by its
@@ -344,23 +317,25 @@ class DeltaAppend(DeltaSink):
         """
         if self._log() is None:
             empty = self._df.limit(0).write.format("delta").mode("ignore")
-            partitioned = empty.partitionBy(*self._partition_by)
-            partitioned.options(**self._options).saveAsTable(self._table)
+            partitioned = empty.partitionBy(*self._batch.partition_by)
+            partitioned.options(**self._batch.options).saveAsTable(self._table)
             self._log()  # refuses what another format's catalog has made of it
         log, snapshot = self._looked
         if log is None or not delta_append.is_known(self._jvm):
             self._append_slowly(attempt)
-            return
-        options = {**self._options, **self._identity(attempt)}
-        table, by = self._catalog_table, self._partition_by
-        delta_append.append(self._df, log, snapshot, table, options, by)
+            return True
+        options = {**self._batch.options, **self._identity(attempt)}
+        table, by = self._catalog_table, self._batch.partition_by
+        return delta_append.append(self._df, log, snapshot, table, options, by)
 
     def _append_slowly(self, attempt: TransactionAttempt) -> None:
         """With Delta's own look for the txid: a job over all of the table's log."""
         writer = self._df.write.format("delta").mode("append")
-        writer = writer.options(**self._options).options(**self._identity(attempt))
+        writer = writer.options(**self._batch.options).options(
+            **self._identity(attempt)
+        )
         if is_path(self._table):
-            writer.partitionBy(*self._partition_by).save(self._table)
+            writer.partitionBy(*self._batch.partition_by).save(self._table)
         else:
             writer.saveAsTable(self._table)
 
@@ -369,25 +344,12 @@ class DeltaStatement(DeltaSink):
     """Lets the user's function run a statement in a session that has the identity.
 
     Delta takes it from the session for one commit only.
-
-    Args:
-        statement: Called with the batch and the table, as SQL names it.
-        df, table, name: As of ``DeltaSink``.
     """
 
-    def __init__(
-        self,
-        df: DataFrame,
-        table: str,
-        name: str,
-        statement: Callable[[DataFrame, str], object],
-    ) -> None:
-        super().__init__(df, table, name)
-        self._statement = statement
-        self.late: Exception | None = None
-        """What the function raised after its statement was committed."""
+    late: Exception | None = None
+    """What the function raised after its statement was committed."""
 
-    def write(self, attempt: TransactionAttempt) -> None:
+    def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``; a statement without effect makes an empty commit."""
         log, before = self._opened()
         if log is None:
@@ -396,7 +358,7 @@ class DeltaStatement(DeltaSink):
         identity = self._identity(attempt)
         try:
             with self._carrying(identity):
-                self._statement(self._df, self._target)
+                self._batch.statement(self._df, self._target)
         except Exception as error:
             is_second = _SPENT in str(error)
             self.late = self._second(before.version()) if is_second else error
@@ -404,7 +366,8 @@ class DeltaStatement(DeltaSink):
         if self.stored(attempt).txid < attempt.txid:
             self._check_session(before.version())
             none = self._spark.read.table(self._target).limit(0)
-            DeltaAppend(none, self._table, self._name, {}, ()).write(attempt)
+            DeltaAppend(replace(self._batch, df=none))._append_slowly(attempt)
+        return True
 
     def _check_session(self, before: int) -> None:
         """Refuse a table that has grown, and not by a commit with the attempt."""
@@ -448,33 +411,3 @@ class DeltaStatement(DeltaSink):
         finally:
             for name, value in former.items():
                 conf.unset(name) if value is None else conf.set(name, value)
-
-
-def is_path(table: str) -> bool:
-    """Whether a table is given by its place."""
-    return "/" in table
-
-
-def check_delta(spark: SparkSession) -> None:
-    """Refuse a session that cannot write Delta tables (driver).
-
-    Raises:
-        ConfigError: It is one of Spark Connect, or has no Delta.
-    """
-    if not hasattr(spark, "_jsparkSession"):
-        raise ConfigError(
-            "append_to_table and write_to_table need the session's JVM, which a session"
-            " of Spark Connect does not show. Run the query in the driver itself",
-            option="df",
-        )
-    has_no_jar = isinstance(spark._jvm.io.delta.tables.DeltaTable, JavaPackage)
-    if has_no_jar or spark.conf.get(_CATALOG, "builtin") == "builtin":
-        raise ConfigError(
-            "a table of a lakehouse needs Delta, and this session lacks its jars or its"
-            " catalog. Start it with spark.jars.packages="
-            "io.delta:delta-spark_<4.0, 4.1 or 4.2, as your Spark>_2.13:4.4.0,"
-            " spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and"
-            f" {_CATALOG}="
-            "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            option="spark.jars.packages",
-        )

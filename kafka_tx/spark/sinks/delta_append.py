@@ -32,7 +32,7 @@ def append(
     catalog_table: Any,  # noqa: ANN401 - of Spark
     options: Mapping[str, str],
     partition_by: Sequence[str],
-) -> None:
+) -> bool:
     """Append in one commit that follows ``snapshot`` (driver).
 
     Args:
@@ -42,6 +42,9 @@ def append(
         catalog_table: An ``Option``: the table in the catalog.
         options: Of the writer, and those of the identity.
         partition_by: Columns, for a table that is made.
+
+    Returns:
+        False where there were no rows, so that nothing was committed.
 
     Raises:
         Exception: What Delta raises; nothing was committed, unless an answer was lost.
@@ -69,8 +72,18 @@ def append(
     transaction.readTxn().addOne(options["txnAppId"])
     with _active(jvm, session, transaction):
         done = write.writeAndReturnCommitData(transaction, session, none, False)
+        if not _has_files(done.actions().iterator()):
+            return False
         transaction.commitIfNeeded(done.actions(), operation, done.stringTags())
     spark.catalog.refreshByPath(given["path"])
+    return True
+
+
+def _has_files(actions: Any) -> bool:  # noqa: ANN401 - of Scala
+    while actions.hasNext():
+        if actions.next().getClass().getSimpleName() == "AddFile":
+            return True
+    return False
 
 
 @contextmanager

@@ -14,18 +14,17 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pyspark
-from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.sinks.formats import Batch, full_name
 from kafka_tx.transactions.table_writes import (
     Commit,
     Floor,
@@ -36,9 +35,6 @@ from kafka_tx.transactions.table_writes import (
     record_of,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 OWN_OPTIONS = (
     "snapshot-property.kafka_tx",
     "isolation-level",
@@ -47,8 +43,6 @@ OWN_OPTIONS = (
 )
 _KEY = "kafka_tx"
 _MAIN = "main"
-_JARS = {"4.0": "1.11.0", "4.1": "1.12.0"}
-"""Iceberg for each line of Spark, as tested."""
 _FLOOR_S = 10.0
 """How old the property may be that says up to where a table has the sink's batches."""
 _COULD_NOT = (
@@ -65,21 +59,14 @@ _floors: dict[tuple[str, str], float] = {}
 
 
 class IcebergSink(ABC):
-    """One batch for an Iceberg table (driver).
+    """One batch for an Iceberg table (driver)."""
 
-    Args:
-        df: The batch.
-        table: A name.
-        name: Of the sink.
-    """
-
-    def __init__(self, df: DataFrame, table: str, name: str) -> None:
-        self._df, self._name = df, name
-        self._spark = df.sparkSession
+    def __init__(self, batch: Batch) -> None:
+        self._batch, self._df, self._name = batch, batch.df, batch.name
+        self._spark = self._df.sparkSession
         self._jvm: Any = self._spark._jvm
-        check_iceberg(self._spark, table)
         with self._active():
-            catalog, *self._path = full_name(self._spark, table)
+            catalog, *self._path = full_name(self._spark, batch.table)
         self._catalog = catalog
         self._table = _quoted([catalog, *self._path])
         self._base: int | None = None
@@ -123,7 +110,7 @@ class IcebergSink(ABC):
         """As of ``SinkTable``: what was rolled back is not counted by ``stored``."""
 
     @abstractmethod
-    def write(self, attempt: TransactionAttempt) -> None:
+    def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``."""
 
     def _record(self, attempt: TransactionAttempt, **more: object) -> str:
@@ -142,7 +129,8 @@ class IcebergSink(ABC):
         connector = self._jvm.org.apache.spark.sql.connector.catalog
         identifier = connector.Identifier.of(strings, name)
         with self._active():
-            catalog = _catalogs(self._spark).catalog(self._catalog)
+            state = self._spark._jsparkSession.sessionState()
+            catalog = state.catalogManager().catalog(self._catalog)
             catalog.invalidateTable(identifier)  # it keeps tables for 30 s
             try:
                 found = catalog.loadTable(identifier)
@@ -216,30 +204,15 @@ class IcebergSink(ABC):
 
 
 class IcebergAppend(IcebergSink):
-    """Appends the batch.
+    """Appends the batch."""
 
-    Args:
-        options: Of the writer.
-        partition_by: Columns, for a table that is made.
-        df, table, name: As of ``IcebergSink``.
-    """
-
-    def __init__(
-        self,
-        df: DataFrame,
-        table: str,
-        name: str,
-        options: Mapping[str, str],
-        partition_by: Sequence[str],
-    ) -> None:
-        super().__init__(df, table, name)
-        self._options, self._partition_by = options, partition_by
-
-    def write(self, attempt: TransactionAttempt) -> None:
+    def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``: an overwrite of no rows, which is checked as such."""
         if self._base is None and self._loaded() is None:
             self._make()
-        writer = self._df.writeTo(self._table).options(**self._options)
+        if self._is_empty():
+            return False
+        writer = self._df.writeTo(self._table).options(**self._batch.options)
         writer.option(f"snapshot-property.{_KEY}", self._record(attempt))
         writer.option("isolation-level", "serializable")
         if self._base is not None:
@@ -247,11 +220,23 @@ class IcebergAppend(IcebergSink):
         with _overtaken("org.apache.iceberg."):
             writer.overwrite(F.lit(False))
         self._raise_floor(attempt)
+        return True
+
+    def _is_empty(self) -> bool:
+        """Whether there are no rows, where it costs little or is likely.
+
+        To ask computes a part of the batch again, unless it is cached. It is likely
+        where the sink's last append, which ``stored`` has seen, had none.
+        """
+        kept = self._df.storageLevel
+        had_none = self._at is not None and "added-data-files" not in self._at.summary()
+        is_asked = kept.useMemory or kept.useDisk or had_none
+        return is_asked and self._df.isEmpty()
 
     def _make(self) -> None:
         empty = self._df.limit(0).writeTo(self._table).using("iceberg")
-        if self._partition_by:
-            first, *others = map(F.col, self._partition_by)
+        if self._batch.partition_by:
+            first, *others = map(F.col, self._batch.partition_by)
             empty.partitionedBy(first, *others)
         try:
             empty.create()
@@ -276,27 +261,12 @@ class IcebergAppend(IcebergSink):
 
 
 class IcebergStatement(IcebergSink):
-    """Lets the user's function write into a branch, and publishes the branch.
-
-    Args:
-        statement: Called with the batch and the branch, as SQL names it.
-        df, table, name: As of ``IcebergSink``.
-    """
+    """Lets the user's function write into a branch, and publishes the branch."""
 
     late: Exception | None = None
     """Nothing that the function raises comes after its commit."""
 
-    def __init__(
-        self,
-        df: DataFrame,
-        table: str,
-        name: str,
-        statement: Callable[[DataFrame, str], object],
-    ) -> None:
-        super().__init__(df, table, name)
-        self._statement = statement
-
-    def write(self, attempt: TransactionAttempt) -> None:
+    def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``; a statement without effect leaves the property only."""
         if self._loaded() is None:
             legal = "a table that is there: make it before the first batch"
@@ -304,8 +274,11 @@ class IcebergStatement(IcebergSink):
         branch = f"{self._branches}{attempt.attempt_id}"
         self._open(branch)
         with _overtaken(*_COULD_NOT[:1]):  # the branch was removed by another driver
-            self._statement(self._df, f"{self._table}.{_quoted([f'branch_{branch}'])}")
+            self._batch.statement(
+                self._df, f"{self._table}.{_quoted([f'branch_{branch}'])}"
+            )
         self._publish(attempt, branch)
+        return True
 
     @property
     def _branches(self) -> str:
@@ -413,99 +386,5 @@ def _overtaken(*names: str) -> Iterator[None]:
         raise
 
 
-# --- which tables are Iceberg's ------------------------------------------------------
-
-
-def is_iceberg(spark: SparkSession, table: str) -> bool:
-    """Whether the table's catalog is one of Iceberg's (driver).
-
-    Raises:
-        ConfigError: It is the path of an Iceberg table.
-    """
-    if not hasattr(spark, "_jsparkSession"):
-        return False
-    if "/" in table:
-        _check_path(spark, table)
-        return False
-    return _class_of(spark, full_name(spark, table)[0]).startswith("org.apache.iceberg")
-
-
-def _class_of(spark: SparkSession, catalog: str) -> str:
-    return spark.conf.get(f"spark.sql.catalog.{catalog}", None) or ""
-
-
-def full_name(spark: SparkSession, table: str) -> list[str]:
-    """Catalog, namespace and name of a table."""
-    state = spark._jsparkSession.sessionState()
-    parsed = state.sqlParser().parseMultipartIdentifier(table)
-    parts = [parsed.apply(number) for number in range(parsed.size())]
-    if len(parts) > 1 and _class_of(spark, parts[0]):
-        return parts
-    catalog = spark.catalog.currentCatalog()
-    if len(parts) > 1:
-        return [catalog, *parts]
-    return [catalog, *_catalogs(spark).currentNamespace(), *parts]
-
-
-def _catalogs(spark: SparkSession) -> Any:  # noqa: ANN401 - of Spark
-    return spark._jsparkSession.sessionState().catalogManager()
-
-
 def _quoted(parts: Sequence[str]) -> str:
     return ".".join("`{}`".format(part.replace("`", "``")) for part in parts)
-
-
-def _check_path(spark: SparkSession, path: str) -> None:
-    jvm: Any = spark._jvm
-    if isinstance(jvm.org.apache.iceberg.IcebergBuild, JavaPackage):
-        return
-    conf = spark._jsparkSession.sessionState().newHadoopConf()
-    if jvm.org.apache.iceberg.hadoop.HadoopTables(conf).exists(path):
-        raise ConfigError.illegal(
-            "table",
-            path,
-            "the name of an Iceberg table, or the path of a Delta table",
-            "This is the path of an Iceberg table: Iceberg checks no append by path."
-            " Nothing was written. Name a catalog for it, for example"
-            " spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog with"
-            " spark.sql.catalog.lake.type=hadoop and the directory above the table's"
-            " database as spark.sql.catalog.lake.warehouse",
-        )
-
-
-def check_iceberg(spark: SparkSession, table: str) -> None:
-    """Refuse a session that has no Iceberg for its Spark (driver).
-
-    Raises:
-        ConfigError: There is no jar, or one for another line of Spark.
-    """
-    line = ".".join(pyspark.__version__.split(".")[:2])
-    jvm: Any = spark._jvm
-    build = jvm.org.apache.iceberg.IcebergBuild
-    if isinstance(build, JavaPackage):
-        raise _no_jar(table, line, "this session has no jar of Iceberg's")
-    source = build._java_lang_class.getProtectionDomain().getCodeSource()
-    place = "" if source is None else source.getLocation().toString()
-    made_for = re.search(r"iceberg-spark-(?:runtime-)?(\d+\.\d+)_", place)
-    if made_for and made_for[1] != line:
-        has = f"the jar {place.rpartition('/')[2]} is for Spark {made_for[1]}"
-        raise _no_jar(table, line, has)
-
-
-def _no_jar(table: str, line: str, what: str) -> ConfigError:
-    jars = " or ".join(
-        f"org.apache.iceberg:iceberg-spark-runtime-{of}_2.13:{version}"
-        for of, version in _JARS.items()
-        if of == line or line not in _JARS
-    )
-    advice = f"Start it with spark.jars.packages={jars}"
-    if line not in _JARS:
-        advice = (
-            "Unless Iceberg has published one meanwhile, run the query on Spark"
-            f" {' or '.join(_JARS)} with {jars}, or write to a Delta table"
-        )
-    return ConfigError(
-        f"table '{table}' is in a catalog of Iceberg's, this is Spark {line}, and"
-        f" {what}. Nothing was written. {advice}",
-        option="spark.jars.packages",
-    )

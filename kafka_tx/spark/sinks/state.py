@@ -11,7 +11,8 @@ from kafka_tx.clock import SystemClock
 from kafka_tx.config import LEGAL_ATTEMPT, check_id, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.sinks import delta, iceberg
+from kafka_tx.spark.sinks import delta, formats, iceberg
+from kafka_tx.spark.sinks.formats import Batch
 from kafka_tx.sql.tables import append_rows
 from kafka_tx.transactions.admission import only_write
 from kafka_tx.transactions.table_writes import CommitPace, SinkTable, note, write_batch
@@ -136,7 +137,7 @@ def append_to_table(
 
     Rows and attempt are one commit of the table. A replay is skipped, with the
     checkpoint or without, also where another driver is writing the same batch.
-    Executors write the rows. A batch without rows is a commit, too. For Iceberg the
+    Executors write the rows. A batch without rows needs no commit. For Iceberg the
     batch is computed and written again if others have added rows in between.
 
     Args:
@@ -150,12 +151,12 @@ def append_to_table(
         options: Of the format's writer, such as ``mergeSchema``.
 
     Returns:
-        False if the txid was there already, so that nothing was written.
+        False if the txid was there already, or if there were no rows to commit.
 
     Raises:
         ConfigError: The attempt is opaque or was written by an earlier call, the table
             is of another format or forgets transactions, the session lacks the format
-            or is one of Spark Connect, or an argument is not legal.
+            or the catalog or is one of Spark Connect, or an argument is not legal.
         OutOfOrderError: A later txid is in the table.
         FencedError: A newer owner has written.
         AnotherNumberingError: The sink counts the txids of another numbering.
@@ -168,13 +169,14 @@ def append_to_table(
     """
     _check_table(attempt, table, sink)
     given = dict(options or {})
-    is_iceberg = iceberg.is_iceberg(df.sparkSession, table)
+    is_iceberg = formats.is_iceberg(df.sparkSession, table)
     for name in given:
         if name.lower() in (iceberg if is_iceberg else delta).OWN_OPTIONS:
             legal = "other options of the format's writer: the sink sets this one"
             raise ConfigError.illegal("options", name, legal)
     kind = iceberg.IcebergAppend if is_iceberg else delta.DeltaAppend
-    return _write(kind(df, table, sink, given, partition_by), attempt)
+    batch = Batch(df, table, sink, options=given, partition_by=partition_by)
+    return _write(kind(batch), attempt)
 
 
 def write_to_table(
@@ -212,12 +214,12 @@ def write_to_table(
     _check_table(attempt, table, sink)
     if not callable(write):
         raise ConfigError.illegal("write", write, "a function of df and the table")
-    is_iceberg = iceberg.is_iceberg(df.sparkSession, table)
+    is_iceberg = formats.is_iceberg(df.sparkSession, table)
     kind = iceberg.IcebergStatement if is_iceberg else delta.DeltaStatement
-    batch = kind(df, table, sink, write)
-    is_new = _write(batch, attempt)
-    if is_new and batch.late is not None:
-        raise batch.late
+    written = kind(Batch(df, table, sink, statement=write))
+    is_new = _write(written, attempt)
+    if is_new and written.late is not None:
+        raise written.late
     return is_new
 
 
@@ -228,6 +230,8 @@ def _write(table: SinkTable, attempt: TransactionAttempt) -> bool:
     now_ms = clock.monotonic_ms()
     if is_new:
         _pace.committed(table, now_ms)
+    if is_new is None:
+        return False
     note(table, attempt, (now_ms - began_ms) / 1000 if is_new else None)
     return is_new
 
