@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kafka_tx.errors import FailedException, KafkaTxError
+    from kafka_tx.logs import JsonFormatter
     from kafka_tx.model import TopicPartition, TransactionAttempt
     from kafka_tx.running.at_least_once.spout import KafkaSpout
     from kafka_tx.running.kafka_sink_bolt import KafkaBolt
@@ -86,6 +87,7 @@ __all__ = [
     "FailedException",
     "FieldMapper",
     "FieldTopic",
+    "JsonFormatter",
     "KafkaBolt",
     "KafkaMessage",
     "KafkaSpout",
@@ -139,6 +141,7 @@ _HOMES = {
     "FailedException": "kafka_tx.errors",
     "FieldMapper": "kafka_tx.topology.declare.kafka_message",
     "FieldTopic": "kafka_tx.topology.declare.kafka_message",
+    "JsonFormatter": "kafka_tx.logs",
     "KafkaBolt": "kafka_tx.running.kafka_sink_bolt",
     "KafkaMessage": "kafka_tx.topology.declare.kafka_message",
     "KafkaSpout": "kafka_tx.running.at_least_once.spout",

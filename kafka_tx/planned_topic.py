@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
 from kafka_tx.errors import FetchError, OffsetOutOfRangeError, OtherTopicError
+from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange
 
-_log = logging.getLogger(__name__)
+_log = event_log(__name__)
 
 _ANSWER_MS = 2_000
 _NO_IDS = "A="

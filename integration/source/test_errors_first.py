@@ -50,8 +50,8 @@ def test_of_a_function_of_foreach_batch(spark, kafka, topic, produce, tmp_path, 
 
     assert all(is_first(text, "KAFKA_TX_FAILED") for text in reported)
     (line,) = [r.getMessage() for r in caplog.records if "ended" in r.getMessage()]
-    assert line.startswith(f"{name}: query ")
-    assert line.endswith("[KAFKA_TX_FAILED] not today")
+    assert line.startswith("query ")
+    assert line.endswith(f"[KAFKA_TX_FAILED] not today [id={name}]")
     assert name in repr(attached)
 
 

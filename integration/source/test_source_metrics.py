@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 import pytest
@@ -46,8 +47,9 @@ class Feed:
 
 @pytest.mark.timeout(300)
 def test_every_panel_and_rule_answers_for_a_running_job(
-    spark, kafka, topic, produce, tmp_path
+    spark, kafka, topic, produce, tmp_path, caplog
 ):
+    caplog.set_level(logging.INFO, "kafka_tx")
     name = topic(2)
     attached = kafka_tx.attach(spark, metrics_port=0, metrics_address="127.0.0.1")
     run = Run(
@@ -80,13 +82,18 @@ def test_every_panel_and_rule_answers_for_a_running_job(
             # It answers when all is over.
             assert counted("records", attached) == feed.records
             assert counted("bytes", attached) == 10 * feed.records
+            assert counted("batches", attached, outcome="committed") >= 3
+            assert not caplog.records, "batches are no news"
     finally:
         query.stop()
         attached.close()
 
 
-def counted(what, attached):
+def counted(what, attached, **labels):
     text = requests.get(f"http://127.0.0.1:{attached.port}/metrics", timeout=5).text
-    start = f'kafka_tx_{what}_total{{id="watched"}} '
+    of = ",".join(
+        f'{name}="{value}"' for name, value in {"id": "watched", **labels}.items()
+    )
+    start = f"kafka_tx_{what}_total{{{of}}} "
     lines = [line for line in text.splitlines() if line.startswith(start)]
     return float(lines[0].removeprefix(start)) if lines else None

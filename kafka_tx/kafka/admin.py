@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -22,11 +21,12 @@ from kafka_tx.kafka.errors import (
     translated,
     unreachable,
 )
+from kafka_tx.logs import event_log
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _Answer = TypeVar("_Answer")
 

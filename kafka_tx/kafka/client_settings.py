@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,8 +18,9 @@ from kafka_tx.kafka.translations import (
     steady_reconnects,
     within_bounds,
 )
+from kafka_tx.logs import event_log
 
-_log = logging.getLogger(__name__)
+_log = event_log(__name__)
 _said: set[str] = set()
 
 _SECRET_PARTS = ("password", "secret", "key.pem", "passphrase", "jaas", "keystore.key")

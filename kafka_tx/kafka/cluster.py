@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,6 +29,7 @@ from kafka_tx.kafka.topics import (
     names_of,
     shrunk,
 )
+from kafka_tx.logs import event_log
 from kafka_tx.model import (
     AtOffset,
     Earliest,
@@ -45,7 +45,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.protocols import Survey
 
-_log = logging.getLogger(__name__)
+_log = event_log(__name__)
 
 _POLLS_OF_MOVING_LEADERS = 5
 _LEADER_PAUSE_MS = 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -23,9 +22,10 @@ from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.errors import ErrorWatch, client_error, is_refused, translated
+from kafka_tx.logs import event_log
 from kafka_tx.model import LogBounds, TopicPartition, Topics
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 COMMITTED, ALL = "read_committed", "read_uncommitted"
 _PARTITION = 0

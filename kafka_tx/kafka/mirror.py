@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -22,6 +21,7 @@ from kafka_tx.errors import (
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.errors import is_absent, is_refused, is_unreachable
 from kafka_tx.kafka.group_reader import read_group
+from kafka_tx.logs import event_log, same_events
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.retry import BackOff
 
@@ -43,7 +43,7 @@ _ABSENT_MS = 2_000
 _RETENTION = "offsets.retention.minutes"
 _RETENTION_WITHIN_MS = 5_000
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 
 class GroupMirror:
@@ -267,7 +267,7 @@ class MirrorThread:
             self._changed.notify()
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._run, name="kafka_tx-mirror", daemon=True
+                    target=same_events(self._run), name="kafka_tx-mirror", daemon=True
                 )
                 self._thread.start()
                 atexit.register(self.close)

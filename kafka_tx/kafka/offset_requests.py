@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -16,6 +15,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.errors import ErrorWatch, is_refused, is_unreachable
+from kafka_tx.logs import event_log
 from kafka_tx.model import AtTime, Earliest, Latest, TopicPartition
 
 _Spec: Any = confluent_kafka.admin.OffsetSpec  # type: ignore[attr-defined]
@@ -134,7 +134,7 @@ def _offset(answer: Any) -> Reported | ClientError:  # noqa: ANN401 - client's
     return Reported(offset, answer.leader_epoch)
 
 
-_log = logging.getLogger(__name__)
+_log = event_log(__name__)
 
 BEYOND = 1 << 62
 """Beyond every log."""

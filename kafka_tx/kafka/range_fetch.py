@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
@@ -15,10 +14,11 @@ from confluent_kafka import TopicPartition as ClientPartition
 from kafka_tx.errors import FetchError, OffsetOutOfRangeError
 from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, translated
+from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange
 from kafka_tx.planned_topic import replaced
 
-_log = logging.getLogger(__name__)
+_log = event_log(__name__)
 
 _WAIT_S = 0.1
 _GRACE_S = 5.0

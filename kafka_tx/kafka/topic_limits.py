@@ -6,7 +6,6 @@ right DESCRIBE_CONFIGS, and then refusals teach the same.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 
@@ -19,9 +18,10 @@ from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.librdkafka_names import COMMON
 from kafka_tx.kafka.producer import Delivery, is_too_large
 from kafka_tx.kafka.tokens import PROVIDER
+from kafka_tx.logs import event_log
 from kafka_tx.transactions.batch_sizes import BatchSize, Verdict
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _TIMEOUT_MS = 2_000
 _KNOWN_S, _UNKNOWN_S = 600.0, 60.0

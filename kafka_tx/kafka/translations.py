@@ -7,14 +7,14 @@ change of name and are handled in ``security``; the table names them, too.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.logs import event_log
 
-_log = logging.getLogger(__name__)
+_log = event_log(__name__)
 _said: set[tuple[str, str]] = set()
 
 _INT = 2_147_483_647

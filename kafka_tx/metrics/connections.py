@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import sys
 from socketserver import ThreadingMixIn
 from threading import Lock
 from typing import Any
 
-logger = logging.getLogger(__name__)
+from kafka_tx.logs import event_log
+
+logger = event_log(__name__)
 
 MOST_CONNECTIONS = 64
 

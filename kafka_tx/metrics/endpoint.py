@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gzip
 import json
-import logging
 import socket
 import time
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 from weakref import ref
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.logs import event_log
 from kafka_tx.metrics.connections import BoundedConnections
 from kafka_tx.metrics.exposition import exposition
 from kafka_tx.metrics.registry import MetricsRegistry
@@ -58,7 +58,7 @@ DEFAULT_PORT = 9400
 LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - where somebody asks for it
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _listening: dict[tuple[str, int], _Server] = {}  # by address and real port
 _listening_lock = Lock()  # also guards who is shown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import platform
 import time
@@ -19,6 +18,7 @@ from threading import RLock
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric as Family
 
+from kafka_tx.logs import event_log
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.activity import Activity, BatchEnded, Failure
 from kafka_tx.metrics.events import (
@@ -33,7 +33,7 @@ from kafka_tx.metrics.metric import PER_ID, Fed, Metric, MetricKind
 from kafka_tx.metrics.series import Changes, Key, Samples, Series, family
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 LONGEST_ERROR = 2_000
 """Characters of an error that are kept for people."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +11,9 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from types import ModuleType
 from zipimport import zipimporter
 
-_log = logging.getLogger(__name__)
+from kafka_tx.logs import event_log
+
+_log = event_log(__name__)
 
 _NAME = "kafka_tx.native._reader"
 _FILE = "_reader.abi3.so"

@@ -6,12 +6,12 @@ ZooKeeper, or ``FixedPartitions``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafka_tx.errors import ConfigError, KafkaTxError
+from kafka_tx.logs import event_log
 from kafka_tx.model import Broker, TopicDescription, TopicPartition, few
 from kafka_tx.offsets.discovery import Discovery, Found, is_another
 from kafka_tx.offsets.manager import PartitionManager
@@ -296,7 +296,7 @@ class Ownership:
         }
 
 
-_log = logging.getLogger(__name__)
+_log = event_log(__name__)
 
 _OPEN_AGAIN_MS = 5_000
 """Before partitions are looked for again that could not be opened, or are not there."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kafka_tx.errors import KafkaTxError
+from kafka_tx.logs import event_log
 from kafka_tx.model import (
     Assigned,
     Broker,
@@ -17,7 +17,7 @@ from kafka_tx.model import (
     Topics,
 )
 
-_log = logging.getLogger(__name__)
+_log = event_log(__name__)
 
 DELETED = ""
 """Instead of the id of a topic that was deleted: another one than it ever had."""

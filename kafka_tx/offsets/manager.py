@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 
 from kafka_tx.errors import ConfigError, OutOfOrderError
+from kafka_tx.logs import event_log
 from kafka_tx.model import (
     Broker,
     CommittedOffset,
@@ -22,7 +22,7 @@ from kafka_tx.offsets.manager_answers import Counts, GiveUp, PartitionPlan
 from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.offsets.unfinished import PartitionRules, Unfinished
 
-_log = logging.getLogger(__name__)
+_log = event_log(__name__)
 
 _MOST_FAILURES = 100
 """Runs of failed records that are stored."""

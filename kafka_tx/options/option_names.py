@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import logging
 import re
 from collections.abc import Collection, Iterable
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.logs import event_log
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 KAFKA = "kafka."
 _NEAR = 0.85

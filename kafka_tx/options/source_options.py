@@ -8,7 +8,6 @@ refused options name their replacement).
 
 from __future__ import annotations
 
-import logging
 import re
 import warnings
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from kafka_tx.config import (
 )
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.logs import event_log
 from kafka_tx.model import (
     Assigned,
     AtTime,
@@ -48,7 +48,7 @@ from kafka_tx.planning.offset_json import (
 )
 from kafka_tx.store_place import store_url
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _KNOWN = {option.name.lower(): option.name for option in SOURCE}
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")

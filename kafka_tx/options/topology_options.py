@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.logs import event_log
 from kafka_tx.metrics.endpoint import LOOPBACK
 from kafka_tx.options.option_names import nearest
 from kafka_tx.options.table import AT_LEAST_ONCE, STORMS, TOPOLOGY, picked, values_of
 from kafka_tx.store_place import default_store, store_url
 from kafka_tx.transactions.pacing import Pacing
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _ZOOKEEPER_PORT = 2181
 _ZOOKEEPER_ROOT = "/transactional"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from kafka_tx.logs import event_log
 from kafka_tx.model import (
     BatchMetadata,
     LogBounds,
@@ -24,7 +24,7 @@ from kafka_tx.planning.standing import (
 )
 from kafka_tx.protocols import Clock, ClusterView
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 Positions = Mapping[TopicPartition, int]
 LeaderEpochs = Mapping[TopicPartition, int]

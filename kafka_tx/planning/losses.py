@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable
 
 from kafka_tx.errors import DataLossError
+from kafka_tx.logs import event_log
 from kafka_tx.model import Skip, TopicPartition
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning.standing import Finding, Standing
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 
 class Losses:

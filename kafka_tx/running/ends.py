@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-
 from kafka_tx import assembly
 from kafka_tx.errors import KafkaTxError
+from kafka_tx.logs import event_log
 from kafka_tx.metrics.events import OffsetsStored, stop_reason
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.protocols import Clock, Store
@@ -14,7 +13,7 @@ from kafka_tx.transactions.ledger import LedgerState
 from kafka_tx.transactions.ledger_records import Committed
 from kafka_tx.transactions.stops import Stop, keep_stop, last_stop, notes_id
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 
 def note_stop(
@@ -36,7 +35,7 @@ def note_stop(
     try:
         keep_stop(store, Stop(reason, str(error), now_ms))
     except KafkaTxError as refusal:
-        logger.warning("the store does not know why '%s' ended: %s", id, refusal)
+        logger.warning("the store does not know why it ended: %s", refusal, id=id)
 
 
 def open_notes(url: str, id: str) -> Store | None:  # noqa: A002 - the word users know
@@ -46,13 +45,13 @@ def open_notes(url: str, id: str) -> Store | None:  # noqa: A002 - the word user
     try:
         store = assembly.open_store(url, notes_id(id))
     except KafkaTxError as error:
-        logger.warning("what ends '%s' will not be kept: %s", id, error)
+        logger.warning("what ends it will not be kept: %s", error, id=id)
         return None
     try:
         store.acquire()
     except KafkaTxError as error:
         store.close()
-        logger.warning("what ends '%s' will not be kept: %s", id, error)
+        logger.warning("what ends it will not be kept: %s", error, id=id)
         return None
     return store
 
@@ -66,7 +65,7 @@ def show_last_stop(
     try:
         found = last_stop(store)
     except KafkaTxError as error:
-        logger.info("the last stop of '%s' cannot be read: %s", store.id, error)
+        logger.info("the last stop cannot be read: %s", error, id=store.id)
         return
     if found is not None:
         registry.record_last_stop(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +15,7 @@ from kafka_tx.errors import ConfigError, FailedException, KafkaTxError
 from kafka_tx.kafka.out_batch import OutBatch, as_bytes
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.sender import Sender
+from kafka_tx.logs import event_log
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.topology.declare.bolts import (
     SINK_MEMORY,
@@ -35,7 +35,7 @@ from kafka_tx.transactions.admission import check_mode
 if TYPE_CHECKING:
     from kafka_tx.errors import DeliveryError
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 Delivery = Literal["async", "sync", "forget"]
 _DELIVERIES = ("async", "sync", "forget")
@@ -317,9 +317,9 @@ class KafkaBolt(BatchBolt, RichBolt):
         self._skipped += rows
         if rows and self._skipped == rows:
             logger.warning(
-                "component '%s' does not write rows of %s: their topic is None",
+                "component '%s' does not write some rows: their topic is None",
                 self._context.component,
-                self._context.attempt,
+                attempt=self._context.attempt,
             )
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from kafka_tx.errors import KafkaTxError
+from kafka_tx.logs import event_log
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition, Unavailable
 from kafka_tx.planning.log_bounds import Bounds, EpochEnds
 from kafka_tx.protocols import Clock, ClusterView
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 INTERVAL_S = 15.0
 
@@ -150,5 +150,5 @@ def _found(id_: str, ask: Callable[[], Bounds]) -> Bounds | None:
     try:
         return ask()
     except KafkaTxError as error:
-        logger.info("lag of '%s' cannot be looked up now: %s", id_, error)
+        logger.info("lag cannot be looked up now: %s", error, id=id_)
         return None

@@ -10,7 +10,6 @@ everybody who began has ended.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import secrets
 import socket
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from kafka_tx.errors import FailedException, TransactionError
+from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.task_reports import DriverAddress
 
@@ -199,7 +199,7 @@ def _watched(connection: socket.socket, leave: Callable[[], None]) -> Iterator[N
         watcher.join(BEAT_S)
 
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _LINE_BYTES = 4096
 
@@ -305,9 +305,10 @@ class PermitServer:
             return
         except OSError as error:
             logger.warning(
-                "a task of attempt %s cannot be heard any more (%s): it counts as"
-                " working for %s s, in which it ends itself",
-                *(attempt, error, self._silence_s),
+                "a task cannot be heard any more (%s): it counts as working for %s s,"
+                " in which it ends itself",
+                *(error, self._silence_s),
+                attempt=attempt,
             )
             self._wait(self._silence_s + BEAT_S)
 

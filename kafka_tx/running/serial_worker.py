@@ -8,6 +8,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from kafka_tx.logs import same_events
+
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -41,10 +43,11 @@ class SerialWorker:
     def submit(self, function: Callable[[], R]) -> Future[R]:
         """Run it later; the future tells how it went."""
         future: Future[R] = Future()
+        known = same_events(function)
 
         def work() -> None:
             try:
-                result = function()
+                result = known()
             except BaseException as error:  # noqa: BLE001 - told to who asked
                 future.set_exception(error)
             else:

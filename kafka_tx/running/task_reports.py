@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import secrets
 import socket
 import threading
@@ -15,6 +14,7 @@ from socketserver import StreamRequestHandler, TCPServer
 from typing import Any, TypeVar
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.logs import event_log
 from kafka_tx.metrics.connections import BoundedConnections
 
 _TAKEN = b"+"
@@ -28,7 +28,7 @@ _PAUSE_S = 0.05
 PORTS = "spark.kafka_tx.driver.ports"
 """Spark's configuration for the ports that executors reach the driver at."""
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _Server = TypeVar("_Server")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import shutil
 import subprocess
@@ -12,7 +11,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-logger = logging.getLogger(__name__)
+from kafka_tx.logs import event_log
+
+logger = event_log(__name__)
 
 _ANSWER_S = 60
 _ASK = """

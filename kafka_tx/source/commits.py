@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_tx.errors import FencedError, KafkaTxError
+from kafka_tx.logs import about, event_log
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.events import BatchCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
@@ -27,7 +28,7 @@ from kafka_tx.source.read_reports import ReadReports
 from kafka_tx.transactions.held import KEPT, Held, Reported, TableWrite
 from kafka_tx.transactions.ledger import Ledger, LedgerState
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 Mirror = Callable[[Mapping[TopicPartition, int]], None]
 
@@ -118,6 +119,7 @@ class CommitFeed:
         self._registry = registry
         self._clock = clock
         self._queries: dict[str, _Query] = {}
+        self._refused: set[str] = set()
 
     def finished(self, batch: Finished) -> None:
         """Take a batch from Spark's commit log. Never raises."""
@@ -188,8 +190,11 @@ class CommitFeed:
             try:
                 ledger, mirror = self._open_parts(id_)
             except KafkaTxError as error:
-                logger.warning("cannot commit for '%s' from here: %s", id_, error)
+                level = logging.DEBUG if id_ in self._refused else logging.WARNING
+                self._refused.add(id_)  # it fails with every batch
+                logger.log(level, "cannot commit from here: %s", error, id=id_)
                 return None
+            self._refused.discard(id_)
             self._queries[id_] = _Query(ledger, mirror)
         return self._queries[id_]
 
@@ -197,10 +202,11 @@ class CommitFeed:
         while query.waiting:
             batch = query.waiting[0]
             try:
-                if not self._commit(query, batch):
-                    return
+                with about(id=id_):
+                    if not self._commit(query, batch):
+                        return
             except KafkaTxError as error:
-                logger.warning("commit of '%s' is left to the planner: %s", id_, error)
+                logger.warning("the commit is left to the planner: %s", error, id=id_)
                 return
             query.waiting.popleft()
 
@@ -255,7 +261,7 @@ class CommitFeed:
                     end.mark.epoch, txid, now_ms, reported=reported
                 )
             except FencedError as error:
-                logger.info("txid %d was planned by an earlier owner: %s", txid, error)
+                logger.info("planned by an earlier owner: %s", error, txid=txid)
                 return False
         query.doubtful_txid = 0
         if mine and query.mirror is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import CheckpointDisagreesError
+from kafka_tx.logs import event_log
 from kafka_tx.model import BatchMetadata, QueryShape, TopicPartition, few
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.cluster_poller import Positions
@@ -20,7 +20,7 @@ from kafka_tx.transactions.ledger_records import first_kept
 from kafka_tx.transactions.refusals import at_work
 from kafka_tx.transactions.txid_layout import new_name
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 Mirror = Callable[[Mapping[TopicPartition, int]], None]
 
@@ -148,8 +148,7 @@ class KeptBatches:
         if self._must_send:
             self._send_to_group()
         logger.info(
-            "%s opened in %s with epoch %d, committed txid %d, unfinished %s",
-            self._tx.id,
+            "opened in %s with epoch %d, committed txid %d, unfinished %s",
             self._ledger.url,
             self.epoch,
             self.txid,
@@ -333,8 +332,8 @@ class KeptBatches:
         self.own = set()
         self.held = 0
         logger.warning(
-            "%s goes on after txid %d of numbering %s at %s",
-            *(self._tx.id, txid, self.numbering),
+            "goes on after txid %d of numbering %s at %s",
+            *(txid, self.numbering),
             few(f"{partition}: {at}" for partition, at in sorted(positions.items())),
         )
 

@@ -6,7 +6,6 @@ the thin edge that Spark calls.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -28,8 +27,6 @@ from kafka_tx.planning.start_positions import assigned_partitions, committed_or,
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.source.logged_batches import first_begins, readable_ranges
 from kafka_tx.source.questions import Answer, Question, goes_on
-
-logger = logging.getLogger(__name__)
 
 _POLL_AGAIN_MS = 1_000
 """How old the last look may be where the end of the run is known."""

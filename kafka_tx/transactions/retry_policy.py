@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn, Protocol, TypeVar
 
 from kafka_tx.errors import StateGivenUpError, StateUnavailableError
+from kafka_tx.logs import event_log
 from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.protocols import Clock, OffsetStore, Store
@@ -100,7 +100,7 @@ class PatientGroupOffsets(RetryingOffsetStore):
         return self._store.fitting(committed)
 
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 DEFAULT_MS = 120_000
 """Long enough for a database that restarts or fails over."""

@@ -7,18 +7,18 @@ next.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kafka_tx.errors import ConfigError, StateGivenUpError, StateLostError
+from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.admission import following, is_written, second_write
 from kafka_tx.transactions.held import TableWrite
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 MANY_COMMITS, WITHIN_MS = 60, 60_000
 """More commits in a minute are worth a warning: each is a version and small files."""
@@ -186,14 +186,14 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
         try:
             has_rows = table.write(following(given, stored))
         except OvertakenError as error:
-            logger.info("txid %d again into %s: %s", given.txid, table.what, error)
+            logger.info("written again into %s: %s", table.what, error, attempt=given)
             overtaken = error
             stored = table.stored(given)
             continue
         except Exception:
             if not _is_there(table, given):
                 raise
-            logger.warning("txid %d is in %s after an error", given.txid, table.what)
+            logger.warning("it is in %s after an error", table.what, attempt=given)
             has_rows = True
         return _is_ours(table, given) if has_rows else None
     raise StateGivenUpError(

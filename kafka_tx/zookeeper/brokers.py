@@ -10,7 +10,6 @@ For clusters in ZooKeeper mode (Kafka 3 and older). Nodes, below ``/brokers``::
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from kafka_tx.errors import (
     StateError,
     StateUnavailableError,
 )
+from kafka_tx.logs import event_log
 from kafka_tx.model import (
     Assigned,
     Broker,
@@ -34,7 +34,7 @@ from kafka_tx.model import (
 from kafka_tx.zookeeper.client import ZooKeeperClient
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings, check_root
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 DEFAULT_PATH = "/brokers"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from kafka_tx.errors import (
     OffsetOutOfRangeError,
     TransactionError,
 )
+from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange, TransactionAttempt
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.loss import LossReason
@@ -30,7 +30,7 @@ from kafka_tx.topology.at_least_once.chunks import Chunk
 from kafka_tx.topology.at_least_once.lineage import runs_of
 from kafka_tx.topology.run.messages import NO_ROOTS, Roots, RootsFailed
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 
 @dataclass(eq=False)
@@ -226,12 +226,12 @@ class ChunkAnswers:
         for _, records in started.offsets(roots):
             at = records.topic_partition
             self._metrics[started.spout].timed_out[at] += len(records)
-            logger.warning("%s: %s", records, reason)
+            logger.warning("%s: %s", records, reason, attempt=started.attempt)
         self.fail(started, roots, reason)
 
     def wait_for(self, started: InFlightChunk) -> None:
         """Its time is over, but its job runs and no bolt holds a row for too long."""
-        logger.info("chunk %s takes its time", started.attempt)
+        logger.info("the chunk takes its time", attempt=started.attempt)
         self.in_flight.add(started)
 
     def silent(self, started: InFlightChunk, reason: str) -> None:
@@ -240,10 +240,10 @@ class ChunkAnswers:
             self.timed_out(started, started.roots, reason)
             return
         logger.warning(
-            "chunk %s: %s; its %d records are emitted again in smaller ones",
-            started.attempt,
+            "%s; its %d records are emitted again in smaller chunks",
             reason,
             len(started),
+            attempt=started.attempt,
         )
         self._release(started, started.roots)
 
@@ -258,7 +258,7 @@ class ChunkAnswers:
             everything = np.setdiff1d(everything, roots)
         else:
             logger.warning(
-                "%d records of chunk %s: %s", len(roots), started.attempt, reason
+                "%d records: %s", len(roots), reason, attempt=started.attempt
             )
         self._release(started, everything)
 
@@ -288,7 +288,12 @@ class ChunkAnswers:
         self._release(started, roots)
         partitions = {r.topic_partition for _, r in started.offsets(roots)}
         for partition in sorted(partitions):
-            logger.warning("%s will be fetched again: %s", partition, reason)
+            logger.warning(
+                "%s will be fetched again: %s",
+                partition,
+                reason,
+                attempt=started.attempt,
+            )
             self._pollers[started.spout].fetch_failed(partition)
 
     def _release(self, started: InFlightChunk, roots: Roots) -> None:

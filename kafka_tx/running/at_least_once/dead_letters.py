@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -20,13 +19,14 @@ from kafka_tx.kafka.dead_letter_form import (
 )
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.sender import Sender
+from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
 from kafka_tx.running.serial_worker import SerialWorker
 from kafka_tx.topology.reasons import cut
 from kafka_tx.topology.rows.times import milliseconds
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
 

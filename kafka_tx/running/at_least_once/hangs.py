@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,12 +11,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.task_reports import DriverAddress, ReportListener, send_report
 from kafka_tx.topology.at_least_once.tasks import RecordTask
 from kafka_tx.topology.run.messages import Roots
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _LOOKS = 8
 """So often it is looked, within the time that a row may take."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -15,8 +14,6 @@ from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.protocols import Clock, OffsetStore
 from kafka_tx.running.serial_worker import SerialWorker
-
-logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 

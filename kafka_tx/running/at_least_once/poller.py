@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kafka_tx.errors import KafkaTxError
+from kafka_tx.logs import event_log
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import CommittedOffset, LogBounds, LogPosition, TopicPartition
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
@@ -24,7 +24,7 @@ from kafka_tx.running.serial_worker import Asker, Post
 from kafka_tx.running.waiters import Waiters
 from kafka_tx.topology.rows.schemes import Scheme
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 
 @dataclass(frozen=True)

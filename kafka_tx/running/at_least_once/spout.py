@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig, check_kind
 from kafka_tx.errors import BrokerUnavailableError, StateError
+from kafka_tx.logs import event_log
 from kafka_tx.metrics.catalogue import SKIPPED_OFFSETS
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
@@ -43,7 +43,7 @@ from kafka_tx.topology.declare.spout_config import SpoutConfig
 from kafka_tx.topology.declare.spout_hosts import StaticHosts, ZkHosts
 from kafka_tx.topology.rows.fields import Fields
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TextIO
 
+from kafka_tx.logs import event_log
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.activity import BatchEnded
 from kafka_tx.metrics.events import BatchCommitted, InFlight, OffsetsStored
@@ -25,7 +25,7 @@ from kafka_tx.transactions.actions import Cancel, Outcome
 from kafka_tx.transactions.held import Held, Reported, held_record
 from kafka_tx.transactions.in_flight_batches import BatchPhase
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _REASONS: dict[str, str] = {
     LossReason.TRIMMED: "retention or a deletion removed them unread",
@@ -197,8 +197,9 @@ class Journal:
         self.recent.append(progress)
         for (partition, reason), offsets in _skipped(metadata).items():
             logger.warning(
-                "%s: txid %s gives up %s offsets of %s: %s",
-                *(self.id, attempt.txid, offsets, partition, _REASONS.get(reason)),
+                "%s offsets of %s are given up: %s",
+                *(offsets, partition, _REASONS.get(reason)),
+                attempt=attempt,
             )
         event = _event(self.id, progress, replays)
         self.registry.record_commit(event)

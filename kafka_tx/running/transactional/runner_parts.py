@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kafka_tx.errors import KafkaTxError
+from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Clock, Store
 from kafka_tx.running.lag_watch import SpoutLagWatch
@@ -23,7 +23,7 @@ from kafka_tx.transactions.actions import Action
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.in_flight_batches import BatchPhase
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _READY_WITHIN_S = 0.02
 """How long the runner waits for the spout to say whether it is ready."""
@@ -173,7 +173,7 @@ class SpoutThread:
         failure = failure_of(error, attempt, self._component, 0, is_spout=True)
         if not isinstance(failure, BatchFailed):
             raise failure.error
-        logger.warning("txid %s cannot be planned yet: %s", attempt.txid, failure)
+        logger.warning("cannot be planned yet: %s", failure, attempt=attempt)
 
 
 def log_failure(done: Future[Any]) -> None:
@@ -308,9 +308,7 @@ class AttemptAnswers:
 
         def event() -> list[Action[Json]]:
             if attempt not in self._machine.phases:
-                logger.warning(
-                    "attempt %s, given up before, failed: %s", attempt, error
-                )
+                logger.warning("given up before, it failed: %s", error, attempt=attempt)
             return self._machine.crashed(attempt, error)
 
         self._post(event)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from itertools import islice
 from queue import Empty
 
 from kafka_tx.errors import KafkaTxError, TransactionError
+from kafka_tx.logs import event_log
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.offsets.emitting import Emission
@@ -38,7 +38,7 @@ from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped, Roots
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _END_WITHIN_S = 30.0
 """How long the end takes at most, where the caller gave no time."""
@@ -276,7 +276,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         until_ms = self._parts.clock.monotonic_ms() - _ENDS_WITHIN_MS
         for attempt, job in list(self._jobs.items()):
             if job.given_up_ms is not None and job.given_up_ms <= until_ms:
-                logger.warning("chunk %s was cancelled and still runs", attempt)
+                logger.warning("it was cancelled and still runs", attempt=attempt)
                 self._hanging.append(self._jobs.pop(attempt))
         if len(self._hanging) > _MOST_HANGING:
             self._hanging = [job for job in self._hanging if job.runs]
@@ -348,7 +348,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         elif isinstance(result, KafkaTxError) and result.retryable:
             # Fewer at once, until the record that kills its worker is found.
             self._size.lost(len(started))
-            logger.warning("chunk %s was lost: %s", started.attempt, result)
+            logger.warning("the chunk was lost: %s", result, attempt=started.attempt)
             self._answers.lost(started, str(result))
         else:
             raise result
@@ -372,7 +372,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         Raises:
             ComponentError: A bolt could not be prepared too often in a row.
         """
-        logger.warning("chunk %s failed: %s", started.attempt, failure)
+        logger.warning("the chunk failed: %s", failure, attempt=started.attempt)
         if failure.stops is not None:
             self._unprepared += 1
             if self._unprepared > _PREPARES:
@@ -422,16 +422,14 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             try:
                 event()
             except Exception:
-                logger.exception("an answer of %s was not taken", self._id)
+                logger.exception("an answer was not taken")
         self._parts.engine.close()
         if self._listener is not None:
             self._listener.close()
         closed = [poller.close(self._rest_s) for poller in self.pollers.values()]
         if hanging or not all(closed):
             logger.warning(
-                "%s has ended, but something of it still runs on the driver %s",
-                self._id,
-                hanging,
+                "it has ended, but something of it still runs on the driver %s", hanging
             )
         self.counts.ended()
         self._note_stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import socket
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from kafka_tx.errors import ConfigError, KafkaTxError
+from kafka_tx.logs import event_log
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.running.connect_meeting import meeting_place, new_socket, sockets_since
 from kafka_tx.source.agreement import logged_as
@@ -25,7 +25,7 @@ from kafka_tx.spark.source.stream import KafkaTxStreamReader
 from kafka_tx.spark.versions.jvm import error_of
 from kafka_tx.spark.versions.streams import ReadLimit
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 _LONGEST = 1 << 16

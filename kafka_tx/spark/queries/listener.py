@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -26,6 +25,7 @@ from pyspark.sql.streaming.listener import (
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError, KafkaTxError
+from kafka_tx.logs import event_log
 from kafka_tx.metrics.endpoint import LOOPBACK, Endpoint, serve
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
@@ -50,7 +50,7 @@ from kafka_tx.transactions.table_writes import noted
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import MirrorThread
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _LAST_WORDS_MS = 10_000
 
@@ -333,7 +333,7 @@ class CommitListener(StreamingQueryListener):
         try:
             state = Ledger(store).load()
         except KafkaTxError as error:
-            logger.info("where '%s' is cannot be read: %s", store.id, error)
+            logger.info("the committed position cannot be read: %s", error, id=store.id)
             return
         with self._in_use:
             is_running = any(store.id in ids for ids in self._ids.values())
@@ -365,7 +365,7 @@ class CommitListener(StreamingQueryListener):
                     self.feed.ended(id_)
             else:
                 error = jvm.error_of(event.exception)
-                logger.error("%s: query %s ended: %s", id_, event.id, error)
+                logger.error("query %s ended: %s", event.id, error, id=id_)
                 with self._store(id_) as store:
                     note_stop(self._registry, store, id_, error, self._clock)
 
@@ -378,7 +378,7 @@ class CommitListener(StreamingQueryListener):
             assert transactions is not None
             store = assembly.open_store(transactions.store, id_)
         except KafkaTxError as error:
-            logger.info("the store of '%s' cannot be opened here: %s", id_, error)
+            logger.info("the store cannot be opened here: %s", error, id=id_)
         try:
             yield store
         finally:

@@ -10,7 +10,6 @@ write the property, too, every ten seconds.
 from __future__ import annotations
 
 import json
-import logging
 import re
 import time
 from abc import ABC, abstractmethod
@@ -23,6 +22,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks.formats import Batch, full_name
 from kafka_tx.transactions.table_writes import (
@@ -52,7 +52,7 @@ _COULD_NOT = (
 )
 """What Iceberg raises where the table is not as it was seen; nothing is written."""
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _floors: dict[tuple[str, str], float] = {}
 """When this program wrote the floor of a sink last."""
@@ -255,7 +255,11 @@ class IcebergAppend(IcebergSink):
             raised = self._raised(attempt, table.snapshot(found.number))
             table.updateProperties().set(self._property, raised).commit()
         except (Py4JError, PySparkException, StopIteration) as error:
-            logger.warning("%s: its floor stays where it was: %s", self.what, error)
+            logger.warning(
+                "the floor of %s stays where it was: %s",
+                *(self.what, error),
+                attempt=attempt,
+            )
             return
         _floors[self.sink] = now
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from kafka_tx import sink_assembly
 from kafka_tx.config import LEGAL_ATTEMPT, LEGAL_OPTIONS, SinkConfig, check_kind
 from kafka_tx.errors import ConfigError
+from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.spark.speculation import refuse_speculation
@@ -19,7 +19,7 @@ from kafka_tx.transactions.sink_plan import SinkPlan, Wish
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _Sink = tuple[str, str, str]
 _plans: dict[_Sink, SinkPlan] = {}
@@ -147,11 +147,9 @@ def _settled(
     usable = plan.parts_of(attempt.txid)
     if usable != parts:
         logger.warning(
-            "txid %d of sink '%s' is written in %d parts, for it may have been begun"
-            " so; later ones are in %d",
-            attempt.txid,
-            wish.id,
-            usable,
-            parts,
+            "sink '%s' writes in %d parts, for the batch may have been begun so; later"
+            " ones are in %d",
+            *(wish.id, usable, parts),
+            attempt=attempt,
         )
     return usable, memory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from kafka_tx.errors import (
     OffsetOutOfRangeError,
     OtherTopicError,
 )
+from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange
 from kafka_tx.planning.replays import replay_impossible
 from kafka_tx.planning.standing import BELIEVED_AFTER_MS, Finding
@@ -25,7 +25,7 @@ from kafka_tx.running.worker_python import task_done
 from kafka_tx.source.read_reports import ReadReport
 from kafka_tx.spark.source.reports import send_read_report
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _BELIEVED_AFTER_S = BELIEVED_AFTER_MS[Finding.CUT] / 1_000
 _PAUSE_S = 1.0
@@ -83,7 +83,7 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
             if left.end < wanted.end and time.monotonic() < believed_s:
                 time.sleep(_PAUSE_S)  # it may be the answer of a former leader
                 continue
-            logger.warning("%s: reading %s", error, left)
+            logger.warning("%s: reading %s", error, left, id=_id_of(config))
             skipped += len(wanted) - len(left)
             wanted = left
     send_read_report(ReadReport(asked, records, read_bytes, skipped, newest))
@@ -94,6 +94,10 @@ def must_fail(config: SourceConfig) -> bool:
     transactions = config.transactions
     is_fixed = transactions is not None and transactions.mode == "transactional"
     return config.fails_on_data_loss or is_fixed
+
+
+def _id_of(config: SourceConfig) -> str | None:
+    return config.transactions.id if config.transactions else None
 
 
 def _after(wanted: OffsetRange, batch: pa.RecordBatch) -> OffsetRange:

@@ -7,7 +7,6 @@ a local property, which Spark hands to the tasks of every query started after it
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import OrderedDict
@@ -15,12 +14,13 @@ from typing import Any
 
 from pyspark import SparkContext, TaskContext
 
+from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.running.task_reports import DriverAddress, ReportListener, send_report
 from kafka_tx.source.read_reports import ReadReport, ReadReports
 from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 PROPERTY = "kafka_tx.reports.token"
 """Spark's event log and pages hide what has such a name."""

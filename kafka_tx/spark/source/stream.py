@@ -7,13 +7,12 @@ connection is made on first use.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.errors_first import tells_first
+from kafka_tx.logs import about, event_log
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset, nested
 from kafka_tx.planning.split import task_ranges
@@ -43,10 +43,31 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import MirrorThread
 
 
-@tells_first(
-    *("initialOffset", "getDefaultReadLimit", "latestOffset", "reportLatestOffset"),
-    *("prepareForTriggerAvailableNow", "partitions", "read", "commit"),
+_PLANNING = (
+    *("initialOffset", "latestOffset", "reportLatestOffset", "partitions", "commit"),
+    "prepareForTriggerAvailableNow",
 )
+
+
+def _logs_its_id(kind: type[KafkaTxStreamReader]) -> type[KafkaTxStreamReader]:
+    """What planning logs is of the reader's ``tx.id``."""
+
+    def logging_id(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(reader: KafkaTxStreamReader, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - any
+            transactions = reader._config.transactions
+            with about(id=transactions and transactions.id):
+                return method(reader, *given, **named)
+
+        return call
+
+    for name in _PLANNING:
+        setattr(kind, name, logging_id(getattr(kind, name)))
+    return kind
+
+
+@tells_first(*_PLANNING, "getDefaultReadLimit", "read")
+@_logs_its_id
 class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Structured Streaming's view of the source. Made by Spark, never by users."""
 
@@ -199,7 +220,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._mirror_failures += 1
 
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _EVERY_S = SILENT_MS / 3 / 1000
 _ENDS_WITHIN_S = 2.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -12,10 +11,11 @@ from typing import Generic, Protocol, TypeVar
 
 from pyspark import InheritableThread
 
+from kafka_tx.logs import about, event_log, same_events
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.run.jobs import Engine
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 E = TypeVar("E")
 
@@ -69,14 +69,15 @@ class TopologyLoop(ABC, Generic[E]):
         """Wait until all that is there now is done; False when the time is up."""
 
     def _run(self) -> None:
-        try:
-            while not self._is_over:
-                self._step()
-        except BaseException as error:
-            logger.exception("the topology %s failed", self._id)
-            self.error = error
-        finally:
-            self._release()
+        with about(id=self._id):
+            try:
+                while not self._is_over:
+                    self._step()
+            except BaseException as error:
+                logger.exception("the topology failed")
+                self.error = error
+            finally:
+                self._release()
 
     @abstractmethod
     def _step(self) -> None:
@@ -128,7 +129,7 @@ class JobThread(ABC):
         self.attempt = attempt
         self._engine = engine
         self._thread = InheritableThread(
-            target=self._run, name=f"kafka-tx {attempt}", daemon=True
+            target=same_events(self._run), name=f"kafka-tx {attempt}", daemon=True
         )
 
     def start(self) -> None:

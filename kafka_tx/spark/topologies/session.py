@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.logs import event_log
 from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.spark.speculation import refuse_speculation
 from kafka_tx.spark.versions.names import is_classic, pins_threads
 from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.plan.physical import PhysicalPlan
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _SOCKETS = "spark.python.unix.domain.socket.enabled"
 _explained: set[tuple[str, str]] = set()  # (application, setting)

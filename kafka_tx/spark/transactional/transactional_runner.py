@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -10,6 +9,7 @@ from queue import Empty
 from typing import Any, ClassVar
 
 from kafka_tx.errors import KafkaTxError, TransactionError
+from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.ends import note_stop
 from kafka_tx.running.serial_worker import SerialWorker
@@ -114,7 +114,7 @@ class Attempts:
         return [str(running.attempt) for running in hanging]
 
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _END_WITHIN_S = 30.0
 """How long the end waits for user code that runs on the driver."""
@@ -285,9 +285,9 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         self._attempts.commit(commit.attempt)
 
     def _cancel(self, cancel: Cancel) -> None:
-        attempts = ", ".join(map(str, cancel.attempts))
         if not self._is_stopping:
-            logger.warning("%s will be replayed: %s", attempts, cancel.reason)
+            for attempt in cancel.attempts:
+                logger.warning("will be replayed: %s", cancel.reason, attempt=attempt)
             self._parts.journal.dropped(cancel)
         self._attempts.give_up(cancel.attempts)
         most = _MOST_ENDING + 2 * self._machine.max_pending
@@ -354,7 +354,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             self._parts.store.close()
             self._parts.journal.ended()
         except Exception:
-            logger.exception("%s did not end properly", self._id)
+            logger.exception("the topology did not end properly")
         finally:  # nobody may wait for ever
             self.view = View(self._machine.committed_txid, {})
             self.has_ended.set()
@@ -378,9 +378,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         closed = [w.close(max(1.0, deadline - time.monotonic())) for w in workers]
         if hanging or not all(closed):
             logger.warning(
-                "%s has ended, but user code of it still runs on the driver %s",
-                self._id,
-                hanging,
+                "it has ended, but user code of it still runs on the driver %s", hanging
             )
 
     def _workers(self) -> tuple[SerialWorker | SpoutThread, ...]:

@@ -7,7 +7,6 @@ the caller does without; only ``RunningQuery`` raises.
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from kafka_tx import errors
 from kafka_tx.errors import ConfigError, KafkaTxError
+from kafka_tx.logs import event_log
 from kafka_tx.model import QueryShape, short_digest
 from kafka_tx.options.shown import SECRETS
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
@@ -28,7 +28,7 @@ from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.versions.streams import answer_of
 from kafka_tx.store_place import store_url
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _FAILURES = (Py4JError, PySparkException, AttributeError, TypeError)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import sys
 from importlib import import_module
@@ -12,7 +11,9 @@ from zipimport import zipimporter
 
 from pyspark import SparkFiles
 
-_log = logging.getLogger(__name__)
+from kafka_tx.logs import event_log
+
+_log = event_log(__name__)
 
 _NEEDED = (
     "pyspark.worker",

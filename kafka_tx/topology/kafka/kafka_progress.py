@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kafka_tx.config import BatchLimits
 from kafka_tx.errors import KafkaTxError
+from kafka_tx.logs import event_log
 from kafka_tx.model import (
     Earliest,
     LogBounds,
@@ -58,7 +58,7 @@ class KafkaBatches:
     refresh_ms: int = 5_000
 
 
-logger = logging.getLogger(__name__)
+logger = event_log(__name__)
 
 _REFRESH = 4
 """How much rarer than ends topics are looked at when there are many partitions."""
