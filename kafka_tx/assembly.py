@@ -22,7 +22,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.protocols import ClusterView, OffsetStore, RangeReader, Store
-from kafka_tx.store_place import make_default_folder
+from kafka_tx.store_place import STORES, StoreKind, kind_of, make_default_folder
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import GroupMirror, MirrorThread
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from kafka_tx.topology.declare.spout_hosts import ZkHosts
     from kafka_tx.transactions.ledger import Ledger
     from kafka_tx.transactions.memory import StoredId
-    from kafka_tx.transactions.retry_policy import RetryPolicy
     from kafka_tx.zookeeper.brokers import ZooKeeperTopics
 
 
@@ -46,18 +45,14 @@ def open_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
         StateError: The store cannot be reached or written.
     """
     check_id(id)
-    scheme, colon, _ = url.partition(":")
-    if not colon:
-        raise ConfigError.illegal(
-            "tx.store",
-            url,
-            "memory:, sqlite:///file, another SQLAlchemy URL, zookeeper://host:port/root",
-        )
-    if scheme == "memory":
+    kind = kind_of(url)
+    if kind is StoreKind.MEMORY:
         from kafka_tx.transactions.memory import MemoryStore
 
         return MemoryStore(url.removeprefix("memory:"), id)
-    if scheme == "zookeeper":
+    if kind is StoreKind.GROUP:
+        raise ConfigError.illegal("tx.store", url, f"memory:, {STORES}")
+    if kind is StoreKind.ZOOKEEPER:
         from kafka_tx.zookeeper.store import ZooKeeperStore
 
         return ZooKeeperStore(url, id)
@@ -89,15 +84,12 @@ class _Room(Protocol):
 
 
 def _room_of(url: str) -> _Room:
-    scheme, colon, _ = url.partition(":")
-    if not colon or scheme == "memory":
-        raise ConfigError.illegal(
-            "tx.store",
-            url,
-            "sqlite:///file, another SQLAlchemy URL, zookeeper://host:port/root",
-            "State in memory: is seen by its own process only." if colon else "",
-        )
-    if scheme == "zookeeper":
+    kind = kind_of(url)
+    if kind in (StoreKind.MEMORY, StoreKind.GROUP):
+        memory = "State in memory: is seen by its own process only."
+        why = memory if kind is StoreKind.MEMORY else ""
+        raise ConfigError.illegal("tx.store", url, STORES, why)
+    if kind is StoreKind.ZOOKEEPER:
         from kafka_tx.zookeeper import store as in_zookeeper
 
         return in_zookeeper
@@ -122,12 +114,11 @@ def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users kn
     a topology waits like this; tools that people wait for do not.
     """
     store = open_store(url, id)
-    retry_policy: RetryPolicy | None = getattr(store, "retry_policy", None)
-    if retry_policy is None:
+    if not store.retry_ms:
         return store
-    from kafka_tx.transactions.retry_policy import RetryingStore
+    from kafka_tx.transactions.retry_policy import RetryingStore, RetryPolicy
 
-    return RetryingStore(store, retry_policy)
+    return RetryingStore(store, RetryPolicy(SystemClock(), store.retry_ms))
 
 
 def ledger(transactions: TransactionsConfig) -> Ledger:
@@ -174,36 +165,29 @@ def offset_store(
         StateError: The store cannot be reached or written.
     """
     check_id(id, "id")
-    scheme, colon, _ = url.partition(":")
-    if not colon:
-        legal = "memory:, kafka:, zookeeper://host:port/root, or a SQLAlchemy URL"
-        raise ConfigError.illegal("store", url, legal)
-    if scheme == "memory":
+    kind = kind_of(url, "store")
+    if kind is StoreKind.MEMORY:
         from kafka_tx.transactions.memory import MemoryOffsetStore
 
         return MemoryOffsetStore()
-    from kafka_tx.transactions.retry_policy import (
-        PatientGroupOffsets,
-        RetryingOffsetStore,
-    )
-
-    if scheme == "kafka":
+    store: OffsetStore
+    if kind is StoreKind.GROUP:
         from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
-        from kafka_tx.transactions.retry_policy import RetryPolicy
 
         settings = client_settings(config.kafka, purpose="admin")
-        group = KafkaGroupOffsetStore(settings, id)
-        return PatientGroupOffsets(group, RetryPolicy(SystemClock()))
-    if scheme == "zookeeper":
+        store = KafkaGroupOffsetStore(settings, id)
+    elif kind is StoreKind.ZOOKEEPER:
         from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
 
-        nodes = ZooKeeperOffsetStore(url, id, by_topic=by_topic)
-        return RetryingOffsetStore(nodes, nodes.retry_policy)
-    from kafka_tx.sql.offsets import SqlOffsetStore
+        store = ZooKeeperOffsetStore(url, id, by_topic=by_topic)
+    else:
+        from kafka_tx.sql.offsets import SqlOffsetStore
 
-    make_default_folder(url)
-    rows = SqlOffsetStore(url, id)
-    return RetryingOffsetStore(rows, rows.retry_policy)
+        make_default_folder(url)
+        store = SqlOffsetStore(url, id)
+    from kafka_tx.transactions.retry_policy import RetryingOffsetStore, RetryPolicy
+
+    return RetryingOffsetStore(store, RetryPolicy(SystemClock(), store.retry_ms))
 
 
 def zookeeper_topics(hosts: ZkHosts) -> ZooKeeperTopics:

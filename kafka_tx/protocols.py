@@ -75,6 +75,11 @@ class Store(Protocol):
         """Whose state this is."""
         ...
 
+    @property
+    def retry_ms(self) -> int:
+        """How long jobs retry while the store is unavailable; 0: they do not retry."""
+        ...
+
     def acquire(
         self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None
     ) -> int:
@@ -139,6 +144,25 @@ class Store(Protocol):
 
 class OffsetStore(Protocol):
     """Committed offsets of one consumer, one record for each partition."""
+
+    @property
+    def retry_ms(self) -> int:
+        """How long a topology retries while the store is unavailable."""
+        ...
+
+    def renew_ms(self) -> int | None:
+        """How often to write all offsets again, or the store drops them; None: never.
+
+        May ask the servers, once.
+        """
+        ...
+
+    def fitting(self, committed: CommittedOffset) -> int:
+        """For how many of the lowest runs beyond the offset the store has room.
+
+        With fewer than there are, the spout emits nothing new on that partition.
+        """
+        ...
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
         """Become the owner of one of the tasks that share the offsets.

@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 
 from kafka_tx.errors import ConfigError
 
+STORES = "sqlite:///file, another SQLAlchemy URL, zookeeper://host:port/root"
+"""URLs of stores that other processes find, for texts."""
 DEFAULT = "a SQLite file: ~/.local/state/kafka_tx/kafka_tx.db"
 """The default in words, for tables and helps."""
 
@@ -22,6 +25,30 @@ _ON_A_NODE = (
     ("KUBERNETES_SERVICE_HOST", "SPARK_DRIVER_BIND_ADDRESS"),
 )
 """Variables that a driver has which YARN or Kubernetes runs on a node of theirs."""
+
+
+class StoreKind(Enum):
+    """The kinds of stores; the value is the URL's scheme."""
+
+    MEMORY = "memory"
+    GROUP = "kafka"
+    ZOOKEEPER = "zookeeper"
+    SQL = "a scheme of SQLAlchemy"
+
+
+def kind_of(url: str, option: str = "tx.store") -> StoreKind:
+    """The kind of store that a URL names.
+
+    Raises:
+        ConfigError: It is no URL.
+    """
+    scheme, colon, _ = url.partition(":")
+    if not colon:
+        raise ConfigError.illegal(option, url, f"memory:, {STORES}")
+    try:
+        return StoreKind(scheme)
+    except ValueError:
+        return StoreKind.SQL
 
 
 def store_url(given: str | None, folder: str | Path | None = None) -> str:

@@ -382,8 +382,6 @@ NOTHING_AT_RISK: dict[str, str] = {
     "redrive::Redrive.waiting": _MEANT,
     "meeting::ConnectRun.__init__": _CALLER,
     "meeting::_reported": _TOLD,
-    "assembly::open_store": _MEANT,
-    "assembly::_room_of": _MEANT,
     "moving::renamed": _MEANT,
     "doctor::_folder": _OUTSIDE,
     "rename::_check": _MEANT,

@@ -9,7 +9,7 @@ from kafka_tx.model import CommittedOffset
 from kafka_tx.native import NativeRangeReader, status
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.retry_policy import PatientGroupOffsets, RetryingOffsetStore
+from kafka_tx.transactions.retry_policy import RetryingOffsetStore
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_stores_are_opened_by_their_url(tmp_path):
     assert assembly.open_store(f"sqlite:///{tmp_path}/a.db", "job").read() == {}
 
 
-@pytest.mark.parametrize("url", ["", "file.db", "nonsense://host"])
+@pytest.mark.parametrize("url", ["", "file.db", "nonsense://host", "kafka:"])
 def test_a_url_that_names_no_store_is_refused(url):
     with pytest.raises(KafkaTxError, match="legal|no store|driver|dialect"):
         assembly.open_store(url, "job").acquire()
@@ -67,9 +67,8 @@ def test_offsets_in_a_kafka_group_are_tried_for_two_minutes_as_in_other_stores(
     rows = assembly.offset_store(f"sqlite:///{tmp_path}/a.db", "job", config)
     group = assembly.offset_store("kafka:", "job", config)
 
-    assert type(rows) is RetryingOffsetStore
-    assert isinstance(group, PatientGroupOffsets)
-    assert rows.retry_policy.limit_ms == group.retry_policy.limit_ms == 120_000
+    assert type(rows) is type(group) is RetryingOffsetStore
+    assert rows.retry_ms == group.retry_ms == 120_000
     assert group.fitting(CommittedOffset(0, ((2, 3),))) == 1
     rows.close()
     group.close()

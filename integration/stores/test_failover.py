@@ -9,6 +9,7 @@ from integration.cluster.postgresql import PostgresServer
 from integration.cluster.proxy import Proxy
 from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
+from kafka_tx.clock import SystemClock
 from kafka_tx.errors import StateError, StateLostError
 from kafka_tx.model import (
     BatchMetadata,
@@ -19,7 +20,7 @@ from kafka_tx.model import (
 from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.store import SqlStore, forgets
 from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.retry_policy import RetryingStore
+from kafka_tx.transactions.retry_policy import RetryingStore, RetryPolicy
 
 P0 = TopicPartition("orders", 0)
 
@@ -30,7 +31,9 @@ class Job:
     def __init__(self, url):
         self.map = TransactionalMap(url, "totals")
         store = SqlStore(url, "job")
-        self.ledger = Ledger(RetryingStore(store, store.retry_policy))
+        self.ledger = Ledger(
+            RetryingStore(store, RetryPolicy(SystemClock(), store.retry_ms))
+        )
         self.epoch = self.ledger.acquire()
         self.txid = self.ledger.load().txid
 

@@ -20,6 +20,7 @@ from kafka_tx.cli.stores import (
     unknown_id,
 )
 from kafka_tx.errors import StateCorruptedError, StateError
+from kafka_tx.store_place import StoreKind, kind_of
 from kafka_tx.transactions.ledger_repair import examine
 from kafka_tx.transactions.memory import StoredId
 from kafka_tx.transactions.stops import notes_id
@@ -123,7 +124,7 @@ def _check(source: str, target: str, stored: StoredId, there: StoredId | None) -
     name, (_, offsets) = stored.store.id, stored.at_least_once()
     if not offsets:
         return
-    if source.startswith("zookeeper:") or target.startswith("zookeeper:"):
+    if StoreKind.ZOOKEEPER in (kind_of(source), kind_of(target)):
         raise StateError(
             f"id '{name}' is an at-least-once topology, whose offsets are only copied"
             " from one SQL database to another. Nothing was changed. Copy other ids by"

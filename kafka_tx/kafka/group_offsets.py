@@ -29,6 +29,7 @@ from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.offsets.owners import lost_offsets
 from kafka_tx.transactions.refusals import unpicklable
+from kafka_tx.transactions.retry_policy import DEFAULT_MS
 
 LIMIT = 4_096
 """Characters that a broker takes by default (``offset.metadata.max.bytes``)."""
@@ -231,6 +232,7 @@ class KafkaGroupOffsetStore:
         metadata_limit: int = LIMIT,
     ) -> None:
         self._group = group
+        self.retry_ms = DEFAULT_MS
         self._limit = metadata_limit
         self._mirror = GroupMirror(settings, group, timeout_ms=timeout_ms)
         self._left: dict[TopicPartition, tuple[int, ...]] = {}

@@ -8,6 +8,7 @@ from kafka_tx.logs import event_log
 from kafka_tx.metrics.events import OffsetsStored, stop_reason
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.protocols import Clock, Store
+from kafka_tx.store_place import StoreKind, kind_of
 from kafka_tx.transactions.held import newest_ms
 from kafka_tx.transactions.ledger import LedgerState
 from kafka_tx.transactions.ledger_records import Committed
@@ -40,7 +41,7 @@ def note_stop(
 
 def open_notes(url: str, id: str) -> Store | None:  # noqa: A002 - the word users know
     """Where an at-least-once topology notes why it ended; None where it cannot."""
-    if url.partition(":")[0] in {"kafka", "memory"}:
+    if kind_of(url) in (StoreKind.GROUP, StoreKind.MEMORY):
         return None
     try:
         store = assembly.open_store(url, notes_id(id))

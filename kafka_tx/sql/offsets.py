@@ -15,7 +15,7 @@ from kafka_tx.offsets.owners import Claim, Owners, new_word
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import LONG_TEXT, exact_text, upsert
 from kafka_tx.transactions import records
-from kafka_tx.transactions.state_of_id import StateOfId
+from kafka_tx.transactions.state_of_id import OffsetsOfId
 
 _TABLES = sa.MetaData()
 
@@ -44,7 +44,7 @@ class _RacedError(Exception):
     """Somebody else made the row of the owners at the same time."""
 
 
-class SqlOffsetStore(StateOfId):
+class SqlOffsetStore(OffsetsOfId):
     """An OffsetStore in any database that SQLAlchemy reaches; keeps everything.
 
     Who acquired it locks and checks the row of its id in ``kafka_tx_offset_owners`` in
@@ -54,7 +54,7 @@ class SqlOffsetStore(StateOfId):
     def __init__(self, url: str, id: str) -> None:  # noqa: A002 - the seam's word
         self._database = Database(url)
         super().__init__(self._database.url, check_id(id))
-        self.retry_policy = self._database.retry_policy
+        self.retry_ms = self._database.retry_policy.limit_ms
         self._claim: Claim | None = None
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:

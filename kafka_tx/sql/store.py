@@ -185,7 +185,7 @@ class SqlStore(StateOfId):
     def __init__(self, url: str, id: str) -> None:  # noqa: A002 - the seam's word
         self._database = Database(url)
         super().__init__(self._database.url, check_id(id))
-        self.retry_policy = self._database.retry_policy
+        self.retry_ms = self._database.retry_policy.limit_ms
 
     def acquire(
         self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None

@@ -12,7 +12,7 @@ from kafka_tx.model import CommittedOffset, LogPosition, TopicPartition
 from kafka_tx.protocols import NOTHING, Expected, Paths, Store, Texts
 from kafka_tx.transactions.records import check_path, check_value
 from kafka_tx.transactions.refusals import conflict, fenced
-from kafka_tx.transactions.state_of_id import StateOfId
+from kafka_tx.transactions.state_of_id import OffsetsOfId, StateOfId
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Draft(MemoryStore):
         self._cell = _Cell(now)
 
 
-class MemoryOffsetStore(StateOfId):
+class MemoryOffsetStore(OffsetsOfId):
     """An OffsetStore that lives as long as the object."""
 
     def __init__(self) -> None:

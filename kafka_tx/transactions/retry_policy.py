@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn, TypeVar
 
 from kafka_tx.errors import StateGivenUpError, StateUnavailableError
 from kafka_tx.logs import event_log
@@ -35,15 +35,12 @@ class RetryingStore(StoreAround):
 
 
 class RetryingOffsetStore:
-    """An OffsetStore over another one; as ``RetryingStore``.
-
-    Attributes:
-        retry_policy: How long a call may go on.
-    """
+    """An OffsetStore over another one; as ``RetryingStore``."""
 
     def __init__(self, store: OffsetStore, retry_policy: RetryPolicy) -> None:
         self._store = store
-        self.retry_policy = retry_policy
+        self._retry_policy = retry_policy
+        self.retry_ms = retry_policy.limit_ms
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._store!r})"
@@ -53,51 +50,30 @@ class RetryingOffsetStore:
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
         """As ``OffsetStore.acquire``."""
-        return self.retry_policy(lambda: self._store.acquire(task, tasks))
+        return self._retry_policy(lambda: self._store.acquire(task, tasks))
+
+    def renew_ms(self) -> int | None:
+        """As ``OffsetStore.renew_ms``."""
+        return self._store.renew_ms()
+
+    def fitting(self, committed: CommittedOffset) -> int:
+        """As ``OffsetStore.fitting``."""
+        return self._store.fitting(committed)
 
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
         """As ``OffsetStore.load``."""
         wanted = list(partitions)
-        return self.retry_policy(lambda: self._store.load(wanted))
+        return self._retry_policy(lambda: self._store.load(wanted))
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """As ``OffsetStore.store``."""
-        self.retry_policy(lambda: self._store.store(offsets))
+        self._retry_policy(lambda: self._store.store(offsets))
 
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
         self._store.close()
-
-
-class GroupOffsets(OffsetStore, Protocol):
-    """An OffsetStore that forgets, and has little room: a Kafka group."""
-
-    def renew_ms(self) -> int:
-        """How often all offsets must be written again."""
-        ...
-
-    def fitting(self, committed: CommittedOffset) -> int:
-        """How many of the lowest runs beyond the offset can be kept."""
-        ...
-
-
-class PatientGroupOffsets(RetryingOffsetStore):
-    """GroupOffsets over another one; as ``RetryingStore``."""
-
-    _store: GroupOffsets
-
-    def __init__(self, store: GroupOffsets, retry_policy: RetryPolicy) -> None:
-        super().__init__(store, retry_policy)
-
-    def renew_ms(self) -> int:
-        """As ``GroupOffsets.renew_ms``, which asks once and has a default."""
-        return self._store.renew_ms()
-
-    def fitting(self, committed: CommittedOffset) -> int:
-        """As ``GroupOffsets.fitting``."""
-        return self._store.fitting(committed)
 
 
 logger = event_log(__name__)

@@ -1,10 +1,11 @@
-"""What the objects of all stores are beside what they keep."""
+"""Base classes of stores: URL, id, repr; pickling is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
+from kafka_tx.model import CommittedOffset
 from kafka_tx.protocols import NOTHING, Expected, Paths, Store, Texts
 from kafka_tx.transactions.refusals import unpicklable
 
@@ -12,12 +13,15 @@ _T = TypeVar("_T")
 
 
 class StateOfId:
-    """The state of one id at one address; never pickled.
+    """The state of one id at one address. Never pickled.
 
     Attributes:
         url: The address, without secrets.
         id: Whose state this is.
+        retry_ms: As ``Store.retry_ms``.
     """
+
+    retry_ms = 0
 
     def __init__(self, url: str, id: str) -> None:  # noqa: A002 - the seam's word
         self.url = url
@@ -30,11 +34,24 @@ class StateOfId:
         unpicklable(self)
 
 
+class OffsetsOfId(StateOfId):
+    """The offsets of one id, in a store that drops nothing and has room for all."""
+
+    def renew_ms(self) -> int | None:
+        """None: the store drops nothing."""
+        return None
+
+    def fitting(self, committed: CommittedOffset) -> int:
+        """All runs."""
+        return len(committed.completed)
+
+
 class StoreAround(StateOfId):
-    """A Store over another one; what it adds is in ``_call``."""
+    """A Store over another one. Subclasses override ``_call``."""
 
     def __init__(self, inside: Store) -> None:
         super().__init__(inside.url, inside.id)
+        self.retry_ms = inside.retry_ms
         self.inside = inside
 
     def _call(self, call: Callable[[Store], _T]) -> _T:

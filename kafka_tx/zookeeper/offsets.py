@@ -19,14 +19,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafka_tx.clock import SystemClock
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
 from kafka_tx.offsets.offset_extras import extras_of, with_extras
 from kafka_tx.offsets.owners import Claim, Owners, new_word
 from kafka_tx.transactions import records
-from kafka_tx.transactions.retry_policy import RetryPolicy
-from kafka_tx.transactions.state_of_id import StateOfId
+from kafka_tx.transactions.state_of_id import OffsetsOfId
 from kafka_tx.zookeeper.client import (
     Check,
     Create,
@@ -44,7 +42,7 @@ OWNERS = "~owners"
 _TRIES = 5
 
 
-class ZooKeeperOffsetStore(StateOfId):
+class ZooKeeperOffsetStore(OffsetsOfId):
     """An OffsetStore in storm-kafka's form. Runs beyond the offset are not kept.
 
     ``by_topic`` puts the topic into the path, as storm-kafka does when topics are
@@ -64,7 +62,7 @@ class ZooKeeperOffsetStore(StateOfId):
         self._settings = settings or ZooKeeperSettings.parse(str(url))
         self._base = check_root(f"{self._settings.root}/{id}", "id")
         super().__init__(self._settings.url, id)
-        self.retry_policy = RetryPolicy(SystemClock(), self._settings.retry_for_ms)
+        self.retry_ms = self._settings.retry_for_ms
         self._by_topic = by_topic
         self._client = client or ZooKeeperClient(self._settings)
         self._owns_client = client is None

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
 
-from kafka_tx.clock import SystemClock
 from kafka_tx.config import check_id
 from kafka_tx.errors import StateCorruptedError, StateError, StateUnavailableError
 from kafka_tx.model import LogPosition, TopicPartition
@@ -30,7 +29,6 @@ from kafka_tx.transactions.memory import (
     StoredId,
 )
 from kafka_tx.transactions.refusals import conflict, fenced
-from kafka_tx.transactions.retry_policy import RetryPolicy
 from kafka_tx.transactions.state_of_id import StateOfId
 from kafka_tx.zookeeper.client import (
     MAX_REQUEST_BYTES,
@@ -217,7 +215,7 @@ class ZooKeeperStore(StateOfId):
         settings = url if isinstance(url, ZooKeeperSettings) else None
         self._settings = settings or ZooKeeperSettings.parse(str(url))
         super().__init__(self._settings.url, check_id(id))
-        self.retry_policy = RetryPolicy(SystemClock(), self._settings.retry_for_ms)
+        self.retry_ms = self._settings.retry_for_ms
         self._base = f"{self._settings.root}/{self.id}"
         self._client = client or ZooKeeperClient(self._settings)
         self._owns_client = client is None

@@ -60,6 +60,14 @@ class OffsetStoreSuite:
             failures=committed.failures,
         )
 
+    def test_it_says_how_much_and_how_long_it_keeps(self, offsets):
+        renew_ms = offsets.renew_ms()
+
+        assert renew_ms is None or renew_ms > 0
+        assert offsets.retry_ms >= 0
+        assert offsets.fitting(CommittedOffset(100)) == 0
+        assert offsets.fitting(CommittedOffset(100, ((120, 130),))) == 1
+
     def test_partitions_without_a_record_are_left_out(self, offsets, topic):
         name = topic("orders")
 

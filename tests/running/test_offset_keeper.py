@@ -16,7 +16,6 @@ from kafka_tx.running.at_least_once import offset_keeper
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.memory import MemoryOffsetStore
-from kafka_tx.transactions.retry_policy import RetryPolicy
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WITHIN_S = 10
@@ -190,7 +189,7 @@ def test_a_store_that_hangs_is_waited_for_no_longer_than_that(
 
 
 def test_a_store_that_tries_again_is_waited_for_as_long(store, registry):
-    store.retry_policy = RetryPolicy(SystemClock(), 600_000)
+    store.retry_ms = 600_000
     keeper = OffsetKeeper("job", store, registry, SystemClock())
     store.may_go.clear()
 

@@ -45,8 +45,6 @@ class OffsetKeeper:
         self._registry = registry
         self._clock = clock
         self._worker = SerialWorker(f"kafka-tx {id} offsets")
-        retry_policy = getattr(store, "retry_policy", None)
-        self._tries_s = retry_policy.limit_ms / 1000 if retry_policy else 0.0
         self._rest_s: Callable[[], float] = lambda: math.inf
         self._renew_ms: int | None = None
         self._renewed_ms = clock.monotonic_ms()
@@ -57,10 +55,8 @@ class OffsetKeeper:
         Raises:
             StateError: as ``OffsetStore.acquire``.
         """
-        renew_ms = getattr(self._store, "renew_ms", None)
         epoch = self._wait(lambda: self._store.acquire(task, tasks))
-        if renew_ms is not None:
-            self._renew_ms = self._wait(renew_ms)
+        self._renew_ms = self._wait(self._store.renew_ms)
         return epoch
 
     @property
@@ -160,8 +156,7 @@ class OffsetKeeper:
 
     def fits(self, offset: CommittedOffset) -> bool:
         """Whether the store has room for all runs beyond the offset."""
-        fitting = getattr(self._store, "fitting", None)
-        return fitting is None or fitting(offset) >= len(offset.completed)
+        return self._store.fitting(offset) >= len(offset.completed)
 
     def close(self, timeout_s: float) -> bool:
         """End, after what was asked for; False if that takes longer."""
@@ -175,7 +170,7 @@ class OffsetKeeper:
     @property
     def longest_s(self) -> float:
         """How long a call is waited for; the store's own tries are over by then."""
-        return _WITHIN_S + self._tries_s
+        return _WITHIN_S + self._store.retry_ms / 1000
 
     def _wait(self, call: Callable[[], R]) -> R:
         within_s = min(self.longest_s, self._rest_s())
