@@ -20,8 +20,10 @@ if TYPE_CHECKING:
         OpaqueTransactionalKafkaSpout,
         TransactionalKafkaSpout,
     )
-    from kafka_tx.spark.at_least_once.builder import TopologyBuilder
-    from kafka_tx.spark.at_least_once.handle import AtLeastOnceTopologyHandle
+    from kafka_tx.spark.at_least_once.topology import (
+        AtLeastOnceTopologyHandle,
+        TopologyBuilder,
+    )
     from kafka_tx.spark.queries.dead_letters import with_dead_letters
     from kafka_tx.spark.queries.foreach import for_each_transaction
     from kafka_tx.spark.queries.listener import attach
@@ -33,10 +35,10 @@ if TYPE_CHECKING:
     )
     from kafka_tx.spark.sinks.transaction import write_transaction
     from kafka_tx.spark.source.data_source import KafkaTxDataSource
-    from kafka_tx.spark.transactional.batch_builder import (
+    from kafka_tx.spark.transactional.topology import (
+        TopologyHandle,
         TransactionalTopologyBuilder,
     )
-    from kafka_tx.spark.transactional.transactional_handle import TopologyHandle
     from kafka_tx.sql.maps import (
         NonTransactionalMap,
         OpaqueMap,
@@ -131,7 +133,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AtLeastOnceTopologyHandle": "kafka_tx.spark.at_least_once.handle",
+    "AtLeastOnceTopologyHandle": "kafka_tx.spark.at_least_once.topology",
     "BasicBolt": "kafka_tx.topology.declare.bolts",
     "BatchBolt": "kafka_tx.topology.declare.bolts",
     "BatchProgress": "kafka_tx.running.transactional.batch_progress",
@@ -165,13 +167,13 @@ _HOMES = {
     "StringScheme": "kafka_tx.topology.rows.schemes",
     "TaskContext": "kafka_tx.topology.declare.bolts",
     "TopicPartition": "kafka_tx.model",
-    "TopologyBuilder": "kafka_tx.spark.at_least_once.builder",
-    "TopologyHandle": "kafka_tx.spark.transactional.transactional_handle",
+    "TopologyBuilder": "kafka_tx.spark.at_least_once.topology",
+    "TopologyHandle": "kafka_tx.spark.transactional.topology",
     "TransactionAttempt": "kafka_tx.model",
     "TransactionalKafkaSpout": "kafka_tx.running.transactional.drop_in_spouts",
     "TransactionalMap": "kafka_tx.sql.maps",
     "TransactionalSpout": "kafka_tx.topology.declare.spouts",
-    "TransactionalTopologyBuilder": "kafka_tx.spark.transactional.batch_builder",
+    "TransactionalTopologyBuilder": "kafka_tx.spark.transactional.topology",
     "TransactionalValue": "kafka_tx.sql.maps",
     "ZkHosts": "kafka_tx.topology.declare.spout_hosts",
     "append_once": "kafka_tx.spark.sinks.state",

@@ -403,7 +403,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "reader::translated": _OUTSIDE,
     "manager::PartitionManager.emitted": _CALLER,
     "runner::AtLeastOnceRunner._abandon": _OUTSIDE,
-    "transactional_runner::_hanging": _OUTSIDE,
+    "runner::_hanging": _OUTSIDE,
     "drop_in_spouts::_NOT_FOR_SPOUTS[tx]": _MEANT,
     "drop_in_spouts::_policy": _MEANT,
     "jvm::_unasked": _TOLD,

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.transactional.topology import TransactionalTopology
 from kafka_tx.topology.at_least_once.records import Records
-from kafka_tx.topology.builder import TransactionalTopology
 from kafka_tx.topology.declare.spouts import BatchSource, Json
 from kafka_tx.topology.rows.blocks import Block, size
 from kafka_tx.topology.run import attempt_run as attempts

@@ -1,31 +1,121 @@
-"""Builders: from declarations to checked, immutable topologies."""
+"""Builders: from what users declare to checked, immutable topologies.
+
+What both kinds share. The two builders are where Spark is, since what they build can
+be started.
+"""
 
 from __future__ import annotations
 
-import pickle
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kafka_tx.config import check_id
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.at_least_once.records import RecordSpout
-from kafka_tx.topology.declare.declaring import (
-    BoltDeclarer,
-    Draft,
-    component_of,
-    name_problems,
-    outputs_of,
+from kafka_tx.topology.declare.bolts import (
+    BasicBolt,
+    BatchBolt,
+    Bolt,
+    DataFrameBolt,
+    RichBolt,
+    does_something,
+    reads_arrow,
 )
 from kafka_tx.topology.declare.graph import (
     Component,
     ComponentKind,
     Graph,
+    Input,
+    Placement,
     checked_graph,
 )
-from kafka_tx.topology.declare.spouts import Spout
-from kafka_tx.topology.declare.templates import Dumps, pickled
+from kafka_tx.topology.declare.groupings import Grouping, GroupingKind
+from kafka_tx.topology.declare.templates import Dumps, pickled, template_of
 from kafka_tx.topology.plan.physical import PhysicalPlan, describe, mermaid, plan_of
-from kafka_tx.topology.rows.fields import Fields, FieldsLike
+from kafka_tx.topology.rows.fields import DEFAULT_STREAM, Fields, FieldsLike
+
+_NAME = re.compile(r"(?!__)[A-Za-z0-9_.\-]{1,100}")
+
+_KINDS: Mapping[type[Bolt], ComponentKind] = {
+    BasicBolt: ComponentKind.BASIC,
+    BatchBolt: ComponentKind.BATCH,
+    DataFrameBolt: ComponentKind.DATAFRAME,
+    RichBolt: ComponentKind.RICH,
+}
+
+
+@dataclass(slots=True)
+class Draft:
+    """A component as declared so far."""
+
+    name: str
+    given: object
+    parallelism: int | None
+    is_spout: bool = False
+    as_committer: bool = False
+    inputs: list[Input] = field(default_factory=list)
+    placement: Placement | None = None
+
+
+class BoltDeclarer:
+    """Returned by ``set_bolt``: says what the bolt reads. Every call returns it again.
+
+    A bolt may have several groupings, also several on one source.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+
+    def shuffle_grouping(
+        self, source: str, stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
+        """Each row to one task, in equal shares.
+
+        Narrow (no exchange) when the source has at least as many tasks.
+        """
+        return self._add(source, stream, GroupingKind.SHUFFLE)
+
+    def fields_grouping(
+        self, source: str, fields: Iterable[str], stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
+        """Rows with equal values in these fields to the same task."""
+        names = (fields,) if isinstance(fields, str) else tuple(fields)
+        return self._add(source, stream, GroupingKind.FIELDS, names)
+
+    def global_grouping(
+        self, source: str, stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
+        """All rows to the first task."""
+        return self._add(source, stream, GroupingKind.GLOBAL)
+
+    def all_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Each row to every task."""
+        return self._add(source, stream, GroupingKind.ALL)
+
+    def local_or_shuffle_grouping(
+        self, source: str, stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
+        """Each row stays in the task that emitted it; without one there, as shuffle."""
+        return self._add(source, stream, GroupingKind.LOCAL_OR_SHUFFLE)
+
+    def on_driver(self) -> BoltDeclarer:
+        """Run all tasks of the bolt on the driver."""
+        self._draft.placement = Placement.DRIVER
+        return self
+
+    def on_executors(self) -> BoltDeclarer:
+        """Run all tasks of the bolt on executors.
+
+        A committer's instances are then pickled between the phases.
+        """
+        self._draft.placement = Placement.EXECUTORS
+        return self
+
+    def _add(
+        self, source: str, stream: str, kind: GroupingKind, fields: tuple[str, ...] = ()
+    ) -> BoltDeclarer:
+        self._draft.inputs.append(Input(source, Grouping(kind, fields), stream))
+        return self
 
 
 @dataclass(frozen=True)
@@ -61,32 +151,16 @@ class Topology:
         return forms[mode](self.plan)
 
 
-@dataclass(frozen=True)
-class TransactionalTopology(Topology):
-    """A topology of numbered batches.
+class Builder:
+    """Bolts and their groupings: what both builders share.
 
-    Attributes:
-        spout_name: The spout's component name.
-        spout: The user's spout; stays on the driver.
+    Args:
+        topology_id: Names the state. 1 to 200 of the characters ``A-Z a-z 0-9 . _ -``;
+            the same over restarts.
+
+    Raises:
+        ConfigError: Illegal id.
     """
-
-    spout_name: str
-    spout: Spout
-
-
-@dataclass(frozen=True)
-class AtLeastOnceTopology(Topology):
-    """A topology that replays single records.
-
-    Attributes:
-        spouts: The user's spouts by component name; they stay on the driver.
-    """
-
-    spouts: Mapping[str, RecordSpout]
-
-
-class _Builder:
-    """Bolts and their groupings: what both builders share."""
 
     _legal: tuple[ComponentKind, ...]
 
@@ -116,128 +190,13 @@ class _Builder:
     ) -> PhysicalPlan:
         components = list(spouts)
         for draft in self._bolts:
-            component, found = component_of(draft, self._legal, dumps)
+            component, found = _component_of(draft, self._legal, dumps)
             components.append(replace(component, inputs=tuple(draft.inputs)))
             problems += found
         return plan_of(checked_graph(self._id, components, problems), dumps)
 
 
-class TransactionalTopologyBuilder(_Builder):
-    """Declares a topology of numbered batches with one spout.
-
-    Args:
-        topology_id: Names the state: txids and metadata. 1 to 200 of the characters
-            ``A-Z a-z 0-9 . _ -``; the same over restarts.
-        spout_name: The spout's component name.
-        spout: A transactional, partitioned or opaque spout.
-        parallelism: Tasks that read it.
-
-    Raises:
-        ConfigError: Illegal id. ``build`` reports all else that is wrong.
-
-    Source: Storm, TransactionalTopologyBuilder.
-    """
-
-    _legal = (
-        ComponentKind.BASIC,
-        ComponentKind.BATCH,
-        ComponentKind.COMMITTER,
-        ComponentKind.DATAFRAME,
-    )
-
-    def __init__(
-        self, topology_id: str, spout_name: str, spout: Spout, parallelism: int = 1
-    ) -> None:
-        super().__init__(topology_id)
-        self._spout_name = spout_name
-        self._spout = spout
-        self._parallelism = parallelism
-
-    def set_committer_bolt(
-        self, name: str, bolt: object, parallelism: int | None = None
-    ) -> BoltDeclarer:
-        """Add a batch bolt whose ``finish_batch`` belongs to the commit phase.
-
-        The same as ``set_bolt`` with a bolt that is marked as a committer. One task
-        unless ``parallelism`` says more.
-        """
-        return self._add(Draft(name, bolt, parallelism, as_committer=True))
-
-    def build(self, dumps: Dumps = pickle.dumps) -> TransactionalTopology:
-        """Check everything and plan it. The builder may be used further.
-
-        Args:
-            dumps: Pickles user code; what it makes, ``pickle.loads`` must read.
-
-        Raises:
-            ConfigError: Lists all that is wrong, with the components' names.
-        """
-        spout, problems = self._spout_component(dumps)
-        plan = self._plan([spout], problems, dumps)
-        return TransactionalTopology(self._id, plan, self._spout_name, self._spout)
-
-    def _spout_component(self, dumps: Dumps) -> tuple[Component, list[str]]:
-        name = self._spout_name
-        spout: object = self._spout
-        if not isinstance(spout, Spout):
-            problem = (
-                f"component '{name}': {spout!r} is no transactional spout; subclass"
-                " TransactionalSpout, PartitionedTransactionalSpout or"
-                " OpaquePartitionedTransactionalSpout."
-            )
-            return Component(name, ComponentKind.SPOUT, self._parallelism), [problem]
-        return _spout_component(
-            name, spout.fields, self._parallelism, spout.empty_batch, dumps
-        )
-
-
-class TopologyBuilder(_Builder):
-    """Declares an at-least-once topology: each record is replayed on its own.
-
-    Args:
-        topology_id: Names the state: committed offsets. 1 to 200 of the characters
-            ``A-Z a-z 0-9 . _ -``; the same over restarts.
-
-    Raises:
-        ConfigError: Illegal id. ``build`` reports all else that is wrong.
-
-    Source: Storm, TopologyBuilder (deviates: bolts are made anew for each chunk of
-    records; what a bolt raises fails the row instead of ending the worker).
-    """
-
-    _legal = (ComponentKind.BASIC, ComponentKind.RICH)
-
-    def __init__(self, topology_id: str) -> None:
-        super().__init__(topology_id)
-        self._spouts: list[tuple[str, RecordSpout, int]] = []
-
-    def set_spout(self, name: str, spout: RecordSpout, parallelism: int = 1) -> None:
-        """Add a spout, read by so many tasks."""
-        self._spouts.append((name, spout, parallelism))
-
-    def build(self, dumps: Dumps = pickle.dumps) -> AtLeastOnceTopology:
-        """Check everything and plan it. The builder may be used further.
-
-        Args:
-            dumps: Pickles user code; what it makes, ``pickle.loads`` must read.
-
-        Raises:
-            ConfigError: Lists all that is wrong, with the components' names.
-        """
-        problems = [] if self._spouts else ["the topology has no spout."]
-        components = []
-        for name, spout, parallelism in self._spouts:
-            component, found = _spout_component(
-                name, spout.fields, parallelism, spout.empty_chunk, dumps
-            )
-            components.append(component)
-            problems += found
-        plan = self._plan(components, problems, dumps)
-        spouts = {name: spout for name, spout, _ in self._spouts}
-        return AtLeastOnceTopology(self._id, plan, spouts)
-
-
-def _spout_component(
+def spout_component(
     name: str,
     fields: FieldsLike,
     parallelism: int,
@@ -245,17 +204,131 @@ def _spout_component(
     dumps: Dumps,
 ) -> tuple[Component, list[str]]:
     """The component of a spout, and all that is wrong with its declaration."""
-    problems = name_problems(name)
+    problems = _name_problems(name)
     try:
         pickled(name, travels(), dumps)
     except ConfigError as error:
         problems.append(error.message)
     outputs: dict[str, Fields] = {}
     try:
-        outputs = outputs_of(fields, {})
+        outputs = _outputs_of(fields, {})
     except ConfigError as error:
         problems.append(f"component '{name}': {error.message}")
     else:
         if not outputs:
             problems.append(f"component '{name}': the spout declares no fields.")
     return Component(name, ComponentKind.SPOUT, parallelism, outputs=outputs), problems
+
+
+def _component_of(
+    draft: Draft, legal: Iterable[ComponentKind], dumps: Dumps
+) -> tuple[Component, list[str]]:
+    """The component a draft stands for, and all that is wrong with it.
+
+    Args:
+        draft: What was declared.
+        legal: Kinds of bolts this topology can have.
+        dumps: Pickles user code.
+    """
+    problems = _name_problems(draft.name)
+    component = Component(draft.name, ComponentKind.BASIC, draft.parallelism)
+    try:
+        component = _bolt_component(draft, legal, dumps)
+    except ConfigError as error:
+        problems.append(_about(draft.name, error.message))
+    return component, problems
+
+
+def _name_problems(name: object) -> list[str]:
+    """What is wrong with a component's name."""
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return []
+    return [
+        f"component {name!r}: illegal name; legal: 1 to 100 of the characters"
+        " A-Z a-z 0-9 . _ -, not beginning with '__'."
+    ]
+
+
+def _outputs_of(
+    fields: FieldsLike, streams: Mapping[str, FieldsLike]
+) -> dict[str, Fields]:
+    """Fields by stream; the default stream only when it has fields.
+
+    Raises:
+        ConfigError: Fields are declared in no legal form, or a stream without any.
+    """
+    found = {}
+    default = Fields.parse(fields)
+    if default.names:
+        found[DEFAULT_STREAM] = default
+    for stream, declared in streams.items():
+        found[stream] = Fields.parse(declared)
+        if not found[stream].names:
+            raise ConfigError.illegal(
+                "streams", stream, "streams with at least one field each"
+            )
+    return found
+
+
+def _bolt_component(
+    draft: Draft, legal: Iterable[ComponentKind], dumps: Dumps
+) -> Component:
+    template = template_of(draft.name, draft.given, dumps)
+    try:
+        probe = template.new()
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"its bolt cannot be made: {type(error).__name__}: {error}. A class is"
+            " called without arguments; give a bolt, or a function that makes one."
+        ) from error
+    return Component(
+        draft.name,
+        _kind_of(probe, draft, legal),
+        draft.parallelism,
+        tuple(draft.inputs),
+        _outputs_of(probe.fields, probe.streams),
+        template,
+        reads_arrow(probe),
+        draft.placement,
+    )
+
+
+def _kind_of(bolt: Bolt, draft: Draft, legal: Iterable[ComponentKind]) -> ComponentKind:
+    kinds = [k for base, k in _KINDS.items() if isinstance(bolt, base)]
+    if not kinds:
+        raise ConfigError(
+            f"{type(bolt).__name__} is none of {_names(_KINDS.values())}."
+        )
+    kind = next((k for k in kinds if k in legal), kinds[0])
+    if draft.as_committer or bolt.committer:
+        if ComponentKind.COMMITTER not in legal:
+            raise ConfigError(
+                f"a committer cannot be used in this topology; legal: {_names(legal)}."
+            )
+        if kind is not ComponentKind.BATCH:
+            raise ConfigError(
+                f"a committer must be a batch bolt, and {type(bolt).__name__} is a"
+                f" {kind}; subclass BatchBolt."
+            )
+        kind = ComponentKind.COMMITTER
+    if kind not in legal:
+        raise ConfigError(
+            f"a {kind} cannot be used in this topology; legal: {_names(legal)}."
+        )
+    if not does_something(bolt):
+        raise ConfigError(
+            f"{type(bolt).__name__} overrides none of the methods that are given rows"
+            " (execute, execute_arrow, transform)."
+        )
+    return kind
+
+
+def _names(kinds: Iterable[ComponentKind]) -> str:
+    return ", ".join(kinds)
+
+
+def _about(name: str, message: str) -> str:
+    prefix = f"component '{name}'"
+    return message if message.startswith(prefix) else f"{prefix}: {message}"

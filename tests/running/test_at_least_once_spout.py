@@ -12,9 +12,8 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.running.at_least_once.spout import Deployment, KafkaSpout
-from kafka_tx.spark.at_least_once.builder import TopologyBuilder
-from kafka_tx.spark.at_least_once.handle import (
-    start_at_least_once_topology,
+from kafka_tx.spark.at_least_once.topology import (
+    TopologyBuilder,
 )
 from kafka_tx.testing.mock import MockCluster
 from kafka_tx.topology.declare.bolts import BasicBolt
@@ -139,7 +138,7 @@ def test_a_topology_is_built_of_it_and_shows_its_fields():
 
     assert built.graph.fields("orders").names == ("bytes",)
     with pytest.raises(ConfigError, match="SparkSession"):
-        start_at_least_once_topology(built, object())
+        built.start(object())
 
 
 def test_a_start_that_is_refused_does_not_fence_the_owner(cluster, tmp_path):

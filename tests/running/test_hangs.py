@@ -12,8 +12,8 @@ from integration.promptness import TRIES
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.at_least_once.hangs import HangWatch
 from kafka_tx.running.task_reports import DriverAddress, ReportListener, send_report
+from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.topology.at_least_once.tasks import RecordTask
-from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.rows.fields import Fields

@@ -18,9 +18,10 @@ from kafka_tx import FieldMapper, FieldTopic, KafkaBolt, KafkaMessage, sink_asse
 from kafka_tx.config import MARKER_TOPIC
 from kafka_tx.errors import ComponentError, ConfigError, DeliveryError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.at_least_once.topology import TopologyBuilder
+from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.testing.mock import MockCluster
 from kafka_tx.topology.at_least_once.chunks import run_chunk
-from kafka_tx.topology.builder import TopologyBuilder, TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import TaskContext
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.run import attempt_run as attempts

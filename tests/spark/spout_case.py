@@ -27,14 +27,16 @@ from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.running.at_least_once.poller import PollerParts
 from kafka_tx.running.at_least_once.reading import KafkaRecords
 from kafka_tx.running.at_least_once.spout import SpoutManagers
-from kafka_tx.spark.at_least_once.handle import AtLeastOnceTopologyHandle
 from kafka_tx.spark.at_least_once.runner import (
     AtLeastOnceRunner,
     AtLeastOnceRunnerParts,
 )
+from kafka_tx.spark.at_least_once.topology import (
+    AtLeastOnceTopologyHandle,
+    TopologyBuilder,
+)
 from kafka_tx.spark.versions.job_failures import JobLostError
 from kafka_tx.testing import MemoryLog
-from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
 from kafka_tx.topology.rows.schemes import MetadataScheme
 from kafka_tx.transactions.memory import MemoryOffsetStore

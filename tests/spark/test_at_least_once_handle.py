@@ -15,11 +15,11 @@ from kafka_tx.metrics.events import OffsetsCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import LogBounds, TopicPartition
 from kafka_tx.running.at_least_once.spout import KafkaSpout
-from kafka_tx.spark.at_least_once.builder import (
-    StartableAtLeastOnceTopology,
+from kafka_tx.spark.at_least_once.topology import (
+    AtLeastOnceTopology,
+    AtLeastOnceTopologyHandle,
     TopologyBuilder,
 )
-from kafka_tx.spark.at_least_once.handle import AtLeastOnceTopologyHandle
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.spout_config import SpoutConfig
 from kafka_tx.topology.declare.spout_hosts import BrokerHosts
@@ -175,7 +175,7 @@ def test_bolts_of_the_main_script_are_sent_by_value():
 
     built = builder.build()
 
-    assert isinstance(built, StartableAtLeastOnceTopology)
+    assert isinstance(built, AtLeastOnceTopology)
     with pytest.raises(ConfigError, match="cannot be pickled"):
         builder.build(pickle.dumps)
 

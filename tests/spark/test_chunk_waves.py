@@ -10,10 +10,10 @@ from pyspark import cloudpickle
 
 from kafka_tx.errors import ComponentError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.spark.topologies import engine
 from kafka_tx.spark.topologies.engine import PartitionRun
 from kafka_tx.topology.at_least_once.chunks import Chunk, RecordJob
-from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.plan.physical import Phase

@@ -28,11 +28,13 @@ from kafka_tx.errors import (
 from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.topology_options import parse_settings
-from kafka_tx.spark.transactional.batch_builder import open_parts
-from kafka_tx.spark.transactional.transactional_handle import TopologyHandle
-from kafka_tx.spark.transactional.transactional_runner import TransactionalRunner
+from kafka_tx.spark.transactional.runner import TransactionalRunner
+from kafka_tx.spark.transactional.topology import (
+    TopologyHandle,
+    TransactionalTopologyBuilder,
+    open_parts,
+)
 from kafka_tx.spark.versions.job_failures import JobLostError
-from kafka_tx.topology.builder import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, Committer
 from kafka_tx.topology.declare.memory_spouts import (
     MemoryTransactionalSpout,

@@ -5,10 +5,10 @@ import pyarrow as pa
 import pytest
 
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.topology.at_least_once.lineage import Lineage
 from kafka_tx.topology.at_least_once.records import RecordPacket
 from kafka_tx.topology.at_least_once.tasks import RecordTask
-from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.rows.fields import Fields

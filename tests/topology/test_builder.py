@@ -5,7 +5,7 @@ import pytest
 from pyspark import cloudpickle
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.builder import TransactionalTopologyBuilder
+from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import (
     BasicBolt,
     BatchBolt,

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
+from threading import Lock
 from typing import ClassVar
 
 import pyarrow as pa
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 
 from kafka_tx.errors import ComponentError, ConfigError, FailedException, FetchError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.topology.at_least_once.chunks import run_chunk
-from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import (
     BasicBolt,
     BatchBolt,
@@ -386,7 +387,7 @@ class Cut(BasicBolt):
     fields = ("line", "rest")
 
     def execute(self, row, collector):
-        rest = memoryview(b"") if row.line.startswith("#") else b""
+        rest = Lock() if row.line.startswith("#") else b""
         collector.emit((row.line, rest))
 
 
@@ -568,7 +569,7 @@ class Batch(BatchBolt):
 
 class Unpicklable(Lines):
     def empty_chunk(self):
-        return lambda: None
+        return Lock()
 
 
 def _batch_bolt(builder):

@@ -10,9 +10,10 @@ import pytest
 
 from kafka_tx.errors import ComponentError, ConfigError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.at_least_once.topology import TopologyBuilder
+from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.topology.at_least_once.records import RecordPacket
 from kafka_tx.topology.at_least_once.tasks import RecordTask
-from kafka_tx.topology.builder import TopologyBuilder, TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, RichBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.plan.physical import TaskId

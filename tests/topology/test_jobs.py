@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.builder import TransactionalTopologyBuilder
+from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BatchBolt, DataFrameBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.plan.physical import Phase, TaskId

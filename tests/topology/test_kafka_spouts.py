@@ -21,7 +21,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning.deleted_topics import STANDS_MS
-from kafka_tx.topology.builder import TransactionalTopologyBuilder
+from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BatchBolt
 from kafka_tx.topology.kafka.kafka_batch_spout import (
     KafkaBatchSpout,

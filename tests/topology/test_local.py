@@ -1,6 +1,7 @@
 """Whole attempts: routing, phases, empty batches, failures, mixed kinds of bolts."""
 
 from collections import Counter
+from threading import Lock
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,7 +9,7 @@ import pytest
 
 from kafka_tx.errors import ComponentError, ConfigError, FailedException
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.builder import TransactionalTopologyBuilder
+from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, DataFrameBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
@@ -505,7 +506,7 @@ def test_a_failed_task_still_takes_all_its_input():
 
 class HoldsAConnection(Step):
     def execute(self, row):
-        self.connection = lambda: None
+        self.connection = Lock()
 
 
 def test_what_cannot_wait_for_the_commit_phase_names_its_component():

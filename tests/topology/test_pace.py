@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.topology.at_least_once.chunks import run_chunk
 from kafka_tx.topology.at_least_once.pace import (
     FIRST_RECORDS,
@@ -15,7 +16,6 @@ from kafka_tx.topology.at_least_once.pace import (
     Pace,
     Turns,
 )
-from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.rows.blocks import Block
 from kafka_tx.topology.rows.fields import Fields

@@ -12,8 +12,8 @@ import pytest
 
 from kafka_tx.errors import ComponentError, FailedException, KafkaTxError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.topology.at_least_once.chunks import run_chunk
-from kafka_tx.topology.builder import TopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
 from kafka_tx.topology.reasons import LONGEST, cut, reason_of
 from kafka_tx.topology.rows.fields import Fields

@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from kafka_tx.topology.builder import TransactionalTopologyBuilder
+from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, DataFrameBolt
 from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout

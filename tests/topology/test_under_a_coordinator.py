@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from kafka_tx.errors import FailedException
-from kafka_tx.topology.builder import TransactionalTopologyBuilder
+from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt
 from kafka_tx.topology.declare.memory_spouts import (
     MemoryTransactionalSpout,

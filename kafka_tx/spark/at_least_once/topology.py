@@ -1,4 +1,4 @@
-"""A running at-least-once topology, as its user sees it."""
+"""At-least-once topologies on Spark: built, started, and as their users see them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from kafka_tx.assembly import SystemClock
@@ -33,7 +34,10 @@ from kafka_tx.spark.topologies.running import (
     serve_metrics,
 )
 from kafka_tx.spark.topologies.session import check_session
-from kafka_tx.topology.builder import AtLeastOnceTopology
+from kafka_tx.topology.at_least_once.records import RecordSpout
+from kafka_tx.topology.builder import Builder, Topology, spout_component
+from kafka_tx.topology.declare.graph import ComponentKind
+from kafka_tx.topology.declare.templates import Dumps
 
 _END_WITHIN_S = 30.0
 
@@ -151,56 +155,129 @@ class AtLeastOnceTopologyHandle(RunningTopology):
         self._end(finish=finish, timeout_s=timeout_s)
 
 
-def start_at_least_once_topology(
-    topology: AtLeastOnceTopology,
-    spark: SparkSession,
-    config: Mapping[str, Any] | None = None,
-    *,
-    registry: MetricsRegistry | None = None,
-) -> AtLeastOnceTopologyHandle:
-    """Run a topology; see ``StartableAtLeastOnceTopology.start``."""
-    settings = parse_at_least_once_settings(config)
-    plan = replace(topology.plan, settings=dict(config or {}))
-    check_session(spark, plan, settings.limits.chunks)
-    refuse_default_store(spark, config)
-    registry = registry or MetricsRegistry(spark_version=spark.version)
-    clock = SystemClock()
-    deployment = Deployment(
-        topology=topology.id,
-        name=settings.deployment or topology.id,
-        store=settings.topology.store,
-        registry=registry,
-        clock=clock,
-        spouts=len(topology.spouts),
-    )
-    endpoint = serve_metrics(registry, settings.topology)
-    try:
-        pollers = _pollers(topology, deployment)
-    except BaseException:
-        endpoint.close()
-        raise
-    notes = _notes(topology, settings.topology.store)
-    driver = DriverAddress.of(spark.sparkContext.getConf().get)
-    runner = AtLeastOnceRunner(
-        AtLeastOnceRunnerParts(
-            id=topology.id,
-            plan=plan,
-            engine=SparkEngine(spark, plan),
-            listen=partial(HangListener, driver),
-            pollers=pollers,
-            limits=settings.limits,
+@dataclass(frozen=True)
+class AtLeastOnceTopology(Topology):
+    """A checked topology that replays single records on Spark; immutable.
+
+    Attributes:
+        spouts: The user's spouts by component name; they stay on the driver.
+    """
+
+    spouts: Mapping[str, RecordSpout]
+
+    def start(
+        self,
+        spark: SparkSession,
+        config: Mapping[str, Any] | None = None,
+        *,
+        registry: MetricsRegistry | None = None,
+    ) -> AtLeastOnceTopologyHandle:
+        """Run it until it is stopped; it goes on with the offsets that were stored.
+
+        Args:
+            spark: A classic session; must live as long as the topology.
+            config: Settings, ours (``tx.…``) or by Storm's names.
+            registry: Takes the metrics; a new one if None.
+
+        Raises:
+            ConfigError: A setting, a store's URL or the session cannot be used.
+            KafkaError: The brokers do not answer or refuse.
+            StateError: The store cannot be reached, or an offset in it not be read.
+        """
+        settings = parse_at_least_once_settings(config)
+        plan = replace(self.plan, settings=dict(config or {}))
+        check_session(spark, plan, settings.limits.chunks)
+        refuse_default_store(spark, config)
+        registry = registry or MetricsRegistry(spark_version=spark.version)
+        clock = SystemClock()
+        deployment = Deployment(
+            topology=self.id,
+            name=settings.deployment or self.id,
+            store=settings.topology.store,
             registry=registry,
             clock=clock,
-            notes=notes,
+            spouts=len(self.spouts),
         )
-    )
-    for id_ in {topology.id, *(each.keeper.id for each in pollers.values())}:
-        registry.record_start(id_, "at least once", shown(config or {}))
-    if notes is not None:
-        show_last_stop(registry, notes, topology.id)
-    runner.start()
-    end_with_session(runner, spark.sparkContext)
-    return AtLeastOnceTopologyHandle(topology.id, runner, registry, endpoint)
+        endpoint = serve_metrics(registry, settings.topology)
+        try:
+            pollers = _pollers(self.spouts, deployment)
+        except BaseException:
+            endpoint.close()
+            raise
+        notes = _notes(self, settings.topology.store)
+        driver = DriverAddress.of(spark.sparkContext.getConf().get)
+        runner = AtLeastOnceRunner(
+            AtLeastOnceRunnerParts(
+                id=self.id,
+                plan=plan,
+                engine=SparkEngine(spark, plan),
+                listen=partial(HangListener, driver),
+                pollers=pollers,
+                limits=settings.limits,
+                registry=registry,
+                clock=clock,
+                notes=notes,
+            )
+        )
+        for id_ in {self.id, *(each.keeper.id for each in pollers.values())}:
+            registry.record_start(id_, "at least once", shown(config or {}))
+        if notes is not None:
+            show_last_stop(registry, notes, self.id)
+        runner.start()
+        end_with_session(runner, spark.sparkContext)
+        return AtLeastOnceTopologyHandle(self.id, runner, registry, endpoint)
+
+
+class TopologyBuilder(Builder):
+    """Declares an at-least-once topology: each record is replayed on its own.
+
+    Bolts may be defined anywhere, also in a notebook or in the main script.
+
+    Args:
+        topology_id: Names the state: committed offsets. 1 to 200 of the characters
+            ``A-Z a-z 0-9 . _ -``; the same over restarts.
+
+    Raises:
+        ConfigError: Illegal id. ``build`` reports all else that is wrong.
+
+    Source: Storm, TopologyBuilder (deviates: bolts are made anew for each chunk of
+    records; what a bolt raises fails the row instead of ending the worker).
+    """
+
+    _legal = (ComponentKind.BASIC, ComponentKind.RICH)
+
+    def __init__(self, topology_id: str) -> None:
+        super().__init__(topology_id)
+        self._spouts: list[tuple[str, RecordSpout, int]] = []
+
+    def set_spout(self, name: str, spout: RecordSpout, parallelism: int = 1) -> None:
+        """Add a spout, read by so many tasks."""
+        self._spouts.append((name, spout, parallelism))
+
+    def build(self, dumps: Dumps = cloudpickle.dumps) -> AtLeastOnceTopology:
+        """Check everything and plan it; ``start`` of the result runs it.
+
+        The builder may be used further.
+
+        Args:
+            dumps: Pickles user code; what it makes, ``pickle.loads`` must read.
+
+        Raises:
+            ConfigError: Lists all that is wrong, with the components' names; or two
+                spouts have one id.
+        """
+        problems = [] if self._spouts else ["the topology has no spout."]
+        components = []
+        for name, spout, parallelism in self._spouts:
+            component, found = spout_component(
+                name, spout.fields, parallelism, spout.empty_chunk, dumps
+            )
+            components.append(component)
+            problems += found
+        plan = self._plan(components, problems, dumps)
+        spouts = {name: spout for name, spout, _ in self._spouts}
+        _check_ids(spouts)
+        return AtLeastOnceTopology(self._id, plan, spouts)
 
 
 def _notes(topology: AtLeastOnceTopology, url: str) -> Store | None:
@@ -211,11 +288,11 @@ def _notes(topology: AtLeastOnceTopology, url: str) -> Store | None:
 
 
 def _pollers(
-    topology: AtLeastOnceTopology, deployment: Deployment
+    given: Mapping[str, RecordSpout], deployment: Deployment
 ) -> dict[str, PollerParts]:
     """What each spout needs; of all or none, and no owner is fenced for nothing."""
     spouts: dict[str, KafkaSpout] = {}
-    for name, spout in topology.spouts.items():
+    for name, spout in given.items():
         if not isinstance(spout, KafkaSpout):
             raise ConfigError.illegal(f"spout '{name}'", spout, "a KafkaSpout")
         spouts[name] = spout
@@ -230,3 +307,27 @@ def _pollers(
             poller.release(lambda: _END_WITHIN_S)
         raise
     return pollers
+
+
+def _check_ids(spouts: Mapping[str, object]) -> None:
+    """Refuse two spouts that would store their offsets under one id.
+
+    Raises:
+        ConfigError: The later one would fence the former, again and again.
+    """
+    owners: dict[tuple[str | None, str, int], str] = {}
+    for name, spout in spouts.items():
+        if not isinstance(spout, KafkaSpout) or not spout.config.id:
+            continue
+        config = spout.config
+        owner = (config.store_url, config.id, config.task_index)
+        other = owners.setdefault(owner, name)
+        if other != name:
+            raise ConfigError.illegal(
+                "id",
+                config.id,
+                "an id of its own for each spout of a topology, or none",
+                f"The spouts '{other}' and '{name}' have the same one, so neither could"
+                " keep its offsets apart. Several share an id by task_index and"
+                " total_tasks only.",
+            )

@@ -1,0 +1,380 @@
+"""Topologies of numbered batches on Spark: built, started, and as users see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from kafka_tx import assembly
+from kafka_tx.config import TransactionsConfig
+from kafka_tx.errors import ConfigError
+from kafka_tx.metrics.endpoint import Endpoint, Guest
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.options.shown import shown
+from kafka_tx.options.topology_options import TopologySettings, parse_settings
+from kafka_tx.protocols import Store
+from kafka_tx.running.ends import show_committed, show_last_stop
+from kafka_tx.running.kafka_sink_bolt import KafkaBolt
+from kafka_tx.running.lag_watch import SpoutLagWatch
+from kafka_tx.running.transactional.batch_progress import (
+    BatchProgress,
+    Journal,
+    Listener,
+    TerminalProgress,
+    kafka_ranges,
+)
+from kafka_tx.running.transactional.drop_in_spouts import KafkaSpoutFromOptions
+from kafka_tx.running.transactional.runner_parts import RunnerParts
+from kafka_tx.spark.default_store import refuse_default_store
+from kafka_tx.spark.topologies.engine import SparkEngine
+from kafka_tx.spark.topologies.running import (
+    RunningTopology,
+    end_with_session,
+    serve_metrics,
+)
+from kafka_tx.spark.topologies.session import check_session
+from kafka_tx.spark.transactional.runner import TransactionalRunner
+from kafka_tx.topology.builder import (
+    BoltDeclarer,
+    Builder,
+    Draft,
+    Topology,
+    spout_component,
+)
+from kafka_tx.topology.declare.bolts import TOPOLOGY_ID
+from kafka_tx.topology.declare.graph import Component, ComponentKind
+from kafka_tx.topology.declare.spouts import Spout
+from kafka_tx.topology.declare.templates import Dumps
+from kafka_tx.topology.kafka.stored_batches import batches_in
+from kafka_tx.topology.plan.physical import PhysicalPlan
+from kafka_tx.transactions.chain import Opened
+from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.following import take_over
+from kafka_tx.transactions.rehearsals import RehearsedStore, taken_over
+from kafka_tx.transactions.rotating import RecordCodec
+from kafka_tx.transactions.txid_layout import numbered
+
+if TYPE_CHECKING:
+    from kafka_tx.kafka.mirror import MirrorThread
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatus:
+    """A batch in flight.
+
+    Attributes:
+        txid: Its number.
+        attempt_id: Of the attempt that is on.
+        phase: processing, processed, committing or recording.
+    """
+
+    txid: int
+    attempt_id: int
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyStatus:
+    """What a topology does now.
+
+    Attributes:
+        id: Of the topology.
+        is_active: Whether it runs.
+        committed_txid: The last committed batch; None while there was none.
+        in_flight: Batches on their way, in txid order.
+        replays: Attempts that were given up so far.
+        lag: Records of the source that no committed batch holds; None where unknown, as
+            while a partition has no leader.
+    """
+
+    id: str
+    is_active: bool
+    committed_txid: int | None
+    in_flight: tuple[BatchStatus, ...]
+    replays: int
+    lag: int | None
+
+
+class TopologyHandle(RunningTopology):
+    """A running topology of batches, used as Spark's ``StreamingQuery`` is.
+
+    What ``start`` of a built topology returns. Safe in any thread.
+    """
+
+    def __init__(
+        self,
+        runner: TransactionalRunner,
+        parts: RunnerParts,
+        endpoint: Endpoint | Guest,
+    ) -> None:
+        journal = parts.journal
+        super().__init__(journal.id, runner, journal.registry, endpoint)
+        self._runner = runner
+        self._journal = journal
+
+    @property
+    def status(self) -> TopologyStatus:
+        """What it does now."""
+        view = self._runner.view
+        return TopologyStatus(
+            id=self.id,
+            is_active=self.isActive,
+            committed_txid=view.committed_txid,
+            in_flight=tuple(
+                BatchStatus(attempt.txid, attempt.attempt_id, phase.value)
+                for attempt, phase in view.phases.items()
+            ),
+            replays=self._journal.replays,
+            lag=self.metrics.lag_of(self.id),
+        )
+
+    @property
+    def lastProgress(self) -> BatchProgress | None:
+        """The last batch that was committed since the start."""
+        recent = self.recentProgress
+        return recent[-1] if recent else None
+
+    @property
+    def recentProgress(self) -> list[BatchProgress]:
+        """The last 100 batches that were committed since the start, oldest first."""
+        return list(self._journal.recent)
+
+    def stop(self, *, finish: bool = True, timeout_s: float | None = 60.0) -> None:
+        """End the topology and wait for that. Harmless when it has ended.
+
+        Args:
+            finish: Commit what is in flight first; else cancel it, but for a commit
+                phase that has begun.
+            timeout_s: After so long everything is cut off, as by a crash: a restart
+                goes on from what is recorded.
+
+        Raises:
+            TransactionError: It was cut off.
+        """
+        self._end(finish=finish, timeout_s=timeout_s)
+
+
+@dataclass(frozen=True)
+class TransactionalTopology(Topology):
+    """A checked topology of numbered batches that Spark can run; immutable.
+
+    Attributes:
+        spout_name: The spout's component name.
+        spout: The user's spout; stays on the driver.
+    """
+
+    spout_name: str
+    spout: Spout
+
+    def start(
+        self,
+        spark: SparkSession,
+        config: Mapping[str, Any] | None = None,
+        *,
+        listeners: Iterable[Listener] = (),
+        registry: MetricsRegistry | None = None,
+    ) -> TopologyHandle:
+        """Run it until it is stopped; it goes on where it committed.
+
+        Args:
+            spark: A classic session; must live as long as the topology.
+            config: Settings, ours (``tx.…``) or by Storm's names.
+            listeners: Called after each committed batch, in txid order, on a thread of
+                their own.
+            registry: Takes the metrics; a new one if None.
+
+        Raises:
+            ConfigError: A setting, the store's URL or the session cannot be used.
+            StateError: The store cannot be reached, or a record of it not be read.
+            Exception: What the spout raises when it is opened.
+        """
+        settings = parse_settings(config)
+        plan = replace(self.plan, settings={**(config or {}), TOPOLOGY_ID: self.id})
+        check_session(spark, plan, settings.pacing.max_pending)
+        refuse_default_store(spark, config)
+        registry = registry or MetricsRegistry(spark_version=spark.version)
+        plan = replace(plan, settings={**plan.settings, **_sinks_memories(plan)})
+        store = RehearsedStore(assembly.patient_store(settings.store, self.id))
+        endpoint = serve_metrics(registry, settings)
+        try:  # the last thing that may be refused, so that no refused start fences
+            parts = taken_over(
+                store, lambda: open_parts(self, settings, store, registry, listeners)
+            )
+        except BaseException:
+            store.close()
+            endpoint.close()
+            raise
+        given = shown(config or {}, store.url)
+        registry.record_start(self.id, "transactional topology", given)
+        show_last_stop(registry, store)
+        runner = TransactionalRunner(parts, SparkEngine(spark, plan), plan)
+        runner.start()
+        end_with_session(runner, spark.sparkContext)
+        return TopologyHandle(runner, parts, endpoint)
+
+
+class TransactionalTopologyBuilder(Builder):
+    """Declares a topology of numbered batches with one spout, to be run on Spark.
+
+    Bolts and spouts may be defined anywhere, also in a notebook or in the main script.
+
+    Args:
+        topology_id: Names the state: txids and metadata. 1 to 200 of the characters
+            ``A-Z a-z 0-9 . _ -``; the same over restarts.
+        spout_name: The spout's component name.
+        spout: A transactional, partitioned or opaque spout.
+        parallelism: Tasks that read it.
+
+    Raises:
+        ConfigError: Illegal id. ``build`` reports all else that is wrong.
+
+    Source: Storm, TransactionalTopologyBuilder.
+    """
+
+    _legal = (
+        ComponentKind.BASIC,
+        ComponentKind.BATCH,
+        ComponentKind.COMMITTER,
+        ComponentKind.DATAFRAME,
+    )
+
+    def __init__(
+        self, topology_id: str, spout_name: str, spout: Spout, parallelism: int = 1
+    ) -> None:
+        super().__init__(topology_id)
+        self._spout_name = spout_name
+        self._spout = spout
+        self._parallelism = parallelism
+
+    def set_committer_bolt(
+        self, name: str, bolt: object, parallelism: int | None = None
+    ) -> BoltDeclarer:
+        """Add a batch bolt whose ``finish_batch`` belongs to the commit phase.
+
+        The same as ``set_bolt`` with a bolt that is marked as a committer. One task
+        unless ``parallelism`` says more.
+        """
+        return self._add(Draft(name, bolt, parallelism, as_committer=True))
+
+    def build(self, dumps: Dumps = cloudpickle.dumps) -> TransactionalTopology:
+        """Check everything and plan it; ``start`` of the result runs it.
+
+        The builder may be used further.
+
+        Args:
+            dumps: Pickles user code; what it makes, ``pickle.loads`` must read.
+
+        Raises:
+            ConfigError: Lists all that is wrong, with the components' names.
+        """
+        spout, problems = self._spout_component(dumps)
+        plan = self._plan([spout], problems, dumps)
+        return TransactionalTopology(self._id, plan, self._spout_name, self._spout)
+
+    def _spout_component(self, dumps: Dumps) -> tuple[Component, list[str]]:
+        name = self._spout_name
+        spout: object = self._spout
+        if not isinstance(spout, Spout):
+            problem = (
+                f"component '{name}': {spout!r} is no transactional spout; subclass"
+                " TransactionalSpout, PartitionedTransactionalSpout or"
+                " OpaquePartitionedTransactionalSpout."
+            )
+            return Component(name, ComponentKind.SPOUT, self._parallelism), [problem]
+        return spout_component(
+            name, spout.fields, self._parallelism, spout.empty_batch, dumps
+        )
+
+
+def _sinks_memories(plan: PhysicalPlan) -> dict[str, str]:
+    """What is known of the markers of Kafka sinks, as settings for their tasks."""
+    found: dict[str, str] = {}
+    for component in plan.graph.components:
+        bolt = component.template.given if component.template else None
+        if isinstance(bolt, KafkaBolt):
+            found |= bolt.remembered()
+    return found
+
+
+def open_parts(
+    topology: TransactionalTopology,
+    settings: TopologySettings,
+    store: Store,
+    registry: MetricsRegistry,
+    listeners: Iterable[Listener] = (),
+) -> RunnerParts:
+    """Become the owner of the topology's state, and make what its runner drives.
+
+    Raises:
+        ConfigError: A Kafka group is wanted and the spout reads no Kafka.
+        StateError: The store cannot be reached, or a record of it not be read.
+    """
+    epoch = take_over(store)  # before reading: an older owner may still write
+    opened = Opened(epoch, numbered(store, epoch), store.url, store.id)
+    clock = assembly.SystemClock()
+    coordinator = TransactionCoordinator[Any](
+        topology.spout.mode,
+        RecordCodec("metadata", store.url, store.id),
+        settings.pacing,
+        opened,
+    )
+    reported = list(listeners)
+    if settings.shows_progress:
+        reported.append(TerminalProgress(topology.id))
+    stored = batches_in(opened)
+    show_committed(registry, topology.id, stored)
+    shown = frozenset(stored.committed.offsets if stored.committed else ())
+    journal = Journal(topology.id, registry, clock, shown)
+    return RunnerParts(
+        spout=topology.spout,
+        spout_name=topology.spout_name,
+        store=store,
+        coordinator=coordinator,
+        journal=journal,
+        clock=clock,
+        listeners=reported,
+        watch=SpoutLagWatch(
+            getattr(topology.spout, "bounds", None), registry, topology.id, clock
+        ),
+        mirror=_mirror(topology, settings.commit_group_id, journal),
+    )
+
+
+def _mirror(
+    topology: TransactionalTopology, group: str | None, journal: Journal
+) -> GroupOfSpout | None:
+    """What sends the ends of a batch's ranges to a Kafka group, if asked for."""
+    if group is None:
+        return None
+    spout = topology.spout
+    if not isinstance(spout, KafkaSpoutFromOptions):
+        raise ConfigError.illegal(
+            "tx.commitGroupId", group, "set only where the spout reads Kafka"
+        )
+    spout.commits_to(TransactionsConfig(id=topology.id, commit_group_id=group))
+
+    def failed() -> None:
+        journal.registry.add("kafka_tx_mirror_failures_total", id=journal.id)
+
+    thread = assembly.group_mirror(spout.config, failed)
+    assert thread is not None
+    return GroupOfSpout(thread)
+
+
+class GroupOfSpout:
+    """The ``Mirror`` into a Kafka group, for the ranges of a Kafka spout."""
+
+    def __init__(self, thread: MirrorThread) -> None:
+        self._thread = thread
+
+    def __call__(self, metadata: Any) -> None:  # noqa: ANN401 - the spout's
+        """Send where these ranges end."""
+        self._thread({p: end for p, (_, end) in kafka_ranges(metadata).items()})
+
+    def close(self) -> None:
+        """Send what waits, within a bounded time."""
+        self._thread.close()
