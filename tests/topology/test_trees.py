@@ -20,8 +20,8 @@ def ints(*numbers):
     return np.array(numbers, np.int64)
 
 
-def report(trees):
-    return trees.report(TASK, (Emitted("spout", 3),), {"a": 1})
+def report(trees, packets=0):
+    return trees.report(TASK, (Emitted("spout", 3),), {"a": 1}, packets)
 
 
 def settled(*trees, first=0, end=10):
@@ -102,9 +102,8 @@ def test_failures_are_kept_by_component_and_reason():
 def test_a_report_travels():
     trees = TaskTrees()
     trees.begin(ints(1, 2))
-    trees.passed(2**63 + 1)
 
-    again = pickle.loads(pickle.dumps(report(trees)))
+    again = pickle.loads(pickle.dumps(report(trees, 2**63 + 1)))
 
     assert (again.begun, again.packets) == (((1, 3),), 2**63 + 1)
     assert (again.task, again.emitted, again.facts) == (TASK, (("spout", 3),), {"a": 1})

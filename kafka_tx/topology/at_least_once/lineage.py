@@ -135,7 +135,6 @@ class TaskTrees:
         self._failed: dict[tuple[str, str], list[Roots]] = {}
         self._untried: list[Roots] = []
         self._open: list[Roots] = []
-        self._packets = 0
         self._reported = 0
 
     def begin(self, roots: Roots) -> None:
@@ -160,23 +159,20 @@ class TaskTrees:
         """A rich bolt neither acked nor failed rows with these roots."""
         self._open.append(roots)
 
-    def passed(self, packet: int) -> None:
-        """A packet with this id was sent, or received."""
-        self._packets ^= packet
-
     def report(
         self,
         task: TaskId,
         emitted: tuple[Emitted, ...],
         facts: Mapping[str, Any],
+        packets: int = 0,
         took_s: float = 0.0,
     ) -> TreeReport:
-        """Everything so far."""
+        """Everything so far, and what else the task reports."""
         return TreeReport(
             task,
             emitted,
             facts,
-            self._packets,
+            packets,
             tuple(self._begun),
             tuple(
                 RootsFailed(component, reason, _ascending(parts))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +25,8 @@ from kafka_tx.topology.at_least_once.lineage import (
 )
 from kafka_tx.topology.at_least_once.pace import ROWS_PER_TURN, Pace, Turns
 from kafka_tx.topology.at_least_once.records import RecordPacket, Records, RecordSource
-from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt, TaskContext
-from kafka_tx.topology.declare.graph import Component, ComponentKind
+from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
+from kafka_tx.topology.declare.graph import Component
 from kafka_tx.topology.declare.groupings import Router, router_for
 from kafka_tx.topology.plan.physical import Edge, PhysicalPlan, TaskId
 from kafka_tx.topology.reasons import reason_of
@@ -38,21 +37,25 @@ from kafka_tx.topology.run.messages import (
     BatchStopped,
     Emitted,
     Message,
+    Packet,
     Roots,
 )
-from kafka_tx.topology.run.task_failures import component_error, failure_of
+from kafka_tx.topology.run.task_failures import component_error
+from kafka_tx.topology.run.tasks import StageTask
 
 _POSITION = "\0position"
 
 
-class RecordTask:
-    """The components of one stage in one of its tasks, for one chunk of records.
+class RecordTask(StageTask):
+    """The task of a chunk of records.
 
     The same life as that of ``Task``, in one phase. A bolt that raises fails rows, not
     the task; only what is raised outside of ``execute`` ends it, and the chunk is
     replayed. When its time is over the task reads no more, and gives its bolts no more
     of what other tasks sent.
     """
+
+    _raised = (KeyboardInterrupt, GeneratorExit)
 
     def __init__(
         self,
@@ -61,19 +64,12 @@ class RecordTask:
         attempt: TransactionAttempt,
         pace: Pace | None = None,
     ) -> None:
-        self.id = task
-        self._plan = plan
-        self._stage = plan.stages[task.stage]
-        self._attempt = attempt
+        super().__init__(plan, task, attempt)
         self._trees = TaskTrees()
         self._pace = pace
         self._turns = Turns(pace)
-        self._cells: dict[str, RecordCell] = {}
         self._emitted: dict[str, int] = {}
         self._routers: dict[tuple[str, Edge], Router] = {}
-        self._packets: list[RecordPacket] = []
-        self._facts: dict[str, Any] = {}
-        self._running = ""
         self._moment: Literal["prepare", "execute", "cleanup"] = "execute"
         self._feeds = 0
         self._given: tuple[RecordCell, Tracked] | None = None
@@ -81,29 +77,14 @@ class RecordTask:
     def process(
         self, packets: Iterable[RecordPacket] = (), source: RecordSource | None = None
     ) -> Iterator[Message]:
-        """Work off all rows; yield packets, then the report, or one failure.
+        """Work off all rows; yield packets, then the report, or one failure."""
+        yield from self._guarded(self._process(packets, source), packets)
 
-        All packets are taken, also after a failure.
-        """
-        try:
-            yield from self._process(packets, source)
-        except (KeyboardInterrupt, GeneratorExit):
-            self.close()
-            raise
-        except BaseException as error:
-            self.close()
-            if not self._running:
-                raise
-            yield self._word_of(error)
-            for _ in packets:
-                pass
-
-    def _word_of(self, error: BaseException) -> BatchFailed | BatchStopped:
+    def _failed(self, error: BaseException) -> BatchFailed | BatchStopped:
         """What the driver is told of an error that was raised outside of rows."""
-        where = (self._running, self.id.task)
         if self._moment == "execute":
-            is_spout = self._plan.graph.by_name[where[0]].kind is ComponentKind.SPOUT
-            return failure_of(error, self._attempt, *where, is_spout=is_spout)
+            return super()._failed(error)
+        where = (self._running, self.id.task)
         reason = f"{self._moment}: {reason_of(error)}"
         is_first = self._moment == "prepare"
         stops = component_error(error, self._attempt, *where) if is_first else None
@@ -134,13 +115,6 @@ class RecordTask:
             return np.unique(lineage.roots)
         return np.unique(lineage.roots[lineage.of(row)])
 
-    def close(self) -> None:
-        """Clean up all bolts; errors are ignored."""
-        for cell in self._cells.values():
-            with suppress(Exception):
-                cell.close()
-        self._cells.clear()
-
     def _process(
         self, packets: Iterable[RecordPacket], source: RecordSource | None
     ) -> Iterator[Message]:
@@ -150,7 +124,7 @@ class RecordTask:
         if source is not None:
             yield from self._read(source)
         for packet in packets:
-            self._trees.passed(packet.id)
+            self._passed ^= packet.id
             for part in self._in_turns(Tracked(packet.block, packet.lineage)):
                 self._deliver(packet.target, packet.source, packet.stream, part)
                 yield from self._ready()
@@ -165,7 +139,7 @@ class RecordTask:
         self._running = ""
         emitted = tuple(Emitted(name, rows) for name, rows in self._emitted.items())
         took_s = clock() - began_s
-        yield self._trees.report(self.id, emitted, self._facts, took_s)
+        yield self._trees.report(self.id, emitted, self._facts, self._passed, took_s)
 
     def _open(self) -> None:
         for name in self._stage.components:
@@ -176,14 +150,11 @@ class RecordTask:
             self._running, self._moment = name, "prepare"
             bolt = component.template.new()
             cell = self._cells[name] = self._cell(component, bolt)
-            tasks, settings = self._stage.tasks, self._plan.settings
-            cell.prepare(
-                TaskContext(name, self.id.task, tasks, self._attempt, settings)
-            )
+            cell.prepare(self._context(name))
             self._running, self._moment = "", "execute"
 
     def _cell(self, component: Component, bolt: object) -> RecordCell:
-        wanted = {edge.given.stream for edge in self._plan.edges[component.name]}
+        wanted = self._wanted(component.name)
         if isinstance(bolt, BasicBolt):
             is_late = self._turns.is_late
             return BasicRecordCell(bolt, component, wanted, self._trees, is_late)
@@ -193,7 +164,7 @@ class RecordTask:
 
     # --- rows in ---
 
-    def _read(self, source: RecordSource) -> Iterator[RecordPacket]:
+    def _read(self, source: RecordSource) -> Iterator[Packet]:
         name = self._stage.components[0]
         chunks = iter(source.read(self.id.task, self._stage.tasks, self._facts))
         while not self._turns.is_over:
@@ -298,7 +269,6 @@ class RecordTask:
                 head = (edge.target, task, name, one.stream, one.block)
                 packet = RecordPacket(*head, lineage=one.lineage, pickled=pickled)
                 self._packets.append(packet)
-                self._trees.passed(packet.id)
         self._running = ""
 
     def _pickled(
@@ -340,10 +310,6 @@ class RecordTask:
             for half in pieces(block, -(-size(block) // 2))
             for routed in self._routed(router, name, half, lineage)
         ]
-
-    def _ready(self) -> Iterator[RecordPacket]:
-        ready, self._packets = self._packets, []
-        yield from ready
 
 
 def _with_positions(block: Block) -> Block:

@@ -34,8 +34,80 @@ _ROWS_PER_TURN = 4096
 """Rows a bolt is given before what it emitted goes on: bounds what a task holds."""
 
 
-class Task:
+class StageTask:
     """The components of one stage in one of its tasks, for one attempt.
+
+    What tasks of batches and of chunks of records have in common. An error of users'
+    code ends the task and is a message, never raised.
+    """
+
+    _raised: tuple[type[BaseException], ...] = (GeneratorExit,)
+    """Also while users' code runs."""
+
+    def __init__(
+        self, plan: PhysicalPlan, task: TaskId, attempt: TransactionAttempt
+    ) -> None:
+        self.id = task
+        self._plan = plan
+        self._stage: Stage = plan.stages[task.stage]
+        self._attempt = attempt
+        self._cells: dict[str, Any] = {}
+        self._packets: list[Packet] = []
+        self._facts: dict[str, Any] = {}
+        self._passed = 0  # the xor of the ids of packets, in and out
+        self._running = ""  # whose code runs now; empty: ours
+
+    def close(self) -> None:
+        """Clean up all bolts that still wait; errors are ignored."""
+        for cell in self._cells.values():
+            with suppress(BaseException):
+                cell.close()
+        self._cells.clear()
+
+    def _guarded(
+        self, steps: Iterator[Message], packets: Iterable[Packet]
+    ) -> Iterator[Message]:
+        """The steps; all packets are taken, also after a failure.
+
+        A Spark worker that leaves input unread is lost.
+        """
+        try:
+            yield from steps
+        except self._raised:
+            self.close()
+            raise
+        except BaseException as error:  # whatever user code raises, also SystemExit
+            self.close()
+            if not self._running:
+                raise
+            yield self._failed(error)
+            for _ in packets:
+                pass
+
+    def _failed(self, error: BaseException) -> BatchFailed | BatchStopped:
+        is_spout = self._plan.graph.by_name[self._running].kind is ComponentKind.SPOUT
+        return failure_of(
+            error, self._attempt, self._running, self.id.task, is_spout=is_spout
+        )
+
+    def _context(self, name: str) -> TaskContext:
+        return TaskContext(
+            name, self.id.task, self._stage.tasks, self._attempt, self._plan.settings
+        )
+
+    def _wanted(self, name: str) -> set[str]:
+        """The streams of a component that anybody reads."""
+        return {edge.given.stream for edge in self._plan.edges[name]}
+
+    def _ready(self) -> Iterator[Packet]:
+        ready, self._packets = self._packets, []
+        for packet in ready:
+            self._passed ^= packet.id
+            yield packet
+
+
+class Task(StageTask):
+    """The task of a batch.
 
     Lifecycle (executor or driver; one thread):
 
@@ -45,25 +117,15 @@ class Task:
     2. What belongs to the commit phase waits, with all it emitted so far: in this
        object on the driver, pickled (``Suspended``) elsewhere.
     3. ``commit``: further rows are accepted, then the rest finishes, in graph order.
-
-    A failure ends the task. It is a message like any other, never raised.
     """
 
     def __init__(
         self, plan: PhysicalPlan, task: TaskId, attempt: TransactionAttempt
     ) -> None:
-        self.id = task
-        self._plan = plan
-        self._stage: Stage = plan.stages[task.stage]
-        self._attempt = attempt
-        self._cells: dict[str, Cell[Any]] = {}
+        super().__init__(plan, task, attempt)
         self._outlets: dict[str, Outlet] = {}
         self._outgoing: dict[tuple[str, Edge], Outgoing] = {}
-        self._packets: list[Packet] = []
-        self._facts: dict[str, Any] = {}
-        self._passed = 0  # the xor of the ids of packets, in and out
         self._phase = Phase.PROCESSING
-        self._running = ""  # whose code runs now; empty: ours
 
     # --- the two phases ---
 
@@ -77,8 +139,7 @@ class Task:
         """Run the processing phase; yield packets as they get full, then the report.
 
         Args:
-            packets: For the components of this stage; all are taken, also after a
-                failure, because a Spark worker that leaves input unread is lost.
+            packets: For the components of this stage.
             source: What the spout reads, if it is in this stage.
             suspend: Whether the commit phase will be another object's.
         """
@@ -95,13 +156,6 @@ class Task:
                 one, or when nothing of this task belonged to the processing phase.
         """
         yield from self._guarded(self._commit(packets, suspended), packets)
-
-    def close(self) -> None:
-        """Clean up all bolts that still wait; errors are ignored."""
-        for cell in self._cells.values():
-            with suppress(BaseException):
-                cell.close()
-        self._cells.clear()
 
     def _process(
         self, packets: Iterable[Packet], source: BatchSource | None, suspend: bool
@@ -128,28 +182,6 @@ class Task:
         yield from self._accept(packets)
         yield from self._finish()
         yield self._report()
-
-    def _guarded(
-        self, steps: Iterator[Message], packets: Iterable[Packet]
-    ) -> Iterator[Message]:
-        try:
-            yield from steps
-        except GeneratorExit:
-            self.close()
-            raise
-        except BaseException as error:  # whatever user code raises, also SystemExit
-            self.close()
-            if not self._running:
-                raise
-            yield self._failed(error)
-            for _ in packets:
-                pass
-
-    def _failed(self, error: BaseException) -> BatchFailed | BatchStopped:
-        is_spout = self._plan.graph.by_name[self._running].kind is ComponentKind.SPOUT
-        return failure_of(
-            error, self._attempt, self._running, self.id.task, is_spout=is_spout
-        )
 
     # --- rows in ---
 
@@ -210,12 +242,6 @@ class Task:
         self._packets.extend(outgoing.put(block))
         self._running = ""
 
-    def _ready(self) -> Iterator[Packet]:
-        ready, self._packets = self._packets, []
-        for packet in ready:
-            self._passed ^= packet.id
-            yield packet
-
     # --- beginning and end ---
 
     def _names(self, phase: Phase) -> list[str]:
@@ -225,8 +251,7 @@ class Task:
     def _open(self, names: Iterable[str]) -> None:
         for name in names:
             component = self._plan.graph.by_name[name]
-            wanted = {edge.given.stream for edge in self._plan.edges[name]}
-            outlet = self._outlets[name] = Outlet(component, wanted)
+            outlet = self._outlets[name] = Outlet(component, self._wanted(name))
             if component.template is None:
                 continue
             self._running = name
@@ -241,11 +266,6 @@ class Task:
         if isinstance(bolt, BatchBolt):
             return BatchCell(bolt, outlet, self._attempt, component.reads_arrow)
         raise ConfigError(f"{bolt!r} was a {component.kind} at build", option="bolt")
-
-    def _context(self, name: str) -> TaskContext:
-        return TaskContext(
-            name, self.id.task, self._stage.tasks, self._attempt, self._plan.settings
-        )
 
     def _finish(self) -> Iterator[Packet]:
         """Finish what belongs to this phase, sources before what reads them."""
