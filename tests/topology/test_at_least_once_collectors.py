@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.at_least_once.cells import RecordOutlet, RichOutlet
+from kafka_tx.topology.at_least_once.collectors import RecordOutlet, RichOutlet
 from kafka_tx.topology.at_least_once.lineage import Lineage
 from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.rows.blocks import to_rows
@@ -138,13 +138,16 @@ def test_streams_that_nobody_reads_do_not_shift_the_others():
 
 @pytest.fixture
 def rich():
-    """A rich outlet over two open rows, and what was ended on it."""
+    """A rich outlet: one row was left open, the other is at hand; what was ended."""
     rows = [ROW((1,)), ROW((2,))]
-    given = {id(rows[0]): (rows[0], (50,)), id(rows[1]): (rows[1], (60, 70))}
     ended: list = []
     outlet = RichOutlet(
-        COMPONENT, {"default"}, given, lambda *reported: ended.append(reported)
+        COMPONENT, {"default"}, lambda *reported: ended.append(reported)
     )
+    outlet.begin(Lineage.of_each([(50,), (60, 70)]))
+    outlet.give(rows[0], 0)
+    outlet.leave()
+    outlet.give(rows[1], 1)
     return outlet, rows, ended
 
 
@@ -159,6 +162,40 @@ def test_a_rich_bolt_anchors_on_none_one_or_several_rows(rich):
         ("default", [(1, []), (2, [50]), (3, [60, 70]), (4, [50, 60, 70, 50])])
     ]
     assert outlet.collect() == []
+
+
+def test_rows_that_come_from_the_rows_at_hand_have_their_roots():
+    outlet = RichOutlet(COMPONENT, {"default"}, lambda *_: None)
+    outlet.begin(Lineage.of_each([(50,), (60, 70), (), (80,)]))
+    for place in (0, 1, 2, 3):
+        row = ROW((place,))
+        outlet.give(row, place)
+        outlet.emit((place,), [row])
+        outlet.ack(row)
+        outlet.leave()
+
+    assert pieces(outlet.collect()) == [
+        ("default", [(0, [50]), (1, [60, 70]), (2, []), (3, [80])])
+    ]
+    assert outlet.take_open().tolist() == []
+
+
+def test_a_row_that_is_left_open_is_an_anchor_in_later_blocks():
+    outlet = RichOutlet(COMPONENT, {"default"}, lambda *_: None)
+    first, second = ROW((1,)), ROW((2,))
+    outlet.begin(Lineage(np.array([50])))
+    outlet.give(first, 0)
+    outlet.leave()
+    outlet.begin(Lineage(np.array([60])))
+    outlet.give(second, 0)
+    outlet.emit((1,), [second])
+    outlet.emit((2,), [first])
+    outlet.ack(second)
+    outlet.leave()
+
+    assert pieces(outlet.collect()) == [("default", [(1, [60]), (2, [50])])]
+    assert outlet.take_open().tolist() == [50]
+    assert outlet.take_open().tolist() == []
 
 
 def test_a_row_that_is_not_open_is_no_anchor(rich):

@@ -13,10 +13,10 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.at_least_once.cells import (
     STOPS,
     BasicRecordCell,
-    Piece,
     RecordCell,
     RichRecordCell,
 )
+from kafka_tx.topology.at_least_once.collectors import Piece
 from kafka_tx.topology.at_least_once.lineage import (
     Lineage,
     Positions,
