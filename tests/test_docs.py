@@ -6,10 +6,12 @@ import sys
 from importlib.metadata import version
 
 import pytest
+from typer.testing import CliRunner
 
 import kafka_tx
 import kafka_tx.spark.versions.job_failures
 from docs.draw import ALL, PICTURES
+from kafka_tx.cli.main import _COMMANDS, app
 from kafka_tx.cli.tables import Table
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics.catalogue import markdown
@@ -106,6 +108,24 @@ def test_the_drawings_are_those_that_are_described(picture):
 def test_its_pictures_have_a_text_for_those_who_cannot_see_them(page):
     pictures = re.findall(r"!\[([^\]]*)\]\(", page.read_text())
     assert all(len(text.split()) >= 3 for text in pictures)
+
+
+def test_the_commands_that_pages_name_exist():
+    named = "\n".join(page.read_text() for page in PAGES)
+    found = set(re.findall(r"(?:^|[`/])kafka-tx ([a-z-]+)(?: ([a-z|]+))?", named, re.M))
+    commands = {
+        (group, *([one] if group in {"offsets", "store", "dead-letters"} else []))
+        for group, ones in found
+        for one in ones.split("|")
+        if not group.startswith("-")
+    }
+    assert len(commands) > len(_COMMANDS)
+
+    run = CliRunner()
+    unknown = {
+        c for c in commands if run.invoke(app, [*filter(None, c), "-h"]).exit_code
+    }
+    assert not unknown
 
 
 def test_the_readme_is_a_front_door():
