@@ -155,10 +155,12 @@ docs: setup
 	$(IN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/site
 	@echo "build/site/index.html"
 
-# The drawings of the documentation, from docs/draw.py, and Chromium's view of the status page.
-pictures: setup
+# The drawings of the documentation, from docs/draw.py, Chromium's view of the status page, and
+# what a Prometheus that watches two jobs for two minutes answers to the dashboard.
+pictures: servers
 	$(IN)/python docs/draw.py
 	$(IN)/python -m tests.metrics.status_pictures docs/pictures
+	PYSPARK_PYTHON=$(CURDIR)/$(IN)/python $(IN)/python -m integration.tools.dashboard_picture docs/pictures
 
 # A wheel for this platform, which holds the native reader and serves Python 3.11 and
 # every later one.

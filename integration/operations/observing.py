@@ -49,6 +49,20 @@ class PrometheusApi:
         result = self._get("query", query=expression)["result"]
         return [(each["metric"], float(each["value"][1])) for each in result]
 
+    def range(
+        self, expression: str, begin: float, end: float
+    ) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
+        """Labels of every series, and its values each second between two Unix times."""
+        asked = {"query": expression, "start": begin, "end": end, "step": 1}
+        found = self._get("query_range", **{k: str(v) for k, v in asked.items()})
+        return [
+            (
+                each["metric"],
+                [(float(at), float(value)) for at, value in each["values"]],
+            )
+            for each in found["result"]
+        ]
+
     def rules(self) -> list[dict[str, Any]]:
         """Every rule with its health, last error and alerts."""
         groups = self._get("rules")["groups"]
