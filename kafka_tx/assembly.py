@@ -125,14 +125,16 @@ def ledger(transactions: TransactionsConfig) -> Ledger:
     """The ledger of one query's transactions, for who need not wait for it."""
     from kafka_tx.transactions.ledger import Ledger
 
-    return Ledger(open_store(transactions.store, transactions.id))
+    return Ledger(open_store(transactions.store, transactions.id), transactions.history)
 
 
 def patient_ledger(transactions: TransactionsConfig) -> Ledger:
     """The ledger of one query's transactions, for who cannot go on without it."""
     from kafka_tx.transactions.ledger import Ledger
 
-    return Ledger(patient_store(transactions.store, transactions.id))
+    return Ledger(
+        patient_store(transactions.store, transactions.id), transactions.history
+    )
 
 
 def stored_offsets(config: SourceConfig) -> dict[TopicPartition, LogPosition]:

@@ -118,6 +118,7 @@ class TransactionsConfig:
             other; ``error`` stops the query.
         if_owned: What becomes of an owner of ``id`` that lives: this query takes over
             or ends. Empty: it ends where Spark says that this run is a bounded one.
+        history: Of how many transactions the store keeps what they held.
     """
 
     id: str
@@ -126,6 +127,7 @@ class TransactionsConfig:
     commit_group_id: str | None = None
     on_disagreement: Literal["error", "checkpoint", "store"] = "error"
     if_owned: Literal["", "fence", "refuse"] = ""
+    history: int = 100
 
     def __post_init__(self) -> None:
         check_id(self.id)

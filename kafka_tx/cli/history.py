@@ -15,7 +15,16 @@ from kafka_tx.cli.positions import doors_of
 from kafka_tx.cli.stores import STORE, IdOption, JsonOption, StoreOption, opened
 from kafka_tx.transactions.held import Held
 
-_COLUMNS = ("txid", "committed", "after s", "tries", "records", "bytes", "skipped")
+_COLUMNS = (
+    "txid",
+    "committed",
+    "after s",
+    "took s",
+    "tries",
+    "records",
+    "bytes",
+    "skipped",
+)
 
 
 def history(
@@ -23,8 +32,9 @@ def history(
 ) -> None:
     """Show the last transactions that the store keeps of an id, the newest last.
 
-    Stores keep the last 8 transactions of a source, and the last one of a transactional
-    topology. "After" is the time since the commit before.
+    Stores keep as many as the option `tx.history` says, 100 by default; ZooKeeper keeps
+    8. "After" is the time since the commit before. "Took" is the time from planning to
+    commit.
     """
     with opened(store, id_) as state:
         held = [each for one in doors_of(store, state) for each in one.state.held]
@@ -45,6 +55,7 @@ def _row(held: Held) -> dict[str, Any]:
         "epoch": held.epoch,
         "committed_ms": held.committed_ms,
         "after_ms": None,
+        "phases_ms": dict(held.reported.phases_ms),
         "attempts": held.attempts,
         "records": held.reported.records,
         "bytes": held.reported.bytes,
@@ -59,10 +70,11 @@ def _table(found: list[dict[str, Any]]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for row in found:
         when = datetime.fromtimestamp(row["committed_ms"] / 1000, UTC)
-        after = row["after_ms"]
+        after, took = row["after_ms"], sum(row["phases_ms"].values())
         cells = (
             *(row["txid"], f"{when:%Y-%m-%d %H:%M:%S}Z"),
-            *(None if after is None else after / 1000, row["attempts"]),
+            *(None if after is None else after / 1000, took / 1000 or None),
+            row["attempts"],
             *(row["records"], row["bytes"], row["skipped"] or None),
         )
         table.add_row(*["" if cell is None else str(cell) for cell in cells])

@@ -204,6 +204,13 @@ SOURCE = (
         choice("fence", "refuse"),
         "fence; availableNow: refuse",
     ),
+    Option(
+        "tx.history",
+        "Of how many transactions the store keeps what they held and took, for"
+        " `kafka-tx history`: at least 8, and no more than 8 in ZooKeeper.",
+        "history",
+        whole(0),
+    ),
 )
 
 SINK = (
@@ -345,6 +352,13 @@ TOPOLOGY = (
         "tx.commitGroupId",
         "Kafka group to which committed offsets are copied.",
         "commit_group_id",
+    ),
+    Option(
+        "tx.history",
+        "Of how many transactions the store keeps what they held and took, for"
+        " `kafka-tx history`: at least 8, and no more than 8 in ZooKeeper.",
+        "history",
+        whole(0),
     ),
     Option(
         "tx.metricsPort",

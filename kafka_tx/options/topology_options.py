@@ -28,6 +28,7 @@ class TopologySettings:
         store: URL of the store.
         pacing: How many batches at once, and how fast.
         commit_group_id: Kafka group that committed offsets are mirrored to.
+        history: Of how many transactions the store keeps what they held.
         metrics_port: Port of ``/metrics``; None: shown where others serve them.
         metrics_address: Address the port listens on.
         shows_page: Whether other machines see the status page, too.
@@ -38,6 +39,7 @@ class TopologySettings:
     store: str = field(default_factory=default_store)
     pacing: Pacing = field(default_factory=Pacing)
     commit_group_id: str | None = None
+    history: int = 100
     metrics_port: int | None = None
     metrics_address: str = LOOPBACK
     shows_page: bool = False

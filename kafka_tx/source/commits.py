@@ -400,4 +400,10 @@ def _reported(
     """What the tasks told; they may have told of an earlier try, too."""
     ranges = batch.ranges if stored is None else stored.ranges
     reported = (batch.read_reports or ReadReports()).reported_for(ranges)
-    return replace(reported, dead_letters=batch.dead_letters, tables=tables)
+    phases_ms = {name: round(each) for name, each in batch.phases_ms.items()}
+    return replace(
+        reported,
+        dead_letters=batch.dead_letters,
+        tables=tables,
+        phases_ms=phases_ms,
+    )

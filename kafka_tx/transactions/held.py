@@ -20,7 +20,12 @@ from kafka_tx.transactions.ledger_records import read_skipped, skipped_fields
 HELD = "held"
 
 KEPT = 8
-"""Transactions: who measures them may be some steps behind who commits them."""
+"""Transactions, at least: who measures may be some steps behind who commits."""
+
+HISTORY = 100
+"""Transactions that are kept for people where nothing else is wished."""
+
+_PHASES = ("planning", "processing", "waiting", "committing")
 
 _MOST_TABLES = 100
 """Sinks of tables that are kept where none of the transactions above wrote to them."""
@@ -66,6 +71,7 @@ class Reported:
         skipped: Offsets that were gone when a task came to read them.
         dead_letters: Records that were rejected; None where the query writes none.
         tables: That it was written to, once for each sink.
+        phases_ms: How long it took, by phase; empty where nobody measured it.
     """
 
     records: int | None = None
@@ -74,6 +80,7 @@ class Reported:
     skipped: Skipped = field(default_factory=dict)
     dead_letters: Mapping[TopicPartition, int] | None = None
     tables: tuple[TableWrite, ...] = ()
+    phases_ms: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,19 +112,53 @@ class Held:
         return {key: sum(each.get(key, 0) for each in both) for key in every}
 
 
-def held_record(texts: Mapping[str, str], held: Held) -> dict[str, str]:
-    """The record once this transaction is committed on top of those of ``texts``."""
-    kept, skips = [held], 0
-    known = [one for one in held_in(texts) if one.txid < held.txid]
-    for each in reversed(known):
-        skips += len(each.skipped) + len(each.reported.skipped)
-        skips += len(each.reported.dead_letters or ())
-        if len(kept) == KEPT or skips > _MOST_SKIPS:
+def kept_by(url: str, wanted: int) -> int:
+    """How many transactions a store keeps; in ZooKeeper nodes have to stay small."""
+    return KEPT if url.startswith("zookeeper") else max(KEPT, wanted)
+
+
+def held_record(
+    texts: Mapping[str, str], held: Held, most: int = KEPT
+) -> dict[str, str]:
+    """The record once this transaction is committed on top of those of ``texts``.
+
+    Args:
+        texts: What is stored.
+        held: The transaction.
+        most: How many are kept.
+    """
+    known = [each for each in _raw(texts) if each["txid"] < held.txid]
+    first, skips = len(known), 0
+    while first and len(known) - first + 1 < most:
+        skips += sum(_leaves(known[first - 1].get(name, {})) for name in _LARGE)
+        if skips > _MOST_SKIPS:
             break
-        kept.insert(0, each)
-    gone = known[: len(known) - len(kept) + 1]
-    kept[0] = replace(kept[0], earlier=last_writes(gone) or kept[0].earlier)
-    return {HELD: records.encode(HELD, [_fields(each) for each in kept])}
+        first -= 1
+    kept = [*known[first:], _fields(held)]
+    writes = last_writes(_read([each for each in known[:first] if _has_tables(each)]))
+    if writes:
+        kept[0] = {**kept[0], "tables_before": [asdict(write) for write in writes]}
+    return {HELD: records.encode(HELD, kept)}
+
+
+_LARGE = ("skipped", "skipped_by_tasks", "letters")
+
+
+def _leaves(value: Any) -> int:  # noqa: ANN401 - any JSON
+    return sum(map(_leaves, value.values())) if isinstance(value, dict) else 1
+
+
+def _has_tables(fields: Mapping[str, Any]) -> bool:
+    return "tables" in fields or "tables_before" in fields
+
+
+def _raw(texts: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The same as ``held_in``, as it is stored: each commit adds to it."""
+    text = texts.get(HELD)
+    if text is not None:
+        with suppress(StateCorruptedError):
+            return records.decode_as(HELD, text, list, path=HELD, store="", id="")
+    return []
 
 
 def reported_record(
@@ -188,6 +229,9 @@ def _fields(held: Held) -> dict[str, Any]:
         "skipped_by_tasks": skipped_fields(reported.skipped),
         "letters": nested(reported.dead_letters or {}),
         "tables": [asdict(write) for write in reported.tables],
+        "took_ms": [reported.phases_ms.get(name, 0) for name in _PHASES]
+        if reported.phases_ms
+        else None,
         "tables_before": [asdict(write) for write in held.earlier],
     }
     return {name: value for name, value in found.items() if value not in (None, {}, [])}
@@ -208,6 +252,7 @@ def _read(payload: Any) -> tuple[Held, ...]:  # noqa: ANN401 - any JSON
                 skipped=read_skipped(each.get("skipped_by_tasks", {})),
                 dead_letters=flat(each["letters"]) if "letters" in each else None,
                 tables=_writes(each.get("tables", [])),
+                phases_ms=dict(zip(_PHASES, each.get("took_ms", ()), strict=False)),
             ),
             earlier=_writes(each.get("tables_before", [])),
         )

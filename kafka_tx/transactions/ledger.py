@@ -22,10 +22,12 @@ from kafka_tx.transactions import records
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.held import (
     HELD,
+    HISTORY,
     Held,
     Reported,
     held_in,
     held_record,
+    kept_by,
     reported_record,
 )
 from kafka_tx.transactions.ledger_reading import LedgerReader, Reading
@@ -118,7 +120,8 @@ class Ledger:
     decided on it. Blocks as long as its store does. Several threads may use one object.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, history: int = HISTORY) -> None:
+        self._history = kept_by(store.url, history)
         self._store = RehearsedStore(store)
         self._reader = LedgerReader(self._store)
         self._texts: Mapping[str, str] | None = None
@@ -431,7 +434,7 @@ class Ledger:
             skipped=metadata.skipped,
             reported=reported or Reported(),
         )
-        put |= held_record(seen.texts, held)
+        put |= held_record(seen.texts, held, self._history)
         if given:
             put[metadata_path(txid)] = batch_record(given)
         same = not given or seen.texts.get(metadata_path(txid)) == batch_record(given)

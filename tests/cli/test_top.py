@@ -119,8 +119,8 @@ def test_history_shows_what_the_last_transactions_held(run, busy, url):
     reported = json.loads(run(*asked, "--json").stdout)
     table = run(*asked).stdout.splitlines()
 
-    assert [row["txid"] for row in reported] == list(range(3, 11))
-    assert [row["after_ms"] for row in reported] == [None, *[SECOND_MS] * 7]
+    assert [row["txid"] for row in reported] == list(range(1, 11))
+    assert [row["after_ms"] for row in reported] == [None, *[SECOND_MS] * 9]
     assert {(row["records"], row["bytes"]) for row in reported} == {(RECORDS, BYTES)}
     assert table[-1].split() == [
         *("10", "2020-09-13", "12:26:50Z", "1.0", "1", "40", "400")

@@ -141,7 +141,11 @@ def test_what_a_batch_held_is_for_the_store(clock):
     journal.dropped(Cancel((first,), "a bolt failed"))
     journal.started(second)
     facts = {"t-0": {"records": 3, "bytes": 30}}
+    clock.sleep_ms(40)
     journal.processed(Processed(MagicMock(), second, facts=facts))
+    clock.sleep_ms(20)
+    journal.committing(second)
+    clock.sleep_ms(5)
 
     assert held_in(journal.held(second, metadata)) == (
         Held(
@@ -150,7 +154,16 @@ def test_what_a_batch_held_is_for_the_store(clock):
             committed_ms=clock.now_ms(),
             attempts=2,
             skipped={(A, "retention"): 6},
-            reported=Reported(records=3, bytes=30),
+            reported=Reported(
+                records=3,
+                bytes=30,
+                phases_ms={
+                    "planning": 0,
+                    "processing": 40,
+                    "waiting": 20,
+                    "committing": 5,
+                },
+            ),
         ),
     )
 

@@ -268,10 +268,13 @@ def test_what_a_batch_held_is_stored_and_shown_before_the_next_one(world, kind):
     jobs.start().process_all_available(WITHIN_S)
     jobs.handle.stop()
     store = assembly.open_store(jobs.store, "jobs")
-    (held,) = held_in(store.read())
+    *earlier, held = held_in(store.read())
     store.close()
 
+    assert [each.txid for each in earlier] == [1, 2, 3]
     assert (held.txid, held.epoch) == (4, 1)
+    phases = {"planning", "processing", "waiting", "committing"}
+    assert set(held.reported.phases_ms) == phases
     assert held.reported.records == jobs.handle.lastProgress.records
     assert held.committed_ms <= jobs.handle.lastProgress.committed_at_ms
 

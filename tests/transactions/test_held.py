@@ -5,11 +5,13 @@ from dataclasses import replace
 from kafka_tx.model import TopicPartition
 from kafka_tx.transactions.held import (
     HELD,
+    KEPT,
     Held,
     Reported,
     TableWrite,
     held_in,
     held_record,
+    kept_by,
     last_writes,
     newest_ms,
 )
@@ -34,7 +36,9 @@ def kept(*each):
 
 
 def test_it_comes_back_as_it_was_and_unknown_stays_unknown():
-    reported = Reported(skipped={(TopicPartition("t", 0), "cut"): 2})
+    phases_ms = {"planning": 3, "processing": 40, "waiting": 0, "committing": 2}
+    skipped = {(TopicPartition("t", 0), "cut"): 2}
+    reported = Reported(skipped=skipped, phases_ms=phases_ms)
     other = Held(txid=1, epoch=1, committed_ms=5, reported=reported)
 
     assert kept(other, held(2, skips=2)) == (other, held(2, skips=2))
@@ -43,6 +47,15 @@ def test_it_comes_back_as_it_was_and_unknown_stays_unknown():
 
 def test_only_the_last_ones_are_kept():
     assert [each.txid for each in kept(*map(held, range(1, 40)))] == list(range(32, 40))
+
+
+def test_people_may_want_more_of_them_and_zookeeper_keeps_few():
+    texts: dict[str, str] = {}
+    for txid in range(1, 40):
+        texts |= held_record(texts, held(txid), kept_by("sqlite:///s.db", 20))
+    assert [each.txid for each in held_in(texts)] == list(range(20, 40))
+
+    assert kept_by("zookeeper://z:2181/", 20) == KEPT == kept_by("sqlite:///s.db", 0)
 
 
 def test_many_skips_leave_room_for_fewer():

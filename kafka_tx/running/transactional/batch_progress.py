@@ -22,7 +22,7 @@ from kafka_tx.protocols import Clock
 from kafka_tx.topology.kafka.kafka_reading import kafka_parts
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions.actions import Cancel, Outcome
-from kafka_tx.transactions.held import Held, Reported, held_record
+from kafka_tx.transactions.held import HISTORY, Held, Reported, held_record
 from kafka_tx.transactions.in_flight_batches import BatchPhase
 
 logger = event_log(__name__)
@@ -111,6 +111,8 @@ class Journal:
         clock: The machine's.
         shown: Partitions whose committed offsets are shown.
         recent: The last committed batches, oldest first; read by any thread.
+        kept: What the store keeps of the last ones, as ``held_record`` makes it.
+        history: How many it keeps.
     """
 
     id: str
@@ -119,6 +121,8 @@ class Journal:
     shown: frozenset[TopicPartition] = frozenset()
     recent: deque[BatchProgress] = field(default_factory=lambda: deque(maxlen=100))
     replays: int = 0
+    kept: Mapping[str, str] = field(default_factory=dict)
+    history: int = HISTORY
     _timelines: dict[TransactionAttempt, _Timeline] = field(default_factory=dict)
     _planning: dict[TransactionAttempt, int] = field(default_factory=dict)
     _planned: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -176,7 +180,9 @@ class Journal:
         reported = Reported()
         if timeline is not None and timeline.processed is not None:
             records, size = _read(timeline.processed)
-            reported = Reported(records=records, bytes=size)
+            took = timeline.phases_ms(self.clock.monotonic_ms())
+            phases_ms = {name: round(each) for name, each in took.items()}
+            reported = Reported(records=records, bytes=size, phases_ms=phases_ms)
         held = Held(
             txid=attempt.txid,
             epoch=attempt.epoch,
@@ -185,7 +191,8 @@ class Journal:
             skipped=_skipped(metadata),
             reported=reported,
         )
-        return held_record({}, held)
+        self.kept = held_record(self.kept, held, self.history)
+        return dict(self.kept)
 
     def committed(self, attempt: TransactionAttempt, metadata: object) -> BatchProgress:
         """It is recorded in the store."""

@@ -54,6 +54,7 @@ from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.following import take_over
+from kafka_tx.transactions.held import HELD, kept_by
 from kafka_tx.transactions.rehearsals import RehearsedStore, taken_over
 from kafka_tx.transactions.rotating import RecordCodec
 from kafka_tx.transactions.txid_layout import numbered
@@ -328,7 +329,11 @@ def open_parts(
     stored = batches_in(opened)
     show_committed(registry, topology.id, stored)
     shown = frozenset(stored.committed.offsets if stored.committed else ())
-    journal = Journal(topology.id, registry, clock, shown)
+    journal = Journal(
+        *(topology.id, registry, clock, shown),
+        kept={name: text for name, text in opened.values.items() if name == HELD},
+        history=kept_by(store.url, settings.history),
+    )
     return RunnerParts(
         spout=topology.spout,
         spout_name=topology.spout_name,
