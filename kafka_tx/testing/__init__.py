@@ -8,14 +8,19 @@ starts in half the time. ``feed`` fills a topic and counts what brokers confirm,
 ``process_tree`` kills a program with everything that it started.
 """
 
-from kafka_tx.testing.clock import ManualClock
-from kafka_tx.testing.crashing_store import Crash, CrashingStore
-from kafka_tx.testing.memory_log import MEMORY_BROKER, MemoryLog, MemoryRecord
 from kafka_tx.testing.spark_home import (
     QUICK_JAVA,
     quick_checkpoints,
     quick_spark,
     spark_directory,
+)
+from kafka_tx.testing.stand_ins import (
+    MEMORY_BROKER,
+    Crash,
+    CrashingStore,
+    ManualClock,
+    MemoryLog,
+    MemoryRecord,
 )
 
 __all__ = [

@@ -22,7 +22,7 @@ from kafka_tx.model import (
 from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.testing.crashing_store import Crash, CrashingStore
+from kafka_tx.testing import Crash, CrashingStore
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.txid_layout import ALIVE, OWNER, numbered
 from tests.cli.conftest import COMMITTED_TXID, NUMBERING, OPEN_END, ORDERS

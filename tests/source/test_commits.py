@@ -10,7 +10,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.source.commits import LET_GO_AFTER_MS, CommitFeed, Finished
 from kafka_tx.source.read_reports import ReadReport, ReadReports
-from kafka_tx.testing.crashing_store import CrashingStore
+from kafka_tx.testing import CrashingStore
 from kafka_tx.transactions.held import Held, Reported, TableWrite
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore

@@ -17,7 +17,7 @@ from kafka_tx.planning.deleted_topics import STANDS_MS
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
-from kafka_tx.testing.crashing_store import CrashingStore
+from kafka_tx.testing import CrashingStore
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.ledger_repair import forgotten, moved
 from kafka_tx.transactions.memory import MemoryStore

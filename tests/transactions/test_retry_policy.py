@@ -5,7 +5,7 @@ import pytest
 from kafka_tx.errors import FencedError, StateGivenUpError, StateUnavailableError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.protocols import NOTHING
-from kafka_tx.testing.clock import ManualClock
+from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 from kafka_tx.transactions.retry_policy import RetryingStore, RetryPolicy

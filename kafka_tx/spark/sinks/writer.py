@@ -8,6 +8,7 @@ with ``tx.id``, as long as its checkpoint lives: it counts Spark's batches.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
@@ -23,8 +24,6 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.errors_first import tells_first
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.part_transaction import Written
-from kafka_tx.running.kept_batches import KeptBatches
-from kafka_tx.spark.sinks.rows import check_columns, out_batches
 from kafka_tx.spark.speculation import refuse_speculative_tasks
 from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID, RUN_ID
 from kafka_tx.spark.versions.streams import StreamWriter, record_batches
@@ -32,6 +31,16 @@ from kafka_tx.transactions.marker_rules import begun_elsewhere, check_cut
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_TYPES: dict[str, tuple[str, ...]] = {
+    "topic": ("string",),
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+}
+_TIMES = ("timestamp", "timestamp_ntz")
+_IN_MEMORY_BYTES = 64 << 20
 
 
 @dataclass
@@ -60,7 +69,7 @@ class KafkaTxWriter(DataSourceArrowWriter):
                 option="tx.id",
                 value=config.id,
             )
-        check_columns(schema, config)
+        _check_columns(schema, config)
         self._config = config
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -94,7 +103,7 @@ def write_part(
     if config.id is None or config.txid is None:
         sender = sink_assembly.borrow_sender(config)
         with sender:
-            for batch in out_batches(batches, config):
+            for batch in _out_batches(batches, config):
                 sender.write(batch)
             sender.flush()
         sink_assembly.give_back_sender(sender)
@@ -104,7 +113,7 @@ def write_part(
     assert context is not None
     index = context.partitionId()
     part = sink_assembly.part_transaction(config, index)
-    with closing(KeptBatches(batches)) as kept:
+    with closing(_KeptBatches(batches)) as kept:
         written = part.write(_Records(kept, config))
     return PartMessage(index, written, replace(config, memory=""))
 
@@ -112,12 +121,12 @@ def write_part(
 class _Records:
     """The records of a part, each time that they are looked through."""
 
-    def __init__(self, kept: KeptBatches, config: SinkConfig) -> None:
+    def __init__(self, kept: _KeptBatches, config: SinkConfig) -> None:
         self._kept = kept
         self._config = config
 
     def __iter__(self) -> Iterator[OutBatch]:
-        return out_batches(iter(self._kept), self._config)
+        return _out_batches(iter(self._kept), self._config)
 
 
 @tells_first("write", "commit")
@@ -148,7 +157,7 @@ class KafkaTxStreamWriter(StreamWriter):
                 " of that name: the batch's number is committed as an offset of it",
                 option="topic",
             )
-        check_columns(schema, config)
+        _check_columns(schema, config)
         if config.id is not None:
             config = replace(config, memory=sink_assembly.remembered(config))
         self._config = config
@@ -209,6 +218,113 @@ def _end_open_parts(reported: list[PartMessage]) -> None:
     known = {marker.index for marker in memory.markers}
     for index in sorted(known - {message.index for message in reported}):
         sink_assembly.part_transaction(config, index).end_open()
+
+
+def _check_columns(schema: StructType, config: SinkConfig) -> None:
+    """Check the columns as Spark's sink does, with its texts.
+
+    Raises:
+        ConfigError: One is missing or has another type.
+    """
+    found: dict[str, DataType] = {field.name: field.dataType for field in schema.fields}
+    if config.topic is None and "topic" not in found:
+        raise ConfigError(
+            "topic option required when no 'topic' attribute is present. Use the topic"
+            " option for setting a topic.",
+            option="topic",
+        )
+    if "value" not in found:
+        raise ConfigError("Required attribute 'value' not found", option="value")
+    if config.takes_timestamp and "timestamp" not in found:
+        raise ConfigError(
+            "option 'timestampColumn' is true, and there is no column 'timestamp'",
+            option="timestampColumn",
+        )
+    types = {**_TYPES, "timestamp": _TIMES} if config.takes_timestamp else _TYPES
+    for name, legal in types.items():
+        kind = found[name].simpleString() if name in found else legal[0]
+        if kind not in legal:
+            raise ConfigError(
+                f"{name} attribute unsupported type {kind}. {name} must be a(n)"
+                f" {' or '.join(legal)}",
+                option=name,
+            )
+
+
+def _out_batches(
+    batches: Iterator[pa.RecordBatch], config: SinkConfig
+) -> Iterator[OutBatch]:
+    """Turn rows into records. The option ``topic`` wins over the column, as in Spark.
+
+    Raises:
+        ConfigError: ``KAFKA_NULL_TOPIC_IN_DATA``; a partition below 0; a header without
+            a key.
+    """
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        found = dict(zip(batch.schema.names, batch.columns, strict=True))
+        topic = config.topic or found["topic"]
+        if not isinstance(topic, str) and topic.null_count:
+            raise ConfigError(
+                "[KAFKA_NULL_TOPIC_IN_DATA] The Kafka message data sent to the"
+                " producer contains a null topic. Use the `topic` option for"
+                " setting a default topic.",
+                option="topic",
+            )
+        yield OutBatch.of(
+            topic,
+            found["value"],
+            found.get("key"),
+            headers=found.get("headers"),
+            partition=found.get("partition"),
+            timestamp=found.get("timestamp") if config.takes_timestamp else None,
+        )
+
+
+class _KeptBatches:
+    """Arrow batches that are kept as they come, in memory and then in a file.
+
+    The file is a temporary one without a name: it goes when the process ends, too.
+
+    Args:
+        batches: Looked through once, as far as it is needed.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
+        self._schemas: list[pa.Schema] = []
+        self._ends = [0]
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """All batches from the first on."""
+        place = 0
+        while place < len(self._schemas):
+            yield self._read(place)
+            place += 1
+        for batch in self._batches:
+            self._keep(batch)
+            yield batch
+
+    def close(self) -> None:
+        """Delete the file."""
+        self._file.close()
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        self._file.seek(self._ends[-1])
+        self._file.write(batch.serialize())
+        self._schemas.append(batch.schema)
+        self._ends.append(self._file.tell())
+
+    def _read(self, place: int) -> pa.RecordBatch:
+        start, end = self._ends[place : place + 2]
+        self._file.seek(start)
+        import pyarrow as pa
+
+        return pa.ipc.read_record_batch(
+            pa.py_buffer(self._file.read(end - start)), self._schemas[place]
+        )
 
 
 def _of_this_batch(config: SinkConfig) -> SinkConfig:

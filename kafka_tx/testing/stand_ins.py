@@ -1,4 +1,4 @@
-"""A Kafka cluster in memory."""
+"""Stand-ins for the world outside: a clock, a store that crashes, a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -29,11 +29,106 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.planned_topic import of_planned_topic, replaced
-from kafka_tx.protocols import Survey
+from kafka_tx.protocols import Expected, Paths, Store, Survey, Texts
 from kafka_tx.record_schema import arrow_schema
+from kafka_tx.transactions.state_of_id import StoreAround
+
+_T = TypeVar("_T")
 
 MEMORY_BROKER = Broker("memory", 9092, 0)
 _NO_LEADER = Unavailable("no leader")
+
+
+class ManualClock:
+    """A clock that moves when it is told to. Sleeping moves it, and takes no time."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000, monotonic_ms: int = 0) -> None:
+        self._now_ms = now_ms
+        self._monotonic_ms = monotonic_ms
+
+    def now_ms(self) -> int:
+        """Wall clock, Unix epoch."""
+        return self._now_ms
+
+    def monotonic_ms(self) -> int:
+        """Never goes back."""
+        return self._monotonic_ms
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Let so much time pass."""
+        self.advance(duration_ms)
+
+    def advance(self, duration_ms: int) -> None:
+        """Let so much time pass, 0 or more."""
+        if duration_ms < 0:
+            raise ValueError(f"time passes forward, not by {duration_ms} ms")
+        self._now_ms += duration_ms
+        self._monotonic_ms += duration_ms
+
+    def set_wall(self, now_ms: int) -> None:
+        """Set the wall clock, as people and NTP do; the monotonic one goes on."""
+        self._now_ms = now_ms
+
+
+class Crash(BaseException):
+    """The simulated end of a process; nothing but a test should catch it."""
+
+
+class CrashingStore(StoreAround):
+    """A store whose owner dies at one write, before or after it landed.
+
+    After a crash every use of it raises ``Crash``, as a dead process does nothing
+    more; the store inside is unharmed, and a new owner opens that. Try every write, on
+    both sides of it, and a protocol's crash points are complete.
+
+    Args:
+        inside: The store that keeps the state.
+        at_write: Which write, from 1; 0: none.
+        landed: Whether that write arrives before the end.
+        error: Raised instead of ``Crash``, for this one write: an owner that gets an
+            error, lives on, and cannot know whether the write arrived.
+    """
+
+    def __init__(
+        self,
+        inside: Store,
+        *,
+        at_write: int,
+        landed: bool,
+        error: Exception | None = None,
+    ) -> None:
+        super().__init__(inside)
+        self.writes = 0
+        self.is_dead = False
+        self._at_write = at_write
+        self._landed = landed
+        self._error = error
+
+    def _call(self, call: Callable[[Store], _T]) -> _T:
+        if self.is_dead:
+            raise Crash(f"dead since write {self.writes}")
+        return call(self.inside)
+
+    def write(
+        self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
+    ) -> None:
+        """Write, unless it is the one at which the owner dies.
+
+        Raises:
+            Crash: It is, or it has been.
+        """
+        self.writes += not self.is_dead
+        is_last = self.writes == self._at_write and not self.is_dead
+        if self._landed or not is_last:
+            super().write(epoch, put, delete, expect=expect)
+        if is_last:
+            self.is_dead = self._error is None
+            raise self._error or Crash(f"write {self.writes}, landed={self._landed}")
+
+    def close(self) -> None:
+        """Close the store inside, unless the owner is dead."""
+        if not self.is_dead:
+            self.inside.close()
 
 
 class MemoryRecord(NamedTuple):
