@@ -121,9 +121,10 @@ def _of_another(wanted: OffsetRange, found: str) -> OtherTopicError:
 def _untold(wanted: OffsetRange, timeout_ms: int) -> FetchError:
     topic, partition = wanted.topic_partition
     return FetchError(
-        f"range {wanted} was fetched, and no broker told within {timeout_ms / 1_000:g}"
-        f" s whether topic '{topic}' still has the id {wanted.topic_id}, of which the"
-        " range was planned. Do the brokers have a controller?",
+        f"range {wanted} was fetched, and no broker answered within"
+        f" {timeout_ms / 1_000:g} s whether topic '{topic}' still has the id"
+        f" {wanted.topic_id}, of which the range was planned. Check that the brokers"
+        " have a controller",
         topic=topic,
         partition=partition,
         start=wanted.start,

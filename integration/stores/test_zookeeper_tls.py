@@ -86,7 +86,7 @@ def test_a_store_is_kept_over_tls_and_its_nodes_belong_to_the_user(secured, file
 def test_what_tls_refuses_is_named_and_no_time_out(secured, files, wrong, word):
     store = assembly.open_store(url(secured, files, retry_for_ms=0, **wrong), "orders")
 
-    with pytest.raises(StateError, match=r"cannot be spoken to with TLS") as caught:
+    with pytest.raises(StateError, match=r"refuses the TLS connection") as caught:
         store.acquire()
 
     assert word in str(caught.value)

@@ -214,7 +214,7 @@ def _check_match(
 def _unanswered(partition: TopicPartition, answer: Unavailable | None) -> int:
     reason = answer.reason if answer else "no offset"
     raise BrokerUnavailableError(
-        f"offset of {partition} cannot be had now: {reason}. Is its leader up?",
+        f"offset of {partition} is not available now: {reason}. Is its leader up?",
         topic=partition.topic,
         partition=partition.partition,
     )

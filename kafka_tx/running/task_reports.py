@@ -161,7 +161,7 @@ def _send(where: tuple[str, int], line: bytes) -> None:
     with socket.create_connection(where, _SEND_TIMEOUT_S) as sender:
         sender.sendall(line)
         if sender.recv(1) != _TAKEN:
-            raise ConnectionError("the driver did not take what it was told")
+            raise ConnectionError("the driver did not accept the report of a task")
 
 
 _LONGEST_TOKEN = 64

@@ -336,7 +336,7 @@ class ZooKeeperClient:
         )
         if refusal:
             raise StateError(
-                f"ZooKeeper {settings.hosts} cannot be spoken to with TLS ({refusal})."
+                f"ZooKeeper {settings.hosts} refuses the TLS connection ({refusal})."
                 " Is that its secure port, tls_ca the authority of its certificate, and"
                 " tls_certificate one that it trusts?",
                 store=settings.url,

@@ -117,7 +117,7 @@ def test_who_tells_nothing_at_first_is_asked_again():
 def test_a_read_that_nobody_confirms_fails_and_may_be_tried_again():
     brokers = Brokers(None)
 
-    with pytest.raises(FetchError, match="no broker told") as caught:
+    with pytest.raises(FetchError, match="no broker answered") as caught:
         brokers.read(9, patience_ms=0)
 
     assert caught.value.retryable

@@ -294,7 +294,7 @@ class SpoutManagers:
         """
         found = self._found.pop(partition, None)
         if found is None:
-            raise BrokerUnavailableError(f"{partition} was not looked up yet")
+            raise BrokerUnavailableError(f"{partition} has not been polled yet")
         for answer in (found.bounds, found.position):
             if isinstance(answer, Unavailable):
                 raise BrokerUnavailableError(f"{partition}: {answer.reason}")
@@ -350,7 +350,7 @@ class SpoutManagers:
             return standing.log
         raise BrokerUnavailableError(
             f"{partition} is said to be {standing.finding.value} at the stored offset"
-            f" {stored.offset}: looking again before that is believed"
+            f" {stored.offset}: the next poll decides"
         )
 
     def _look_up(self, partitions: set[TopicPartition]) -> dict[TopicPartition, _Found]:

@@ -169,7 +169,7 @@ def _source(options: Mapping[str, Any]) -> SourceConfig:
     for name, (beginning, instead) in product(given, _NOT_FOR_SPOUTS.items()):
         if folded(name).startswith(beginning):
             raise ConfigError(
-                f"option '{name}' is not for spouts: {instead}", option=name
+                f"option '{name}' does not apply to spouts: {instead}", option=name
             )
     if not {name.lower() for name in given} & {
         "startingoffsets",
