@@ -87,13 +87,9 @@ class Case:
         poller: Any = SimpleNamespace(
             parts=SimpleNamespace(dead_letters=dead_letters),
             fetch_failed=self.fetch_failed.append,
+            metrics=self.metrics,
         )
-        self.answers = ChunkAnswers(
-            {"spout": poller},
-            {"spout": self.metrics},
-            self.events.put,
-            self.clock,
-        )
+        self.answers = ChunkAnswers({"spout": poller}, self.events.put, self.clock)
 
     def send(self, first_root=0):
         candidates = [Candidate(self.manager, BOUNDS)]

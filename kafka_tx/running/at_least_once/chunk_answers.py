@@ -21,7 +21,6 @@ from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager_answers import GiveUp
 from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.protocols import Clock
-from kafka_tx.running.at_least_once.counts import SpoutMetrics
 from kafka_tx.running.at_least_once.dead_letters import Buried, DeadLetter
 from kafka_tx.running.at_least_once.poller import SpoutPoller
 from kafka_tx.running.at_least_once.reading import NumberedRange
@@ -147,7 +146,6 @@ class ChunkAnswers:
 
     Args:
         pollers: The spouts.
-        metrics: Of each spout.
         post: Has a call made on this thread.
         clock: The machine's.
     """
@@ -155,13 +153,11 @@ class ChunkAnswers:
     def __init__(
         self,
         pollers: Mapping[str, SpoutPoller],
-        metrics: Mapping[str, SpoutMetrics],
         post: Post,
         clock: Clock,
     ) -> None:
         self.in_flight = InFlightChunks()
         self._pollers = pollers
-        self._metrics = metrics
         self._post = post
         self._clock = clock
         self._again: list[tuple[int, str, Emission, DeadLetter]] = []
@@ -178,7 +174,7 @@ class ChunkAnswers:
             return 0  # its records were answered
         facts = chunk.facts
         names = {str(e.range.topic_partition) for e in started.emissions}
-        self._metrics[started.spout].fetched(facts, names)
+        self._pollers[started.spout].metrics.fetched(facts, names)
         ended = chunk.settle(started.first_root, started.end)
         failed = ended.failed
         holes = _holes(facts)
@@ -225,7 +221,7 @@ class ChunkAnswers:
         """These of its records (ascending), which bolts were given, took too long."""
         for _, records in started.offsets(roots):
             at = records.topic_partition
-            self._metrics[started.spout].timed_out[at] += len(records)
+            self._pollers[started.spout].metrics.timed_out[at] += len(records)
             logger.warning("%s: %s", records, reason, attempt=started.attempt)
         self.fail(started, roots, reason)
 
@@ -313,7 +309,9 @@ class ChunkAnswers:
         logger.warning(
             "%s is skipped after %d attempts: %s", gone.records, gone.attempts, reason
         )
-        self._metrics[spout].skipped[gone.records.topic_partition] += len(gone.records)
+        self._pollers[spout].metrics.skipped[gone.records.topic_partition] += len(
+            gone.records
+        )
         emission.manager.ack(gone.records, emission.generation)
 
     def _write(self, spout: str, emission: Emission, dead_letter: DeadLetter) -> None:
@@ -337,8 +335,8 @@ class ChunkAnswers:
     ) -> None:
         if error is None:
             at = dead_letter.records.topic_partition
-            self._metrics[spout].written[at] += written.written
-            self._metrics[spout].cut[at] += written.cut
+            self._pollers[spout].metrics.written[at] += written.written
+            self._pollers[spout].metrics.cut[at] += written.cut
             emission.manager.ack(dead_letter.records, emission.generation)
         elif isinstance(error, OffsetOutOfRangeError):
             logger.warning("%s is gone before its dead letter", dead_letter.records)

@@ -15,10 +15,10 @@ from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.protocols import Clock
-from kafka_tx.running.at_least_once.poller import SpoutPoller
 
 if TYPE_CHECKING:
     from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk
+    from kafka_tx.running.at_least_once.poller import SpoutPoller
 
 
 class SpoutMetrics:
@@ -220,7 +220,6 @@ class TopologyCounts:
 
     Args:
         pollers: The spouts.
-        metrics: Of each spout.
         every_ms: Between two measurements.
         clock: The machine's.
 
@@ -233,12 +232,10 @@ class TopologyCounts:
     def __init__(
         self,
         pollers: Mapping[str, SpoutPoller],
-        metrics: Mapping[str, SpoutMetrics],
         every_ms: int,
         clock: Clock,
     ) -> None:
         self._pollers = pollers
-        self._metrics = metrics
         self._every_ms = every_ms
         self._clock = clock
         self._measured_ms = clock.monotonic_ms()
@@ -248,12 +245,12 @@ class TopologyCounts:
 
     def chunk_ended(self, chunk: InFlightChunk, outcome: str) -> None:
         """The job of a chunk has ended."""
-        self._metrics[chunk.spout].chunk_ended(chunk, self._clock, outcome)
+        self._pollers[chunk.spout].metrics.chunk_ended(chunk, self._clock, outcome)
 
     def ended(self) -> None:
         """The topology has ended: a restart emits again what was in flight."""
-        for metrics in self._metrics.values():
-            metrics.ended()
+        for poller in self._pollers.values():
+            poller.metrics.ended()
 
     def measure_if_due(self, chunks: Sequence[InFlightChunk], *, at_once: bool) -> None:
         """Measure, and tell the metrics, if it is time."""
@@ -263,7 +260,7 @@ class TopologyCounts:
         self._measured_ms = now_ms
         totals: Counter[str] = Counter()
         for name, poller in self._pollers.items():
-            metrics = self._metrics[name]
+            metrics = poller.metrics
             metrics.update(poller.managers, now_ms, poller.take_touched())
             mine = [each for each in chunks if each.spout == name]
             metrics.in_flight(mine, self._clock)

@@ -17,11 +17,10 @@ from kafka_tx.planning import log_bounds
 from kafka_tx.planning.log_bounds import Bounds, EpochEnds
 from kafka_tx.planning.standing import Finding, Settling, stand
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
+from kafka_tx.running.at_least_once.counts import SpoutMetrics
 from kafka_tx.running.at_least_once.dead_letters import DeadLetters
 from kafka_tx.running.at_least_once.offset_keeper import Offers, OffsetKeeper
-from kafka_tx.running.at_least_once.open_partitions import OpenPartitions
 from kafka_tx.running.serial_worker import Asker, Post
-from kafka_tx.running.waiters import Waiters
 from kafka_tx.topology.rows.schemes import Scheme
 
 logger = event_log(__name__)
@@ -106,6 +105,95 @@ class Looks(NamedTuple):
         return self.logs >= other.logs and self.partitions >= other.partitions
 
 
+class OpenPartitions:
+    """Managers, and what the logs hold; the topology's thread only.
+
+    A partition sleeps from when all that its log holds is completed and stored, to when
+    a look sees its log change. Nothing is asked of it meanwhile.
+
+    Attributes:
+        managers: In assignment order.
+        bounds: What the logs hold, when last looked at.
+    """
+
+    def __init__(self) -> None:
+        self.managers: Sequence[PartitionManager] = ()
+        self.bounds: dict[TopicPartition, LogBounds] = {}
+        self._by_partition: dict[TopicPartition, PartitionManager] = {}
+        self._awake: dict[PartitionManager, None] = {}
+        self._touched: set[PartitionManager] = set()
+
+    @property
+    def names(self) -> Collection[TopicPartition]:
+        """All of them."""
+        return self._by_partition.keys()
+
+    @property
+    def awake(self) -> Collection[PartitionManager]:
+        """Those that may have something to do."""
+        return self._awake.keys()
+
+    def take_touched(self) -> Collection[PartitionManager]:
+        """Those that were awake since the last call."""
+        touched, self._touched = self._touched, set(self._awake)
+        return touched
+
+    def replace(self, managers: Sequence[PartitionManager]) -> bool:
+        """Partitions may have come, gone, or be others of the same name.
+
+        Returns:
+            Whether one woke that slept, or was not there before.
+        """
+        former = set(self.managers)
+        self.managers = managers
+        self._by_partition = {m.topic_partition: m for m in managers}
+        asleep = former - self._awake.keys()
+        stay = {m: None for m in managers if m in self._awake}
+        wake = {m: None for m in managers if m not in stay and self._wakes(m, asleep)}
+        self._awake = stay | wake
+        self._touched |= self._awake.keys()
+        return bool(wake)
+
+    def _wakes(
+        self, manager: PartitionManager, asleep: Collection[PartitionManager]
+    ) -> bool:
+        return manager not in asleep or not self.is_done(manager)
+
+    def seen(self, bounds: Bounds) -> bool:
+        """Take in a look, and wake the partitions whose log changed.
+
+        Returns:
+            Whether one did.
+        """
+        former = self.bounds
+        self.bounds = {p: b for p, b in bounds.items() if isinstance(b, LogBounds)}
+        news = [p for p, b in self.bounds.items() if former.get(p) != b]
+        woken = [m for p in news if (m := self._by_partition.get(p)) is not None]
+        self._awake |= dict.fromkeys(woken)
+        self._touched.update(woken)
+        return bool(news)
+
+    def asleep(self) -> Mapping[TopicPartition, LogBounds]:
+        """What the logs hold in which nothing was left to be done."""
+        awake = {manager.topic_partition for manager in self._awake}
+        return {p: b for p, b in self.bounds.items() if p not in awake}
+
+    def put_to_sleep(self) -> None:
+        """Let those sleep that have nothing left to do."""
+        self._awake = {m: None for m in self._awake if not self.is_done(m)}
+
+    def is_done(self, manager: PartitionManager) -> bool:
+        """Whether all that its log is known to hold is completed and stored."""
+        bounds = self.bounds.get(manager.topic_partition)
+        return (
+            bounds is not None
+            and not manager.is_recreated
+            and manager.pending == 0
+            and manager.position.is_end_of(bounds)
+            and manager.next_to_commit() is None
+        )
+
+
 class SpoutPoller:
     """Knows one spout's partitions and talks to brokers and store for it.
 
@@ -115,6 +203,7 @@ class SpoutPoller:
 
     def __init__(self, parts: PollerParts, post: Post) -> None:
         self.parts = parts
+        self.metrics = SpoutMetrics(parts.keeper.id, parts.registry)
         self._post = post
         self._looks = Asker(
             f"kafka-tx {parts.name} looks", self._look, self._looked, post
@@ -397,40 +486,3 @@ class SpoutPoller:
         workers = (self._looks, self._refreshes)
         are_free = [worker.close(rest_s()) for worker in workers]
         return self.parts.release(rest_s) and all(are_free)
-
-
-class IdleWaits:
-    """Looks may be under way that began before the asker's records were there.
-
-    So only an idleness counts that was seen by looks which begin after the question.
-
-    Args:
-        pollers: The spouts.
-        want_polls: Have all of them look as soon as they can (any thread).
-    """
-
-    def __init__(
-        self, pollers: Mapping[str, SpoutPoller], want_polls: Callable[[], None]
-    ) -> None:
-        self._pollers = pollers
-        self._want_polls = want_polls
-        self._idle_since: dict[str, Looks] = {}
-        self.waiters = Waiters()
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Wait (a user's thread); False when the time was over before."""
-        return self.waiters.wait(self._ask, timeout_s)
-
-    def _ask(self) -> Callable[[], bool]:
-        wanted = {name: p.next_polls() for name, p in self._pollers.items()}
-        self._want_polls()
-        return lambda: all(
-            name in self._idle_since and self._idle_since[name].include(looks)
-            for name, looks in wanted.items()
-        )
-
-    def found(self, idle: Mapping[str, Looks]) -> None:
-        """Spouts are idle, as of these looks (the topology's thread)."""
-        if idle:
-            with self.waiters.changing():
-                self._idle_since |= idle

@@ -16,12 +16,13 @@ from kafka_tx.offsets.emitting import Emission
 from kafka_tx.options.topology_options import RunnerLimits
 from kafka_tx.protocols import Clock, Store
 from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, InFlightChunk
-from kafka_tx.running.at_least_once.counts import SpoutMetrics, TopologyCounts
+from kafka_tx.running.at_least_once.counts import TopologyCounts
 from kafka_tx.running.at_least_once.hangs import HangListener, Hangs, Moves
-from kafka_tx.running.at_least_once.poller import IdleWaits, PollerParts, SpoutPoller
+from kafka_tx.running.at_least_once.poller import Looks, PollerParts, SpoutPoller
 from kafka_tx.running.at_least_once.reading import KafkaRecords
 from kafka_tx.running.ends import note_stop
-from kafka_tx.spark.topologies.loop import (
+from kafka_tx.running.waiters import Waiters
+from kafka_tx.spark.topologies.running import (
     CANCEL_AGAIN_S,
     AttemptEngine,
     JobThread,
@@ -124,11 +125,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         super().__init__(parts.id)
         self._parts = parts
         self.pollers = {n: SpoutPoller(d, self._post) for n, d in parts.pollers.items()}
-        metrics = {
-            name: SpoutMetrics(poller.keeper.id, parts.registry)
-            for name, poller in parts.pollers.items()
-        }
-        self._answers = ChunkAnswers(self.pollers, metrics, self._post, parts.clock)
+        self._answers = ChunkAnswers(self.pollers, self._post, parts.clock)
         self._jobs: dict[TransactionAttempt, ChunkJob] = {}
         self._chunks = self._next_root = self._turn = 0
         limits = parts.limits
@@ -141,10 +138,9 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._hanging: list[ChunkJob] = []
         self._rotated_ms = parts.clock.monotonic_ms()
         self._is_paused = False
-        self._idle = IdleWaits(self.pollers, lambda: self._post(self._want_polls))
-        self.counts = TopologyCounts(
-            self.pollers, metrics, limits.metrics_ms, parts.clock
-        )
+        self._idle_since: dict[str, Looks] = {}
+        self._waiters = Waiters()
+        self.counts = TopologyCounts(self.pollers, limits.metrics_ms, parts.clock)
         self._ends_s: float | None = None
         self._listener = self._listening(limits.timeout_ms)
 
@@ -170,8 +166,20 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         )
 
     def wait_until_idle(self, timeout_s: float | None) -> bool:
-        """Wait until everything that is there now is completed and stored."""
-        return self._idle.wait(timeout_s)
+        """Wait until everything that is there now is completed and stored.
+
+        Looks may be under way that began before the records of the caller were there.
+        So only an idleness counts that was seen by looks which begin after the call.
+        """
+        return self._waiters.wait(self._ask, timeout_s)
+
+    def _ask(self) -> Callable[[], bool]:
+        wanted = {name: p.next_polls() for name, p in self.pollers.items()}
+        self._post(self._want_polls)
+        return lambda: all(
+            name in self._idle_since and self._idle_since[name].include(looks)
+            for name, looks in wanted.items()
+        )
 
     def _want_polls(self) -> None:
         for poller in self.pollers.values():
@@ -207,7 +215,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
                 poller.refresh_if_due()
                 poller.poll_if_due()
             poller.commit_if_due(
-                at_once=self._idle.waiters.are_there and poller.is_completed
+                at_once=self._waiters.are_there and poller.is_completed
             )
         self._answers.write_again()
         while self._start_chunk():
@@ -390,11 +398,12 @@ class AtLeastOnceRunner(TopologyLoop[None]):
 
     def _publish(self) -> None:
         idle = {n: d.ended_polls() for n, d in self.pollers.items() if d.is_idle}
-        is_asked = self._idle.waiters.are_there or self._is_stopping
+        is_asked = self._waiters.are_there or self._is_stopping
         chunks = [job.started for job in self._jobs.values()]
         self.counts.measure_if_due(chunks, at_once=is_asked)
-        if not self._jobs:
-            self._idle.found(idle)
+        if idle and not self._jobs:
+            with self._waiters.changing():
+                self._idle_since |= idle
 
     # --- the end ---
 
@@ -434,7 +443,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self.counts.ended()
         self._note_stop()
         self.has_ended.set()
-        self._idle.waiters.end()
+        self._waiters.end()
 
     def _note_stop(self) -> None:
         parts = self._parts

@@ -10,7 +10,7 @@ from enum import Enum, auto
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.transactional.runner_parts import AttemptAnswers
-from kafka_tx.spark.topologies.loop import AttemptEngine, JobThread
+from kafka_tx.spark.topologies.running import AttemptEngine, JobThread
 from kafka_tx.spark.versions.job_failures import job_failure
 from kafka_tx.topology.declare.spouts import BatchSource, Json
 from kafka_tx.topology.plan.physical import PhysicalPlan

@@ -23,7 +23,7 @@ from kafka_tx.running.transactional.runner_parts import (
     View,
     log_failure,
 )
-from kafka_tx.spark.topologies.loop import (
+from kafka_tx.spark.topologies.running import (
     CANCEL_AGAIN_S,
     AttemptEngine,
     TopologyLoop,
