@@ -13,7 +13,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.at_least_once.hangs import HangWatch
 from kafka_tx.running.task_reports import DriverAddress, ReportListener, send_report
 from kafka_tx.spark.at_least_once.topology import TopologyBuilder
-from kafka_tx.topology.at_least_once.tasks import RecordTask
+from kafka_tx.topology.at_least_once.tasks import AtLeastOnceTask
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.rows.fields import Fields
@@ -60,7 +60,7 @@ def run(listener, *rows):
     builder.set_spout("spout", Spout())
     builder.set_bolt("work", Hangs).shuffle_grouping("spout")
     plan = builder.build().plan
-    task = RecordTask(plan, TaskId("spout", 0), ATTEMPT)
+    task = AtLeastOnceTask(plan, TaskId("spout", 0), ATTEMPT)
     source = GivenRecords(([(row,) for row in rows],), first_root=10)
     with HangWatch(listener.address, ATTEMPT, 0.2)(task):
         return list(task.process(source=source))

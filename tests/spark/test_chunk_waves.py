@@ -13,7 +13,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.spark.topologies import engine
 from kafka_tx.spark.topologies.engine import PartitionRun
-from kafka_tx.topology.at_least_once.chunks import Chunk, RecordJob
+from kafka_tx.topology.at_least_once.chunks import AtLeastOnceJob, Chunk
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.plan.physical import Phase
@@ -45,7 +45,7 @@ def plan():
 
 def run(made, wave, partition, given=(), records=b""):
     waves = tuple(w for w in made.processing if w.placement is Placement.EXECUTORS)
-    make = RecordJob(made, Phase.PROCESSING, waves, ATTEMPT).shipped()
+    make = AtLeastOnceJob(made, Phase.PROCESSING, waves, ATTEMPT).shipped()
     called = PartitionRun(cloudpickle.dumps(made), ATTEMPT, make, records, wave)
     return list(pickle.loads(pickle.dumps(called))(partition, iter(given)))
 

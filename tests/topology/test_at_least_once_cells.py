@@ -4,8 +4,8 @@ import pytest
 
 from kafka_tx.errors import ConfigError, FailedException
 from kafka_tx.topology.at_least_once.cells import (
-    BasicRecordCell,
-    RichRecordCell,
+    AtLeastOnceBasicCell,
+    RichCell,
 )
 from kafka_tx.topology.at_least_once.lineage import Lineage, TaskTrees, Tracked
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
@@ -39,7 +39,7 @@ class FailsOdd(BasicBolt):
 
 def test_what_returns_is_acked_and_what_raises_is_failed():
     trees = TaskTrees()
-    cell = BasicRecordCell(FailsOdd(), COMPONENT, {"default"}, trees)
+    cell = AtLeastOnceBasicCell(FailsOdd(), COMPONENT, {"default"}, trees)
 
     (piece,) = cell.feed("spout", "default", FIELDS, given(1, 2, 3, 4))
 
@@ -61,7 +61,7 @@ def test_a_failed_batch_is_halved_until_the_guilty_rows_are_found():
         "bolt", ComponentKind.BASIC, outputs={"default": FIELDS}, reads_arrow=True
     )
     trees = TaskTrees()
-    cell = BasicRecordCell(FailsOddBatches(), component, {"default"}, trees)
+    cell = AtLeastOnceBasicCell(FailsOddBatches(), component, {"default"}, trees)
 
     pieces = cell.feed("spout", "default", FIELDS, given(2, 4, 5, 6, 8))
 
@@ -86,7 +86,7 @@ class KeepsRows(RichBolt):
 
 def test_a_rich_bolt_acks_rows_of_earlier_blocks_and_leaves_the_last_one_open():
     trees = TaskTrees()
-    cell = RichRecordCell(KeepsRows(), COMPONENT, {"default"}, trees)
+    cell = RichCell(KeepsRows(), COMPONENT, {"default"}, trees)
     cell.prepare(None)  # type: ignore[arg-type]
 
     cell.feed("spout", "default", FIELDS, given(1, 2))
@@ -103,7 +103,7 @@ class Misuses(BasicBolt):
 
 @pytest.mark.parametrize("count", [20, 50])
 def test_when_every_row_of_many_misuses_the_collector_the_bolt_is_to_blame(count):
-    cell = BasicRecordCell(Misuses(), COMPONENT, {"default"}, TaskTrees())
+    cell = AtLeastOnceBasicCell(Misuses(), COMPONENT, {"default"}, TaskTrees())
 
     with pytest.raises(ConfigError, match="nowhere"):
         cell.feed("spout", "default", FIELDS, given(*range(count)))
@@ -116,7 +116,7 @@ class MisusesForOdd(BasicBolt):
 
 def test_a_row_that_leads_to_a_misuse_fails_alone():
     trees = TaskTrees()
-    cell = BasicRecordCell(MisusesForOdd(), COMPONENT, {"default"}, trees)
+    cell = AtLeastOnceBasicCell(MisusesForOdd(), COMPONENT, {"default"}, trees)
 
     cell.feed("spout", "default", FIELDS, given(1))
     cell.feed("spout", "default", FIELDS, given(*range(100, 121)))
@@ -145,7 +145,7 @@ TIMES = Fields(("at",))
 BEYOND_YEAR_9999 = 1_760_000_000_000_000_000
 
 
-@pytest.mark.parametrize("bolt", [(Sees, BasicRecordCell), (SeesRich, RichRecordCell)])
+@pytest.mark.parametrize("bolt", [(Sees, AtLeastOnceBasicCell), (SeesRich, RichCell)])
 def test_a_row_that_python_cannot_hold_fails_alone(bolt):
     kind, cell_of = bolt
     trees = TaskTrees()
@@ -172,7 +172,7 @@ def test_what_was_in_no_call_of_its_own_when_the_time_is_over_is_untried():
         "bolt", ComponentKind.BASIC, outputs={"default": FIELDS}, reads_arrow=True
     )
     trees = TaskTrees()
-    cell = BasicRecordCell(
+    cell = AtLeastOnceBasicCell(
         FailsOddBatches(), component, {"default"}, trees, is_late=lambda: True
     )
 

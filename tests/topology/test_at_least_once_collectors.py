@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.at_least_once.collectors import RecordOutlet, RichOutlet
+from kafka_tx.topology.at_least_once.collectors import BasicOutlet, RichOutlet
 from kafka_tx.topology.at_least_once.lineage import Lineage
 from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.rows.blocks import to_rows
@@ -39,7 +39,7 @@ def pieces(found):
 
 @pytest.fixture
 def outlet():
-    outlet = RecordOutlet(COMPONENT, {"default", "odd"})
+    outlet = BasicOutlet(COMPONENT, {"default", "odd"})
     outlet.begin(3)
     return outlet
 
@@ -123,7 +123,7 @@ def test_what_is_discarded_is_gone(outlet):
 
 
 def test_streams_that_nobody_reads_do_not_shift_the_others():
-    outlet = RecordOutlet(COMPONENT, {"default"})
+    outlet = BasicOutlet(COMPONENT, {"default"})
     outlet.begin(3)
     outlet.row = 0
     outlet.emit((9,), stream="odd")

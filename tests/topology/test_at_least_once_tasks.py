@@ -7,8 +7,8 @@ import pytest
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.topology.at_least_once.lineage import Lineage
-from kafka_tx.topology.at_least_once.records import RecordPacket
-from kafka_tx.topology.at_least_once.tasks import RecordTask
+from kafka_tx.topology.at_least_once.records import AtLeastOncePacket
+from kafka_tx.topology.at_least_once.tasks import AtLeastOnceTask
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.rows.fields import Fields
@@ -51,7 +51,7 @@ def plan():
 
 def packets_of(plan, attempt=ATTEMPT, rows=20):
     source = GivenRecords(([(n,) for n in range(rows)],))
-    *packets, report = RecordTask(plan, SPOUT, attempt).process(source=source)
+    *packets, report = AtLeastOnceTask(plan, SPOUT, attempt).process(source=source)
     return packets, report
 
 
@@ -61,7 +61,7 @@ def test_packets_that_leave_a_task_are_those_that_arrive(plan):
     reports = [
         message
         for task in range(2)
-        for message in RecordTask(plan, TaskId("sink", task), ATTEMPT).process(
+        for message in AtLeastOnceTask(plan, TaskId("sink", task), ATTEMPT).process(
             pickle.loads(pickle.dumps(each)) for each in packets if each.task == task
         )
         if isinstance(message, TreeReport)
@@ -79,7 +79,7 @@ def test_a_task_that_runs_again_sends_other_packets(plan):
 
 
 def test_a_bolt_is_told_where_it_runs_and_cleaned_up(plan):
-    packet = RecordPacket(
+    packet = AtLeastOncePacket(
         "sink",
         1,
         "spout",
@@ -88,7 +88,7 @@ def test_a_bolt_is_told_where_it_runs_and_cleaned_up(plan):
         lineage=Lineage(np.array([5])),
     )
 
-    (report,) = RecordTask(plan, TaskId("sink", 1), ATTEMPT).process([packet])
+    (report,) = AtLeastOnceTask(plan, TaskId("sink", 1), ATTEMPT).process([packet])
 
     assert log == [("sink", 1, 2, ATTEMPT), 7, "cleaned up"]
     assert isinstance(report, TreeReport)
@@ -101,7 +101,7 @@ def test_an_error_of_the_input_is_not_blamed_on_a_bolt(plan):
         raise OSError("socket closed")
 
     with pytest.raises(OSError, match="socket closed"):
-        list(RecordTask(plan, SINK, ATTEMPT).process(broken()))
+        list(AtLeastOnceTask(plan, SINK, ATTEMPT).process(broken()))
     assert log[-1] == "cleaned up"
 
 
@@ -111,7 +111,7 @@ def test_an_interrupted_task_cleans_up(plan):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(RecordTask(plan, SINK, ATTEMPT).process(interrupted()))
+        list(AtLeastOnceTask(plan, SINK, ATTEMPT).process(interrupted()))
     assert log[-1] == "cleaned up"
 
 
@@ -121,7 +121,11 @@ def test_rows_that_are_more_than_a_turn_all_arrive(plan):
     assert sum(len(packet.block) for packet in packets) == 10_000
     assert begun.begun == ((0, 10_000),)
     for packet in packets:
-        list(RecordTask(plan, TaskId("sink", packet.task), ATTEMPT).process([packet]))
+        list(
+            AtLeastOnceTask(plan, TaskId("sink", packet.task), ATTEMPT).process(
+                [packet]
+            )
+        )
     assert sorted(n for n in log if isinstance(n, int)) == list(range(10_000))
 
 
@@ -140,11 +144,11 @@ def test_arrow_rows_keep_their_schema_on_their_way_to_other_tasks(count):
     builder = TopologyBuilder("t")
     builder.set_spout("spout", Typed())
     builder.set_bolt("sink", Sink, 2).fields_grouping("spout", ["n"])
-    task = RecordTask(builder.build().plan, SPOUT, ATTEMPT)
+    task = AtLeastOnceTask(builder.build().plan, SPOUT, ATTEMPT)
 
     sent = list(task.process(source=GivenRecords((batch,))))
 
-    packets = [message for message in sent if isinstance(message, RecordPacket)]
+    packets = [message for message in sent if isinstance(message, AtLeastOncePacket)]
     found = []
     for packet in packets:
         assert isinstance(packet.block, pa.RecordBatch)

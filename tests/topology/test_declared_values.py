@@ -12,8 +12,8 @@ from kafka_tx.errors import ComponentError, ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
-from kafka_tx.topology.at_least_once.records import RecordPacket
-from kafka_tx.topology.at_least_once.tasks import RecordTask
+from kafka_tx.topology.at_least_once.records import AtLeastOncePacket
+from kafka_tx.topology.at_least_once.tasks import AtLeastOnceTask
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, RichBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.plan.physical import TaskId
@@ -167,11 +167,11 @@ def run_records(odd, reader, apart):
     end.shuffle_grouping("odd")
     plan = builder.build().plan
     source = GivenRecords(([(n,) for n in range(8)],))
-    said = list(RecordTask(plan, TaskId("spout", 0), ATTEMPT).process((), source))
-    packets = [packet for packet in said if isinstance(packet, RecordPacket)]
+    said = list(AtLeastOnceTask(plan, TaskId("spout", 0), ATTEMPT).process((), source))
+    packets = [packet for packet in said if isinstance(packet, AtLeastOncePacket)]
     for task in range(2 if packets else 0):
         mine = [packet for packet in packets if packet.task == task]
-        said += RecordTask(plan, TaskId("end", task), ATTEMPT).process(mine)
+        said += AtLeastOnceTask(plan, TaskId("end", task), ATTEMPT).process(mine)
     reports = [report for report in said if isinstance(report, TreeReport)]
     return bool(packets), [failed for report in reports for failed in report.failed]
 

@@ -14,7 +14,7 @@ import numpy as np
 from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.task_reports import DriverAddress, ReportListener, send_report
-from kafka_tx.topology.at_least_once.tasks import RecordTask
+from kafka_tx.topology.at_least_once.tasks import AtLeastOnceTask
 from kafka_tx.topology.run.messages import Roots
 
 logger = event_log(__name__)
@@ -44,7 +44,7 @@ class HangWatch:
     timeout_s: float
 
     @contextmanager
-    def __call__(self, task: RecordTask) -> Iterator[None]:
+    def __call__(self, task: AtLeastOnceTask) -> Iterator[None]:
         """Watch it meanwhile."""
         has_ended = threading.Event()
         name = f"kafka-tx watches {task.id}"
@@ -56,7 +56,7 @@ class HangWatch:
         finally:
             has_ended.set()
 
-    def _watch(self, task: RecordTask, has_ended: threading.Event) -> None:
+    def _watch(self, task: AtLeastOnceTask, has_ended: threading.Event) -> None:
         place, since_s = task.place, time.monotonic()
         while not has_ended.wait(self.timeout_s / _LOOKS):
             now_place, now_s = task.place, time.monotonic()

@@ -38,7 +38,7 @@ from kafka_tx.running.at_least_once.poller import PollerParts
 from kafka_tx.running.at_least_once.reading import KafkaRecords
 from kafka_tx.running.task_reader import TaskReader
 from kafka_tx.store_place import default_store
-from kafka_tx.topology.at_least_once.records import RecordSource
+from kafka_tx.topology.at_least_once.records import AtLeastOnceSource
 from kafka_tx.topology.declare.spout_config import SpoutConfig
 from kafka_tx.topology.declare.spout_hosts import StaticHosts, ZkHosts
 from kafka_tx.topology.rows.fields import Fields
@@ -96,7 +96,7 @@ class KafkaSpout:
         """Those of the scheme."""
         return self.config.scheme.fields
 
-    def empty_chunk(self) -> RecordSource:
+    def empty_chunk(self) -> AtLeastOnceSource:
         """A chunk of nothing."""
         reader = TaskReader(self._source("nowhere:9092"))
         return KafkaRecords((), reader, self.config.scheme)

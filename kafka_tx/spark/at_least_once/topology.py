@@ -34,7 +34,7 @@ from kafka_tx.spark.topologies.running import (
     serve_metrics,
 )
 from kafka_tx.spark.topologies.session import check_session
-from kafka_tx.topology.at_least_once.records import RecordSpout
+from kafka_tx.topology.at_least_once.records import AtLeastOnceSpout
 from kafka_tx.topology.builder import Builder, Topology, spout_component
 from kafka_tx.topology.declare.graph import ComponentKind
 from kafka_tx.topology.declare.templates import Dumps
@@ -163,7 +163,7 @@ class AtLeastOnceTopology(Topology):
         spouts: The user's spouts by component name; they stay on the driver.
     """
 
-    spouts: Mapping[str, RecordSpout]
+    spouts: Mapping[str, AtLeastOnceSpout]
 
     def start(
         self,
@@ -248,9 +248,11 @@ class TopologyBuilder(Builder):
 
     def __init__(self, topology_id: str) -> None:
         super().__init__(topology_id)
-        self._spouts: list[tuple[str, RecordSpout, int]] = []
+        self._spouts: list[tuple[str, AtLeastOnceSpout, int]] = []
 
-    def set_spout(self, name: str, spout: RecordSpout, parallelism: int = 1) -> None:
+    def set_spout(
+        self, name: str, spout: AtLeastOnceSpout, parallelism: int = 1
+    ) -> None:
         """Add a spout, read by so many tasks."""
         self._spouts.append((name, spout, parallelism))
 
@@ -288,7 +290,7 @@ def _notes(topology: AtLeastOnceTopology, url: str) -> Store | None:
 
 
 def _pollers(
-    given: Mapping[str, RecordSpout], deployment: Deployment
+    given: Mapping[str, AtLeastOnceSpout], deployment: Deployment
 ) -> dict[str, PollerParts]:
     """What each spout needs; of all or none, and no owner is fenced for nothing."""
     spouts: dict[str, KafkaSpout] = {}

@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Iterator
 import numpy as np
 
 from kafka_tx.topology.at_least_once.collectors import (
+    AtLeastOnceOutlet,
+    BasicOutlet,
     Piece,
-    RecordOutlet,
     RichOutlet,
     RootsOfRow,
-    TrackedOutlet,
 )
 from kafka_tx.topology.at_least_once.lineage import (
     TaskTrees,
@@ -43,11 +43,11 @@ _ENDS = (KeyboardInterrupt, GeneratorExit)
 _NOBODY = np.empty(0, np.int64)
 
 
-class RecordCell(ABC):
+class AtLeastOnceCell(ABC):
     """A bolt at work in one task."""
 
     _bolt: BasicBolt | RichBolt
-    _outlet: TrackedOutlet
+    _outlet: AtLeastOnceOutlet
     _component: Component
     _trees: TaskTrees
     _rows_given = _rows_misused = 0
@@ -116,7 +116,7 @@ class RecordCell(ABC):
         self._trees.fail(mine, self._component.name, reason_of(error))
 
 
-class BasicRecordCell(RecordCell):
+class AtLeastOnceBasicCell(AtLeastOnceCell):
     """A basic bolt: a row is acked when ``execute`` returns, and fails when it raises.
 
     A bolt that works on record batches is called again with halves of a batch that
@@ -128,7 +128,7 @@ class BasicRecordCell(RecordCell):
     """
 
     _bolt: BasicBolt
-    _outlet: RecordOutlet
+    _outlet: BasicOutlet
 
     def __init__(
         self,
@@ -140,14 +140,14 @@ class BasicRecordCell(RecordCell):
     ) -> None:
         self._bolt = bolt
         self._component = component
-        self._outlet = RecordOutlet(component, wanted)
+        self._outlet = BasicOutlet(component, wanted)
         self._trees = trees
         self._is_late = is_late
         self._is_judged = False
 
     @property
     def row(self) -> int | None:
-        """See ``RecordCell``."""
+        """See ``AtLeastOnceCell``."""
         return self._outlet.row
 
     def prepare(self, context: TaskContext) -> None:
@@ -215,7 +215,7 @@ class BasicRecordCell(RecordCell):
         yield from self._outlet.collect(given.lineage, _NOBODY)
 
 
-class RichRecordCell(RecordCell):
+class RichCell(AtLeastOnceCell):
     """A rich bolt: acks and fails itself; what it raises fails the row it was given."""
 
     _bolt: RichBolt

@@ -11,8 +11,8 @@ import numpy as np
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.at_least_once.pace import Pace
-from kafka_tx.topology.at_least_once.records import RecordPacket, RecordSource
-from kafka_tx.topology.at_least_once.tasks import RecordTask
+from kafka_tx.topology.at_least_once.records import AtLeastOncePacket, AtLeastOnceSource
+from kafka_tx.topology.at_least_once.tasks import AtLeastOnceTask
 from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, TaskId, Wave
 from kafka_tx.topology.run.attempt_run import AttemptRun
 from kafka_tx.topology.run.jobs import Engine, Reads, TaskJob
@@ -26,12 +26,12 @@ from kafka_tx.topology.run.messages import (
 
 _COMPLETED, _FAILED, _UNTRIED, _OPEN = np.arange(4, dtype=np.uint8)
 
-Watch: TypeAlias = Callable[[RecordTask], AbstractContextManager[None]]
+Watch: TypeAlias = Callable[[AtLeastOnceTask], AbstractContextManager[None]]
 """Entered for a task while it works. Pickled."""
 
 
 @dataclass(frozen=True)
-class RecordJob(TaskJob):
+class AtLeastOnceJob(TaskJob):
     """A job whose tasks track rows back to their records.
 
     Attributes:
@@ -44,8 +44,8 @@ class RecordJob(TaskJob):
 
     def run_task(self, task: TaskId, messages: Iterator[Message]) -> Iterator[Message]:
         """See ``TaskJob``."""
-        packets = (m for m in messages if isinstance(m, RecordPacket))
-        work = RecordTask(self.plan, task, self.attempt, self.pace)
+        packets = (m for m in messages if isinstance(m, AtLeastOncePacket))
+        work = AtLeastOnceTask(self.plan, task, self.attempt, self.pace)
         with self.watch(work) if self.watch else nullcontext():
             yield from work.process(packets, self.reads.get(task.stage))
 
@@ -93,7 +93,7 @@ class Chunk(AttemptRun):
     ) -> TaskJob:
         """See ``AttemptRun``."""
         given = (self.plan, phase, waves, self.attempt, reads, inbox)
-        return RecordJob(*given, self.pace, self.watch)
+        return AtLeastOnceJob(*given, self.pace, self.watch)
 
     def on_driver(
         self, task: TaskId, phase: Phase, mail: tuple[Message, ...]
@@ -155,7 +155,7 @@ def _joined(one: Any, other: Any) -> Any:  # noqa: ANN401 - what JSON can hold
 def run_chunk(
     plan: PhysicalPlan,
     attempt: TransactionAttempt,
-    records: Mapping[str, RecordSource],
+    records: Mapping[str, AtLeastOnceSource],
     engine: Engine,
     pace: Pace | None = None,
     watch: Watch | None = None,

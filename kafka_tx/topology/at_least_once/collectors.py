@@ -36,7 +36,7 @@ class Piece(NamedTuple):
         return Piece(self.stream, select(self.block, rows), self.lineage.take(rows))
 
 
-class TrackedOutlet:
+class AtLeastOnceOutlet:
     """What collectors of both kinds of bolts keep."""
 
     def __init__(self, component: Component, wanted: Collection[str]) -> None:
@@ -55,7 +55,7 @@ class TrackedOutlet:
         self.resets += 1
 
 
-class RecordOutlet(TrackedOutlet):
+class BasicOutlet(AtLeastOnceOutlet):
     """The collector of a basic bolt: what it emits is anchored on what it was given.
 
     ``row`` is the index of the row the bolt is at work on; None: on the whole block,
@@ -158,7 +158,7 @@ class RecordOutlet(TrackedOutlet):
         return origins[0] if len(origins) == 1 else np.concatenate(origins)
 
 
-class RichOutlet(TrackedOutlet):
+class RichOutlet(AtLeastOnceOutlet):
     """The collector of a rich bolt: the bolt anchors, acks and fails itself.
 
     Almost every row is ended while the bolt is at work on it, and what is emitted comes

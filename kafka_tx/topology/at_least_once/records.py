@@ -33,7 +33,7 @@ class Records:
     error: str = ""
 
 
-class RecordSource(Protocol):
+class AtLeastOnceSource(Protocol):
     """What the tasks of a spout are sent for one chunk of records. Pickled."""
 
     def read(self, task: int, tasks: int, facts: dict[str, Any]) -> Iterator[Records]:
@@ -41,7 +41,7 @@ class RecordSource(Protocol):
         ...
 
 
-class RecordSpout(Protocol):
+class AtLeastOnceSpout(Protocol):
     """What an at-least-once topology needs to know of a spout when it is built."""
 
     @property
@@ -49,13 +49,13 @@ class RecordSpout(Protocol):
         """What is emitted."""
         ...
 
-    def empty_chunk(self) -> RecordSource:
+    def empty_chunk(self) -> AtLeastOnceSource:
         """A chunk of nothing; ``build`` pickles it to see whether that can be done."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RecordPacket(Packet):
+class AtLeastOncePacket(Packet):
     """A packet whose rows are tracked.
 
     Attributes:
@@ -70,12 +70,12 @@ class RecordPacket(Packet):
         block = [] if self.pickled else self.block
         bare = Packet(self.target, self.task, self.source, self.stream, block, self.id)
         parts = (self.lineage.roots, self.lineage.starts, self.pickled)
-        return _record_packet, (bare, *parts)
+        return _packet, (bare, *parts)
 
 
-def _record_packet(
+def _packet(
     bare: Packet, roots: Roots, starts: Positions | None, pickled: bytes
-) -> RecordPacket:
+) -> AtLeastOncePacket:
     block = pickle.loads(pickled) if pickled else bare.block  # noqa: S301 - a task's
     head = (bare.target, bare.task, bare.source, bare.stream, block)
-    return RecordPacket(*head, bare.id, Lineage(roots, starts))
+    return AtLeastOncePacket(*head, bare.id, Lineage(roots, starts))

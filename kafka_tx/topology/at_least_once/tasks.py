@@ -12,9 +12,9 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.at_least_once.cells import (
     STOPS,
-    BasicRecordCell,
-    RecordCell,
-    RichRecordCell,
+    AtLeastOnceBasicCell,
+    AtLeastOnceCell,
+    RichCell,
 )
 from kafka_tx.topology.at_least_once.collectors import Piece
 from kafka_tx.topology.at_least_once.lineage import (
@@ -24,7 +24,11 @@ from kafka_tx.topology.at_least_once.lineage import (
     Tracked,
 )
 from kafka_tx.topology.at_least_once.pace import ROWS_PER_TURN, Pace, Turns
-from kafka_tx.topology.at_least_once.records import RecordPacket, Records, RecordSource
+from kafka_tx.topology.at_least_once.records import (
+    AtLeastOncePacket,
+    AtLeastOnceSource,
+    Records,
+)
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
 from kafka_tx.topology.declare.graph import Component
 from kafka_tx.topology.declare.groupings import Router, router_for
@@ -46,7 +50,7 @@ from kafka_tx.topology.run.tasks import StageTask
 _POSITION = "\0position"
 
 
-class RecordTask(StageTask):
+class AtLeastOnceTask(StageTask):
     """The task of a chunk of records.
 
     The same life as that of ``Task``, in one phase. A bolt that raises fails rows, not
@@ -72,10 +76,12 @@ class RecordTask(StageTask):
         self._routers: dict[tuple[str, Edge], Router] = {}
         self._moment: Literal["prepare", "execute", "cleanup"] = "execute"
         self._feeds = 0
-        self._given: tuple[RecordCell, Tracked] | None = None
+        self._given: tuple[AtLeastOnceCell, Tracked] | None = None
 
     def process(
-        self, packets: Iterable[RecordPacket] = (), source: RecordSource | None = None
+        self,
+        packets: Iterable[AtLeastOncePacket] = (),
+        source: AtLeastOnceSource | None = None,
     ) -> Iterator[Message]:
         """Work off all rows; yield packets, then the report, or one failure."""
         yield from self._guarded(self._process(packets, source), packets)
@@ -116,7 +122,7 @@ class RecordTask(StageTask):
         return np.unique(lineage.roots[lineage.of(row)])
 
     def _process(
-        self, packets: Iterable[RecordPacket], source: RecordSource | None
+        self, packets: Iterable[AtLeastOncePacket], source: AtLeastOnceSource | None
     ) -> Iterator[Message]:
         self._open()
         clock = self._pace.clock if self._pace else float
@@ -153,18 +159,18 @@ class RecordTask(StageTask):
             cell.prepare(self._context(name))
             self._running, self._moment = "", "execute"
 
-    def _cell(self, component: Component, bolt: object) -> RecordCell:
+    def _cell(self, component: Component, bolt: object) -> AtLeastOnceCell:
         wanted = self._wanted(component.name)
         if isinstance(bolt, BasicBolt):
             is_late = self._turns.is_late
-            return BasicRecordCell(bolt, component, wanted, self._trees, is_late)
+            return AtLeastOnceBasicCell(bolt, component, wanted, self._trees, is_late)
         if isinstance(bolt, RichBolt):
-            return RichRecordCell(bolt, component, wanted, self._trees)
+            return RichCell(bolt, component, wanted, self._trees)
         raise ConfigError(f"{bolt!r} was a {component.kind} at build", option="bolt")
 
     # --- rows in ---
 
-    def _read(self, source: RecordSource) -> Iterator[Packet]:
+    def _read(self, source: AtLeastOnceSource) -> Iterator[Packet]:
         name = self._stage.components[0]
         chunks = iter(source.read(self.id.task, self._stage.tasks, self._facts))
         while not self._turns.is_over:
@@ -267,7 +273,7 @@ class RecordTask(StageTask):
             mine = _routed_piece(piece, part)
             for one, pickled in self._pickled(name, mine, untyped):
                 head = (edge.target, task, name, one.stream, one.block)
-                packet = RecordPacket(*head, lineage=one.lineage, pickled=pickled)
+                packet = AtLeastOncePacket(*head, lineage=one.lineage, pickled=pickled)
                 self._packets.append(packet)
         self._running = ""
 
