@@ -179,18 +179,21 @@ class World:
         add.global_grouping("count")
         return builder.build(dumps=no_dumps)
 
-    def start(self, listeners=(), store=None, **config):
-        topology = self.topology()
+    def open(self, topology, listeners=(), store=None, **config):
         names = {"pending": "tx.maxPending", "timeout_ms": "tx.timeoutMs"}
         given = {names[name]: value for name, value in config.items()}
         given |= {"tx.idlePauseMs": 10, "tx.retryMs": 20}
         self.registry = MetricsRegistry()
         rehearsed = RehearsedStore(store or assembly.open_store(self.store, "jobs"))
         settings, registry = parse_settings(given), self.registry
-        parts = taken_over(
+        return taken_over(
             rehearsed,
             lambda: open_parts(topology, settings, rehearsed, registry, listeners),
         )
+
+    def start(self, listeners=(), store=None, **config):
+        topology = self.topology()
+        parts = self.open(topology, listeners, store, **config)
         runner = TransactionalRunner(parts, self.engine, topology.plan)
         runner.start()
         self.handle = TopologyHandle(runner, parts, Guest(parts.journal.registry))
@@ -278,7 +281,7 @@ def test_what_a_batch_held_is_stored_and_shown_before_the_next_one(world, kind):
     assert held.reported.records == jobs.handle.lastProgress.records
     assert held.committed_ms <= jobs.handle.lastProgress.committed_at_ms
 
-    jobs.start().stop()
+    jobs.open(jobs.topology()).store.close()
     assert jobs.sample("kafka_tx_committed_txid") == 4
     shown = jobs.sample("kafka_tx_last_commit_timestamp_seconds")
     assert shown == held.committed_ms / 1000
