@@ -338,7 +338,7 @@ TOPOLOGY = (
     ),
     Option(
         "tx.idlePauseMs",
-        "Pause if there are no new records, ms.",
+        "Longest pause while there are no new records, ms. The first is 5 ms.",
         "idle_pause_ms",
         whole(),
     ),

@@ -355,6 +355,7 @@ class TransactionCoordinator(TransactionWindow[M]):
         if batch is None:
             return self._stale()
         batch.phase = BatchPhase.PROCESSED
+        self._gate.processed()
         return []
 
     def committed(

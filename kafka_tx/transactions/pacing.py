@@ -17,6 +17,7 @@ _LEAST = {
     "patience_ms": 1,
 }
 
+_SOON_MS = 5
 _LONGEST_PAUSE_MS = 5_000
 
 
@@ -31,9 +32,9 @@ class Pacing:
             After each time-out of a txid twice as long, up to eight times.
         emit_interval_ms: Least time between two new txids
             (``topology.trident.batch.emit.interval.millis``).
-        idle_pause_ms: Least time between an empty batch, or a spout that was not ready,
-            and the next new txid. From one empty batch to the next it doubles, up to 5
-            s.
+        idle_pause_ms: Least time between an empty batch and the next new txid. From one
+            empty batch to the next it doubles, up to 5 s. Longest time until a spout
+            that was not ready is asked again: first after 5 ms, then it doubles.
         retry_ms: Pause before a failed write, or failed planning, is tried again.
         patience_ms: How long a commit phase that was given up may take to end. Until
             then nothing else commits; after that all stops.
@@ -67,7 +68,9 @@ class PlanningGate:
         self._pacing = pacing
         self._newest = newest  # the greatest txid that ever had metadata
         self._new_at_ms = 0
+        self._ask_at_ms = 0  # the spout, again
         self._any_at_ms = 0
+        self._unready = 0  # how often in a row the spout was not ready
         self._empty = 0  # new txids without rows since there was something to read
         self.planning: TransactionAttempt | None = None
         """The attempt whose plan is awaited."""
@@ -78,7 +81,9 @@ class PlanningGate:
 
     def opens_at_ms(self, txid: int) -> int:
         """When time allows to plan this txid."""
-        return max(self._any_at_ms, self._new_at_ms if self.is_new(txid) else 0)
+        if not self.is_new(txid):
+            return self._any_at_ms
+        return max(self._any_at_ms, self._new_at_ms, self._ask_at_ms)
 
     def lets_pass(self, txid: int, now_ms: int, *, is_ready: bool) -> bool:
         """Whether the plan begins now; a spout that is not ready is asked later on."""
@@ -86,14 +91,18 @@ class PlanningGate:
             return False
         if not self.is_new(txid):
             return True
-        interval_ms, pause_ms = (
-            self._pacing.emit_interval_ms,
-            self._pacing.idle_pause_ms,
-        )
-        self._new_at_ms = now_ms + (interval_ms if is_ready else pause_ms)
-        if not is_ready:
+        if is_ready:
+            self._unready = 0
+            self._new_at_ms = now_ms + self._pacing.emit_interval_ms
+        else:
             self._empty = 0
+            self._unready += 1
+            self._ask_at_ms = now_ms + self._unready_pause_ms()
         return is_ready
+
+    def processed(self) -> None:
+        """A batch is processed: a spout may have waited for that to be ready."""
+        self._unready = self._ask_at_ms = 0
 
     def planned(self, now_ms: int, *, is_empty: bool) -> None:
         """The awaited plan is there; after an empty one there is less and less hurry.
@@ -107,6 +116,10 @@ class PlanningGate:
         self._empty = self._empty + 1 if is_empty else 0
         if is_empty:
             self._new_at_ms = max(self._new_at_ms, now_ms + self._pause_ms())
+
+    def _unready_pause_ms(self) -> int:
+        longest_ms = self._pacing.idle_pause_ms
+        return log_bounds.pause_ms(self._unready, min(_SOON_MS, longest_ms), longest_ms)
 
     def _pause_ms(self) -> int:
         return log_bounds.pause_ms(

@@ -132,8 +132,58 @@ def test_a_spout_is_ready_when_there_is_something_to_read(cluster, kind):
     assert not spout.is_ready()
 
     cluster.more("t-0", 1)
-    assert not spout.is_ready()  # it asks every 100 ms only
+    assert not spout.is_ready()  # it asks again after 5 ms
+    cluster.clock.advance(5)
+    assert spout.is_ready()
+
+
+@BOTH
+def test_a_small_batch_waits_until_the_one_before_is_processed(cluster, kind):
+    cluster.fill("t", 10)
+    spout = spout_on(cluster, kind, poll_ms=100)
+    first = spout.initialize_transaction(1, None)
+    spout.batch(TransactionAttempt(1, 1), first)
+    cluster.more("t-0", 10)
     cluster.clock.advance(100)
+
+    assert not spout.is_ready()
+    assert spout.is_drained() is False  # records are there all the same
+    spout.observed(TransactionAttempt(1, 1), first, {})
+
+    assert spout.is_ready()
+
+
+@BOTH
+def test_a_batch_may_be_read_beside_a_slow_one_that_is_no_larger(cluster, kind):
+    cluster.fill("t", 10)
+    spout = spout_on(cluster, kind, poll_ms=100)
+    first = spout.initialize_transaction(1, None)
+    spout.batch(TransactionAttempt(1, 1), first)
+    records = sum(part["end"] - part["start"] for part in first.values())
+
+    cluster.more("t-0", records - 1)
+    cluster.clock.advance(500)
+    assert not spout.is_ready()
+    cluster.more("t-0", 1)
+    cluster.clock.advance(100)
+    assert spout.is_ready()
+
+    second = spout.initialize_transaction(2, first)
+    spout.batch(TransactionAttempt(2, 1), second)
+    cluster.more("t-0", records)
+    cluster.clock.advance(499)
+    assert not spout.is_ready()
+
+
+@BOTH
+@pytest.mark.parametrize("limit", ["max_records", "max_records_per_partition"])
+def test_full_batches_are_read_side_by_side(cluster, kind, limit):
+    cluster.fill("t", 10)
+    limits = BatchLimits(**{limit: 4})
+    spout = spout_on(cluster, kind, poll_ms=100, limits=limits)
+    first = spout.initialize_transaction(1, None)
+    spout.batch(TransactionAttempt(1, 1), first)
+
     assert spout.is_ready()
 
 

@@ -95,8 +95,8 @@ def test_the_walk_ends_at_the_first_txid_that_is_not_ready():
     assert drive.machine.asks_ready(drive.now_ms)
     (batch,) = drive.tick(is_ready=False)
     assert isinstance(batch, StartBatch)
-    assert not drive.machine.asks_ready(drive.now_ms + 99)
-    assert drive.tick(99) == []
+    assert not drive.machine.asks_ready(drive.now_ms + 4)
+    assert drive.tick(4) == []
     (action,) = drive.tick(1)
     assert isinstance(action, Initialize)
     assert action.attempt.txid == 2
@@ -275,7 +275,39 @@ def test_it_wakes_when_the_next_batch_may_be_planned():
 
 def test_a_spout_that_is_not_ready_is_not_asked_in_a_busy_loop():
     drive = Drive(**paced())
+    pauses = []
+
+    for _ in range(7):
+        drive.tick(is_ready=False)
+        pauses.append((drive.machine.wakes_at_ms() or 0) - drive.now_ms)
+        drive.tick(pauses[-1] - 1)
+        assert not drive.machine.asks_ready(drive.now_ms)
+        drive.now_ms += 1
+
+    assert pauses == [5, 10, 20, 40, 80, 100, 100]
+
+
+def test_a_spout_that_was_not_ready_is_asked_when_a_batch_is_processed():
+    drive = Drive(max_pending=2, **paced())
+    drive.tick()
+    drive.answer("one")
+    (batch,) = drive.tick(is_ready=False)
+    for _ in range(7):
+        drive.tick(100, is_ready=False)
+    assert not drive.machine.asks_ready(drive.now_ms)
+
+    drive.process(batch.attempt)
+
+    assert drive.machine.asks_ready(drive.now_ms)
+
+
+def test_a_spout_that_was_ready_is_asked_again_soon():
+    drive = Drive(max_pending=2, **paced())
+    drive.tick(is_ready=False)
+    drive.tick(5, is_ready=False)
+    drive.tick(10)
+    drive.answer("one")
 
     drive.tick(is_ready=False)
 
-    assert drive.machine.wakes_at_ms() == 100
+    assert drive.machine.wakes_at_ms() == drive.now_ms + 5

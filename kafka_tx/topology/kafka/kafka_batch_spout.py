@@ -98,10 +98,11 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
     def is_ready(self) -> bool:
         """While partitions hold enough that no batch holds yet, or new ones appeared.
 
-        May take as long as a request to the brokers; asks them every ``poll_ms`` at
-        most, and less and less often the longer there is nothing, down to once in 4 ms
-        for each partition (100: every 400 ms; 5,000: every 20 s). While they do not
-        answer, or there is no partition yet, the spout is not ready.
+        May take as long as a request to the brokers; asks them again after 5 ms, and
+        less and less often the longer there is nothing: every ``poll_ms``, and with
+        many partitions down to once in 4 ms for each (100: every 400 ms; 5,000: every
+        20 s). While they do not answer, or there is no partition yet, the spout is not
+        ready; nor for a small batch while another one is being read.
         """
         return self._progress.is_ready()
 
@@ -233,6 +234,7 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
             ids = self._looks.found().topic_ids() if metadata else {}
             check_topics(txid, metadata, ids)
         self._handed_out_txid = max(self._handed_out_txid, txid)
+        self._progress.reads(txid, metadata)
         return KafkaEmitter(
             self._reader, self._batches.scheme, txid, True, self._seen.get(txid, {})
         )
@@ -244,6 +246,7 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
         facts: Mapping[str, Json],
     ) -> None:
         """Remember what the batch held, and how large its records were."""
+        self._progress.has_read(attempt.txid)
         self._seen.setdefault(attempt.txid, facts)
         records = sum(reported["records"] for reported in facts.values())
         self._size.observe(
@@ -277,9 +280,10 @@ class OpaqueKafkaBatchSpout(KafkaBatchSpout, OpaquePartitionedTransactionalSpout
     def emitter(
         self,
         attempt: TransactionAttempt,
-        metadata: Mapping[str, Json],  # noqa: ARG002 - it travels beside the emitter
+        metadata: Mapping[str, Json],
     ) -> PartitionEmitter:
         """What tasks need: the reader and the scheme."""
+        self._progress.reads(attempt.txid, metadata)
         return KafkaEmitter(self._reader, self._batches.scheme, attempt.txid, False, {})
 
 

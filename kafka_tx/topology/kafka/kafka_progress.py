@@ -45,7 +45,8 @@ class KafkaBatches:
         out_of_range: What to do, when a batch is planned, with a partition whose next
             offset is not in the log any more. None: a transactional spout fails, an
             opaque one goes on at the earliest offset and counts what it skipped.
-        poll_ms: While there is nothing to read, ask the brokers this often.
+        poll_ms: While there is nothing to read, ask the brokers this often; more often
+            at first.
         refresh_ms: While there is nothing to read, look for new partitions this often.
     """
 
@@ -59,6 +60,15 @@ class KafkaBatches:
 
 
 logger = event_log(__name__)
+
+_SOON_MS = 5
+"""The first pause after a look in vain; each is twice as long, up to ``poll_ms``."""
+
+_LOOK_SHARE = 5
+"""The first pause is so often as long as the look at least, up to ``poll_ms``."""
+
+_BESIDE_MS = 500
+"""So long no batch is read beside another, unless that one is full."""
 
 _REFRESH = 4
 """How much rarer than ends topics are looked at when there are many partitions."""
@@ -93,6 +103,11 @@ class PlanProgress:
         self._poll_at_ms = self._refresh_at_ms = 0
         self._fruitless = 0
         self._last_batch_ms: int | None = None
+        self._reading: dict[int, int] = {}
+        """Offsets of the batches that are in their processing phases, by txid."""
+        self._reads_since_ms = 0
+        self._is_behind = False
+        """Whether the last plan left records for the next one."""
 
     # --- plans ---
 
@@ -167,6 +182,19 @@ class PlanProgress:
             elif (at := _end_of(last)) is not None:
                 self.to[partition] = at
         self._last_batch_ms = self._clock.monotonic_ms()
+        self._is_behind = any(known[p].end > at.offset for p, at in ends.items())
+
+    def reads(self, txid: int, metadata: Mapping[str, Json]) -> None:
+        """A batch begins to be processed, and all later ones are void."""
+        offsets = sum(part["end"] - part["start"] for part in metadata.values())
+        self._reading = {t: n for t, n in self._reading.items() if t < txid}
+        self._reading[txid] = offsets
+        self._reads_since_ms = self._clock.monotonic_ms()
+
+    def has_read(self, txid: int) -> None:
+        """A batch is processed: a small one may follow at once."""
+        self._reading.pop(txid, None)
+        self._poll_at_ms = self._fruitless = 0
 
     # --- is there more ---
 
@@ -179,7 +207,8 @@ class PlanProgress:
             return False
         ready = self._polls_ready(now_ms)
         self._fruitless = 0 if ready else self._fruitless + 1
-        self._poll_at_ms = 0 if ready else now_ms + self._pause_ms()
+        took_ms = self._clock.monotonic_ms() - now_ms
+        self._poll_at_ms = 0 if ready else now_ms + took_ms + self._pause_ms(took_ms)
         return ready
 
     def is_drained(self) -> bool:
@@ -202,24 +231,48 @@ class PlanProgress:
         try:
             if not self.to:
                 return bool(self._looks.survey().partitions)
-            return self._has_enough(now_ms) or self._has_new_partitions(now_ms)
+            return self._has_more(now_ms) or self._has_new_partitions(now_ms)
         except KafkaTxError as error:
             if not error.retryable:
                 raise
             # Before anything was planned planning says what is wrong.
             return not self.to
 
-    def _pause_ms(self) -> int:
+    def _pause_ms(self, took_ms: int) -> int:
+        poll_ms = self._batches.poll_ms
         longest = log_bounds.longest_pause_ms(len(self.to))
         return log_bounds.pause_ms(
             self._fruitless,
-            self._batches.poll_ms,
-            longest if self.to else self._batches.refresh_ms,
+            min(poll_ms, max(_SOON_MS, _LOOK_SHARE * took_ms)),
+            max(poll_ms, longest if self.to else self._batches.refresh_ms),
         )
+
+    def _has_more(self, now_ms: int) -> bool:
+        return self._has_enough(now_ms) and self._is_worth_it(self._looks.last_bounds())
+
+    def _is_worth_it(self, seen: Bounds) -> bool:
+        """Whether a batch may be read beside those that are read now.
+
+        Where the last one was full it may. Else most of what small batches cost they
+        cost side by side, and each of them would be slower. Where that is not so, since
+        bolts are slow, it may when they took a while and it holds as many offsets as
+        the largest of them.
+        """
+        if self._is_behind or not self._reading:
+            return True
+        for_ms = self._clock.monotonic_ms() - self._reads_since_ms
+        is_slow = for_ms >= _BESIDE_MS
+        return is_slow and self._left(seen) >= max(self._reading.values())
 
     def _has_a_full_batch(self, seen: Bounds) -> bool:
         """Whether a look now would not make the next batch any larger."""
-        left = sum(
+        limits = self._batches.limits
+        least = limits.max_records or limits.min_records or 1
+        return self._left(seen) >= least and self._is_worth_it(seen)
+
+    def _left(self, seen: Bounds) -> int:
+        """Offsets that are there and no batch holds yet."""
+        return sum(
             max(bounds.end - planned.offset, 0)
             for partition, bounds in seen.items()
             if isinstance(bounds, LogBounds)
@@ -227,8 +280,6 @@ class PlanProgress:
             and planned.topic_id == bounds.topic_id
             and planned.leader_epoch == bounds.leader_epoch
         )
-        limits = self._batches.limits
-        return left >= (limits.max_records or limits.min_records or 1)
 
     def _has_enough(self, now_ms: int) -> bool:
         found = self._looks.bounds_beyond(self.to)
