@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from kafka_tx import assembly, native
+from kafka_tx.cli import lake_tables
 from kafka_tx.cli.java import find_java
 from kafka_tx.cli.lag import (
     KafkaConfigOption,
@@ -28,13 +29,14 @@ from kafka_tx.cli.lag import (
     positions_of,
     row_of,
 )
+from kafka_tx.cli.lake_tables import Verdict
+from kafka_tx.cli.positions import known_doors
 from kafka_tx.cli.stores import JsonOption, text_or_file
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import Topics
 from kafka_tx.running.worker_python import look_at
 from kafka_tx.sql.store import forgets
-
-Verdict = Literal["good", "advice", "bad"]
+from kafka_tx.transactions.held import last_writes
 
 SOCKETS = "spark.python.unix.domain.socket.enabled"
 _PROBE = "kafka-tx-doctor"
@@ -98,6 +100,7 @@ def doctor(
     if store is not None:
         found.append(_checked("store", lambda: _store(text_or_file(store))))
         found.append(_checked("folder", lambda: _folder(store)))
+        found += _tables(text_or_file(store))
     if store is not None and bootstrap_servers is not None:
         found.append(_checked("retention", lambda: _retention(options, store)))
     if as_json:
@@ -233,6 +236,21 @@ def _folder(given: str) -> tuple[Verdict, str]:
         f"{url} is a file of this machine: a driver that starts on another machine (a"
         " cluster, a container) does not find it. Use PostgreSQL or ZooKeeper there",
     )
+
+
+def _tables(url: str) -> Iterator[CheckResult]:
+    """Of a lakehouse: what they still know of the batches that ids have written."""
+    try:
+        for stored in assembly.stored_states(url, []).values():
+            for known in known_doors(stored.store, stored.at_least_once):
+                state = known.state
+                for write in last_writes(state.held):
+                    look = partial(
+                        lake_tables.look_at, write, state.numbering, state.txid
+                    )
+                    yield _checked("table", look)
+    except KafkaTxError as error:
+        yield CheckResult("table", "bad", str(error))
 
 
 def _retention(kafka: dict[str, str], url: str) -> tuple[Verdict, str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-_ALONGSIDE_S = 0.2
+from kafka_tx.spark.versions.jvm import local_process
 
 
 def stop_quietly(spark: SparkSession) -> None:
@@ -21,23 +20,27 @@ def stop_quietly(spark: SparkSession) -> None:
     work while its session ends, which looks like a failure and is none. On a cluster
     that goes to the logs of executors.
     """
-    with suppress(Py4JError, OSError):
-        for worker in _idle_workers(spark):
+    process = local_process(spark)
+    with suppress(OSError):
+        for worker in _workers(process) if process is not None else ():
             with suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)
     spark.stop()
 
 
-def _idle_workers(spark: SparkSession) -> set[int]:
-    context = spark.sparkContext
-    if not context.master.startswith("local["):
-        return set()
-    tasks = context.defaultParallelism
-    found = context.parallelize(range(tasks), tasks).mapPartitions(_own_process)
-    return set(found.collect())
+def _workers(process: int) -> set[int]:
+    """The forks of its daemons; each Python source has a daemon of its own."""
+    parents = dict(_parents())
+    return _children(parents, _children(parents, {process}))
 
 
-def _own_process(_: Iterator[int]) -> Iterator[int]:
-    """This worker; busy so long that the others are asked, too."""
-    time.sleep(_ALONGSIDE_S)
-    yield os.getpid()
+def _children(parents: dict[int, int], of: set[int]) -> set[int]:
+    return {process for process, parent in parents.items() if parent in of}
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Each process of this machine, and its parent."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            after_name = (place / "stat").read_text().rpartition(")")[2].split()
+            yield int(place.name), int(after_name[1])

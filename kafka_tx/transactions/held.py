@@ -47,6 +47,7 @@ class TableWrite:
             forgotten it.
         files: Data files that the commit has added; None where nothing tells.
         rows: In these files.
+        location: Where the table is; empty where nothing tells.
         seconds: From the look before the commit to the one after it; None where an
             earlier try has written the transaction.
     """
@@ -57,6 +58,7 @@ class TableWrite:
     version: str | None = None
     files: int | None = None
     rows: int | None = None
+    location: str = ""
     seconds: float | None = None
 
 

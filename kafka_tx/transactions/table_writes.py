@@ -67,11 +67,13 @@ class Commit:
         version: Or the id of the snapshot.
         files: Data files that it has added.
         rows: In these files.
+        location: Where the table is; empty where nothing tells.
     """
 
     version: int | None = None
     files: int | None = None
     rows: int | None = None
+    location: str = ""
 
 
 def note(table: SinkTable, attempt: TransactionAttempt, seconds: float | None) -> None:
@@ -91,6 +93,7 @@ def note(table: SinkTable, attempt: TransactionAttempt, seconds: float | None) -
         version=None if found.version is None else str(found.version),
         files=found.files,
         rows=found.rows,
+        location=found.location,
         seconds=seconds,
     )
     key = attempt.source, attempt.numbering, attempt.txid

@@ -115,6 +115,7 @@ class DeltaSink(ABC):
             self._found.version,
             int(files[0]) if files else None,
             sum(map(int, rows)) if rows else None,
+            self._opened_log.dataPath().toString(),
         )
 
     def check_kept(self, stored: TransactionAttempt) -> None:

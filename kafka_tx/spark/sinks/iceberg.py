@@ -71,6 +71,7 @@ class IcebergSink(ABC):
         self._table = _quoted([catalog, *self._path])
         self._base: int | None = None
         self._at: Any = None
+        self._location = ""
 
     @property
     def sink(self) -> tuple[str, str]:
@@ -94,17 +95,19 @@ class IcebergSink(ABC):
             return last_written((), None)
         self._check_main(table)
         self._base = _number(table.currentSnapshot())
+        self._location = table.location()
         return last_written(self._snapshots(table), self._floor(table))
 
     def commit(self) -> Commit:
         """As of ``SinkTable``; nothing of a snapshot that has expired."""
         if self._at is None:
-            return Commit()
+            return Commit(location=self._location)
         summary = self._at.summary()
         files, rows = (
             summary.get(f"added-{what}") for what in ("data-files", "records")
         )
-        return Commit(int(self._at.snapshotId()), int(files or 0), int(rows or 0))
+        number, place = int(self._at.snapshotId()), self._location
+        return Commit(number, int(files or 0), int(rows or 0), place)
 
     def check_kept(self, stored: TransactionAttempt) -> None:  # noqa: B027 - nothing to do
         """As of ``SinkTable``: what was rolled back is not counted by ``stored``."""

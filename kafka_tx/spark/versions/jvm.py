@@ -93,6 +93,16 @@ def hide_secrets(spark: SparkSession) -> None:
         logger.debug("plans may show secrets: %s", error)
 
 
+def local_process(spark: SparkSession) -> int | None:
+    """The JVM whose children run all tasks; None where executors do."""
+    try:
+        if not spark.sparkContext.master.startswith("local["):
+            return None
+        return int(spark._jvm.java.lang.ProcessHandle.current().pid())
+    except _FAILURES:
+        return None
+
+
 def phase_of(spark: SparkSession, query_id: str) -> str:
     """What a running query does: ``planning``, ``processing``; empty: it waits."""
     try:

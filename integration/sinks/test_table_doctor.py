@@ -1,0 +1,128 @@
+"""What ``kafka-tx doctor`` reads in the files of real tables."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kafka_tx
+from integration.capabilities import ICE, LAKE, need
+from integration.cluster.spark_local import delta_session, iceberg_session
+from kafka_tx.cli.lake_tables import look_at
+from kafka_tx.transactions.table_writes import noted
+from tests.conformance.sink_suite import attempt
+
+_ids = map("doctor{}".format, itertools.count())
+
+
+class Written:
+    """A table with two txids, and what the store of their source keeps of it."""
+
+    def __init__(self, session, table):
+        self.session, self.table, self._id = session, table, next(_ids)
+        df = session.createDataFrame([("a",)], "key string").coalesce(1)
+        tries = [replace(attempt(txid), source=self._id) for txid in (1, 2)]
+        for given in tries:
+            kafka_tx.append_to_table(df, given, table)
+        self.numbering = tries[0].numbering
+        (self.write,) = noted(self._id, self.numbering, 2)
+
+    def sql(self, statement):
+        return self.session.sql(statement.replace("TABLE t", f"TABLE {self.table}"))
+
+    def looked_at(self, *, committed=2, **changes):
+        write = replace(self.write, **changes)
+        return look_at(write, self.numbering, committed)
+
+
+@pytest.fixture
+def delta(spark, tmp_path):
+    need(LAKE)
+    written = Written(delta_session(spark), f"doctor_{tmp_path.name}")
+    yield written
+    written.sql("DROP TABLE t")
+
+
+def test_doctor_finds_the_txid_of_a_delta_table_also_in_a_checkpoint(delta):
+    assert delta.looked_at() == (
+        "good",
+        f"{delta.table} (sink 'default') has txid 2 in version {delta.write.version}",
+    )
+
+    delta.sql("ALTER TABLE t SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    delta.sql("ALTER TABLE t SET TBLPROPERTIES ('other' = 'x')")
+    log = Path(delta.write.location.removeprefix("file:"), "_delta_log")
+    assert list(log.glob("*.checkpoint*.parquet"))
+    for old in sorted(log.glob("*.json"))[:-1]:
+        old.unlink()
+
+    verdict, text = delta.looked_at()
+    assert (verdict, text) == ("good", f"{delta.table} (sink 'default') has txid 2")
+
+
+def test_doctor_tells_what_restore_means_for_a_batch(delta):
+    before = int(delta.write.version) - 1
+    delta.sql(f"RESTORE TABLE t TO VERSION AS OF {before}")
+
+    unfinished, refused = delta.looked_at(committed=1)
+    finished, stays_out = delta.looked_at()
+
+    assert (unfinished, finished) == ("bad", "advice")
+    assert f"restored the table to version {before}" in refused
+    assert "refuses to replay" in refused
+    assert "stay out" in stays_out
+
+    delta.sql(f"RESTORE TABLE t TO VERSION AS OF {before + 1}")
+    assert delta.looked_at(committed=1)[0] == "good"
+
+
+def test_doctor_tells_that_a_clone_has_no_txids(delta):
+    clone = f"{delta.table}_clone"
+    delta.sql(f"CREATE TABLE {clone} SHALLOW CLONE {delta.table}")
+    place = delta.sql(f"DESCRIBE DETAIL {clone}").first().location
+
+    verdict, text = delta.looked_at(location=place)
+
+    assert verdict == "bad"
+    assert "made it as a clone, which has no txids" in text
+    delta.sql(f"DROP TABLE {clone}")
+
+
+def test_doctor_tells_that_a_delta_table_forgets(delta):
+    kept = "delta.setTransactionRetentionDuration"
+    delta.sql(f"ALTER TABLE t SET TBLPROPERTIES ('{kept}' = 'interval 7 days')")
+
+    verdict, text = delta.looked_at()
+
+    assert verdict == "bad"
+    assert f"UNSET TBLPROPERTIES ('{kept}')" in text
+
+
+@pytest.fixture
+def iceberg(spark, tmp_path):
+    need(ICE)
+    return Written(iceberg_session(spark, tmp_path / "lake"), "lake.db.looked")
+
+
+def test_doctor_tells_while_a_snapshot_alone_has_an_unfinished_txid(iceberg):
+    finished, _ = iceberg.looked_at()
+    unfinished, text = iceberg.looked_at(committed=1)
+
+    assert (finished, unfinished) == ("good", "advice")
+    assert "has txid 2 in a snapshot only" in text
+    assert "property tells of txid 1" in text
+    assert "expire_snapshots" in text
+
+
+def test_doctor_tells_that_an_iceberg_table_was_rolled_back(iceberg):
+    snapshots = "lake.db.looked.snapshots WHERE parent_id IS NULL"
+    first = iceberg.sql(f"SELECT snapshot_id FROM {snapshots}").first().snapshot_id
+    iceberg.sql(f"CALL lake.system.rollback_to_snapshot('db.looked', {first})")
+
+    verdict, text = iceberg.looked_at()
+
+    assert verdict == "advice"
+    assert "rolled back" in text

@@ -1,0 +1,299 @@
+"""What the files of a Delta or Iceberg table say of a sink, without Spark.
+
+The store of a source knows where its tables are. Their logs are read as files, from
+wherever ``pyarrow`` can read: local disks, HDFS, S3, Google Cloud Storage.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Literal
+
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.held import TableWrite
+from kafka_tx.transactions.table_writes import (
+    NEVER,
+    Floor,
+    Snapshot,
+    attempt_in,
+    last_written,
+)
+
+Verdict = Literal["good", "advice", "bad"]
+
+RETENTION = "delta.setTransactionRetentionDuration"
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
+_METADATA = re.compile(r"v?(\d+)(?:-[^.]+)?(\.gz)?\.metadata\.json(\.gz)?")
+
+
+def look_at(write: TableWrite, numbering: str, committed: int) -> tuple[Verdict, str]:
+    """Whether a table still tells a sink which batch it has.
+
+    Args:
+        write: The last write of the sink that the store knows of.
+        numbering: Of the txids in the store.
+        committed: The last txid that the store has committed.
+    """
+    if not write.location:
+        return "advice", f"{_named(write)}: the store does not say where it is"
+    try:
+        folder = _Folder(write.location)
+        if folder.names("_delta_log"):
+            return _of_delta(_delta(folder), write, numbering, committed)
+        if folder.names("metadata"):
+            return _of_iceberg(_iceberg(folder), write, numbering, committed)
+    except (OSError, ValueError, LookupError, ImportError) as error:
+        why = str(error).partition("\n")[0]
+        return "advice", (
+            f"{_named(write)}: {write.location} cannot be read from here: {why}."
+            " Run doctor where the table's files can be read"
+        )
+    return "bad", (
+        f"{_named(write)}: {write.location} holds no table. If it was dropped, the job"
+        " makes a new one, which gets the unfinished batch and all later ones"
+    )
+
+
+def _named(write: TableWrite) -> str:
+    return f"{write.table} (sink '{write.sink}')"
+
+
+class _Folder:
+    """A table's files."""
+
+    def __init__(self, location: str) -> None:
+        from pyarrow import fs
+
+        local = re.sub(r"^file:/+", "/", location)
+        if local.startswith("/"):
+            self._files, self._root = fs.LocalFileSystem(), local
+        else:
+            uri = re.sub(r"^s3[an]:", "s3:", location)
+            self._files, self._root = fs.FileSystem.from_uri(uri)
+
+    def names(self, folder: str) -> list[str]:
+        """Of its files, ascending; none where there is no such folder."""
+        from pyarrow import fs
+
+        place = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
+        found = self._files.get_file_info(place)
+        return sorted(each.base_name for each in found if each.is_file)
+
+    def read(self, name: str) -> bytes:
+        with self._files.open_input_stream(f"{self._root}/{name}") as stream:
+            return bytes(stream.read())
+
+    def rows(self, name: str, columns: list[str]) -> list[dict[str, Any]]:
+        """Of a Parquet file."""
+        from pyarrow import parquet
+
+        with self._files.open_input_file(f"{self._root}/{name}") as file:
+            found: list[dict[str, Any]] = parquet.read_table(
+                file, columns=columns
+            ).to_pylist()
+            return found
+
+
+# --- Delta ----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Delta:
+    """A table's log, as far as it is there.
+
+    Attributes:
+        settings: Properties of the table.
+        txids: By the sink's identifier.
+        infos: What each commit says of itself, by version.
+    """
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    txids: dict[str, int] = field(default_factory=dict)
+    infos: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def _delta(folder: _Folder) -> _Delta:
+    found, names = _Delta(), folder.names("_delta_log")
+    checkpoints = [(m[1], name) for name in names if (m := _CHECKPOINT.fullmatch(name))]
+    whole = list(groupby(checkpoints, key=lambda each: each[0]))
+    newest = max((int(version) for version, _ in whole), default=-1)
+    for version, name in checkpoints:
+        if int(version) == newest:
+            rows = folder.rows(f"_delta_log/{name}", ["txn", "metaData"])
+            _take(found, rows, follows=True)
+    for name in names:
+        if (match := _COMMIT.fullmatch(name)) is not None:
+            lines = folder.read(f"_delta_log/{name}").splitlines()
+            actions = [json.loads(line) for line in lines]
+            version = int(match[1])
+            _take(found, actions, follows=version > newest)
+            infos = (each["commitInfo"] for each in actions if "commitInfo" in each)
+            found.infos[version] = next(infos, {})
+    return found
+
+
+def _take(found: _Delta, actions: list[dict[str, Any]], *, follows: bool) -> None:
+    for action in actions if follows else ():
+        if (txn := action.get("txn")) is not None:
+            found.txids[txn["appId"]] = int(txn["version"])
+        if (metadata := action.get("metaData")) is not None:
+            found.settings = dict(metadata.get("configuration") or {})
+
+
+def _of_delta(
+    found: _Delta, write: TableWrite, numbering: str, committed: int
+) -> tuple[Verdict, str]:
+    named = _named(write)
+    if kept := found.settings.get(RETENTION):
+        return "bad", (
+            f"{named} forgets transactions after {kept}, so that sinks refuse it."
+            f" ALTER TABLE … UNSET TBLPROPERTIES ('{RETENTION}')"
+        )
+    txid = found.txids.get(f"kafka_tx.{write.sink}.{numbering}")
+    if txid is None or txid < write.txid:
+        return "bad", _is_another(write, _origin(found), txid)
+    version, restored, to = _restored(found, write.sink, numbering, txid)
+    if restored and txid > committed:
+        return "bad", (
+            f"{named}: version {restored} restored the table to version {to}, before"
+            f" version {version}, which holds txid {txid}. Delta still counts it, so"
+            " that the job refuses to replay this batch. Its error names the ways on"
+        )
+    if restored:
+        return "advice", (
+            f"{named}: version {restored} restored the table to version {to}: the rows"
+            f" of txid {txid} in version {version}, and of earlier ones after version"
+            f" {to}, stay out. Later batches are written"
+        )
+    at = "" if version is None else f" in version {version}"
+    return "good", f"{named} has txid {txid}{at}"
+
+
+def _is_another(write: TableWrite, origin: str, txid: int | None) -> str:
+    has = "has no txid of this sink" if txid is None else f"has only txid {txid}"
+    return (
+        f"{_named(write)} {has}, and the store says that txid {write.txid} was written."
+        f" {origin or 'The table is a copy, or was made anew'}, and the job would write"
+        " an unfinished batch a second time. Put the job's own table back before you"
+        " start the job, if it holds that batch"
+    )
+
+
+def _origin(found: _Delta) -> str:
+    for version, info in sorted(found.infos.items()):
+        if info.get("operation") == "CLONE":
+            return f"Version {version} made it as a clone, which has no txids"
+    return ""
+
+
+def _restored(
+    found: _Delta, sink: str, numbering: str, txid: int
+) -> tuple[int | None, int, int]:
+    """The version of a txid; which one restored the table to before it, and to which.
+
+    0 and 0 where the rows are in the table, as far as its log tells.
+    """
+    versions = [v for v in sorted(found.infos) if _has(found, v, sink, numbering, txid)]
+    if not versions:
+        return None, 0, 0
+    written, has_rows, last = versions[-1], {versions[-1]: True}, (0, 0)
+    for version in range(written + 1, max(found.infos) + 1):
+        has_rows[version] = has_rows[version - 1]
+        info = found.infos.get(version, {})
+        if info.get("operation") == "RESTORE":
+            to = int(info.get("operationParameters", {}).get("version") or 0)
+            has_rows[version], last = has_rows.get(to, False), (version, to)
+    return (written, 0, 0) if has_rows[max(has_rows)] else (written, *last)
+
+
+def _has(found: _Delta, version: int, sink: str, numbering: str, txid: int) -> bool:
+    try:
+        record = json.loads(found.infos[version].get("userMetadata") or "{}")
+        attempt = attempt_in(record["kafka_tx"], sink)
+    except (ValueError, LookupError, TypeError):
+        return False
+    return attempt is not None and (attempt.numbering, attempt.txid) == (
+        numbering,
+        txid,
+    )
+
+
+# --- Iceberg --------------------------------------------------------------------------
+
+
+def _iceberg(folder: _Folder) -> dict[str, Any]:
+    """The newest metadata of a table."""
+    found = [
+        (int(match[1]), name)
+        for name in folder.names("metadata")
+        if (match := _METADATA.fullmatch(name))
+    ]
+    _, name = max(found)
+    text = folder.read(f"metadata/{name}")
+    if ".gz" in name:
+        text = gzip.decompress(text)
+    metadata: dict[str, Any] = json.loads(text)
+    return metadata
+
+
+def _snapshots(metadata: Mapping[str, Any], sink: str) -> Iterator[Snapshot]:
+    known = {each["snapshot-id"]: each for each in metadata.get("snapshots", ())}
+    at = known.get(metadata.get("current-snapshot-id"))
+    while at is not None:
+        record = json.loads(at.get("summary", {}).get("kafka_tx", "null"))
+        parent = at.get("parent-snapshot-id")
+        order = at.get("sequence-number", 0), at["timestamp-ms"]
+        yield Snapshot(at["snapshot-id"], parent, order, attempt_in(record, sink))
+        at = known.get(parent)
+
+
+def _floor(metadata: Mapping[str, Any], sink: str) -> Floor | None:
+    text = metadata.get("properties", {}).get(f"kafka_tx.{sink}")
+    record = json.loads(text or "null")
+    attempt = attempt_in(record, sink)
+    if attempt is None:
+        return None
+    return Floor(attempt, int(record["snapshot"]), tuple(record["order"]))
+
+
+def _of_iceberg(
+    metadata: Mapping[str, Any], write: TableWrite, numbering: str, committed: int
+) -> tuple[Verdict, str]:
+    named, floor = _named(write), _floor(metadata, write.sink)
+    last = last_written(_snapshots(metadata, write.sink), floor)
+    if last.numbering not in ("", numbering):
+        return "bad", (
+            f"{named} counts the txids of numbering {last.numbering}, and the store"
+            f" those of {numbering}: the job refuses to write. The table or the store"
+            " is another one"
+        )
+    if last.txid < write.txid:
+        return _behind(write, last, floor)
+    kept = floor.attempt.txid if floor is not None else 0
+    if last.txid > max(committed, kept):
+        return "advice", (
+            f"{named} has txid {last.txid} in a snapshot only, the store has not"
+            " committed it yet, and the table's property tells of txid"
+            f" {kept or 'none'} only: do not let this snapshot expire"
+            " (expire_snapshots) before the job has run again"
+        )
+    return "good", f"{named} has txid {last.txid}; its property tells of txid {kept}"
+
+
+def _behind(
+    write: TableWrite, last: TransactionAttempt, floor: Floor | None
+) -> tuple[Verdict, str]:
+    if last != NEVER or floor is not None:
+        return "advice", (
+            f"{_named(write)} has txid {last.txid or 'none'} in its present version,"
+            f" and the store says that txid {write.txid} was written: the table was"
+            " rolled back, or replaced by a copy. The rows of the txids between"
+            " stay out"
+        )
+    return "bad", _is_another(write, "", None)

@@ -1,0 +1,140 @@
+"""What doctor makes of the files of tables."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from kafka_tx.cli.lake_tables import look_at
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions.held import Held, Reported, TableWrite, held_record
+from kafka_tx.transactions.table_writes import record_of
+
+NUMBERING = "one"
+
+
+def written(place, txid=2):
+    return TableWrite(txid=txid, table="t", sink="s", location=str(place))
+
+
+def attempt(txid, numbering=NUMBERING):
+    return TransactionAttempt(txid, txid, "orders", f"plan{txid}", numbering)
+
+
+def delta_commit(place, version, *actions, **info):
+    (place / "_delta_log").mkdir(exist_ok=True)
+    lines = [json.dumps(each) for each in ({"commitInfo": info}, *actions)]
+    (place / "_delta_log" / f"{version:020}.json").write_text("\n".join(lines))
+
+
+def delta_txid(place, version, txid, sink="s", numbering=NUMBERING):
+    record = {"kafka_tx": record_of(sink, attempt(txid))}
+    txn = {"txn": {"appId": f"kafka_tx.{sink}.{numbering}", "version": txid}}
+    delta_commit(place, version, txn, userMetadata=json.dumps(record))
+
+
+def iceberg(place, *txids, floor=None, name="v3.metadata.json"):
+    snapshots = [
+        {
+            "snapshot-id": number,
+            "timestamp-ms": number,
+            "sequence-number": number,
+            **({"parent-snapshot-id": number - 1} if number > 1 else {}),
+            "summary": {"kafka_tx": json.dumps(record_of("s", attempt(txid)))},
+        }
+        for number, txid in enumerate(txids, start=1)
+    ]
+    record = record_of("s", attempt(floor)) if floor else None
+    raised = json.dumps({**record, "snapshot": 1, "order": [1, 1]}) if record else ""
+    metadata = {
+        "current-snapshot-id": len(txids),
+        "snapshots": snapshots,
+        "properties": {"kafka_tx.s": raised} if raised else {},
+    }
+    (place / "metadata").mkdir(exist_ok=True)
+    text = json.dumps(metadata).encode()
+    (place / "metadata" / name).write_bytes(
+        gzip.compress(text) if ".gz" in name else text
+    )
+
+
+def test_doctor_looks_at_the_tables_of_all_ids(run, store, url, tmp_path):
+    delta_commit(tmp_path, 0)
+    delta_txid(tmp_path, 1, 41)
+    told = Reported(records=1, tables=(written(tmp_path / "gone", 41),))
+    held = Held(txid=41, epoch=1, committed_ms=1, reported=told)
+    store.write(1, held_record(store.read(), held))
+
+    found = json.loads(run("doctor", "--store", url, "--json").stdout)
+
+    (table,) = [each for each in found if each["what"] == "table"]
+    assert table["verdict"] == "bad"
+    assert f"{tmp_path}/gone holds no table" in table["text"]
+
+
+def test_a_delta_table_with_the_txid_is_good(tmp_path):
+    delta_commit(tmp_path, 0)
+    delta_txid(tmp_path, 1, 1)
+    delta_txid(tmp_path, 2, 2)
+    delta_txid(tmp_path, 3, 9, sink="another")
+
+    found = look_at(written(f"file:{tmp_path}"), NUMBERING, 2)
+
+    assert found == ("good", "t (sink 's') has txid 2 in version 2")
+
+
+@pytest.mark.parametrize("numbering", [NUMBERING, "another"])
+def test_a_delta_table_that_lacks_the_txid_is_another_table(tmp_path, numbering):
+    delta_commit(tmp_path, 0)
+    delta_txid(tmp_path, 1, 1, numbering=numbering)
+
+    verdict, text = look_at(written(tmp_path), NUMBERING, 2)
+
+    assert verdict == "bad"
+    has = "has only txid 1" if numbering == NUMBERING else "has no txid of this sink"
+    assert has in text
+
+
+def test_of_iceberg_the_newest_metadata_counts(tmp_path):
+    iceberg(tmp_path, 1, floor=1, name="v9.metadata.json")
+    iceberg(tmp_path, 1, 2, floor=1, name="00010-ab-cd.gz.metadata.json")
+
+    verdict, text = look_at(written(tmp_path), NUMBERING, 2)
+
+    assert (verdict, text) == (
+        "good",
+        "t (sink 's') has txid 2; its property tells of txid 1",
+    )
+
+
+def test_an_iceberg_table_of_another_numbering_is_told(tmp_path):
+    iceberg(tmp_path, 1, 2)
+
+    verdict, text = look_at(written(tmp_path), "other", 2)
+
+    assert verdict == "bad"
+    assert "numbering one" in text
+
+
+def test_an_iceberg_table_without_the_sink_is_another_table(tmp_path):
+    iceberg(tmp_path)
+
+    verdict, text = look_at(written(tmp_path), NUMBERING, 2)
+
+    assert verdict == "bad"
+    assert "a copy, or was made anew" in text
+
+
+@pytest.mark.parametrize("place", ["", "nothing://that/is/known", "broken"])
+def test_what_cannot_be_read_is_said(tmp_path, place):
+    if place == "broken":
+        place = tmp_path
+        (tmp_path / "_delta_log").mkdir()
+        (tmp_path / "_delta_log" / f"{0:020}.json").write_text("?")
+
+    verdict, text = look_at(written(place), NUMBERING, 2)
+
+    assert verdict == "advice"
+    assert "does not say where" in text or "cannot be read from here" in text
