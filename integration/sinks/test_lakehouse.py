@@ -284,3 +284,21 @@ def test_an_error_after_the_statement_is_raised_and_the_batch_counts(counts):
 
     assert not counts.count(attempt(1, epoch=2), "a", statement=pytest.fail)
     assert counts.counted() == {"a": 1}
+
+
+def test_a_merge_adds_the_columns_of_its_batch_where_it_says_so(lake, counts):
+    def evolves(df, target):
+        df.selectExpr("*", "1 AS day").createOrReplaceTempView("batch")
+        df.sparkSession.sql(
+            f"MERGE WITH SCHEMA EVOLUTION INTO {target} t USING batch b"
+            " ON t.key = b.key"
+            " WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    counts.count(attempt(1), "a")
+
+    assert counts.count(attempt(2), "b", statement=evolves)
+    assert not counts.count(attempt(2, epoch=2), "b", statement=pytest.fail)
+
+    found = {row.key: row.day for row in counts.read().collect()}
+    assert found == {"a": None, "b": 1}

@@ -104,7 +104,8 @@ def test_doctor_tells_that_a_delta_table_forgets(delta):
 @pytest.fixture
 def iceberg(spark, tmp_path):
     need(ICE)
-    return Written(iceberg_session(spark, tmp_path / "lake"), "lake.db.looked")
+    session = iceberg_session(spark, tmp_path / "lake")
+    return Written(session, f"lake.db.{tmp_path.name}")
 
 
 def test_doctor_tells_while_a_snapshot_alone_has_an_unfinished_txid(iceberg):
@@ -118,9 +119,10 @@ def test_doctor_tells_while_a_snapshot_alone_has_an_unfinished_txid(iceberg):
 
 
 def test_doctor_tells_that_an_iceberg_table_was_rolled_back(iceberg):
-    snapshots = "lake.db.looked.snapshots WHERE parent_id IS NULL"
+    snapshots = f"{iceberg.table}.snapshots WHERE parent_id IS NULL"
     first = iceberg.sql(f"SELECT snapshot_id FROM {snapshots}").first().snapshot_id
-    iceberg.sql(f"CALL lake.system.rollback_to_snapshot('db.looked', {first})")
+    name = iceberg.table.removeprefix("lake.")
+    iceberg.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {first})")
 
     verdict, text = iceberg.looked_at()
 
