@@ -385,6 +385,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "moving::renamed": _MEANT,
     "doctor::_folder": _OUTSIDE,
     "rename::_check": _MEANT,
+    "rename::_moves_offsets": _MEANT,
     "positions::committed_of": _MEANT,
     "stores::StoreOption": _MEANT,
     "stores::unknown_id": _MEANT,

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 
+from kafka_tx import assembly
 from kafka_tx.errors import FencedError, StateConflictError, StateError
 from kafka_tx.protocols import Store
+from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.transactions import records
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.ledger_records import read_shape, shape_fields
@@ -31,6 +34,8 @@ from kafka_tx.transactions.txid_layout import (
 )
 
 _COPIED = "copied-"
+_TASKS_OF_TOOLS = 1_000_003
+"""Whoever counts another number of tasks fences every task of an at-least-once id."""
 _EPOCHS_LEFT = 1_000
 """How many starts at the old place stay older than the copy, for sinks to refuse."""
 
@@ -74,6 +79,36 @@ def copy(source: Store, target: Store) -> int:
         target.write(there, {}, new)
         raise
     return epoch
+
+
+def copy_offsets(source: str, target: str, name: str, to: str = "") -> None:
+    """Fence an at-least-once topology, and bring its offsets to another place.
+
+    What the topology has completed stays completed if this is done again, or late.
+
+    Args:
+        source: URL of its store, a SQL database.
+        target: URL of the new one.
+        name: Its id.
+        to: Its new id, if it has one: then the old one keeps nothing.
+
+    Raises:
+        FencedError: A job has taken the topology over meanwhile: do it again.
+        StateUnavailableError, StateError: As of ``OffsetStore``.
+    """
+    with (
+        closing(SqlOffsetStore(source, name)) as old,
+        closing(SqlOffsetStore(target, to or name)) as new,
+    ):
+        old.acquire(0, _TASKS_OF_TOOLS)
+        found = assembly.stored_states(source, [name]).get(name)
+        offsets = old.load(found.at_least_once()[1]) if found else {}
+        new.acquire(0, _TASKS_OF_TOOLS)
+        new.store(offsets)
+        if to:
+            old.remove()
+        else:
+            old.store({})  # is it still ours?
 
 
 def as_moved(texts: Mapping[str, str], to: str) -> dict[str, str]:

@@ -9,8 +9,7 @@ import typer
 
 from kafka_tx import assembly
 from kafka_tx.cli.changes import Change, DryRunOption, YesOption
-from kafka_tx.cli.lag import config_of
-from kafka_tx.cli.moving import as_moved, check_unused, copy
+from kafka_tx.cli.moving import as_moved, check_unused, copy, copy_offsets
 from kafka_tx.cli.stores import (
     STORE,
     JsonOption,
@@ -26,8 +25,6 @@ from kafka_tx.transactions.memory import StoredId
 from kafka_tx.transactions.stops import notes_id
 from kafka_tx.transactions.txid_layout import ALIVE, OWNER
 
-_TASKS_OF_TOOLS = 1_000_003
-"""Whoever counts another number of tasks fences every task of an at-least-once id."""
 _NOT_COPIED = {OWNER, ALIVE}
 
 store = typer.Typer(no_args_is_help=True, help="Copy and verify stores.")
@@ -69,7 +66,7 @@ def copy_(
             if stored.store.read():
                 copy(old, new)
         if stored.at_least_once()[1]:
-            _copy_offsets(source, target, name)
+            copy_offsets(source, target, name)
     change.done("Done. Start the jobs with the new tx.store.")
 
 
@@ -149,26 +146,6 @@ def _there(url: str) -> dict[str, StoredId]:
         if type(error) is StateError and url.startswith("sqlite"):
             return {}
         raise
-
-
-def _copy_offsets(source: str, target: str, name: str) -> None:
-    """Fence an at-least-once topology, and bring its offsets to the new store.
-
-    What the topology has completed stays completed if this is done again, or late.
-    """
-    config = config_of({})
-    old = assembly.offset_store(source, name, config)
-    new = assembly.offset_store(target, name, config)
-    try:
-        old.acquire(0, _TASKS_OF_TOOLS)
-        positions = assembly.stored_states(source, [name])[name].at_least_once()[1]
-        offsets = old.load(positions)
-        new.acquire(0, _TASKS_OF_TOOLS)
-        new.store(offsets)
-        old.store({})  # is it still ours?
-    finally:
-        old.close()
-        new.close()
 
 
 def _problems(stored: StoredId) -> dict[str, str]:

@@ -138,6 +138,16 @@ class SqlOffsetStore(OffsetsOfId):
         if claim is not None and rows:
             claim.words = claim.words[-1:]
 
+    def remove(self) -> None:
+        """Take all offsets of the id away, as its owner.
+
+        Raises: as ``store``.
+        """
+        assert self._claim is not None, "only an owner removes"
+        with self._database.writing(_TABLES) as connection:
+            self._check(connection, self._claim, writes=False)
+            connection.execute(sa.delete(OFFSETS).where(OFFSETS.c.id == self.id))
+
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
         self._database.close()

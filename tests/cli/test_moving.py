@@ -379,6 +379,37 @@ def test_offsets_of_a_topology_never_go_back(run, clicks, url, tmp_path):
     ahead.close()
 
 
+def test_offsets_of_a_topology_go_on_under_another_id(run, clicks, url):
+    partition = TopicPartition("clicks", 3)
+    before = clicks.load([partition])
+    asked = ("rename", "--store", url, "--id", "clicks", "--to", "clicks-eu")
+
+    run(*asked, "--dry-run")
+    assert clicks.load([partition]) == before
+    done = run(*asked, "--yes")
+
+    assert done.exit_code == 0, done.stderr
+    renamed = SqlOffsetStore(url, "clicks-eu")
+    assert renamed.load([partition]) == before
+    assert clicks.load([partition]) == {}
+    with pytest.raises(FencedError):
+        clicks.store({partition: CommittedOffset(41)})
+    assert renamed.acquire() > 0
+    renamed.close()
+
+
+def test_offsets_of_a_topology_are_not_renamed_over_others(run, clicks, url):
+    others = SqlOffsetStore(url, "others")
+    others.store({TopicPartition("clicks", 3): CommittedOffset(41)})
+
+    result = run("rename", "--store", url, "--id", "clicks", "--to", "others", "--yes")
+
+    assert result.exit_code == 1
+    assert "has offsets of its own" in result.stderr
+    clicks.store({})
+    others.close()
+
+
 def test_one_id_can_be_copied(run, whole, url, tmp_path):
     to = f"sqlite:///{tmp_path}/new.db"
     asked = ("store", "copy", "--from", url, "--to", to, "--yes")
