@@ -35,6 +35,7 @@ from kafka_tx.running.at_least_once.counts import SpoutMetrics
 from kafka_tx.running.at_least_once.dead_letters import Buried
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.at_least_once.chunks import Settled
+from kafka_tx.topology.at_least_once.lineage import runs_of
 from kafka_tx.topology.run.messages import RootsFailed
 
 P0 = TopicPartition("t", 0)
@@ -66,7 +67,7 @@ class EndedChunk:
         roots = [reported.roots for reported in self.failed]
         failed = np.concatenate([np.empty(0, np.int64), *roots])
         completed, untried, left = self._ended
-        return Settled(completed, failed, untried, left)
+        return Settled(runs_of(completed), failed, untried, left)
 
 
 def chunk(completed=(), failed=(), facts=None, untried=(), left=()) -> Any:

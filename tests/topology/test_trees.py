@@ -47,6 +47,20 @@ def test_what_was_read_and_is_reported_by_no_task_is_complete():
     assert ended == [[100, 105], [101], [102, 104], [103]]
 
 
+def test_where_all_are_done_nothing_is_counted_record_by_record():
+    tasks = [TaskTrees() for _ in range(3)]
+    tasks[0].begin(ints(104, 105))
+    tasks[1].begin(ints(100, 101))
+    tasks[2].begin(ints(102, 103))
+    plan: object = None
+    chunk = Chunk(plan, TransactionAttempt(1, 1))  # type: ignore[arg-type]
+    chunk.accept(report(each) for each in tasks)
+
+    assert chunk.settle(100, 106).done == ((100, 106),)
+    assert settled(*tasks, first=100, end=106) == [[*range(100, 106)], [], [], []]
+    assert settled(*tasks, first=100, end=107) == [[*range(100, 106)], [], [106], []]
+
+
 def test_a_failure_counts_more_than_rows_that_were_not_tried_or_left_open():
     tasks = [TaskTrees() for _ in range(4)]
     tasks[0].leave(ints(1, 2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -87,7 +87,13 @@ class InFlightChunk:
 
     def offsets(self, roots: Roots) -> Iterator[tuple[Emission, OffsetRange]]:
         """What these roots (ascending) are, as runs of offsets."""
-        for low, high in runs_of(roots):
+        return self.offsets_of(runs_of(roots))
+
+    def offsets_of(
+        self, runs: Iterable[tuple[int, int]]
+    ) -> Iterator[tuple[Emission, OffsetRange]]:
+        """What these runs of roots are, as runs of offsets."""
+        for low, high in runs:
             while low < high:
                 at = bisect_right(self._firsts, low) - 1
                 emission, first = self.emissions[at], self._firsts[at]
@@ -178,7 +184,7 @@ class ChunkAnswers:
         ended = chunk.settle(started.first_root, started.end)
         failed = ended.failed
         holes = _holes(facts)
-        for emission, records in started.offsets(ended.completed):
+        for emission, records in started.offsets_of(ended.done):
             _complete(emission, records, holes.get(str(records.topic_partition)))
         self.in_flight.settled(started, ended.open)
         self._untried(started, ended.untried)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.topology.at_least_once.lineage import runs_of
 from kafka_tx.topology.at_least_once.pace import Pace
 from kafka_tx.topology.at_least_once.records import AtLeastOncePacket, AtLeastOnceSource
 from kafka_tx.topology.at_least_once.tasks import AtLeastOnceTask
@@ -17,6 +18,7 @@ from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, TaskId, Wave
 from kafka_tx.topology.run.attempt_run import AttemptRun
 from kafka_tx.topology.run.jobs import Engine, Reads, TaskJob
 from kafka_tx.topology.run.messages import (
+    NO_ROOTS,
     Message,
     Roots,
     RootsFailed,
@@ -55,16 +57,21 @@ class Settled:
     """Roots of a chunk that have ended with it, ascending.
 
     Attributes:
-        completed: Whose trees are complete.
+        done: Runs ``[first, end)`` of those whose trees are complete.
         failed: That a bolt, the scheme or the fetch failed.
         untried: That were not read, or not given to all bolts: the time was over.
         open: That a rich bolt neither acked nor failed: their time-out decides.
     """
 
-    completed: Roots
+    done: tuple[tuple[int, int], ...]
     failed: Roots
     untried: Roots
     open: Roots
+
+    @property
+    def completed(self) -> Roots:
+        """Those that are done, one by one."""
+        return np.concatenate([NO_ROOTS, *(np.arange(*run) for run in self.done)])
 
 
 @dataclass
@@ -128,19 +135,38 @@ class Chunk(AttemptRun):
         return max((report.took_s for report in self.reports), default=0.0)
 
     def settle(self, first_root: int, end: int) -> Settled:
-        """What became of the roots ``[first_root, end)``, all records of the chunk."""
+        """What became of the roots ``[first_root, end)``, all records of the chunk.
+
+        Where all are done that costs nothing for each of them.
+        """
+        marked = [r for r in self.reports if r.failed or len(r.untried) or len(r.open)]
+        begun = _joined_runs(run for report in self.reports for run in report.begun)
+        if not marked and begun == ((first_root, end),):
+            return Settled(begun, NO_ROOTS, NO_ROOTS, NO_ROOTS)
         state = np.full(end - first_root, _UNTRIED)
-        for report in self.reports:
-            for first, last in report.begun:
-                state[first - first_root : last - first_root] = _COMPLETED
-        for report in self.reports:
+        for first, last in begun:
+            state[first - first_root : last - first_root] = _COMPLETED
+        for report in marked:
             state[report.open - first_root] = _OPEN
-        for report in self.reports:
+        for report in marked:
             state[report.untried - first_root] = _UNTRIED
         for failed in self.failed:
             state[failed.roots - first_root] = _FAILED
-        kinds = (_COMPLETED, _FAILED, _UNTRIED, _OPEN)
-        return Settled(*(np.flatnonzero(state == kind) + first_root for kind in kinds))
+        completed, *others = (
+            np.flatnonzero(state == kind) + first_root
+            for kind in (_COMPLETED, _FAILED, _UNTRIED, _OPEN)
+        )
+        return Settled(runs_of(completed), *others)
+
+
+def _joined_runs(runs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Ascending; those that touch are one."""
+    joined: list[tuple[int, int]] = []
+    for first, end in sorted(runs):
+        if joined and joined[-1][1] == first:
+            first = joined.pop()[0]
+        joined.append((first, end))
+    return tuple(joined)
 
 
 def _joined(one: Any, other: Any) -> Any:  # noqa: ANN401 - what JSON can hold
