@@ -11,7 +11,9 @@ import sys
 from importlib import import_module
 
 BENCHMARKS = {
+    "at_least_once": "benchmarks.at_least_once",
     "lake": "benchmarks.lake",
+    "latency": "benchmarks.latency",
     "microbatch": "benchmarks.microbatch",
     "pending": "benchmarks.pending",
     "plan": "benchmarks.plan",
