@@ -18,7 +18,9 @@ import typer
 from rich.console import Console
 
 from kafka_tx import assembly, native
+from kafka_tx.cli import doctor_brokers as brokers
 from kafka_tx.cli import lake_tables
+from kafka_tx.cli.doctor_brokers import Verdict
 from kafka_tx.cli.java import find_java
 from kafka_tx.cli.lag import (
     KafkaConfigOption,
@@ -35,7 +37,7 @@ from kafka_tx.cli.stores import JsonOption, text_or_file
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import Topics
 from kafka_tx.running.worker_python import look_at
-from kafka_tx.sql.store import forgets
+from kafka_tx.sql.store import clock_ahead_s, forgets
 from kafka_tx.transactions.held import last_writes
 
 SOCKETS = "spark.python.unix.domain.socket.enabled"
@@ -72,6 +74,10 @@ def doctor(
         list[str] | None,
         typer.Option(help="Also look at this topic. Repeat it for several."),
     ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(help="Also look at the rights on this group (tx.commitGroupId)."),
+    ] = None,
     kafka: KafkaOption = None,
     kafka_config: KafkaConfigOption = None,
     as_json: JsonOption = False,
@@ -97,10 +103,22 @@ def doctor(
         found.append(_checked("isolation", lambda: _isolation(options)))
         for name in topic or []:
             found.append(_checked("topic", partial(_topic, options, name)))
+            found.append(
+                _checked("rights", partial(brokers.topic_rights, options, name))
+            )
+            found.append(_checked("clock", partial(brokers.clock, options, name)))
+        for name in group or []:
+            found.append(
+                _checked("group", partial(brokers.group_rights, options, name))
+            )
+        found.append(_checked("markers", lambda: brokers.markers(options)))
+        found.append(_checked("promises", lambda: brokers.transactions(options)))
+        found.append(_checked("versions", lambda: brokers.versions(options)))
     if store is not None:
         found.append(_checked("store", lambda: _store(text_or_file(store))))
         found.append(_checked("folder", lambda: _folder(store)))
         found += _tables(text_or_file(store))
+        found.append(_checked("clocks", lambda: _clock(text_or_file(store))))
     if store is not None and bootstrap_servers is not None:
         found.append(_checked("retention", lambda: _retention(options, store)))
     if as_json:
@@ -317,6 +335,18 @@ def _store(url: str) -> tuple[Verdict, str]:
     if weakness:
         return "advice", f"{store.url} can be written, but {weakness}"
     return "good", f"{store.url} can be written"
+
+
+def _clock(url: str) -> tuple[Verdict, str]:
+    if not url.startswith("postgresql"):
+        return "good", "the store has no clock of its own, or nothing depends on it"
+    ahead_s = clock_ahead_s(url)
+    if abs(ahead_s) > brokers.MOST_APART_S:
+        return (
+            "advice",
+            f"the database's clock is {ahead_s:+.0f} s off this one",
+        )
+    return "good", "the database's clock is this machine's"
 
 
 def _print(found: list[CheckResult]) -> None:

@@ -98,7 +98,7 @@ class MarkerTopic:
         Raises:
             ConfigError: Its ``cleanup.policy`` is not ``compact``.
         """
-        policy = self._policy()
+        policy = self.policy()
         if policy == "compact":
             return
         if policy is not None:
@@ -193,8 +193,8 @@ class MarkerTopic:
         settings = {**self._settings, "isolation.level": level}
         return KafkaClusterView(settings, retry_interval_ms=100)
 
-    def _policy(self) -> str | None:
-        """The topic's policy; None where nobody tells."""
+    def policy(self) -> str | None:
+        """The topic's ``cleanup.policy``; None where nobody tells."""
         admin = AdminConnection(self._settings)
         deadline = Deadline(_ASK_MS)
         metadata = admin.metadata(deadline)

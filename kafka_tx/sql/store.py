@@ -7,6 +7,7 @@ after the other and the epoch cannot move under them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
@@ -170,6 +171,22 @@ def forgets(url: str) -> str:
         )
     return ""
 
+
+def clock_ahead_s(url: str) -> float:
+    """How far the clock of a PostgreSQL is ahead of this machine's.
+
+    Raises: as ``forgets``.
+    """
+    database = Database(url)
+    try:
+        with database.reading(sa.MetaData()) as connection:
+            now = float(connection.execute(_CLOCK).scalar_one())
+            return now - time.time()
+    finally:
+        database.close()
+
+
+_CLOCK = sa.text("SELECT extract(epoch FROM clock_timestamp())")
 
 _PATHS_PER_STATEMENT = 500
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_tx.cli import doctor
+from kafka_tx.kafka import cluster_checks
 from kafka_tx.model import TopicPartition
 from kafka_tx.running.worker_python import WorkerPython
 from kafka_tx.sql.store import SqlStore, stored_ids
@@ -144,7 +145,8 @@ def test_a_store_in_a_folder_of_the_process_is_told(run, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def servers():
+def servers(monkeypatch):
+    monkeypatch.setattr(cluster_checks, "_WITHIN_MS", 200)  # it knows no rights
     with MockCluster() as cluster:
         cluster.create_topic("orders", 2)
         for _ in range(300):
@@ -167,6 +169,8 @@ def test_topics_and_isolation_are_looked_at(run, servers):
 
     assert found["topic"]["text"] == "orders has 2 partitions, and their logs answer"
     assert found["isolation"]["verdict"] == "good"
+    assert found["clock"]["verdict"] == found["promises"]["verdict"] == "good"
+    assert found["versions"]["text"].startswith("transaction.version is 0")
     assert findings(other)["isolation"]["verdict"] == "advice"
     assert findings(other)["topic"]["verdict"] == "bad"
     assert other.exit_code == 1

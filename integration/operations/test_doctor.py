@@ -1,0 +1,104 @@
+"""``kafka-tx doctor`` at brokers that let users do little, and at real clocks."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._resource import ResourceType
+from typer.testing import CliRunner
+
+from integration.cluster.rights import grant, guarded_kafka, login_of
+from integration.cluster.running import running
+from kafka_tx.cli.main import app
+from kafka_tx.config import MARKER_TOPIC
+
+TOPIC, GROUP = "orders", "of-orders"
+
+
+@pytest.fixture(scope="module")
+def guarded(servers):
+    with running(guarded_kafka(servers, ["none", "reader", "all"])) as cluster:
+        cluster.create_topic(TOPIC, 1)
+        topics, operations = ResourceType.TOPIC, AclOperation
+        grant(cluster, "reader", (topics, TOPIC, operations.READ))
+        grant(
+            *(cluster, "all", (topics, TOPIC, operations.READ)),
+            (topics, TOPIC, operations.WRITE),
+            (topics, MARKER_TOPIC, operations.READ),
+            (topics, MARKER_TOPIC, operations.DESCRIBE_CONFIGS),
+            (ResourceType.GROUP, GROUP, operations.READ),
+            (ResourceType.TRANSACTIONAL_ID, "kafka_tx.", operations.WRITE),
+        )
+        yield cluster
+
+
+def findings(*asked):
+    done = CliRunner().invoke(app, ["doctor", "--json", *asked])
+    return {one["what"]: one for one in json.loads(done.stdout)}
+
+
+def of_user(cluster, user):
+    options = login_of(cluster, user)
+    given = [f"{name}={value}" for name, value in options.items()]
+    servers = options["bootstrap.servers"]
+    return findings(
+        *("--bootstrap-servers", servers, "--topic", TOPIC, "--group", GROUP),
+        *[word for each in given for word in ("--kafka", each)],
+    )
+
+
+def test_it_tells_what_a_user_may_not_do(guarded):
+    found = {user: of_user(guarded, user) for user in ("none", "reader", "all")}
+    verdicts = {
+        user: [each[what]["verdict"] for what in ("rights", "group", "promises")]
+        for user, each in found.items()
+    }
+
+    assert verdicts == {
+        "none": ["bad", "bad", "bad"],
+        "reader": ["advice", "bad", "bad"],
+        "all": ["good", "good", "good"],
+    }, found
+    assert "may not WRITE orders" in found["reader"]["rights"]["text"]
+    assert found["all"]["versions"]["text"].startswith("transaction.version is 2")
+
+
+def test_it_finds_a_marker_topic_that_forgets(guarded):
+    before = of_user(guarded, "all")["markers"]
+    guarded.create_topic(MARKER_TOPIC, 1, config={"cleanup.policy": "delete"})
+    try:
+        after = of_user(guarded, "all")["markers"]
+    finally:
+        guarded.delete_topic(MARKER_TOPIC)
+
+    assert before["verdict"] == "good"
+    assert (after["verdict"], "cleanup.policy=delete" in after["text"]) == ("bad", True)
+
+
+def test_it_finds_records_from_the_future(kafka, topic):
+    name = topic(1)
+    asked = ("--bootstrap-servers", kafka.bootstrap_servers, "--topic", name)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    clocks = [findings(*asked)["clock"]]
+    for ahead_s in (0, 3_600):
+        producer.produce(name, b"x", timestamp=int((time.time() + ahead_s) * 1_000))
+        producer.flush()
+        clocks.append(findings(*asked)["clock"])
+
+    assert [each["verdict"] for each in clocks] == ["good", "good", "advice"]
+    assert "s in the future" in clocks[-1]["text"]
+
+
+def test_it_compares_the_clock_of_a_database(postgresql, monkeypatch):
+    url = postgresql
+    same = findings("--store", url)["clocks"]
+    now = time.time()
+    monkeypatch.setattr("kafka_tx.sql.store.time.time", lambda: now - 60)
+    other = findings("--store", url)["clocks"]
+
+    assert (same["verdict"], other["verdict"]) == ("good", "advice")
+    assert "+60 s" in other["text"]
