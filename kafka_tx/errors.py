@@ -39,6 +39,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+_CAUSE: Any = vars(BaseException)["__cause__"]
+
 
 class KafkaTxError(Exception):
     """The root of all errors of kafka_tx.
@@ -59,6 +61,21 @@ class KafkaTxError(Exception):
 
     def __str__(self) -> str:
         return f"[{self.error_class}] {self.message}"
+
+    keeps_cause: bool = False
+    """Set where an error leaves for Spark, whose workers shorten tracebacks: they take
+    away the cause of an error, and with it what ``errors_first`` shows first."""
+
+    @property
+    def __cause__(self) -> BaseException | None:
+        """What it was caused by, as of every error."""
+        found: BaseException | None = _CAUSE.__get__(self)
+        return found
+
+    @__cause__.setter
+    def __cause__(self, cause: BaseException | None) -> None:
+        if cause is not None or not self.keeps_cause:
+            _CAUSE.__set__(self, cause)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.message, self.fields, self.__dict__))

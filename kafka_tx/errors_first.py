@@ -69,6 +69,7 @@ def _put_first(error: KafkaTxError) -> None:
     reported = kind(*given)
     setattr(reported, _MARK, True)
     first.__cause__ = reported
+    error.keeps_cause = True
 
 
 def _before(error: BaseException) -> BaseException | None:

@@ -42,6 +42,18 @@ def test_the_first_line_and_the_last_one_are_the_error(name):
     assert "Traceback" in "".join(lines)
 
 
+@pytest.mark.parametrize("name", ["plain", "caused", "steps"])
+def test_a_worker_of_spark_that_shortens_tracebacks_shows_it_first_too(name):
+    with pytest.raises(KafkaTxError) as raised:
+        list(getattr(Door(), name)() or ())
+    error = raised.value
+    error.__cause__ = None  # as pyspark.util.handle_worker_exception
+
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+    assert str(error) in text.splitlines()[0]
+
+
 def test_an_error_that_passes_two_doors_is_told_once():
     @tells_first("call")
     class Outer:

@@ -77,3 +77,24 @@ def test_of_a_task_that_writes(spark, kafka):
         writer.save()
 
     assert "[KAFKA_TX_CONFIG]" in str(raised.value).strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("where", ["planner", "task"])
+def test_of_a_batch_read(spark, kafka, topic, produce, where):
+    name = topic(1)
+    produce(name, ["x"])
+    wrong = {
+        "planner": {"startingOffsets": f'{{"{name}": {{"0": 0, "7": 1}}}}'},
+        "task": {"endingOffsets": f'{{"{name}": {{"0": 9}}}}'},
+    }[where]
+    servers = kafka.bootstrap_servers
+    df = reader(spark, servers, streaming=False, subscribe=name, **wrong).load()
+
+    with pytest.raises(Exception, match="KAFKA_") as raised:
+        df.collect()
+
+    first, second, *_ = str(raised.value).splitlines()
+    if where == "planner":
+        assert "[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED]" in first
+    else:  # the first line is Spark's: an exception was thrown from the Python worker
+        assert "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE]" in first + second

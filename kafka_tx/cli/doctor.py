@@ -20,7 +20,6 @@ from rich.console import Console
 from kafka_tx import assembly, native
 from kafka_tx.cli import doctor_brokers as brokers
 from kafka_tx.cli import lake_tables
-from kafka_tx.cli.doctor_brokers import Verdict
 from kafka_tx.cli.java import find_java
 from kafka_tx.cli.lag import (
     KafkaConfigOption,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Literal
 
 from kafka_tx import assembly
 from kafka_tx.cli.lag import config_of
+from kafka_tx.cli.lake_tables import Verdict
 from kafka_tx.config import MARKER_TOPIC
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster_checks import ClusterChecks, finalized_features
 from kafka_tx.kafka.marker_topic import MarkerTopic
 from kafka_tx.model import TopicPartition, Topics
-
-Verdict = Literal["good", "advice", "bad"]
 
 MOST_APART_S = 2.0
 _SINK = "kafka_tx.doctor"
@@ -36,7 +34,10 @@ def topic_rights(kafka: dict[str, str], topic: str) -> tuple[Verdict, str]:
 
 def group_rights(kafka: dict[str, str], group: str) -> tuple[Verdict, str]:
     """READ commits offsets of a group."""
-    if "READ" in ClusterChecks(kafka).group_rights(group):
+    rights = ClusterChecks(kafka).group_rights(group)
+    if rights is None:
+        return "advice", f"group {group} does not exist yet, so no broker tells rights"
+    if "READ" in rights:
         return "good", f"this user may commit offsets of group {group}"
     return "bad", f"this user may not READ group {group}, which tx.commitGroupId needs"
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import socket
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from kafka_tx.kafka.admin import AdminConnection, Deadline
@@ -41,21 +40,17 @@ class ClusterChecks:
 
     def topic_rights(self, topic: str) -> frozenset[str]:
         """The operations on a topic that this user may do, such as ``READ``."""
-        return self._rights(
-            lambda admin: admin.describe_topics(
-                TopicCollection([topic]), include_authorized_operations=True
-            ),
-            f"the rights on topic '{topic}'",
+        found = self._admin.client.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True
         )
+        return self._rights(found, f"the rights on topic '{topic}'") or frozenset()
 
-    def group_rights(self, group: str) -> frozenset[str]:
-        """The same of a consumer group, which need not exist."""
-        return self._rights(
-            lambda admin: admin.describe_consumer_groups(
-                [group], include_authorized_operations=True
-            ),
-            f"the rights on group '{group}'",
+    def group_rights(self, group: str) -> frozenset[str] | None:
+        """The same of a consumer group; None: it does not exist, so nobody tells."""
+        found = self._admin.client.describe_consumer_groups(
+            [group], include_authorized_operations=True
         )
+        return self._rights(found, f"the rights on group '{group}'")
 
     def newest_ms(self, partitions: Iterable[TopicPartition]) -> int | None:
         """The newest timestamp of the records there; None: there are no records."""
@@ -82,12 +77,14 @@ class ClusterChecks:
             what = f"taking the transactional id '{own['transactional.id']}'"
             raise translated(client_error(error), what, watch) from None
 
-    def _rights(
-        self, ask: Callable[[AdminClient], Mapping[str, Any]], what: str
-    ) -> frozenset[str]:
-        (future,) = ask(self._admin.client).values()
-        found = self._answer(future, what).authorized_operations or ()
-        return frozenset(operation.name for operation in found)
+    def _rights(self, found: Mapping[str, Any], what: str) -> frozenset[str] | None:
+        (future,) = found.values()
+        answer = self._admin.wait(future, Deadline(_WITHIN_MS))
+        if isinstance(answer, ClientError):
+            if answer.code() == ClientError.GROUP_ID_NOT_FOUND:
+                return None
+            raise self._admin.failed(answer, what)
+        return frozenset(each.name for each in answer.authorized_operations or ())
 
     def _answer(self, future: Any, what: str) -> Any:  # noqa: ANN401 - any request's
         answer = self._admin.wait(future, Deadline(_WITHIN_MS))
@@ -105,7 +102,7 @@ def finalized_features(host: str, port: int) -> dict[str, int]:
     Raises:
         OSError: Nobody answers there, or in another form.
     """
-    name = b"kafka_tx"
+    name = b"kafka-tx"  # letters, digits, - and . only
     head = struct.pack(">hhih", _API_VERSIONS, 3, 1, len(name)) + name + b"\0"
     body = head + bytes([len(name) + 1]) + name + b"\x021\0"
     with socket.create_connection((host, port), _WITHIN_MS / 1_000) as connection:
