@@ -438,6 +438,9 @@ DELTA: Proofs = {
     "other programs write to the table, or compact it": (
         _LAKE + "test_other_writers_compaction_and_a_cleaned_log_are_in_nobodys_way",
     ),
+    "other programs delete the rows of a batch before it comes again": (
+        _TABLES + "test_rows_that_others_delete_stay_out",
+    ),
     "Delta deleted the log of the last batch (after 30 days)": (
         _LAKE + "test_other_writers_compaction_and_a_cleaned_log_are_in_nobodys_way",
     ),
@@ -452,6 +455,10 @@ DELTA: Proofs = {
     ),
     "`delta.setTransactionRetentionDuration` is set": (
         _LAKE + "test_a_table_that_forgets_transactions_is_refused",
+    ),
+    "the same, and it is unset again before the batch comes again": (
+        _LAKE
+        + "test_a_table_that_forgot_transactions_for_a_while_still_tells_of_the_batch",
     ),
 }
 """Into a Delta table: what happens."""
@@ -500,8 +507,16 @@ ICEBERG: Proofs = {
         _ICE + "test_a_merge_is_made_again_where_another_writer_was_faster",
     ),
     "files are compacted, or snapshots expire": (
-        _ICE + "test_other_writers_compaction_and_expiry_are_in_nobodys_way",
+        _ICE + "test_an_append_is_known_after_its_snapshot_has_expired_without_a_floor",
         _ICE + "test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback",
+    ),
+    "the same, while a driver is frozen that another one has replaced": (
+        _ICE + "test_a_frozen_driver_is_refused_although_nothing_tells_of_the_append",
+        _ICE + "test_a_driver_that_was_frozen_before_it_publishes_publishes_nothing",
+    ),
+    "other programs delete the rows of a batch before it comes again": (
+        _TABLES + "test_rows_that_others_delete_stay_out",
+        _TABLES + "test_counts_that_others_delete_stay_out",
     ),
     "`rollback_to_snapshot` to a version before the unfinished batch": (
         _ICE + "test_a_batch_that_was_rolled_back_is_written_again",

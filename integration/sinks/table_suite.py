@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -212,7 +212,8 @@ class Rival:
 
     def _signal(self, number: signal.Signals) -> None:
         for pid in session_members(self._child.pid):
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def _wait(self, file: Path) -> None:
         wait_until(
@@ -391,15 +392,41 @@ class TableSuite:
         assert counts.count(attempt(2, epoch=2), "a", statement=more)
         assert counts.counted() == {"a": 2}
 
+    def test_rows_that_others_delete_stay_out(self, table):
+        table.write(attempt(1), ["a", "b"])
+        table.sql("TRUNCATE TABLE t")
+        forget()
+
+        assert not table.write(attempt(1, epoch=2), ["a", "b"])
+        assert table.rows() == []
+
+    def test_counts_that_others_delete_stay_out(self, counts):
+        counts.count(attempt(1), "a", "b")
+        counts.sql("TRUNCATE TABLE t")
+        forget()
+
+        assert not counts.count(attempt(1, epoch=2), "a", "b", statement=pytest.fail)
+        assert counts.count(attempt(2, epoch=2), "b")
+        assert counts.counted() == {"b": 1}
+
     def test_a_partitioned_table_has_each_batch_once(self, table):
         def rows(*keys):
             return table.batch(keys).selectExpr("key", "length(key) AS size")
 
+        def overtaken(sink, given):
+            with mock.patch.object(table.appends, "write", write):
+                assert table.append(rows("d", "ddd"), attempt(2, epoch=2))
+            return write(sink, given)
+
+        write = table.appends.write
         table.append(rows("a", "bb", "cc"), attempt(1), partition_by=["size"])
         forget()
+        assert not table.append(rows("a", "bb", "cc"), attempt(1, epoch=1, number=2))
 
-        assert not table.append(rows("a", "bb", "cc"), attempt(1, epoch=2))
-        assert table.append(rows("d", "ddd"), attempt(2, epoch=2))
+        frozen = mock.patch.object(table.appends, "write", overtaken)
+        with frozen, pytest.raises(FencedError):
+            table.append(rows("d", "ddd"), attempt(2))
+
         assert table.rows() == ["a", "bb", "cc", "d", "ddd"]
 
     def test_an_opaque_source_is_refused_and_leaves_nothing(self, table, counts):

@@ -161,6 +161,48 @@ def test_other_writers_compaction_and_expiry_are_in_nobodys_way(table):
     assert table.rows() == ["a", "b", "x", "x", "x"]
 
 
+def test_an_append_is_known_after_its_snapshot_has_expired_without_a_floor(table):
+    """The driver died at once, another program has written, and expiry was strict."""
+    table.write(attempt(1), ["a"])
+    with mock.patch.object(table.appends, "_raise_floor"):
+        table.write(attempt(2), ["b"])
+    table.others_write("x")
+    table.call(COMPACT)
+    table.others_write("y")
+    table.call(EXPIRE)
+    assert len(table.snapshots()) == 1
+    forget()
+
+    assert not table.write(attempt(2, epoch=2), ["b"])
+    assert table.write(attempt(3, epoch=2), ["c"])
+    assert table.rows() == ["a", "b", "c", "x", "y"]
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+def test_a_frozen_driver_is_refused_although_nothing_tells_of_the_append(
+    table, is_first
+):
+    """Compaction has moved the rows, and the snapshot that added them has expired."""
+    txid = 1 if is_first else 2
+    if not is_first:
+        table.write(attempt(1), ["a"])
+    write = table.appends.write
+
+    def overtaken(sink, given):
+        with mock.patch.object(table.appends, "write", write):
+            assert table.write(attempt(txid, epoch=2), ["b"])
+        table.call(COMPACT)
+        table.call(EXPIRE)
+        assert len(table.snapshots()) == 1
+        return write(sink, given)
+
+    frozen = mock.patch.object(table.appends, "write", overtaken)
+    with frozen, pytest.raises(FencedError):
+        table.write(attempt(txid), ["b"])
+
+    assert table.rows() == ["a", "b"][-txid:]
+
+
 def test_a_batch_that_was_rolled_back_is_written_again(table):
     table.write(attempt(1), ["a"])
     table.write(attempt(2), ["b"])

@@ -10,7 +10,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 
 import kafka_tx
 from integration.capabilities import LAKE, need
@@ -179,6 +180,34 @@ def test_a_table_that_forgets_transactions_is_refused(table):
     assert not table.write(attempt(1, epoch=2), ["a"])
     assert table.write(attempt(2, epoch=2), ["b"])
     assert table.rows() == ["a", "b"]
+
+
+def test_a_table_that_forgot_transactions_for_a_while_still_tells_of_the_batch(table):
+    table.write(attempt(1), ["a"])
+    forgets = "'delta.setTransactionRetentionDuration'='interval 0 seconds'"
+    table.sql(
+        f"ALTER TABLE t SET TBLPROPERTIES ({forgets}, 'delta.checkpointInterval'='1')"
+    )
+    table.others_write("x")
+    table.sql(
+        "ALTER TABLE t UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')"
+    )
+    table.others_write("y")
+    forget()
+
+    assert not table.write(attempt(1, epoch=2), ["a"])
+    assert table.rows() == ["a", "x", "y"]
+
+
+def test_a_place_that_cannot_be_written_leaves_the_batch_to_the_next_try(
+    lake, tmp_path
+):
+    refused = DeltaTable(lake, "/proc/kafka_tx/orders")
+    for epoch in (1, 2):
+        with pytest.raises((Py4JJavaError, PySparkException), match="(?i)mkdir|creat"):
+            refused.write(attempt(1, epoch), ["a"])
+
+    assert DeltaTable(lake, str(tmp_path / "orders")).write(attempt(1, epoch=3), ["a"])
 
 
 def test_a_clone_knows_no_txids(lake, table):

@@ -39,6 +39,8 @@ _ROWS = ("numOutputRows", "numUpdatedRows", "numCopiedRows")
 """Rows in these files: of an append or MERGE, or the sum for an UPDATE or DELETE."""
 _SPENT = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS"
 """Delta took the txid from the session, and a second statement asks for one."""
+_FORGOTTEN = 100
+"""Commits that are looked through where Delta knows no txid, or has forgotten it."""
 _FARTHEST = 1_000
 """Commits that are looked through for an attempt: 5 s on a local disk, at a start."""
 
@@ -252,16 +254,17 @@ class DeltaSink(ABC):
                 when_ms = when.get() if when.isDefined() else 0
                 seen.last[numbering] = _Commit(attempt, when_ms=when_ms)
         wanted = {(n, c.attempt.txid) for n, c in seen.last.items()}
-        for version in range(newest, max(-1, newest - _FARTHEST), -1):
-            if not wanted:
-                break
+        farthest = _FARTHEST if wanted else _FORGOTTEN
+        for version in range(newest, max(-1, newest - farthest), -1):
             found = self._commit(self._commit_info(log, version), version)
             if found is None:
                 continue
             which = found.attempt.numbering, found.attempt.txid
-            if which in wanted:
-                wanted.remove(which)
+            if which in wanted or not seen.last:
+                wanted.discard(which)
                 seen.last[found.attempt.numbering] = found
+            if not wanted:
+                break
         return seen
 
     def _commit(self, info: Mapping[str, Any], version: int) -> _Commit | None:

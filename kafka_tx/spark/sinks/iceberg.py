@@ -4,7 +4,7 @@ An append is one commit, which Iceberg refuses if rows were added since the look
 other statement writes into a branch, which is published in one commit if nothing at all
 was committed since the look. The attempt is in the summary of the append's snapshot, or
 beside the published branch in a property of the table. Snapshots expire, so appends
-write the property, too, every ten seconds.
+write the property, too, every ten seconds; before that, former metadata tells of them.
 """
 
 from __future__ import annotations
@@ -149,15 +149,31 @@ class IcebergSink(ABC):
         return table
 
     def _snapshots(self, table: Any) -> Iterator[Snapshot]:  # noqa: ANN401
-        """The current one and those before it; ``_at`` is the last one taken."""
-        found = table.currentSnapshot()
+        """The current one and those before it; ``_at`` is the last one that was taken.
+
+        Those that have expired are in former metadata, of which a table keeps 100.
+        """
+        found, metadata = table.currentSnapshot(), table.operations().current()
+        former = self._former(table.io(), metadata.previousFiles())
         while found is not None:
             parent = found.parentId()
             attempt = attempt_in(_parsed(found.summary().get(_KEY)), self._name)
             self._at = found
             yield Snapshot(found.snapshotId(), parent, _order(found), attempt)
-            found = None if parent is None else table.snapshot(parent)
+            found = None if parent is None else metadata.snapshot(parent)
+            while found is None and parent is not None:
+                metadata = next(former, None)
+                if metadata is None:
+                    break
+                found = metadata.snapshot(parent)
         self._at = None
+
+    def _former(self, io: Any, files: Any) -> Iterator[Any]:  # noqa: ANN401 - of Iceberg
+        """What the table's metadata was, the newest first; files may be gone."""
+        for number in range(files.size() - 1, -1, -1):
+            place = io.newInputFile(files.get(number).file())
+            if place.exists():
+                yield self._jvm.org.apache.iceberg.TableMetadataParser.read(place)
 
     def _floor(self, table: Any) -> Floor | None:  # noqa: ANN401 - of Iceberg
         record = _parsed(table.properties().get(self._property))
