@@ -123,11 +123,15 @@ mutants: setup
 	$(IN)/python -m tests.mutants --mutants $(MUTANTS)
 
 # Two runs of four minutes that break everything around all doors, two that do what people
-# do and what errors say, and count.
+# do and what errors say, and count; then one each with tables of a lakehouse.
 chaos: servers
 	for people in "" --people; do for seed in 1 2; do \
 	    $(IN)/python -m integration.chaos $$people --seed $$seed --minutes 4 || exit 1; \
 	done; done
+	for people in "" --people; do \
+	    $(IN)/python -m integration.chaos $$people --minutes 4 --within 120 --jobs delta \
+	        || exit 1; \
+	done
 
 integration: engine
 	KAFKA_TX_CLUSTER=containers $(IN)/python -m pytest integration

@@ -6,11 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from integration.chaos.lake import HERE
 from integration.chaos.people import run as people
 from integration.chaos.run import run
 from integration.chaos.schedule import (
     ALL_JOBS,
     KINDS,
+    TABLES,
     among,
     chosen,
     each_once,
@@ -24,7 +26,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=4.0)
     parser.add_argument("--within", type=float, default=60.0, help="seconds")
-    parser.add_argument("--jobs", nargs="+", choices=ALL_JOBS, default=ALL_JOBS)
+    here = [kind for kind in ALL_JOBS if HERE.get(kind, kind)]
+    usual = [kind for kind in here if kind not in TABLES]
+    parser.add_argument("--jobs", nargs="+", choices=here, default=usual)
     parser.add_argument("--faults", help="such as cut,half-open:brokers; all if absent")
     parser.add_argument(
         "--once", action="store_true", help="each fault on each target, and no more"
@@ -39,7 +43,9 @@ def main() -> int:
         print(line, flush=True)
 
     if given.people:
-        return 0 if people.run(given.seed, given.minutes, say).is_good else 1
+        return (
+            0 if people.run(given.seed, given.minutes, say, given.jobs).is_good else 1
+        )
     kinds = among(
         given.jobs, chosen(given.faults.split(",")) if given.faults else KINDS
     )

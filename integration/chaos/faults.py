@@ -25,4 +25,7 @@ FAULTS: Mapping[str, Callable[[Scene, str], Fault]] = {
     "driver-kill": job_faults.driver_kill,
     "driver-freeze": job_faults.driver_freeze,
     "commit-entry-lost": job_faults.commit_entry_lost,
+    "table-append": server_faults.table_append,
+    "table-compact": server_faults.table_compact,
+    "table-expire": server_faults.table_expire,
 }

@@ -24,7 +24,8 @@ from pyspark.sql.datasource import (
 )
 
 import kafka_tx
-from integration.chaos.schedule import QUERIES
+from integration.chaos.lake import name_of, session_of
+from integration.chaos.schedule import QUERIES, TABLES
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.maps import NonTransactionalMap, TransactionalMap
 
@@ -240,13 +241,45 @@ def records(spark: SparkSession, given: Given) -> None:
     ).awaitTermination()
 
 
-JOBS = {"sql": sql, "kafka": kafka, "topology": topology, "records": records}
+def merge(df: DataFrame, target: str) -> None:
+    """Count the numbers of a batch."""
+    df.groupBy("number").count().createOrReplaceTempView("batch")
+    df.sparkSession.sql(
+        f"MERGE INTO {target} t USING batch b ON t.number = b.number"
+        " WHEN MATCHED THEN UPDATE SET t.times = t.times + b.count"
+        " WHEN NOT MATCHED THEN INSERT (number, times) VALUES (b.number, b.count)"
+    )
+
+
+def table(spark: SparkSession, given: Given) -> None:
+    """Source to two tables of a format: an append and a MERGE of each batch."""
+    kind = given["kind"]
+    appended, merged = (
+        name_of(kind, given["lake"], name) for name in ("numbers", "counts")
+    )
+
+    def write(df: DataFrame, attempt: TransactionAttempt) -> None:
+        numbers = df.selectExpr("cast(cast(value as string) as bigint) AS number")
+        kafka_tx.append_to_table(numbers, attempt, appended)
+        kafka_tx.write_to_table(numbers, attempt, merged, merge)
+
+    follow(session_of(kind, spark, given["catalog"]), given, kind, write)
+
+
+JOBS = {
+    "sql": sql,
+    "kafka": kafka,
+    "topology": topology,
+    "records": records,
+    **dict.fromkeys(TABLES, table),
+}
 
 
 def main() -> None:
     """Run the job that the command line names."""
     parser = argparse.ArgumentParser()
-    for name in ("kind", "work", "servers", "database", "zookeeper"):
+    told = "kind", "work", "servers", "database", "zookeeper", "lake", "catalog"
+    for name in told:
         parser.add_argument(f"--{name}", required=True)
     given = vars(parser.parse_args())
 

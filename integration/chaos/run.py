@@ -50,7 +50,7 @@ def run(
     """
     report = Report(title, within_s)
     with ExitStack() as stack:
-        world = stack.enter_context(servers())
+        world = stack.enter_context(servers(jobs))
         numbers, sinks = Numbers(world), Sinks(world)
         stack.callback(sinks.close)
         drivers = {kind: Driver(kind, world.addresses()) for kind in jobs}

@@ -37,9 +37,10 @@ class Planned:
 
 
 BROKERS = ("1", "2", "3")
-ONCE = ("sql", "kafka", "topology")
+TABLES = ("delta", "iceberg")
+ONCE = ("sql", "kafka", "topology", *TABLES)
 ALL_JOBS = (*ONCE, "records")
-QUERIES = ("sql", "kafka")
+QUERIES = ("sql", "kafka", *TABLES)
 
 KINDS = (
     Kind("broker-kill", BROKERS),
@@ -59,6 +60,9 @@ KINDS = (
     Kind("driver-kill", ALL_JOBS, (0, 1)),
     Kind("driver-freeze", ONCE, (0, 0)),
     Kind("commit-entry-lost", QUERIES, (0, 0)),
+    Kind("table-append", TABLES, (0, 0)),
+    Kind("table-compact", TABLES, (0, 0)),
+    Kind("table-expire", TABLES, (0, 0)),
 )
 """Every fault there is."""
 

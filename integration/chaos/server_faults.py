@@ -1,4 +1,4 @@
-"""Faults of servers: brokers, controllers, PostgreSQL, ZooKeeper."""
+"""Faults of servers: brokers, controllers, PostgreSQL, ZooKeeper, tables."""
 
 from __future__ import annotations
 
@@ -100,3 +100,22 @@ def _pause(server: PostgresServer | ProcessZooKeeper, name: str) -> Fault:
     finally:
         server.unpause()
     return f"pid {server.pid} was stopped"
+
+
+def table_append(scene: Scene, target: str) -> Fault:
+    appended, _ = scene.world.lake.of(target)
+    proof = appended.append()
+    yield
+    return proof
+
+
+def table_compact(scene: Scene, target: str) -> Fault:
+    proof = ", ".join(table.compact() for table in scene.world.lake.of(target))
+    yield
+    return proof
+
+
+def table_expire(scene: Scene, target: str) -> Fault:
+    proof = ", ".join(table.expire() for table in scene.world.lake.of(target))
+    yield
+    return proof

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from integration.chaos.job import COPY, TOPIC
+from integration.chaos.lake import Lake
 from integration.cluster.postgresql import PostgresServer
 from integration.cluster.processes.zookeeper import ProcessZooKeeper
 from integration.cluster.proxied import ProxiedKafka, proxies_to
@@ -28,6 +30,7 @@ class World:
         kafka: Three brokers.
         postgresql: The database server.
         lines: The proxies by what is behind them.
+        lake: The tables.
     """
 
     def __init__(
@@ -36,11 +39,13 @@ class World:
         postgresql: PostgresServer,
         zookeeper: ProcessZooKeeper,
         lines: Mapping[str, list[Proxy]],
+        lake: Lake,
     ) -> None:
         self.kafka = kafka
         self.postgresql = postgresql
         self.zookeeper = zookeeper
         self.lines = lines
+        self.lake = lake
 
     def addresses(self) -> dict[str, str]:
         """Where jobs find everything, as their command line takes it."""
@@ -49,6 +54,7 @@ class World:
             "servers": self.kafka.bootstrap_servers,
             "database": f"{url}?{QUICKLY}",
             "zookeeper": self.lines["zookeeper"][0].address,
+            **self.lake.addresses(),
         }
 
     def controller(self) -> int:
@@ -67,10 +73,12 @@ def _lines(path: Path) -> list[str]:
 
 
 @contextmanager
-def servers() -> Iterator[World]:
-    """All of them, for the time of a block."""
+def servers(jobs: tuple[str, ...]) -> Iterator[World]:
+    """All that these jobs need, for the time of a block."""
     settings = {"min.insync.replicas": "2"}
     with (
+        TemporaryDirectory(prefix="chaos-lake-") as place,
+        running(Lake(jobs, Path(place))) as lake,
         running(ProxiedKafka(brokers=3, settings=settings)) as kafka,
         running(PostgresServer()) as postgresql,
         running(ProcessZooKeeper()) as zookeeper,
@@ -88,4 +96,5 @@ def servers() -> Iterator[World]:
                     "postgresql": [database],
                     "zookeeper": [keeper],
                 },
+                lake,
             )

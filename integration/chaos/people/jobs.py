@@ -15,9 +15,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_tx
+from integration.chaos.lake import Table, name_of, session_of
 from integration.chaos.people.parts import PARTITIONS, Parts
+from integration.chaos.schedule import TABLES
 from integration.cluster.spark_local import local_session
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.sinks.delta import DeltaAppend
+from kafka_tx.spark.sinks.formats import Batch
+from kafka_tx.spark.sinks.iceberg import IcebergAppend
 
 QUICKLY = {
     "spark.python.task.killTimeout": "200ms",
@@ -49,7 +54,7 @@ class Setup:
         mode: Of what it reads.
         id: Its ``tx.id``.
         store: ``postgresql``, or the name of a SQLite file.
-        sink: ``map``, ``table`` or ``kafka``.
+        sink: ``map``, ``table``, ``kafka``, ``delta`` or ``iceberg``.
         name: Of the sink.
         opaque: Whether the sink takes a replay with other records.
         parts: Of a batch in a topic.
@@ -120,6 +125,7 @@ class Starter:
     def __init__(self, parts: Parts, spark: SparkSession) -> None:
         self.parts = parts
         self.spark = spark
+        self._sessions: dict[str, SparkSession] = {}
         self.dies = ""
         """``before`` or ``after`` the next batch is written."""
 
@@ -136,7 +142,40 @@ class Starter:
     def renew_session(self, *, speculation: bool = False) -> None:
         """Another session; no job may run."""
         self.spark.stop()
+        self._sessions.clear()
         self.spark = session(self.parts, speculation=speculation)
+
+    def session(self, setup: Setup) -> SparkSession:
+        """That knows the format of the sink."""
+        if setup.sink not in TABLES:
+            return self.spark
+        if setup.sink not in self._sessions:
+            uri = self.parts.catalog.uri
+            made = session_of(setup.sink, self.spark, uri)
+            kafka_tx.attach(made, metrics_port=None)
+            self._sessions[setup.sink] = made
+        return self._sessions[setup.sink]
+
+    def table(self, setup: Setup) -> Table:
+        """The sink, where it is a table of a lakehouse."""
+        place = str(self.parts.work / "lake")
+        name = name_of(setup.sink, place, setup.name)
+        return Table(self.session(setup), setup.sink, name)
+
+    def counted(self, setup: Setup) -> Counter[int]:
+        """How often each number is in the sink."""
+        if setup.sink in TABLES:
+            return Counter(row.number for row in self.table(setup).rows())
+        if setup.sink == "kafka":
+            return self.parts.copied(setup.name)
+        return self.parts.counted(setup.name)
+
+    def held(self, setup: Setup) -> TransactionAttempt:
+        """What a sink of tables holds."""
+        table = self.table(setup)
+        kind = DeltaAppend if setup.sink == "delta" else IcebergAppend
+        batch = Batch(table.session.range(0), table.name, "default")
+        return kind(batch).stored(TransactionAttempt(1, 1))
 
     def store(self, setup: Setup) -> str:
         """Its address."""
@@ -161,7 +200,7 @@ class Starter:
         """
         frames = []
         for id_, topic in zip(setup.ids, setup.topics, strict=True):
-            reader = self.spark.readStream.format("kafka_tx")
+            reader = self.session(setup).readStream.format("kafka_tx")
             options = {**self.source(topic), **of_source(id_)}
             frames.append(reader.options(**options).load())
         return reduce(DataFrame.union, frames)
@@ -182,6 +221,8 @@ class Starter:
                 state.close()
         elif setup.sink == "table":
             kafka_tx.append_once(numbers, attempt, url, setup.name, opaque=setup.opaque)
+        elif setup.sink in TABLES:
+            kafka_tx.append_to_table(numbers, attempt, self.table(setup).name)
         else:
             options = {
                 "kafka.bootstrap.servers": self.parts.kafka.bootstrap_servers,
@@ -206,8 +247,8 @@ class Starter:
 
 class _Query:
     def __init__(self, starter: Starter, setup: Setup) -> None:
-        options = {
-            "maxOffsetsPerTrigger": "40",
+        options = {  # a commit of a table takes seconds on a busy machine
+            "maxOffsetsPerTrigger": "400" if setup.sink in TABLES else "40",
             "tx.mode": setup.mode,
             "tx.store": starter.store(setup),
             **setup.once,
@@ -298,13 +339,6 @@ class _Topology:
 
     def end(self) -> None:
         self._handle.stop(finish=False, timeout_s=60)
-
-
-def counted(parts: Parts, setup: Setup) -> Counter[int]:
-    """How often each number is in the sink."""
-    if setup.sink == "kafka":
-        return parts.copied(setup.name)
-    return parts.counted(setup.name)
 
 
 def without_once(setup: Setup) -> Setup:

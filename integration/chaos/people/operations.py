@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from integration.chaos.lake import Table
 from integration.chaos.people.jobs import Setup
 from integration.chaos.people.person import Person
+from integration.chaos.schedule import TABLES
+from integration.cluster.waiting import wait_until
 
 BEHIND_S = 3.0
 
@@ -38,6 +41,14 @@ def is_file(setup: Setup) -> bool:
 def is_cut(setup: Setup) -> bool:
     """Whether its batches may be written in parts."""
     return setup.sink == "kafka" and not setup.opaque
+
+
+def is_table(setup: Setup) -> bool:
+    return setup.sink in TABLES
+
+
+def takes_opaque(setup: Setup) -> bool:
+    return not is_table(setup)
 
 
 def die(person: Person) -> None:
@@ -167,13 +178,59 @@ def switch_speculation(person: Person) -> None:
     person.starter.renew_session(speculation=not person.starter.speculates())
 
 
+def _filled(person: Person) -> Table:
+    """The table, once the job has written to it."""
+    table = person.table()
+    wait_until("the table has rows", table.rows)
+    return table
+
+
+def compact(person: Person) -> None:
+    """Under the living job."""
+    person.note(_filled(person).compact())
+
+
+def expire(person: Person) -> None:
+    """Between two batches: Iceberg's guarantee has a gap inside of one."""
+    table = _filled(person)
+    person.end_between_batches()
+    person.note(table.expire())
+
+
+def write_beside(person: Person) -> None:
+    """Another program, under the living job."""
+    table = _filled(person)
+    for _ in range(3):
+        person.note(table.append())
+
+
+def take_a_batch_back(person: Person) -> None:
+    """The table goes to the version before the batch that is under way."""
+    table = _filled(person)
+    person.starter.dies = "after"
+    try:
+        wait_until("it died", lambda: not (person.run and person.run.is_alive()))
+    finally:
+        person.starter.dies = ""
+    person.end()
+    person.note(table.take_back())
+
+
+def drop_the_table(person: Person) -> None:
+    """Its rows are given up; the batch under way and later ones go into a new one."""
+    table = _filled(person)
+    person.end()
+    person.parts.numbers.forgone |= person.counts().keys()
+    table.drop()
+
+
 OPERATIONS = (
     Operation("dies in a batch", die, is_query),
     Operation("is stopped", stop),
     Operation("tx.id renamed", rename_id),
     Operation("run without tx.id", run_without_id, is_query),
     Operation("another store", use_another_store, is_file),
-    Operation("another mode", change_the_mode),
+    Operation("another mode", change_the_mode, takes_opaque),
     Operation("other parts", change_the_parts, is_cut),
     Operation("checkpoint left", leave_the_checkpoint, is_query),
     Operation("checkpoint removed", remove_the_checkpoint, is_query),
@@ -185,5 +242,10 @@ OPERATIONS = (
     Operation("topic made anew under it", make_the_topic_anew_under_it),
     Operation("deployed twice", deploy_twice),
     Operation("speculation switched", switch_speculation),
+    Operation("table compacted", compact, is_table),
+    Operation("table expired", expire, is_table),
+    Operation("table written beside", write_beside, is_table),
+    Operation("batch taken back", take_a_batch_back, is_table),
+    Operation("table dropped", drop_the_table, is_table),
 )
 """All of them."""

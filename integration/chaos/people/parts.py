@@ -12,10 +12,12 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from sqlalchemy import create_engine, inspect, text
 
+from integration.chaos.lake import HERE
 from integration.cluster import provider
 from integration.cluster.child import WorkDirectory
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.postgresql import PostgresServer
+from integration.cluster.processes.iceberg_rest import IcebergRest
 from integration.cluster.proxy import Proxy
 from integration.cluster.running import running
 
@@ -171,6 +173,8 @@ class Parts:
         self.database = database
         self.work = work
         self.numbers = Numbers(kafka)
+        self.catalog = IcebergRest(work / "iceberg")
+        """Runs where this Spark has Iceberg's jars."""
 
     def copy(self, place: Path, to: Path) -> bool:
         """A file or folder; False where there is none."""
@@ -280,9 +284,12 @@ def parts() -> Iterator[Parts]:
         ):
             made = Parts(kafka, database, work.path)
             made.numbers.start()
+            if HERE["iceberg"]:
+                made.catalog.start()
             try:
                 yield made
             finally:
+                made.catalog.stop()
                 made.numbers.stop()
     finally:
         work.delete()

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from typer.testing import CliRunner
 
 from integration.chaos.drivers import newest_entry
+from integration.chaos.lake import Table
 from integration.chaos.people.jobs import (
     Run,
     Setup,
     Starter,
     checkpoint_of,
-    counted,
     named_anew,
 )
+from integration.chaos.schedule import TABLES
 from kafka_tx.cli.main import app
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.spark.versions.jvm import error_of
@@ -106,6 +107,25 @@ class Person:
     def _make_sink(self) -> None:
         if self.setup.sink == "kafka":
             self.parts.kafka.create_topic(self.setup.name, 2)
+        if self.setup.sink == "iceberg":
+            self.table().session.sql("CREATE NAMESPACE IF NOT EXISTS lake.db")
+
+    def table(self) -> Table:
+        """The sink, where it is a table of a lakehouse."""
+        return self.starter.table(self.setup)
+
+    def newest(self, source: str = "") -> int:
+        """The txid, of this source if one is named, that the sink holds; or 0."""
+        if self.setup.sink not in TABLES:
+            return self.parts.newest(self.setup.name, source)
+        held = self.starter.held(self.setup)
+        return held.txid if source in {"", held.source} else 0
+
+    def numbering(self) -> str:
+        """Which one the sink counts in; empty without any."""
+        if self.setup.sink not in TABLES:
+            return self.parts.numbering(self.setup.name)
+        return self.starter.held(self.setup).numbering
 
     # --- runs ---
 
@@ -155,7 +175,7 @@ class Person:
 
     def counts(self) -> Counter[int]:
         """How often each number is there."""
-        return counted(self.parts, self.setup) + self.plain
+        return self.starter.counted(self.setup) + self.plain
 
     def settle(self) -> None:
         """Write no more, let the job read what is left, and draw up the account."""
@@ -221,6 +241,9 @@ class Person:
             self.starter.renew_session()
             self.note("did as it says: no speculation")
             return True
+        if "restored the table to" in text:
+            self._after_a_restore(text)
+            return True
         is_loss = name in {"DataLossError", "OffsetOutOfRangeError"}
         if is_loss and "failOnDataLoss" not in self.setup.once:
             self.set_once("failOnDataLoss", "false")
@@ -230,6 +253,14 @@ class Person:
         ):  # a task's: the next start says what to do
             return True
         return name in {"UnknownTopicError", "BrokerUnavailableError", "FetchError"}
+
+    def _after_a_restore(self, text: str) -> None:
+        """Take it back, as the text says; a new name of the sink is the other way."""
+        words = " ".join(text.split())
+        (to,) = re.findall(r"RESTORE TABLE … TO VERSION AS OF (\d+)", words)
+        table = self.table()
+        table.run(f"RESTORE TABLE {table.sql_name} TO VERSION AS OF {to}")
+        self.note(f"did as it says: RESTORE to {to}")
 
     def _may(self, name: str, text: str) -> bool:
         is_query = self.setup.door != "topology"
@@ -259,13 +290,13 @@ class Person:
         if "start with the newest one" in text:
             return False  # checkpoints are not looked through here
         if numberings := re.findall(r"If the sinks have (\w+)", text):
-            held = None if is_elsewhere else self.parts.numbering(self.setup.name)
+            held = None if is_elsewhere else self.numbering()
             is_of_store = held in ("", numberings[1])
             return is_of_store == (side == "new checkpoint")
         done = re.search(r"Txid (\d+) or later", text)
         if done is None:
             return True
-        has_all = is_elsewhere or self.parts.newest(self.setup.name) >= int(done[1])
+        has_all = is_elsewhere or self.newest() >= int(done[1])
         return has_all == (side == "checkpoint")
 
     def use_the_mode(self, text: str) -> None:
@@ -294,7 +325,7 @@ class Person:
         found = re.search(asked, text)
         if found is None:
             return False
-        return self.parts.newest(self.setup.name, found[2] or "") >= int(found[1])
+        return self.newest(found[2] or "") >= int(found[1])
 
     def remove_the_store_left(self, _text: str) -> None:
         """Of all ids, in the database of the sink."""
