@@ -46,6 +46,7 @@ FILES = (
     "integration/sinks/test_state.py",
     "integration/sinks/test_lakehouse.py",
     "integration/sinks/test_iceberg.py",
+    "integration/sinks/test_table_doctor.py",
     "integration/sinks/test_table_facts.py",
     "integration/topologies/test_topology.py",
     "integration/topologies/test_spout.py",

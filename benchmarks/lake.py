@@ -31,6 +31,7 @@ from benchmarks.servers import PARTITIONS, session
 from integration.cluster.versions import DELTA, ICEBERG, SPARK_LINE
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks import delta, iceberg
+from kafka_tx.spark.sinks.formats import Batch
 
 SMALL, LARGE = 1_000, 1_000_000
 WARM_UP = 3
@@ -178,7 +179,7 @@ def looks(df: DataFrame, form: str, txid: int) -> dict[str, float]:
             if is_new:
                 forget(df.sparkSession, form)
             started = time.perf_counter()
-            kind(df, "db.looked", sink, {}, ()).stored(attempt(txid))
+            kind(Batch(df, "db.looked", sink)).stored(attempt(txid))
             taken.append((time.perf_counter() - started) * 1000)
         return median(taken)
 
@@ -205,6 +206,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--only", choices=[*WRITES], nargs="+", default=[*WRITES])
     parser.add_argument("--sizes", type=int, nargs="+", default=[SMALL, LARGE])
     parser.add_argument("--look-up", action="store_true", help="instead of writes")
+    parser.add_argument("--commits", type=int, default=COMMITS[-1], help="at most")
     parser.add_argument("--draw", type=Path, metavar="FOLDER", help="an SVG file")
     given = parser.parse_args(arguments)
     with (
@@ -213,7 +215,8 @@ def main(arguments: list[str]) -> None:
     ):
         spark.sql("CREATE DATABASE db")
         if given.look_up:
-            growth = look_up(spark, given.format, [*COMMITS])
+            sizes = [size for size in COMMITS if size <= given.commits]
+            growth = look_up(spark, given.format, sizes)
             growth.print()
             if given.draw:
                 growth.draw(given.draw)

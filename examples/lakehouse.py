@@ -1,8 +1,9 @@
-"""Appends orders to a Delta table and keeps totals by MERGE, each order once.
+"""Appends orders to a table and keeps totals by MERGE in another, each order once.
 
-Run it: python examples/lakehouse.py [localhost:9092 orders]
+Run it: python examples/lakehouse.py [delta or iceberg] [localhost:9092 orders]
 
-Without arguments, it starts a Kafka broker in this process and fills a topic. The first
+Without arguments the tables are Delta's; Iceberg needs Spark 4.0 or 4.1. Without a
+broker's address, it starts one in this process and fills a topic. The first
 run of the query dies after its second batch is in the first table. The checkpoint is
 then deleted: the next run gets that batch again, under the same txid.
 """
@@ -32,6 +33,16 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": (
         "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     ),
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+RELEASE = {"4.0": "1.11.0", "4.1": "1.12.0"}.get(LINE)
+ICEBERG = {
+    "spark.jars.packages": (
+        f"org.apache.iceberg:iceberg-spark-runtime-{LINE}_2.13:{RELEASE}"
+    ),
+    "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.lake.type": "hadoop",
+    "spark.sql.catalog.lake.cache-enabled": "false",  # or it shows tables as they were
 }
 
 
@@ -39,12 +50,13 @@ class Save:
     """Writes a batch into both tables.
 
     Args:
-        work: A directory, which has the tables.
+        orders: The table of all orders; the first batch makes it.
+        totals: The table of the totals of each item.
         dies_at: The txid after whose first table the query fails; 0: none.
     """
 
-    def __init__(self, work: Path, dies_at: int = 0) -> None:
-        self.orders, self.totals = f"{work}/orders", f"{work}/totals"
+    def __init__(self, orders: str, totals: str, dies_at: int = 0) -> None:
+        self.orders, self.totals = orders, totals
         self.dies_at = dies_at
 
     def __call__(self, df, attempt):
@@ -69,21 +81,33 @@ def merge(df, target):
 def main() -> None:
     print("starting Spark …", flush=True)
     with ExitStack() as stack:
-        servers, topic = sys.argv[1:] or embedded(stack)
+        given = sys.argv[1:]
+        form = given.pop(0) if given[:1] in (["delta"], ["iceberg"]) else "delta"
+        servers, topic = given or embedded(stack)
         work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        spark = session()
+        spark = session(form, work)
         stack.callback(stop_quietly, spark)
-        totals = f"delta.`{work}/totals`"
-        spark.sql(f"CREATE TABLE {totals} (item STRING, amount BIGINT) USING delta")
+        tables = [table(form, work, name) for name in ("orders", "totals")]
+        columns = "(item STRING, amount BIGINT)"
+        spark.sql(f"CREATE TABLE {in_sql(tables[1])} {columns} USING {form}")
         spark.sparkContext.setLogLevel("OFF")  # the error is ours
         try:
-            run(spark, servers, topic, work, Save(work, dies_at=2))
+            run(spark, servers, topic, work, Save(*tables, dies_at=2))
         except pyspark.errors.StreamingQueryException:
             print("the query died; its checkpoint is deleted")
             shutil.rmtree(work / "checkpoint")
         spark.sparkContext.setLogLevel("ERROR")
-        run(spark, servers, topic, work, Save(work))
-        show(spark, work)
+        run(spark, servers, topic, work, Save(*tables))
+        show(spark, *tables)
+
+
+def table(form: str, work: Path, name: str) -> str:
+    """A path, or a name, whose catalog says which format it has."""
+    return f"{work}/{name}" if form == "delta" else f"lake.sales.{name}"
+
+
+def in_sql(table: str) -> str:
+    return f"delta.`{table}`" if "/" in table else table
 
 
 def embedded(stack: ExitStack) -> tuple[str, str]:
@@ -110,29 +134,33 @@ def run(spark, servers: str, topic: str, work: Path, save: Save) -> None:
         .load()
         .writeStream.foreachBatch(kafka_tx.for_each_transaction(save))
         .option("checkpointLocation", f"{work}/checkpoint")
-        .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    try:
+        query.processAllAvailable()  # bounded runs of Spark 4.1 have one batch
+    finally:
+        query.stop()
 
 
-def show(spark: SparkSession, work: Path) -> None:
-    orders = spark.read.format("delta").load(f"{work}/orders")
-    totals = spark.read.format("delta").load(f"{work}/totals")
+def show(spark: SparkSession, *tables: str) -> None:
+    orders, totals = (spark.table(in_sql(name)) for name in tables)
     written, summed = (df.agg(F.sum("amount")).first()[0] for df in (orders, totals))
     print(f"{orders.count()} orders; amounts: {written} appended, {summed} merged")
 
 
-def session() -> SparkSession:
+def session(form: str, work: Path) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]")
-    for name, value in DELTA.items():
+    if form == "iceberg" and RELEASE is None:
+        sys.exit(f"Iceberg has no jar for Spark {LINE}: use 4.0 or 4.1, or delta")
+    warehouse = {"spark.sql.catalog.lake.warehouse": f"{work}/lake"}
+    settings = DELTA if form == "delta" else {**ICEBERG, **warehouse}
+    for name, value in settings.items():
         builder = builder.config(name, value)
     spark = (
         builder.config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.databricks.delta.snapshotPartitions", "2")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
