@@ -38,7 +38,6 @@ from kafka_tx.transactions.actions import (
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.pacing import Pacing
-from kafka_tx.transactions.rotating import RecordCodec
 
 WIDTH = 1_000
 TOPIC = "topology-planning"
@@ -100,7 +99,6 @@ def _batches(servers: str, url: str, name: str, *, asks: bool) -> list[float]:
     epoch = store.acquire()
     coordinator = TransactionCoordinator[Any](
         "transactional",
-        RecordCodec("metadata", store.url, store.id),
         Pacing(),
         Opened(epoch, store.read(), store.url, store.id),
     )
@@ -112,7 +110,7 @@ def _batches(servers: str, url: str, name: str, *, asks: bool) -> list[float]:
         began = time.perf_counter()
         metadata = _run_batch(spout, store, coordinator)
         took.append((time.perf_counter() - began) * 1000)
-        assert len(metadata) == WIDTH
+        assert len(metadata.ranges) == WIDTH
         assert coordinator.committed_txid == txid
     spout.close()
     store.close()

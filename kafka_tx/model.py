@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kafka_tx.errors import ConfigError
 
@@ -503,3 +503,19 @@ class BatchMetadata:
     def starts(self) -> dict[TopicPartition, int]:
         """The position before this batch, per partition."""
         return {r.topic_partition: r.start for r in self.ranges}
+
+    def positions(self) -> dict[TopicPartition, LogPosition]:
+        """The position after this batch, per partition, each with the log it is of."""
+        ids = self.topic_ids
+        return {
+            at: LogPosition(r.end, r.topic_id or ids.get(at.topic), r.leader_epoch)
+            for r in self.ranges
+            for at in (r.topic_partition,)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SpoutBatch(BatchMetadata):
+    """What a spout of the user's own planned: JSON of any shape instead of ranges."""
+
+    json: Any = None

@@ -90,14 +90,14 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     ),
     "skip::_moved": (_MOVING + "test_a_batch_that_moved_meanwhile_is_not_skipped",),
     "skip::skip": (_MOVING + "test_at_least_once_there_are_dead_letters_instead",),
-    "stored_batches::not_first": (
+    "by_hand::not_first": (
         _MOVING + "test_only_the_first_unfinished_txid_can_be_skipped",
     ),
     "store::_check": (_MOVING + "test_offsets_of_a_topology_never_go_back",),
     "offsets::_repair_of": (
         _CLI + "test_what_no_record_tells_is_not_made_up_and_resetting_begins_anew",
     ),
-    "stored_batches::without_topic": (
+    "by_hand::without_topic": (
         _CLI + "test_forget_waits_until_a_topology_has_finished_what_it_planned",
     ),
     "positions::only_of_a_source": (
@@ -354,9 +354,6 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/sql/test_sqlite_file.py"
         "::test_a_damaged_file_is_put_back_with_all_its_writes",
     ),
-    "rotating::RotatingState._txid": (
-        "tests/transactions/test_rotating.py::test_a_path_that_is_no_txid_is_named",
-    ),
     "running::RunningTopology._end": (
         "tests/spark/test_transactional_runner.py"
         "::test_what_does_not_finish_in_time_is_cut_off_with_an_error",
@@ -437,7 +434,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "store::_must_exist": _MEANT,
     "admission::check_newest": "its advice is in PUT_BACK",
     "task_failures::component_error": _TOLD,
-    "kafka_reading::KafkaEmitter._gone": _AGAIN,
+    "kafka_reading::KafkaBatch._gone": _AGAIN,
     "batch_starts::_reachable": _AGAIN,
     "memory_spouts::MemoryEmitter.read": _AGAIN,
     "spout_config::ABOUT[store]": _MEANT,
@@ -448,8 +445,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "state_tables::check_store_beside": "its advice is in AFTER_A_LOSS",
     "refusals::lost": "its advice is in AFTER_A_LOSS",
     "refusals::unpicklable": _CALLER,
-    "rotating::RotatingState.create_state": _CALLER,
-    "rotating::RotatingState.state": _CALLER,
+    "chain::MetadataChain.keep": _CALLER,
     "brokers::ZooKeeperTopics._translated": _OUTSIDE,
     "client::ZooKeeperClient._check_tls": _OUTSIDE,
     "client::ZooKeeperClient._refused": _OUTSIDE,

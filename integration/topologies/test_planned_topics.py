@@ -13,7 +13,7 @@ from kafka_tx.model import OffsetRange, TopicPartition, Topics
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.running.at_least_once.reading import KafkaRecords, NumberedRange
 from kafka_tx.running.task_reader import TaskReader
-from kafka_tx.topology.kafka.kafka_reading import KafkaEmitter
+from kafka_tx.topology.kafka.kafka_reading import KafkaBatch
 from kafka_tx.topology.rows.schemes import StringScheme
 
 
@@ -40,12 +40,11 @@ def planned(kafka, source, topic, produce):
     ("is_exact", "error"), [(True, ReplayImpossibleError), (False, FailedException)]
 )
 def test_an_attempt_of_numbered_batches_gives_no_row(source, planned, is_exact, error):
-    emitter = KafkaEmitter(TaskReader(source), StringScheme(), 7, is_exact, {})
-    metadata = {"start": 0, "end": 10, "id": planned.topic_id}
+    batch = KafkaBatch(TaskReader(source), StringScheme(), 7, (planned,), is_exact)
     given: list[Any] = []
 
     with pytest.raises(error, match="deleted and created again"):
-        given.extend(emitter.read(str(planned.topic_partition), metadata, {}))
+        given.extend(batch.read(0, 1, {}))
 
     assert given == []
 

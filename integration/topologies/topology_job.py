@@ -100,15 +100,15 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class TroubledEmitter:
+class TroubledBatch:
     """Reads like the real one, and fails or loses its worker half way."""
 
-    emitter: Any
+    batch: Any
     trouble: Trouble
     attempt: Any
 
-    def read(self, partition: str, metadata: Any, facts: Any) -> Iterator[Any]:
-        blocks = self.emitter.read(partition, metadata, facts)
+    def read(self, task: int, tasks: int, facts: Any) -> Iterator[Any]:
+        blocks = self.batch.read(task, tasks, facts)
         for number, block in enumerate(blocks):
             yield block
             if number == 0:
@@ -121,15 +121,15 @@ class TroubledSpout:
     trouble: Trouble
     plans = 0
 
-    def offers(self, lasts: Any) -> Any:
-        offers = super().offers(lasts)  # type: ignore[misc]
+    def initialize_transaction(self, txid: int, previous: Any) -> Any:
+        planned = super().initialize_transaction(txid, previous)  # type: ignore[misc]
         self.plans += 1
         self.trouble.fail("plan", self.plans)
-        return offers
+        return planned
 
-    def emitter(self, attempt: Any, metadata: Any) -> Any:
-        emitter = super().emitter(attempt, metadata)  # type: ignore[misc]
-        return TroubledEmitter(emitter, self.trouble, attempt)
+    def batch(self, attempt: Any, metadata: Any) -> Any:
+        batch = super().batch(attempt, metadata)  # type: ignore[misc]
+        return TroubledBatch(batch, self.trouble, attempt)
 
 
 class Transactional(TroubledSpout, kafka_tx.TransactionalKafkaSpout):

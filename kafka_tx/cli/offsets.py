@@ -29,16 +29,10 @@ from kafka_tx.model import (
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import nested
 from kafka_tx.protocols import Store
-from kafka_tx.topology.kafka.stored_batches import without_topic
+from kafka_tx.transactions.by_hand import forgotten, moved, without_topic
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
-from kafka_tx.transactions.ledger_repair import (
-    Examination,
-    Repair,
-    examine,
-    forgotten,
-    moved,
-)
+from kafka_tx.transactions.ledger_repair import Examination, Repair, examine
 from kafka_tx.transactions.txid_layout import Door, door_of
 
 offsets = typer.Typer(

@@ -10,6 +10,7 @@ from kafka_tx.cli.stores import text_or_file
 from kafka_tx.errors import StateError
 from kafka_tx.protocols import Store
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
+from kafka_tx.transactions.ledger_reading import stored_batches
 from kafka_tx.transactions.memory import Positions
 from kafka_tx.transactions.txid_layout import Door, door_of
 
@@ -44,8 +45,6 @@ def known_doors(store: Store, at_least_once: Callable[[], Positions]) -> list[Kn
     if door is Door.SOURCE:
         known.append(KnownId(door, Ledger(store).load()))
     if door is Door.TRANSACTIONAL:
-        from kafka_tx.topology.kafka.stored_batches import stored_batches
-
         known.append(KnownId(door, stored_batches(store)))
     epoch, found = at_least_once()
     if not found:

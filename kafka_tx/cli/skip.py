@@ -13,9 +13,10 @@ from kafka_tx.errors import StateConflictError, StateError
 from kafka_tx.model import BatchMetadata
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.protocols import Store
+from kafka_tx.transactions.by_hand import moved, not_first, skipping
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
-from kafka_tx.transactions.ledger_repair import moved
+from kafka_tx.transactions.ledger_reading import stored_batches
 from kafka_tx.transactions.txid_layout import Door, door_of
 
 
@@ -76,8 +77,6 @@ def _skip_in_source(state: Store, txid: int, change: Change) -> None:
 
 
 def _skip_in_topology(state: Store, txid: int, change: Change) -> None:
-    from kafka_tx.topology.kafka.stored_batches import skipping, stored_batches
-
     skipping(state, txid)
     batch = stored_batches(state).planned[txid]
     _tell(change, batch)
@@ -92,8 +91,6 @@ def _skip_in_topology(state: Store, txid: int, change: Change) -> None:
 
 
 def _first(state: LedgerState, txid: int, store: Store) -> BatchMetadata:
-    from kafka_tx.topology.kafka.stored_batches import not_first
-
     first = next(iter(state.unfinished), None)
     if first is None or txid != first:
         raise not_first(store, txid, first)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kafka_tx.errors import FetchError, OffsetOutOfRangeError
-from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
+from kafka_tx.model import LogBounds, LogPosition, Skip, TopicPartition, Unavailable
 from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.planning.standing import Finding, Standing, stand
 from kafka_tx.planning.start import StartRules, choose_start
 
 Answers: TypeAlias = Mapping[TopicPartition, int | Unavailable | None]
 """Offsets where partitions start; None: at the end."""
+
+Lasts: TypeAlias = Mapping[TopicPartition, LogPosition | None]
+"""Where the batch before ended; None: it had no part of a partition."""
 
 Believes: TypeAlias = Callable[[TopicPartition, Standing], bool]
 """Whether what a look says of a partition counts, or is looked at again first."""
@@ -21,16 +24,16 @@ _NO_ANSWER = Unavailable("no answer")
 
 
 def choose_starts(
-    lasts: Mapping[TopicPartition, Any],
+    lasts: Lasts,
     known: Mapping[TopicPartition, LogBounds],
     policy: OutOfRange,
     first_offsets: Answers | None,
     believes: Believes,
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Mapping[str, int]]]:
+) -> tuple[dict[TopicPartition, int], dict[Skip, int]]:
     """Where each reachable partition goes on, and what was given up there.
 
     Args:
-        lasts: Metadata of the batch before; None for partitions that are new. If all
+        lasts: Where the batch before ended; None for partitions that are new. If all
             are new this is the first batch: they start at their first offsets, and all
             of them must be reachable unless that is the earliest. Partitions that are
             new later start at the earliest offset.
@@ -55,14 +58,13 @@ def choose_starts(
     if first_offsets is not None:
         first = _reachable(first_offsets, lasts, known)
     starts: dict[TopicPartition, int] = {}
-    lost: dict[TopicPartition, Mapping[str, int]] = {}
+    lost: dict[Skip, int] = {}
     for partition, bounds in known.items():
-        last = lasts[partition]
-        if last is None:
+        position = lasts[partition]
+        if position is None:
             offset = first.get(partition, bounds.log_start)
             starts[partition] = _first_start(partition, offset, bounds, policy)
             continue
-        position = position_after(last)
         if _goes_on(position, bounds):
             starts[partition] = position.offset
             continue
@@ -73,13 +75,8 @@ def choose_starts(
             starts[partition] = standing.next_offset
             if standing.lost or standing.cut:
                 reason = LossReason.CUT if standing.cut else LossReason.TRIMMED
-                lost[partition] = {str(reason): standing.lost or standing.cut}
+                lost[partition, reason] = standing.lost or standing.cut
     return starts, lost
-
-
-def position_after(last: Mapping[str, Any]) -> LogPosition:
-    """Where a planned part of a batch ends."""
-    return LogPosition(last["end"], last.get("id"), last.get("epoch"))
 
 
 def _first_start(

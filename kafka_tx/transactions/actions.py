@@ -14,7 +14,7 @@ from enum import Enum, StrEnum, auto
 from typing import Generic, TypeVar
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.rotating import Change
+from kafka_tx.transactions.chain import Change
 from kafka_tx.transactions.txid_layout import position
 
 M = TypeVar("M")

@@ -2,131 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar, cast
 
 from kafka_tx.config import Mode
-from kafka_tx.model import TransactionAttempt, short_digest
-from kafka_tx.transactions import records
-from kafka_tx.transactions.rotating import (
-    Change,
-    Codec,
-    RecordCodec,
-    RotatingState,
-)
-from kafka_tx.transactions.txid_layout import CURRENT, METADATA
+from kafka_tx.errors import OutOfOrderError
+from kafka_tx.model import BatchMetadata, SpoutBatch, TransactionAttempt, short_digest
+from kafka_tx.transactions.ledger_reading import LedgerReader, LedgerState
+from kafka_tx.transactions.ledger_records import batch_record
+from kafka_tx.transactions.txid_layout import Door, metadata_path, txid_of
 
 M = TypeVar("M")
-
-
-@dataclass(frozen=True)
-class Planned(Generic[M]):
-    """What a batch holds, and the attempt that planned it."""
-
-    attempt: TransactionAttempt
-    metadata: M
-
-
-class MetadataChain(Generic[M]):
-    """Metadata by txid, without holes from the last committed txid on.
-
-    Transactional: stored before a batch is emitted; the same for every attempt.
-    """
-
-    is_opaque = False
-
-    def __init__(self, stored: RotatingState[M]) -> None:
-        self._stored = stored
-
-    def has(self, txid: int) -> bool:
-        """Whether an uncommitted txid may start without being planned."""
-        return self._stored.has_state(txid)
-
-    def metadata(self, txid: int) -> M:
-        """The metadata of the last committed txid, or of one that ``has`` knows."""
-        # None is metadata too, where a spout has nothing to say about a batch.
-        return cast(M, self._stored.state(txid))
-
-    def attempt(self, txid: int) -> TransactionAttempt | None:  # noqa: ARG002
-        """The attempt the metadata was planned for, where it holds for no other one."""
-        return None
-
-    def digest(self, txid: int) -> str:
-        """Of the metadata, where it is the same on every replay; else empty."""
-        return short_digest(self._stored.text(txid))
-
-    def keep(self, planned: Planned[M]) -> Change:
-        """Take new metadata; return what must be stored before it may be used."""
-        return self._stored.create_state(planned.attempt.txid, planned.metadata)
-
-    def drop_from(self, txid: int) -> None:
-        """This txid failed: forget what cannot be used again."""
-
-    def record(self, txid: int) -> Change:
-        """What is stored when the txid has committed, and what is not needed then.
-
-        The txid itself is the next one's predecessor.
-        """
-        return self._stored.cleanup_before(txid)
-
-    def apply(self, change: Change) -> None:
-        """Follow a change that is in the store now."""
-        self._stored.apply(change)
-
-
-class OpaqueChain(MetadataChain[M]):
-    """In memory until the batch commits; a batch begins where the one before it ends.
-
-    A failed batch may end elsewhere next time, so its later ones are forgotten with it.
-    """
-
-    is_opaque = True
-
-    def __init__(self, stored: RotatingState[M]) -> None:
-        super().__init__(stored)
-        self._planned: dict[int, Planned[M]] = {}
-
-    def has(self, txid: int) -> bool:
-        """Whether it is planned; what is stored for an uncommitted txid is void."""
-        return txid in self._planned
-
-    def metadata(self, txid: int) -> M:
-        """The planned metadata, else that of the last committed txid."""
-        planned = self._planned.get(txid)
-        return planned.metadata if planned else cast(M, self._stored.state(txid))
-
-    def attempt(self, txid: int) -> TransactionAttempt | None:
-        """The attempt it was planned for."""
-        planned = self._planned.get(txid)
-        return planned.attempt if planned else None
-
-    def digest(self, txid: int) -> str:  # noqa: ARG002
-        """A replay may hold other records."""
-        return ""
-
-    def keep(self, planned: Planned[M]) -> Change:
-        """Store nothing yet."""
-        self._planned[planned.attempt.txid] = planned
-        return Change()
-
-    def drop_from(self, txid: int) -> None:
-        """Forget this txid and all later ones."""
-        self._planned = {t: plan for t, plan in self._planned.items() if t < txid}
-
-    def record(self, txid: int) -> Change:
-        """Store its metadata, and delete that of all other txids.
-
-        A transactional owner may have planned later ones from what this txid held then.
-        """
-        planned = self._planned[txid]
-        own = self._stored.override_state(txid, planned.metadata)
-        return own | self._stored.cleanup_except(txid)
-
-    def apply(self, change: Change) -> None:
-        """Follow a change that is in the store now, and plan no more what it sets."""
-        for txid in self._stored.apply(change):
-            self._planned.pop(txid, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,57 +34,122 @@ class Opened:
     id: str
 
 
-def currtx_codec(opened: Opened) -> RecordCodec[int]:
-    """How the lowest uncommitted txid is kept."""
-    return RecordCodec(CURRENT, opened.store, opened.id, from_json=_txid)
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Paths to set and to delete in one atomic step. Doing it twice is harmless."""
+
+    put: Mapping[str, str] = field(default_factory=dict)
+    delete: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.put or self.delete)
 
 
-def read_chain(codec: Codec[M | None], opened: Opened) -> tuple[int, RotatingState[M]]:
-    """Read ``currtx`` and ``meta/<txid>``.
+class MetadataChain(Generic[M]):
+    """Metadata by txid, without holes from the last committed txid on.
 
-    Returns:
-        The lowest uncommitted txid, and what is stored from the one before it on.
+    Transactional: stored before a batch is emitted; the same for every attempt. Opaque:
+    in memory until the batch commits. It begins where the one before it ends, so a
+    batch that failed, and may end elsewhere next time, takes later ones with it.
 
-    Raises:
-        StateCorruptedError: A record cannot be read, or the txids have a hole.
-    """
-    text = opened.values.get(CURRENT)
-    current = 1 if text is None else currtx_codec(opened).decode(CURRENT, text) or 1
-    state = RotatingState[M](METADATA.rstrip("/"), codec)
-    state.load(opened.values)
-    txids, first = state.txids(), max(current - 1, 1)
-    whole = txids == list(range(first, first + len(txids)))
-    if not whole or len(txids) < current - first:
-        raise records.corrupted(
-            f"it is {current} and '{METADATA}' holds the txids {txids}; legal: every"
-            f" txid from {first} on, without a hole",
-            path=CURRENT,
-            store=opened.store,
-            id=opened.id,
-        )
-    return current, state
-
-
-def open_chain(
-    mode: Mode, codec: Codec[M | None], opened: Opened
-) -> tuple[int, int, MetadataChain[M]]:
-    """What the owner of ``read_chain``'s records goes on with.
-
-    Returns:
-        The lowest uncommitted txid; the greatest txid that must be replayed and not
-        planned (that txid - 1 if there is none); the chain.
+    Nothing here writes. A method answers with the ``Change`` to make; memory follows
+    only when ``apply`` is told that the change is in the store. What is in memory has
+    therefore been through the store's text form, and a restart sees the same values.
+    Make and apply one change before asking for the next.
+    Source: Storm, RotatingTransactionalState (deviates: writes first, so that memory
+    and store never disagree after a failed write).
 
     Raises:
-        StateCorruptedError: As of ``read_chain``.
+        StateCorruptedError: A stored record cannot be read, or the txids have a hole.
+        StateError: The id is a source's.
     """
-    current, state = read_chain(codec, opened)
-    if mode == "opaque":
-        return current, current - 1, OpaqueChain(state)
-    return current, max([current - 1, *state.txids()]), MetadataChain(state)
+
+    def __init__(self, mode: Mode, opened: Opened) -> None:
+        self._reader = LedgerReader(opened.store, opened.id, Door.TRANSACTIONAL)
+        self.found: LedgerState = self._reader.read(opened.values, opened.epoch)
+        """What the store held."""
+        self.is_opaque = mode == "opaque"
+        self._stored = dict(self.found.planned)
+        self._planned: dict[int, tuple[TransactionAttempt, M]] = {}
+        """Opaque, and not committed yet: each for the attempt that planned it."""
+
+    @property
+    def newest(self) -> int:
+        """The greatest txid that must be replayed and not planned, else committed."""
+        unfinished = () if self.is_opaque else self.found.unfinished
+        return max(unfinished, default=self.found.txid)
+
+    def has(self, txid: int) -> bool:
+        """Whether an uncommitted txid may start without being planned."""
+        return txid in (self._planned if self.is_opaque else self._stored)
+
+    def metadata(self, txid: int) -> M:
+        """The metadata of the last committed txid, or of one that ``has`` knows."""
+        if txid in self._planned:
+            return self._planned[txid][1]
+        batch = self._stored[txid]
+        return cast(M, batch.json if isinstance(batch, SpoutBatch) else batch)
+
+    def attempt(self, txid: int) -> TransactionAttempt | None:
+        """The attempt the metadata was planned for, where it holds for no other one."""
+        return self._planned[txid][0] if txid in self._planned else None
+
+    def digest(self, txid: int) -> str:
+        """Of the metadata, where it is the same on every replay; else empty."""
+        return "" if self.is_opaque else short_digest(batch_record(self._stored[txid]))
+
+    def keep(self, attempt: TransactionAttempt, metadata: M) -> Change:
+        """Take new metadata; return what must be stored before it may be used.
+
+        Raises:
+            OutOfOrderError: The txid does not follow the greatest one directly.
+            ConfigError: The metadata is more than JSON can give back.
+        """
+        txid = attempt.txid
+        if self.is_opaque:
+            self._planned[txid] = attempt, metadata
+            return Change()
+        if txid in self._stored:
+            return Change()
+        last = max(self._stored, default=0)
+        if txid != last + 1:
+            raise OutOfOrderError(
+                f"txid {txid} cannot be planned: stored are {sorted(self._stored)}, so"
+                f" only txid {last + 1} can follow",
+                txid=txid,
+            )
+        return Change(_record(txid, metadata))
+
+    def drop_from(self, txid: int) -> None:
+        """This txid failed: forget what cannot be used again."""
+        self._planned = {t: plan for t, plan in self._planned.items() if t < txid}
+
+    def record(self, txid: int) -> Change:
+        """What is stored when the txid has committed, and what is not needed then.
+
+        The txid itself is the next one's predecessor. An opaque one is stored now, and
+        all others go: a transactional owner may have planned later ones from what this
+        txid held then.
+        """
+        if not self.is_opaque:
+            return Change({}, _paths(n for n in self._stored if n < txid))
+        gone = _paths(n for n in self._stored if n != txid)
+        return Change(_record(txid, self._planned[txid][1]), gone)
+
+    def apply(self, change: Change) -> None:
+        """Follow a change that is in the store now, and plan no more what it sets."""
+        for path in filter(txid_of, change.put):
+            self._stored[txid_of(path)] = self._reader.batch(change.put, path)
+            self._planned.pop(txid_of(path), None)
+        for path in change.delete:
+            self._stored.pop(txid_of(path), None)
 
 
-def _txid(payload: object) -> int:
-    if not isinstance(payload, int) or isinstance(payload, bool) or payload < 1:
-        msg = f"{payload!r} is no txid"
-        raise ValueError(msg)
-    return payload
+def _record(txid: int, metadata: object) -> dict[str, str]:
+    if not isinstance(metadata, BatchMetadata):
+        metadata = SpoutBatch(txid, (), json=metadata)
+    return {metadata_path(txid): batch_record(metadata)}
+
+
+def _paths(txids: Iterable[int]) -> tuple[str, ...]:
+    return tuple(map(metadata_path, sorted(txids)))

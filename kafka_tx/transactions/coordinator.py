@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from kafka_tx.config import Mode
 from kafka_tx.errors import TransactionError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.transactions import records
 from kafka_tx.transactions.actions import (
     Action,
     Cancel,
@@ -21,15 +22,14 @@ from kafka_tx.transactions.actions import (
     TransactionCommitted,
     WriteQueue,
 )
-from kafka_tx.transactions.chain import Opened, Planned, currtx_codec, open_chain
+from kafka_tx.transactions.chain import Change, MetadataChain, Opened
 from kafka_tx.transactions.in_flight_batches import (
     CAN_FAIL,
     BatchPhase,
     InFlightBatches,
 )
 from kafka_tx.transactions.pacing import Pacing, PlanningGate
-from kafka_tx.transactions.rotating import Change, Codec
-from kafka_tx.transactions.txid_layout import CURRENT, numbering_of
+from kafka_tx.transactions.txid_layout import CURRENT
 
 M = TypeVar("M")
 
@@ -46,21 +46,21 @@ class TransactionWindow(Generic[M]):
     def __init__(
         self,
         mode: Mode,
-        codec: Codec[M | None],
         pacing: Pacing,
         opened: Opened,
     ) -> None:
         self._pacing = pacing
         self._epoch = opened.epoch
-        numbering = numbering_of(opened.values, opened.store, opened.id)
+        self._chain = MetadataChain[M](mode, opened)
+        self.found = self._chain.found
+        """What the store held."""
         self._made: dict[str, Any] = {
             "source": opened.id,
-            "numbering": numbering.name if numbering else "",
+            "numbering": self.found.numbering,
             "mode": mode,
         }
-        self._currtx_codec = currtx_codec(opened)
-        self._current, newest, self._chain = open_chain(mode, codec, opened)
-        self._gate = PlanningGate(pacing, newest)
+        self._current = self.found.txid + 1
+        self._gate = PlanningGate(pacing, self._chain.newest)
         self._in_flight = InFlightBatches(pacing.timeout_ms, pacing.patience_ms)
         self._writes = WriteQueue(opened.values)
         self._attempts = 0
@@ -313,12 +313,12 @@ class TransactionCoordinator(TransactionWindow[M]):
 
     Args:
         mode: Whether a replay holds the same records, or what is readable then.
-        codec: Between the spout's metadata and the store's text.
         pacing: How many batches at once, and how fast.
         opened: What the new owner found in the store.
 
     Raises:
         StateCorruptedError: A stored record cannot be read, or the txids have a hole.
+        StateError: The id is a source's.
     """
 
     # --- events: planning ---
@@ -337,7 +337,7 @@ class TransactionCoordinator(TransactionWindow[M]):
         if attempt != self._gate.planning:
             return self._stale()
         self._gate.planned(self._now_ms, is_empty=is_empty)
-        first = self._chain.keep(Planned(attempt, metadata))
+        first = self._chain.keep(attempt, metadata)
         return self._write(attempt, first, Purpose.KEEP) if first else []
 
     def initialize_failed(self, attempt: TransactionAttempt) -> list[Action[M]]:
@@ -370,9 +370,9 @@ class TransactionCoordinator(TransactionWindow[M]):
             self._in_flight.has_ended(attempt)
             return self._stale()
         batch.phase = BatchPhase.RECORDING
-        text = self._currtx_codec.encode(attempt.txid + 1)
-        currtx = Change(put={**(held or {}), CURRENT: text})
-        record = currtx | self._chain.record(attempt.txid)
+        currtx = {CURRENT: records.encode(CURRENT, attempt.txid + 1)}
+        change = self._chain.record(attempt.txid)
+        record = Change({**(held or {}), **currtx, **change.put}, change.delete)
         return self._write(attempt, record, Purpose.RECORD)
 
     def commit_failed(

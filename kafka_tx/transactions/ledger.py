@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from kafka_tx.errors import (
@@ -30,13 +29,12 @@ from kafka_tx.transactions.held import (
     kept_by,
     reported_record,
 )
-from kafka_tx.transactions.ledger_reading import LedgerReader, Reading
+from kafka_tx.transactions.ledger_reading import LedgerReader, LedgerState
 from kafka_tx.transactions.ledger_records import (
     Committed,
     after,
     batch_record,
     first_kept,
-    metadata_path,
     position_records,
     shape_fields,
 )
@@ -50,6 +48,7 @@ from kafka_tx.transactions.txid_layout import (
     QUERY,
     Door,
     Numbering,
+    metadata_path,
     new_name,
     position,
     refuse_moved,
@@ -62,44 +61,6 @@ _TRIES = 10
 mean that something else is wrong."""
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerState:
-    """Everything the ledger of an id knows.
-
-    Attributes:
-        epoch: The owner's epoch when it was read; 0 if there never was one.
-        committed: None before the first commit or adopted position.
-        planned: Stored metadata by ascending txid. The committed txid's own stays until
-            the next commit, so that a replay of that batch is recognised; see
-            ``first_kept``.
-        numbering: Which numbering its txids are of; empty before the first write.
-        query: What else the query keeps that was handed its last batch; None: none was.
-        held: What the last committed txids held, ascending, as far as it is kept.
-    """
-
-    epoch: int
-    committed: Committed | None
-    planned: Mapping[int, BatchMetadata]
-    numbering: str = ""
-    query: QueryShape | None = None
-    held: tuple[Held, ...] = ()
-
-    @property
-    def txid(self) -> int:
-        """The last committed txid; 0 when there is none."""
-        return self.committed.txid if self.committed else 0
-
-    def batch_of(self, spark_batch: str) -> BatchMetadata | None:
-        """The batch without new records that this batch of Spark is; None: none yet."""
-        known = (m for m in self.planned.values() if m.spark_batch == spark_batch)
-        return next(known, None)
-
-    @property
-    def unfinished(self) -> dict[int, BatchMetadata]:
-        """Planned and not committed: contiguous from ``txid + 1``, ascending."""
-        return {txid: m for txid, m in self.planned.items() if txid > self.txid}
 
 
 class Ledger:
@@ -123,10 +84,10 @@ class Ledger:
     def __init__(self, store: Store, history: int = HISTORY) -> None:
         self._history = kept_by(store.url, history)
         self._store = RehearsedStore(store)
-        self._reader = LedgerReader(self._store)
+        self._reader = LedgerReader(store.url, store.id)
         self._texts: Mapping[str, str] | None = None
         self._is_owner = False
-        self._left: list[Reading] = []
+        self._left: list[LedgerState] = []
         """Where the store was left under ``_left_epoch``; two while it is not known
         whether a write has landed."""
         self._left_epoch = 0
@@ -188,14 +149,7 @@ class Ledger:
         seen = self._look()
         if self._is_owner:
             refuse_moved(self._store, seen.texts)
-        return LedgerState(
-            self._left_epoch,
-            seen.committed,
-            seen.planned,
-            seen.numbering,
-            seen.query,
-            seen.held,
-        )
+        return seen
 
     def last_committed(self) -> Committed | None:
         """What is committed, as this object has read or written it last.
@@ -206,7 +160,7 @@ class Ledger:
             StateCorruptedError, StateUnavailableError: As of ``load``.
         """
         texts = self._texts
-        seen = self._look() if texts is None else self._reader.reading_of(texts)
+        seen = self._look() if texts is None else self._reader.read(texts)
         return seen.committed
 
     def held(self) -> tuple[Held, ...]:
@@ -252,7 +206,7 @@ class Ledger:
         of lower txids goes, ``currtx`` is the next one. False, and nothing is written,
         when it was committed before: both processes may call this. True for a retry
         after an unknown outcome that finds what this object itself has written.
-        ``told`` is what its tasks told; it is kept with it, with what the plan skipped.
+        ``reported`` comes from its tasks; it is stored with what the plan skipped.
         ``metadata`` gives the ranges of a txid that was not planned, or other ones than
         planned, in the same write (opaque); later txids that began where the planned
         ones ended are dropped.
@@ -284,7 +238,7 @@ class Ledger:
         Raises: as ``describe``.
         """
 
-        def decide(seen: Reading) -> None:
+        def decide(seen: LedgerState) -> None:
             put = reported_record(seen.texts, reported)
             if put:
                 self._write(seen, epoch, put, [])
@@ -388,7 +342,7 @@ class Ledger:
     # --- one decision -------------------------------------------------------------
 
     def _plan(
-        self, seen: Reading, epoch: int, metadata: BatchMetadata, replace: bool
+        self, seen: LedgerState, epoch: int, metadata: BatchMetadata, replace: bool
     ) -> None:
         txid = metadata.txid
         path, text = metadata_path(txid), batch_record(metadata)
@@ -410,7 +364,7 @@ class Ledger:
 
     def _commit(
         self,
-        seen: Reading,
+        seen: LedgerState,
         epoch: int,
         txid: int,
         completed_ms: int,
@@ -446,22 +400,22 @@ class Ledger:
         return True
 
     def _write(
-        self, seen: Reading, epoch: int, put: Mapping[str, str], gone: list[str]
+        self, seen: LedgerState, epoch: int, put: Mapping[str, str], gone: list[str]
     ) -> None:
         """Write what was decided on a reading, and remember what is there then."""
         put = {**put, **_named({**seen.texts, **put})}
         kept = {p: t for p, t in seen.texts.items() if p not in gone}
-        after = self._reader.reading_of({**kept, **put})
+        after = self._reader.read({**kept, **put})
         self._texts = None  # if the outcome stays unknown
         self._left = [*self._left[:1], after]
         self._store.write(epoch, put, gone, expect=seen.guard())
         self._texts, self._left, self._left_epoch = after.texts, [after], epoch
 
-    def _look(self) -> Reading:
+    def _look(self) -> LedgerState:
         """Read everything, and hold it against what is remembered."""
         self._texts = None
         epoch = self._store.epoch()  # first: one that is too old only gets us fenced
-        seen = self._reader.look()
+        seen = self._reader.read(self._store.read(), epoch)
         is_known = bool(self._left) and epoch <= self._left_epoch
         if is_known and (epoch < self._left_epoch or not self._may_find(seen)):
             epoch = self._store.epoch()
@@ -470,11 +424,11 @@ class Ledger:
         self._texts, self._left, self._left_epoch = seen.texts, [seen], epoch
         return seen
 
-    def _may_find(self, seen: Reading) -> bool:
+    def _may_find(self, seen: LedgerState) -> bool:
         """Whether the store can have come there from where it was left."""
         return any(left.leads_to(seen, is_alone=self._is_owner) for left in self._left)
 
-    def _lost(self, epoch: int, seen: Reading) -> StateLostError:
+    def _lost(self, epoch: int, seen: LedgerState) -> StateLostError:
         left = f"at txid {self._left[0].txid}"
         found = f"at txid {seen.txid}"
         if epoch < self._left_epoch or left == found:
@@ -482,12 +436,12 @@ class Ledger:
             found = f"{found} under epoch {epoch}, with other records"
         return lost(self._store, left=left, found=found)
 
-    def _until_unmoved(self, decide: Callable[[Reading], _T]) -> _T:
+    def _until_unmoved(self, decide: Callable[[LedgerState], _T]) -> _T:
         """Decide on what is remembered; else, and after a conflict, on a new look."""
         texts = self._texts
         if texts is not None:
             try:
-                return decide(self._reader.reading_of(texts))
+                return decide(self._reader.read(texts))
             except (StateConflictError, OutOfOrderError):
                 pass
         for _ in range(_TRIES - 1):
@@ -506,7 +460,7 @@ class Ledger:
             raise fenced(self._store, held=epoch, stored=stored)
 
     def _out_of_order(
-        self, epoch: int, txid: int, seen: Reading, wish: str
+        self, epoch: int, txid: int, seen: LedgerState, wish: str
     ) -> OutOfOrderError:
         self._must_own(epoch)
         waiting = [n for n in seen.planned if n > seen.txid]

@@ -1,9 +1,9 @@
-"""Reading a ledger: what the records say, and whether they fit together."""
+"""Reading numbered batches: what the records say, and whether they fit together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_tx.errors import StateCorruptedError
@@ -13,10 +13,10 @@ from kafka_tx.transactions import records
 from kafka_tx.transactions.held import Held, held_in
 from kafka_tx.transactions.ledger_records import (
     Committed,
-    metadata_path,
     read_batch,
     read_committed,
     read_shape,
+    read_txid,
 )
 from kafka_tx.transactions.txid_layout import (
     COMMITTED,
@@ -26,24 +26,40 @@ from kafka_tx.transactions.txid_layout import (
     QUERY,
     Door,
     another_door,
+    metadata_path,
     numbering_of,
     position,
+    txid_of,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One reading of the store: its texts and what they say."""
+class LedgerState:
+    """Everything a store knows of the numbered batches of an id.
 
-    texts: Mapping[str, str]
+    Attributes:
+        epoch: The owner's epoch when it was read; 0 if there never was one.
+        committed: None before the first commit or adopted position. A topology's are
+            the ends of its last batch; of a spout without ranges only the txid is
+            known.
+        planned: Stored metadata by ascending txid. The committed txid's own stays until
+            the next commit, so that a replay of that batch is recognised; see
+            ``first_kept``.
+        numbering: Which numbering its txids are of; empty before the first write.
+        query: What else the query keeps that was handed its last batch; None: none was.
+        texts: Every record of the id, by path.
+    """
+
+    epoch: int
     committed: Committed | None
     planned: Mapping[int, BatchMetadata]
     numbering: str = ""
     query: QueryShape | None = None
+    texts: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def held(self) -> tuple[Held, ...]:
-        """What the last committed txids held, ascending."""
+        """What the last committed txids held, ascending, as far as it is kept."""
         return held_in(self.texts)
 
     @property
@@ -51,11 +67,21 @@ class Reading:
         """The last committed txid; 0 when there is none."""
         return self.committed.txid if self.committed else 0
 
+    @property
+    def unfinished(self) -> dict[int, BatchMetadata]:
+        """Planned and not committed: contiguous from ``txid + 1``, ascending."""
+        return {txid: m for txid, m in self.planned.items() if txid > self.txid}
+
+    def batch_of(self, spark_batch: str) -> BatchMetadata | None:
+        """The batch without new records that this batch of Spark is; None: none yet."""
+        known = (m for m in self.planned.values() if m.spark_batch == spark_batch)
+        return next(known, None)
+
     def guard(self) -> dict[str, str | None]:
-        """What must not have changed when a decision about this reading is written."""
+        """What must not have changed when a decision about this state is written."""
         return position(self.texts)
 
-    def leads_to(self, later: Reading, *, is_alone: bool) -> bool:
+    def leads_to(self, later: LedgerState, *, is_alone: bool) -> bool:
         """Whether a later look under the same epoch can find that.
 
         The listener's process moves the committed txid on, and cleans up behind it. All
@@ -63,7 +89,7 @@ class Reading:
 
         Args:
             later: What was found.
-            is_alone: Whether who remembers this reading is the planning process.
+            is_alone: Whether who remembers this state is the planning process.
         """
         texts = later.texts
         if later.txid < self.txid or texts.get(OWNER) != self.texts.get(OWNER):
@@ -75,40 +101,42 @@ class Reading:
 
 
 class LedgerReader:
-    """Reads one store's ledger; a record that did not change is not parsed again."""
+    """Reads the numbered batches of one id, a source's or a topology's.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    A record that did not change is not parsed again.
+
+    Args:
+        url: The store's address without secrets, for errors.
+        id: Whose batches they are.
+        door: What the id must be the id of.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        id: str,  # noqa: A002 - the word of every store
+        door: Door = Door.SOURCE,
+    ) -> None:
+        self._url, self._id = url, id
+        self._door = door
         self._decoded: dict[str, tuple[str, Any]] = {}
 
-    def look(self) -> Reading:
-        """Read everything and hold the records against each other.
-
-        Raises:
-            StateCorruptedError: One cannot be read, or two contradict each other.
-            StateUnavailableError: The store does not answer.
-        """
-        return self.reading_of(self._store.read())
-
-    def reading_of(self, texts: Mapping[str, str]) -> Reading:
+    def read(self, texts: Mapping[str, str], epoch: int = 0) -> LedgerState:
         """What these records say together.
 
         Raises:
-            StateCorruptedError: As of ``look``.
-            StateError: They are a topology's.
+            StateCorruptedError: One cannot be read, or two contradict each other.
+            StateError: They are those of another door.
         """
-        numbering = numbering_of(texts, self._store.url, self._store.id)
-        if numbering is not None and numbering.door is not Door.SOURCE:
-            raise another_door(self._store, numbering.door)
-        committed = self._record(texts, COMMITTED, read_committed)
+        numbering = numbering_of(texts, self._url, self._id)
+        if numbering is not None and numbering.door is not self._door:
+            raise another_door(self._url, self._id, numbering.door)
         planned = {
-            txid: self._record(texts, metadata_path(txid), read_batch)
+            txid: self.batch(texts, metadata_path(txid))
             for txid in self._planned_txids(texts)
         }
-        current = self._record(texts, CURRENT, int)
+        committed = self._committed(texts, planned)
         first = committed.txid + 1 if committed else 1
-        if current not in (None, first):
-            raise self._corrupted(CURRENT, f"it says {current}, '{COMMITTED}' {first}")
         for txid in range(first, max(planned, default=0) + 1):
             if txid not in planned:
                 path = metadata_path(txid)
@@ -116,14 +144,51 @@ class LedgerReader:
         query = self._record(texts, QUERY, read_shape)
         self._decoded = {p: d for p, d in self._decoded.items() if p in texts}
         name = numbering.name if numbering else ""
-        return Reading(texts, committed, planned, name, query)
+        return LedgerState(epoch, committed, planned, name, query, texts)
+
+    def batch(self, texts: Mapping[str, str], path: str) -> BatchMetadata:
+        """What the record at this path says of a txid.
+
+        Raises:
+            StateCorruptedError: It cannot be read.
+        """
+        found: BatchMetadata = self._record(texts, path, read_batch)
+        if metadata_path(found.txid) != path:
+            raise self._corrupted(path, f"it is the record of txid {found.txid}")
+        return found
+
+    def _committed(
+        self, texts: Mapping[str, str], planned: Mapping[int, BatchMetadata]
+    ) -> Committed | None:
+        """A source's says itself what it is; a topology's is its last batch."""
+        current = self._record(texts, CURRENT, read_txid)
+        if self._door is Door.SOURCE:
+            committed: Committed | None = self._record(texts, COMMITTED, read_committed)
+            first = committed.txid + 1 if committed else 1
+            if current not in (None, first):
+                reason = f"it says {current}, '{COMMITTED}' {first}"
+                raise self._corrupted(CURRENT, reason)
+            return committed
+        txid = (current or 1) - 1
+        if (txid and txid not in planned) or min(planned, default=1) < max(txid, 1):
+            reason = (
+                f"it says {current}, and '{METADATA}' holds the txids {[*planned]};"
+                f" legal: every txid from {max(txid, 1)} on, without a hole"
+            )
+            raise self._corrupted(CURRENT, reason)
+        if not txid:
+            return None
+        times = {each.txid: each.committed_ms for each in held_in(texts)}
+        last, at_ms = planned[txid], times.get(txid, 0)
+        epochs = last.leader_epochs()
+        return Committed(txid, last.ends(), last.topic_ids, at_ms, leader_epochs=epochs)
 
     def _planned_txids(self, texts: Iterable[str]) -> list[int]:
-        names = [p.removeprefix(METADATA) for p in texts if p.startswith(METADATA)]
-        for name in names:
-            if not name.isdecimal() or str(int(name)) != name:
-                raise self._corrupted(f"{METADATA}{name}", "its name is no txid")
-        return sorted(map(int, names))
+        paths = [path for path in texts if path.startswith(METADATA)]
+        for path in paths:
+            if not txid_of(path):
+                raise self._corrupted(path, "its name is no txid")
+        return sorted(map(txid_of, paths))
 
     def _record(
         self, texts: Mapping[str, str], path: str, read: Callable[[Any], Any]
@@ -136,20 +201,22 @@ class LedgerReader:
         if known == text:
             return value
         kind = "batch" if path.startswith(METADATA) else path
-        store = self._store
-        payload = records.decode(text, kind, path=path, store=store.url, id=store.id)
-        try:
-            value = read(payload)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise self._corrupted(
-                path, f"its content makes no sense ({error})"
-            ) from None
-        if kind == "batch" and metadata_path(value.txid) != path:
-            raise self._corrupted(path, f"it is the record of txid {value.txid}")
+        where = {"path": path, "store": self._url, "id": self._id}
+        value = records.decode_as(kind, text, read, **where)
         self._decoded[path] = (text, value)
         return value
 
     def _corrupted(self, path: str, reason: str) -> StateCorruptedError:
-        return records.corrupted(
-            reason, path=path, store=self._store.url, id=self._store.id
-        )
+        return records.corrupted(reason, path=path, store=self._url, id=self._id)
+
+
+def stored_batches(store: Store) -> LedgerState:
+    """Committed and unfinished batches of a topology. Writes nothing.
+
+    Raises:
+        StateCorruptedError: A record cannot be read, or the txids have a hole.
+        StateUnavailableError: The store does not answer.
+    """
+    epoch = store.epoch()  # first, as the ledger does
+    reader = LedgerReader(store.url, store.id, Door.TRANSACTIONAL)
+    return reader.read(store.read(), epoch)

@@ -1,7 +1,9 @@
-"""The records of the ledger: what they are called and how they are written.
+"""The records of numbered batches: what they are called and how they are written.
 
 Compact on purpose: ``{"topic":{"0":[start,end]}}`` takes about twenty bytes for a
-partition, and leader epochs take few; see ``offsets/leader_epochs``.
+partition, and leader epochs take few; see ``offsets/leader_epochs``. A range that was
+planned of another topic than ``topic_ids`` says, under the same name, has its id as a
+third member.
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ from kafka_tx.model import (
     OffsetRange,
     QueryShape,
     Skipped,
+    SpoutBatch,
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.leader_epochs import packed, unpacked
 from kafka_tx.transactions import records
-from kafka_tx.transactions.txid_layout import COMMITTED, CURRENT, METADATA
+from kafka_tx.transactions.txid_layout import COMMITTED, CURRENT
 
 _T = TypeVar("_T")
 
@@ -70,11 +73,6 @@ class Committed:
         What a checkpoint says is compared with this one, never with ``txid``.
         """
         return self.txid - self.empty
-
-
-def metadata_path(txid: int) -> str:
-    """Where the ranges of a txid are. Not padded: list them by number, not by text."""
-    return f"{METADATA}{txid}"
 
 
 def first_kept(planned: Mapping[int, BatchMetadata], txid: int) -> int:
@@ -132,12 +130,18 @@ def position_records(committed: Committed) -> dict[str, str]:
 
 
 def batch_record(metadata: BatchMetadata) -> str:
-    """The ranges of a txid. The same ranges in any order give the same text."""
-    ranges = ((r.topic_partition, [r.start, r.end]) for r in metadata.ranges)
+    """What a txid holds. The same ranges in any order give the same text."""
+    if isinstance(metadata, SpoutBatch):
+        said = {"txid": metadata.txid, "metadata": metadata.json}
+        return records.encode("batch", said)
+    ids = metadata.topic_ids
+    ranges = (
+        (r.topic_partition, [r.start, r.end, *_own_id(r, ids)]) for r in metadata.ranges
+    )
     payload: dict[str, Any] = {
         "txid": metadata.txid,
         "ranges": _by_topic(ranges),
-        "topic_ids": dict(metadata.topic_ids),
+        "topic_ids": dict(ids),
     }
     if epochs := metadata.leader_epochs():
         payload["leader_epochs"] = packed(epochs)
@@ -156,6 +160,14 @@ def batch_record(metadata: BatchMetadata) -> str:
     return records.encode("batch", payload)
 
 
+def read_txid(payload: object) -> int:
+    """The txid that a payload is; ValueError where it is none."""
+    if not isinstance(payload, int) or isinstance(payload, bool) or payload < 1:
+        msg = f"{payload!r} is no txid"
+        raise ValueError(msg)
+    return payload
+
+
 def read_committed(payload: Any) -> Committed:  # noqa: ANN401 - any JSON
     """The position that a payload says; KeyError and the like when it says none."""
     return Committed(
@@ -170,18 +182,23 @@ def read_committed(payload: Any) -> Committed:  # noqa: ANN401 - any JSON
 
 
 def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
-    """The ranges that a payload says; KeyError and the like when it says none."""
+    """What a payload says of a txid; KeyError and the like when it says nothing."""
+    if "metadata" in payload:
+        return SpoutBatch(int(payload["txid"]), (), json=payload["metadata"])
     epochs = unpacked(payload.get("leader_epochs", {}))
+    ids = dict(payload["topic_ids"])
     ranges = tuple(
-        OffsetRange(partition, int(start), int(end), None, epochs.get(partition))
+        OffsetRange(
+            at, int(start), int(end), own[0] if own else ids.get(topic), epochs.get(at)
+        )
         for topic, by_number in payload["ranges"].items()
-        for number, (start, end) in by_number.items()
-        for partition in (TopicPartition(topic, int(number)),)
+        for number, (start, end, *own) in by_number.items()
+        for at in (TopicPartition(topic, int(number)),)
     )
     return BatchMetadata(
         int(payload["txid"]),
         ranges,
-        dict(payload["topic_ids"]),
+        ids,
         str(payload.get("spark_batch", "")),
         _offsets(payload.get("logged", {})),
         str(payload.get("logged_as", "")),
@@ -191,6 +208,11 @@ def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
         int(payload.get("attempts", 1)),
         bool(payload.get("was_opaque")),
     )
+
+
+def _own_id(wanted: OffsetRange, ids: Mapping[str, str]) -> list[str]:
+    own = wanted.topic_id
+    return [] if own in (None, ids.get(wanted.topic_partition.topic)) else [own]
 
 
 def skipped_fields(skipped: Skipped) -> dict[str, Any]:

@@ -4,7 +4,8 @@
 
     numbering    which numbering it is, and of which door; written with the first txid
     currtx       the txid that is first in line (committed + 1)
-    meta/<txid>  what a txid holds; those from currtx on are unfinished
+    meta/<txid>  what a txid holds; those from currtx on are unfinished. Of the Kafka
+                 source and spouts a range for each partition, of other spouts JSON
     committed    sources: txid, offsets of all partitions, when it was
     held         what the last committed txids held: numbers for people
     query        sources: what else the query keeps that reads the id
@@ -14,6 +15,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +33,8 @@ METADATA = "meta/"
 OWNER = "owner"
 ALIVE = "alive"
 QUERY = "query"
+
+_OF_TXID = re.compile(METADATA + r"([1-9][0-9]{0,17})")
 
 
 class Door(StrEnum):
@@ -107,8 +111,8 @@ def position(texts: Mapping[str, str]) -> dict[str, str | None]:
     Every step of an owner changes one of them, and none comes back to what it was: a
     store that holds all of them is where it was left.
     """
-    newest = max(filter(_is_of_txid, texts), key=_txid_of, default=None)
-    paths = [CURRENT, OWNER, *([newest] if newest else [])]
+    newest = max(map(txid_of, texts), default=0)
+    paths = [CURRENT, OWNER, *([metadata_path(newest)] if newest else [])]
     return {path: texts.get(path) for path in paths}
 
 
@@ -117,21 +121,23 @@ def next_step(texts: Mapping[str, str], store: Store) -> dict[str, str | None]:
 
     Nobody who takes over on these records misses what a living owner did meanwhile.
     """
-    txids = [_txid_of(path) for path in texts if _is_of_txid(path)]
     current = 1
     if CURRENT in texts:
         where = {"path": CURRENT, "store": store.url, "id": store.id}
         current = int(records.decode(texts[CURRENT], CURRENT, **where))
-    following = max([current - 1, *txids]) + 1
-    return {**position(texts), f"{METADATA}{following}": None}
+    following = max([current - 1, *map(txid_of, texts)]) + 1
+    return {**position(texts), metadata_path(following): None}
 
 
-def _is_of_txid(path: str) -> bool:
-    return path.startswith(METADATA) and path.removeprefix(METADATA).isdecimal()
+def metadata_path(txid: int) -> str:
+    """Where the record of a txid is. Not padded: order by number, not by text."""
+    return f"{METADATA}{txid}"
 
 
-def _txid_of(path: str) -> int:
-    return int(path.removeprefix(METADATA))
+def txid_of(path: str) -> int:
+    """The txid whose metadata is at a path; 0: it is no such path."""
+    found = _OF_TXID.fullmatch(path)
+    return int(found[1]) if found else 0
 
 
 def door_of(texts: Mapping[str, str]) -> Door | None:
@@ -162,7 +168,7 @@ def numbered(store: Store, epoch: int) -> Mapping[str, str]:
     """
     texts = store.read()
     if door_of(texts) is Door.SOURCE:
-        raise another_door(store, Door.SOURCE)
+        raise another_door(store.url, store.id, Door.SOURCE)
     refuse_moved(store, texts)
     if numbering_of(texts, store.url, store.id) is not None:
         return texts
@@ -191,12 +197,16 @@ def refuse_moved(store: Store, texts: Mapping[str, str]) -> None:
         )
 
 
-def another_door(store: Store, door: Door) -> StateError:
+def another_door(
+    store: str,
+    id: str,  # noqa: A002 - the word of every store
+    door: Door,
+) -> StateError:
     """The error for an id that something of another kind uses."""
     return StateError(
-        f"id '{store.id}' in {store.url} is that of a {door}, which counts txids of its"
+        f"id '{id}' in {store} is that of a {door}, which counts txids of its"
         " own. Nothing was changed. Give this one an id that nothing else uses: it"
         " begins there with txid 1 and at its startingOffsets",
-        store=store.url,
-        id=store.id,
+        store=store,
+        id=id,
     )

@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,18 +13,21 @@ from kafka_tx.cli.targets import target_of
 from kafka_tx.errors import AnotherNumberingError, FencedError, StateCorruptedError
 from kafka_tx.model import (
     AtTime,
+    BatchMetadata,
     LogBounds,
     LogPosition,
+    OffsetRange,
     QueryShape,
+    TopicPartition,
     TransactionAttempt,
 )
 from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.testing.mock import MockCluster
-from kafka_tx.topology.kafka.stored_batches import stored_batches
 from kafka_tx.transactions import records
 from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.rotating import RecordCodec
+from kafka_tx.transactions.ledger_reading import stored_batches
+from kafka_tx.transactions.ledger_records import batch_record
 from kafka_tx.transactions.txid_layout import Door, Numbering
 from tests.cli.conftest import COMMITTED_TXID, NUMBERING, OPEN_END, ORDERS
 
@@ -291,12 +293,12 @@ def test_forget_takes_a_topic_out(run, store, url):
 def plan_of_a_topology(url, **metadata):
     """Txid 7 of a transactional topology is committed; others may be planned."""
     state = SqlStore(url, "words")
-    codec = RecordCodec[Any]("metadata", state.url, state.id)
     texts = {"currtx": records.encode("currtx", 8)}
     texts |= Numbering(NUMBERING, Door.TRANSACTIONAL).record
-    for txid, topics in metadata.items():
-        parts = {f"{topic}-0": {"start": 1, "end": 2} for topic in topics}
-        texts[f"meta/{txid.removeprefix('tx')}"] = codec.encode(parts)
+    for name, topics in metadata.items():
+        txid = int(name.removeprefix("tx"))
+        ranges = tuple(OffsetRange(TopicPartition(t, 0), 1, 2) for t in topics)
+        texts[f"meta/{txid}"] = batch_record(BatchMetadata(txid, ranges))
     state.write(state.acquire(), texts)
     return state
 

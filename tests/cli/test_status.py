@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from kafka_tx import assembly
-from kafka_tx.model import CommittedOffset, TopicPartition
+from kafka_tx.model import (
+    BatchMetadata,
+    CommittedOffset,
+    OffsetRange,
+    SpoutBatch,
+    TopicPartition,
+)
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions import records
 from kafka_tx.transactions.held import Held, Reported, TableWrite, held_record
-from kafka_tx.transactions.rotating import RecordCodec
+from kafka_tx.transactions.ledger_records import batch_record
 from kafka_tx.transactions.stops import Stop, keep_stop, notes_id
 from kafka_tx.transactions.txid_layout import Door, Numbering
 from tests.cli.conftest import NUMBERING
@@ -87,12 +92,12 @@ def test_an_id_of_no_door_shows_its_records(run, store, url):
 def topology(url):
     """Txid 7 of a transactional topology is committed, 8 is planned."""
     state = SqlStore(url, "words")
-    metadata = RecordCodec[Any]("metadata", state.url, state.id)
     texts = {"currtx": records.encode("currtx", 8)}
     texts |= Numbering(NUMBERING, Door.TRANSACTIONAL).record
     for txid, start, end in ((7, 10, 20), (8, 20, 25)):
-        part = {"orders-0": {"start": start, "end": end, "id": "T"}}
-        texts[f"meta/{txid}"] = metadata.encode(part)
+        part = OffsetRange(TopicPartition("orders", 0), start, end)
+        batch = BatchMetadata(txid, (part,), {"orders": "T"})
+        texts[f"meta/{txid}"] = batch_record(batch)
     state.write(state.acquire(), texts)
     state.close()
 
@@ -126,9 +131,8 @@ def test_status_shows_when_a_topology_committed_last(run, topology, url):
 
 def test_a_topology_without_a_commit_has_none(run, url):
     state = SqlStore(url, "words")
-    metadata = RecordCodec[Any]("metadata", state.url, state.id)
     texts = Numbering(NUMBERING, Door.TRANSACTIONAL).record
-    texts["meta/1"] = metadata.encode({"any": "thing"})
+    texts["meta/1"] = batch_record(SpoutBatch(1, (), json={"any": "thing"}))
     state.write(state.acquire(), texts)
     state.close()
 

@@ -5,6 +5,7 @@ import pytest
 from kafka_tx.errors import FetchError, OffsetOutOfRangeError
 from kafka_tx.model import (
     LogBounds,
+    LogPosition,
     TopicPartition,
     Unavailable,
 )
@@ -43,7 +44,7 @@ def test_a_time_after_all_records_is_the_end():
 
 
 def test_a_partition_that_comes_later_starts_at_the_earliest():
-    found, _ = starts({A: {"start": 20, "end": 30}, B: None})
+    found, _ = starts({A: LogPosition(30, None), B: None})
 
     assert found == {A: 30, B: 0}
 
@@ -71,23 +72,23 @@ def test_a_first_offset_beyond_the_end_fails_whatever_the_policy(policy):
 
 
 def test_a_batch_goes_on_where_the_one_before_ended():
-    lasts = {A: {"start": 20, "end": 30}, B: {"start": 50, "end": 50}}
+    lasts = {A: LogPosition(30, None), B: LogPosition(50, None)}
 
     assert starts(lasts) == ({A: 30, B: 50}, {})
 
 
 def test_a_trimmed_position_fails_or_is_counted():
-    lasts = {A: {"start": 0, "end": 4}}
+    lasts = {A: LogPosition(4, None)}
     known = {A: LOGS[A]}
 
     with pytest.raises(OffsetOutOfRangeError, match="the next offset to read is 4"):
         starts(lasts, known=known)
     found, lost = starts(lasts, policy=OutOfRange.EARLIEST, known=known)
-    assert (found, lost) == ({A: 10}, {A: {"retention": 6}})
+    assert (found, lost) == ({A: 10}, {(A, "retention"): 6})
 
 
 def test_a_topic_that_was_re_created_fails_or_starts_anew():
-    lasts = {A: {"start": 20, "end": 30, "id": "old"}}
+    lasts = {A: LogPosition(30, "old")}
     known = {A: LOGS[A]}
 
     with pytest.raises(OffsetOutOfRangeError, match="re-created"):
@@ -98,30 +99,30 @@ def test_a_topic_that_was_re_created_fails_or_starts_anew():
 
 @pytest.mark.parametrize("was", ["same", None])
 def test_an_id_that_is_the_same_or_was_not_known_is_no_new_topic(was):
-    lasts = {A: {"start": 20, "end": 30, "id": was}}
+    lasts = {A: LogPosition(30, was)}
 
     assert starts(lasts, known={A: LOGS[A]}, id_="same")[0] == {A: 30}
 
 
 def test_a_log_of_which_nobody_tells_whose_it_is_waits():
-    lasts = {A: {"start": 20, "end": 30, "id": "same"}, B: {"start": 0, "end": 7}}
+    lasts = {A: LogPosition(30, "same"), B: LogPosition(7, None)}
 
     assert starts(lasts) == ({B: 7}, {})
 
 
 def test_a_log_that_lost_its_end_fails_or_goes_on_at_the_new_end():
-    lasts = {A: {"start": 90, "end": 130, "id": "same"}}
+    lasts = {A: LogPosition(130, "same")}
     known = {A: LOGS[A]}
 
     with pytest.raises(OffsetOutOfRangeError, match="failOnDataLoss=false"):
         starts(lasts, known=known, id_="same")
     for policy in (OutOfRange.EARLIEST, OutOfRange.NEAREST):
         found, lost = starts(lasts, policy, known, id_="same")
-        assert (found, lost) == ({A: 100}, {A: {"cut": 30}})
+        assert (found, lost) == ({A: 100}, {(A, "cut"): 30})
 
 
 def test_what_is_not_believed_yet_is_left_out():
-    lasts = {A: {"start": 90, "end": 130}, B: {"start": 0, "end": 50}}
+    lasts = {A: LogPosition(130, None), B: LogPosition(50, None)}
 
     found, lost = starts(lasts, believes=lambda *_: False)
 

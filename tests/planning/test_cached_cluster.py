@@ -101,14 +101,14 @@ def test_a_batch_that_would_not_be_full_looks_anew(slow):
     assert spout.is_ready()
     second = spout.initialize_transaction(2, first)
 
-    assert sum(p["end"] - p["start"] for p in second.values()) == 12
+    assert sum(map(len, second.ranges)) == 12
     assert slow.requests["bounds"] == 2
 
 
 def test_too_few_records_left_of_an_answer_are_no_batch(slow):
     spout = spout_on(slow, min_records=5, max_records_per_partition=8)
     first = spout.initialize_transaction(1, None)
-    assert sum(part["end"] for part in first.values()) == 16
+    assert sum(first.ends().values()) == 16
 
     assert not spout.is_ready()
 
@@ -120,7 +120,7 @@ def test_a_plan_that_is_made_again_looks_anew(slow):
 
     again = spout.initialize_transaction(1, None)
 
-    assert set(again) == {"t-1"}
+    assert again.ends().keys() == {B}
 
 
 def spout_on(cluster, kind=KafkaBatchSpout, **limits):
@@ -179,7 +179,7 @@ def test_no_range_mixes_a_topic_with_one_made_anew_while_its_answers_count(slow,
     plan = spout.initialize_transaction(1, None)
     slow.fill("t", more, more)
     ids = {
-        plan["t-0"]["id"]: "former",
+        plan.topic_ids["t"]: "former",
         slow.topics(Topics(("t",)))["t"].topic_id: "latter",
     }
     ranges = []
@@ -187,8 +187,8 @@ def test_no_range_mixes_a_topic_with_one_made_anew_while_its_answers_count(slow,
     for txid in range(2, 60):
         if spout.is_ready():
             plan = spout.initialize_transaction(txid, plan)
-            part = plan["t-0"]
-            ranges.append((ids[part["id"]], part["start"], part["end"]))
+            part = plan.ranges[0]
+            ranges.append((ids[part.topic_id], part.start, part.end))
         slow.clock.advance(300)
 
     planned = [found for found in ranges if found[1] < found[2]]

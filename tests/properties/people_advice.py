@@ -17,8 +17,8 @@ from kafka_tx.errors import (
     UnknownTopicError,
 )
 from kafka_tx.planning.offset_json import MARK, SourceOffset
+from kafka_tx.transactions.by_hand import moved
 from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.ledger_repair import moved
 from kafka_tx.transactions.txid_layout import CURRENT, numbering_of
 from tests.properties.simulated_databases import EMPTY, Copy, Table
 from tests.properties.simulated_people import KAFKA, OFF, World

@@ -42,7 +42,7 @@ from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.held import Held, held_record
 from kafka_tx.transactions.in_flight_batches import BatchPhase
 from kafka_tx.transactions.txid_layout import numbered
-from tests.properties.simulated_store import META, Batch, ranges
+from tests.properties.simulated_store import Batch, ranges
 
 if TYPE_CHECKING:
     from tests.properties.simulated_topology import World
@@ -95,7 +95,7 @@ class Owner:
         is_opaque = world.mode == "opaque"
         self.spout = (OpaqueSpout if is_opaque else Spout)(world)
         opened = Opened(epoch, values, "memory:", "sim")
-        self.coordinator = world.coordinator(world.mode, META, world.pacing, opened)
+        self.coordinator = world.coordinator(world.mode, world.pacing, opened)
         self.work: list[Work] = []
         self.is_stopping = False
         self.is_lost = False  # the store went back under it

@@ -7,8 +7,8 @@ actions the driver may be gone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from kafka_tx.errors import (
     OffsetOutOfRangeError,
     OtherTopicError,
 )
-from kafka_tx.model import OffsetRange, Topics, TransactionAttempt
+from kafka_tx.model import BatchMetadata, OffsetRange, Topics, TransactionAttempt
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.protocols import Clock
 from kafka_tx.topology.declare.spouts import Json
@@ -45,7 +45,6 @@ from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.memory import MemoryStore
 from kafka_tx.transactions.pacing import Pacing
-from kafka_tx.transactions.rotating import RecordCodec
 from kafka_tx.transactions.txid_layout import numbered
 from tests.properties.simulated_log import Brokers
 
@@ -151,9 +150,8 @@ class TopologyRun:
         store = self._store
         epoch = take_over(store)
         opened = Opened(epoch, numbered(store, epoch), store.url, store.id)
-        codec = RecordCodec[Any]("metadata", store.url, store.id)
         pacing = Pacing(max_pending=self._pending, idle_pause_ms=10, retry_ms=10)
-        self._machine = TransactionCoordinator(self._spout.mode, codec, pacing, opened)
+        self._machine = TransactionCoordinator(self._spout.mode, pacing, opened)
         return self._machine
 
     def _step(self, machine: TransactionCoordinator[Json]) -> None:
@@ -242,7 +240,7 @@ class TopologyRun:
         self,
         machine: TransactionCoordinator[Json],
         attempt: TransactionAttempt,
-        metadata: Mapping[str, Json],
+        metadata: BatchMetadata,
     ) -> list[Action[Json]]:
         facts: dict[str, Json] = {}
         try:

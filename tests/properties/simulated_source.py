@@ -33,10 +33,10 @@ from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.deleted_topics import STANDS_MS
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.testing import ManualClock
+from kafka_tx.transactions.by_hand import moved
 from kafka_tx.transactions.held import HELD, Reported
 from kafka_tx.transactions.ledger import Committed, Ledger
 from kafka_tx.transactions.ledger_reading import LedgerReader
-from kafka_tx.transactions.ledger_repair import moved
 from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
 from tests.properties.simulated_log import Brokers
 from tests.properties.simulated_query import Checkpoint, Query, Sink, TaskFailedError
@@ -312,7 +312,7 @@ class World:
         were given up before no sink has.
         """
         newest = _carried(self.checkpoint)
-        finished = LedgerReader(self.store).reading_of(store.values).txid
+        finished = LedgerReader(self.store.url, self.store.id).read(store.values).txid
         return newest <= max(int(sink[0].txid), finished) + 1
 
     def _is_newest(self) -> bool:
@@ -495,8 +495,8 @@ class World:
 
     def check_held(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
         """What is stored of a commit tells each offset that it has jumped over."""
-        ledger = LedgerReader(self.store)
-        former, after = ledger.reading_of(before), ledger.reading_of(now)
+        ledger = LedgerReader(self.store.url, self.store.id)
+        former, after = ledger.read(before), ledger.read(now)
         if former.txid == after.txid:  # tasks told of batches that are committed
             untold = [replace(each, reported=Reported()) for each in after.held]
             assert untold == [

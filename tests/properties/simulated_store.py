@@ -9,15 +9,12 @@ from kafka_tx.config import Mode
 from kafka_tx.errors import StateConflictError, StateError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import NOTHING, Expected, Store, Texts
-from kafka_tx.transactions.chain import Opened, currtx_codec
+from kafka_tx.transactions import records
 from kafka_tx.transactions.refusals import fenced
-from kafka_tx.transactions.rotating import RecordCodec
 from kafka_tx.transactions.txid_layout import CURRENT
 
 Range = tuple[int, int]
 Batch = dict[int, Range]
-
-META = RecordCodec[Any]("meta", "memory:", "sim")
 
 
 def ranges(metadata: Mapping[str, Any]) -> Batch:
@@ -78,9 +75,9 @@ class SimulatedStore:
                 raise StateConflictError(f"{path} is another")
 
     def currtx(self) -> int:
-        opened = Opened(0, {}, "memory:", "sim")
+        where = {"path": CURRENT, "store": self.url, "id": self.id}
         text = self.values.get(CURRENT)
-        return 1 if text is None else currtx_codec(opened).decode("", text) or 1
+        return 1 if text is None else int(records.decode(text, CURRENT, **where))
 
     def txids(self, prefix: str) -> list[int]:
         ours = (p for p in self.values if p.startswith(prefix + "/"))

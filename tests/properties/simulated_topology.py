@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from kafka_tx.config import Mode
 from kafka_tx.errors import StateLostError
-from kafka_tx.model import TransactionAttempt, Unavailable
+from kafka_tx.model import SpoutBatch, TransactionAttempt, Unavailable
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.held import held_in
+from kafka_tx.transactions.ledger_reading import LedgerReader
 from kafka_tx.transactions.pacing import Pacing
-from kafka_tx.transactions.txid_layout import position
+from kafka_tx.transactions.txid_layout import Door, position
 from tests.properties.simulated_owner import Outcome, Owner
 from tests.properties.simulated_store import (
-    META,
     Batch,
     SimulatedStore,
     Sink,
@@ -232,7 +232,9 @@ class World:
         self.seen["commits"] += 1
         assert self.sink.newest.txid == txid
         values = self.store.values
-        batch = ranges(META.decode("", values[f"meta/{txid}"]) or {})
+        found = LedgerReader("memory:", "sim", Door.TRANSACTIONAL).read(values)
+        done = cast(SpoutBatch, found.planned[txid])
+        batch = ranges(done.json or {})
         for partition, (start, end) in batch.items():
             begin = self.positions.get(partition, 0)
             assert start == begin <= end, f"{txid}: {partition} from {begin}: {start}"

@@ -24,10 +24,9 @@ from kafka_tx.planning.standing import Standing, stand
 from kafka_tx.topology.kafka import kafka_progress
 from kafka_tx.topology.kafka.kafka_batch_spout import OpaqueKafkaBatchSpout
 from kafka_tx.topology.kafka.kafka_progress import KafkaBatches, PlanProgress
-from kafka_tx.topology.kafka.kafka_reading import partition_of, range_of
 from kafka_tx.topology.rows.schemes import StringScheme
 from tests.properties.simulated_log import Questions, surveyed
-from tests.topology.conftest import Cluster
+from tests.topology.conftest import Cluster, partition_of
 
 PARTITIONS = 3
 NAMES = [f"t-{number}" for number in range(PARTITIONS)]
@@ -241,22 +240,20 @@ class SimulatedLog(RuleBasedStateMachine):
         if self.planned is not None or self.previous is None or not self.is_up():
             return False
         bounds = self.cluster.bounds([partition_of(name)])[partition_of(name)]
-        known = self.previous.get(name)
+        known = self.previous.positions().get(partition_of(name))
         if known is None or isinstance(bounds, Unavailable):
             return False
-        is_same = known.get("id") == bounds.topic_id
-        return is_same and bounds.end > known["end"]
+        return known.topic_id == bounds.topic_id and bounds.end > known.offset
 
     def read(self, planned):
         """What the batch holds; None if it cannot be read as it was planned."""
         found: set[bytes] = set()
-        for name, part in planned.items():
-            wanted = range_of(partition_of(name), part)
+        for wanted in planned.ranges:
             if not len(wanted):
                 continue
             logs = self.cluster.bounds([wanted.topic_partition]) if self.is_up() else {}
             log = logs.get(wanted.topic_partition)
-            if not isinstance(log, LogBounds) or log.topic_id != part["id"]:
+            if not isinstance(log, LogBounds) or log.topic_id != wanted.topic_id:
                 return None
             try:
                 found |= {r.value or b"" for r in self.cluster.records(wanted)}
@@ -293,8 +290,8 @@ class SimulatedLog(RuleBasedStateMachine):
         assert self.planned is None
         assert not self.spout.is_ready()
         assert self.spout.is_drained()
-        assert {name: part["end"] for name, part in (self.previous or {}).items()} == {
-            str(p): bounds.end
+        assert (self.previous.ends() if self.previous else {}) == {
+            p: bounds.end
             for p, bounds in self.cluster.bounds(
                 [partition_of(name) for name in ALL]
             ).items()

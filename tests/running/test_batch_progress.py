@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from unittest.mock import MagicMock
 
 import pytest
@@ -11,7 +12,9 @@ from kafka_tx.errors import AuthenticationError
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
+    BatchMetadata,
     LogBounds,
+    OffsetRange,
     TopicPartition,
     TransactionAttempt,
     Unavailable,
@@ -21,7 +24,7 @@ from kafka_tx.running.transactional.batch_progress import (
     BatchProgress,
     Journal,
     TerminalProgress,
-    kafka_ranges,
+    kafka_batch,
 )
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions.actions import Cancel
@@ -29,6 +32,11 @@ from kafka_tx.transactions.held import Held, Reported, held_in
 from kafka_tx.transactions.in_flight_batches import BatchPhase
 
 A = TopicPartition("t", 0)
+
+
+def planned(start, end, **more):
+    """What a Kafka spout planned for a batch."""
+    return BatchMetadata(1, (OffsetRange(A, start, end),), **more)
 
 
 def batch(txid, records, duration_ms):
@@ -93,18 +101,20 @@ def test_a_terminal_without_batches_stays_clean():
 
 @pytest.mark.parametrize("metadata", [None, 7, [1, 2], {"from": 1}, {"p": {"at": 1}}])
 def test_metadata_of_other_spouts_has_no_kafka_ranges(metadata):
-    assert kafka_ranges(metadata) == {}
+    assert not kafka_batch(metadata).ranges
 
 
 def test_metadata_of_kafka_spouts_tells_its_ranges():
-    assert kafka_ranges({"t-0": {"start": 2, "end": 5, "id": "x"}}) == {A: (2, 5)}
+    batch = planned(2, 5)
+
+    assert kafka_batch(batch) is batch
 
 
 def test_offsets_that_a_batch_skipped_are_in_the_metric(clock):
     registry = MetricsRegistry()
     journal = Journal("count", registry, clock)
 
-    commit(journal, 1, {"t-0": {"start": 6, "end": 9, "lost": {"retention": 6}}})
+    commit(journal, 1, planned(6, 9, skipped={(A, "retention"): 6}))
 
     counted = registry.samples()["kafka_tx_skipped_offsets_total"]
     assert counted["count", "t", "0", "retention"] == (6,)
@@ -121,10 +131,10 @@ def commit(journal, txid, metadata):
 def test_a_partition_that_batches_leave_out_is_shown_no_more(clock):
     registry = MetricsRegistry()
     journal = Journal("count", registry, clock)
-    part = {"start": 0, "end": 9}
+    gone = OffsetRange(TopicPartition("gone", 0), 0, 9)
 
-    commit(journal, 1, {"gone-0": part, "t-0": part})
-    commit(journal, 2, {"t-0": part})
+    commit(journal, 1, replace(planned(0, 9), ranges=(gone, OffsetRange(A, 0, 9))))
+    commit(journal, 2, planned(0, 9))
 
     shown = registry.samples()["kafka_tx_committed_offset"]
     assert list(shown) == [("count", "t", "0")]
@@ -136,7 +146,7 @@ def test_what_a_batch_held_is_for_the_store(clock):
         TransactionAttempt(7, 1),
         TransactionAttempt.of(7, epoch=3, number=2),
     )
-    metadata = {"t-0": {"start": 6, "end": 9, "lost": {"retention": 6}}}
+    metadata = planned(6, 9, skipped={(A, "retention"): 6})
     journal.started(first)
     journal.dropped(Cancel((first,), "a bolt failed"))
     journal.started(second)
@@ -237,7 +247,7 @@ def test_a_partition_that_is_deleted_before_it_was_read_does_not_hide_the_lag(cl
     journal.started(attempt)
     journal.processed(Processed(MagicMock(), attempt))
     journal.committing(attempt)
-    journal.committed(attempt, {"t-0": {"start": 0, "end": 4}})
+    journal.committed(attempt, planned(0, 4))
     watch = SpoutLagWatch(lambda: dict(found), registry, "count", clock)
     new = TopicPartition("new", 0)
 
@@ -259,7 +269,7 @@ def test_what_the_store_had_and_no_batch_has_any_more_is_not_shown(clock):
     journal.started(attempt)
     journal.processed(Processed(MagicMock(), attempt))
     journal.committing(attempt)
-    journal.committed(attempt, {"t-0": {"start": 1, "end": 4}})
+    journal.committed(attempt, planned(1, 4))
 
     shown = registry.samples()["kafka_tx_committed_offset"]
     assert shown == {("count", "t", "0"): (4,)}
@@ -339,7 +349,7 @@ def test_the_very_first_batch_shows_where_it_begins_as_committed(clock):
     registry.record_log("count", {A: LogBounds(2, 10)})
     journal = Journal("count", registry, clock)
 
-    journal.started(TransactionAttempt(1, 1), {"t-0": {"start": 4, "end": 9}})
+    journal.started(TransactionAttempt(1, 1), planned(4, 9))
 
     assert registry.lag_of("count") == 6
     assert registry.current_txid("count") == 1

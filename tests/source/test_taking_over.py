@@ -12,7 +12,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.source.kept_batches import SILENT_MS
 from kafka_tx.source.transactional import TransactionalMicroBatches
-from kafka_tx.transactions.ledger_repair import moved
+from kafka_tx.transactions.by_hand import moved
 from kafka_tx.transactions.memory import MemoryStore
 from tests.source.test_transactional import P0, Job, marked
 

@@ -18,8 +18,8 @@ from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.testing import CrashingStore
+from kafka_tx.transactions.by_hand import forgotten, moved
 from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.ledger_repair import forgotten, moved
 from kafka_tx.transactions.memory import MemoryStore
 from kafka_tx.transactions.retry_policy import RetryingStore, RetryPolicy
 from tests.source.conftest import NUMBERING

@@ -9,7 +9,12 @@ import pytest
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.testing import MEMORY_BROKER, ManualClock, MemoryLog
-from kafka_tx.topology.kafka.kafka_reading import partition_of
+
+
+def partition_of(name: str) -> TopicPartition:
+    """The partition with the text form ``topic-3``."""
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
 
 
 class Cluster(MemoryLog):

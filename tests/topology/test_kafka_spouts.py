@@ -13,6 +13,7 @@ from kafka_tx.errors import (
 from kafka_tx.model import (
     Assigned,
     Latest,
+    LogPosition,
     TopicPartition,
     TopicPattern,
     Topics,
@@ -43,7 +44,7 @@ def spout_on(cluster, kind=KafkaBatchSpout, **batches):
 
 
 def ranges(metadata):
-    return {name: (part["start"], part["end"]) for name, part in metadata.items()}
+    return {str(r.topic_partition): (r.start, r.end) for r in metadata.ranges}
 
 
 @BOTH
@@ -77,7 +78,7 @@ def test_several_topics_are_read_by_name_pattern_or_partition(
 
     spout = spout_on(cluster, subscription=subscription)
 
-    assert list(spout.partitions()) == names
+    assert [*ranges(spout.initialize_transaction(1, None))] == names
 
 
 def test_planning_costs_a_few_requests_however_many_partitions(cluster):
@@ -159,7 +160,7 @@ def test_a_batch_may_be_read_beside_a_slow_one_that_is_no_larger(cluster, kind):
     spout = spout_on(cluster, kind, poll_ms=100)
     first = spout.initialize_transaction(1, None)
     spout.batch(TransactionAttempt(1, 1), first)
-    records = sum(part["end"] - part["start"] for part in first.values())
+    records = sum(map(len, first.ranges))
 
     cluster.more("t-0", records - 1)
     cluster.clock.advance(500)
@@ -354,7 +355,7 @@ def test_what_was_left_unread_stays_where_that_is_a_failure(cluster, kind):
     plans = plan_for_a_while(cluster, spout, first)
 
     stays = kind is KafkaBatchSpout
-    assert ("gone-0" in plans[-1]) == stays
+    assert ("gone-0" in ranges(plans[-1])) == stays
     cluster.fill("gone", 2)
     if stays:
         cluster.clock.advance(STANDS_MS)
@@ -533,10 +534,8 @@ def test_an_opaque_spout_goes_on_and_counts_once_what_it_skipped(cluster):
     again = spout.initialize_transaction(2, first)
 
     assert ranges(again) == {"t-0": (6, 8)}
-    assert not spout.lost
-    spout.committed(2, again)
-    assert spout.lost == {(TopicPartition("t", 0), LossReason.TRIMMED): 4}
-    assert "lost" not in spout.initialize_transaction(3, again)["t-0"]
+    assert again.skipped == {(TopicPartition("t", 0), LossReason.TRIMMED): 4}
+    assert not spout.initialize_transaction(3, again).skipped
 
 
 def test_a_re_created_topic_is_noticed_by_its_id(cluster):
@@ -545,8 +544,7 @@ def test_a_re_created_topic_is_noticed_by_its_id(cluster):
         spout_on(cluster, kind) for kind in (KafkaBatchSpout, OpaqueKafkaBatchSpout)
     )
     metadata = exact.initialize_transaction(1, None)
-    log = {"id": "id-1", "epoch": 0}
-    assert exact.empty_after(metadata["t-0"]) == {"start": 10, "end": 10, **log}
+    assert metadata.positions() == {PARTITION: LogPosition(10, "id-1", 0)}
     cluster.fill("t", 10)
 
     for spout in (exact, opaque):  # what brokers say of topics may be an old answer
@@ -594,8 +592,7 @@ def test_a_log_that_lost_its_end_is_decided_upon_when_that_is_settled(cluster, k
         return
     second = spout.initialize_transaction(2, first)
     assert ranges(second) == {"t-0": (6, 6)}
-    spout.committed(2, second)
-    assert spout.lost == {(PARTITION, LossReason.CUT): 4}
+    assert second.skipped == {(PARTITION, LossReason.CUT): 4}
     assert not spout.is_ready()
 
 
@@ -615,8 +612,7 @@ def test_records_that_took_the_offsets_of_lost_ones_are_decided_upon(cluster, ki
         return
     second = spout.initialize_transaction(2, first)
     assert ranges(second) == {"t-0": (6, 15)}
-    spout.committed(2, second)
-    assert spout.lost == {(PARTITION, LossReason.CUT): 4}
+    assert second.skipped == {(PARTITION, LossReason.CUT): 4}
 
 
 @BOTH
@@ -633,7 +629,7 @@ def test_a_new_leader_that_has_all_records_changes_nothing(cluster, kind):
     assert spout.is_ready()
     second = spout.initialize_transaction(2, first)
     assert ranges(second) == {"t-0": (10, 12)}
-    assert second["t-0"]["epoch"] == 1
+    assert second.leader_epochs() == {PARTITION: 1}
 
 
 @BOTH
@@ -649,7 +645,7 @@ def test_a_batch_is_not_read_of_records_that_took_the_offsets_of_lost_ones(
     error = ReplayImpossibleError if kind is KafkaBatchSpout else FailedException
 
     with pytest.raises(error, match="from offset 6 on"):
-        list(spout.emitter(attempt, planned).read("t-0", planned["t-0"], {}))
+        list(spout.batch(attempt, planned).read(0, 1, {}))
 
 
 # --- planned out ---

@@ -15,7 +15,6 @@ from kafka_tx.topology.declare.memory_spouts import (
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.pacing import Pacing
-from kafka_tx.transactions.rotating import RecordCodec
 from tests.local_engine import LocalEngine, run_commit, run_processing
 
 WORDS = [f"w{n % 5}" for n in range(60)]
@@ -89,7 +88,6 @@ class Driver:
         opened = Opened(self.restarts, dict(self.store), "memory:", "t")
         self.coordinator: TransactionCoordinator = TransactionCoordinator(
             self.topology.spout.mode,
-            RecordCodec("batch", "memory:", "t"),
             Pacing(max_pending=self.pending, idle_pause_ms=1),
             opened,
         )

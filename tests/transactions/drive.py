@@ -7,24 +7,33 @@ from typing import Any
 import pytest
 
 from kafka_tx.config import Mode
-from kafka_tx.model import TransactionAttempt
+from kafka_tx.model import SpoutBatch, TransactionAttempt
+from kafka_tx.transactions import records
 from kafka_tx.transactions.actions import (
     Initialize,
     StartBatch,
     StartCommit,
     Write,
 )
-from kafka_tx.transactions.chain import Opened, currtx_codec
+from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.in_flight_batches import BatchPhase
+from kafka_tx.transactions.ledger_records import batch_record
 from kafka_tx.transactions.pacing import Pacing
-from kafka_tx.transactions.rotating import RecordCodec
 
-META = RecordCodec[Any]("meta", "memory:", "jobs")
 EPOCH = 3
-CURRTX = currtx_codec(Opened(EPOCH, {}, "memory:", "jobs"))
 TIMEOUT_MS = 30_000
 BOTH = pytest.mark.parametrize("mode", ["transactional", "opaque"])
+
+
+def meta(txid: int, metadata: Any) -> str:
+    """The record of what a spout without ranges planned for a txid."""
+    return batch_record(SpoutBatch(txid, (), json=metadata))
+
+
+def currtx(txid: int) -> str:
+    """The record of the lowest txid that is not committed."""
+    return records.encode("currtx", txid)
 
 
 class Drive:
@@ -44,7 +53,7 @@ class Drive:
     ) -> None:
         self.store = dict(stored or {})
         opened = Opened(epoch, dict(self.store), "memory:", "jobs")
-        self.machine = TransactionCoordinator[Any](mode, META, Pacing(**pacing), opened)
+        self.machine = TransactionCoordinator[Any](mode, Pacing(**pacing), opened)
         self.now_ms = 0
         self.asked: Any = None
         """The Initialize that was not answered yet."""

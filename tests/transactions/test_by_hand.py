@@ -1,8 +1,8 @@
 """What is left of a position that a person changes."""
 
 from kafka_tx.model import TopicPartition
+from kafka_tx.transactions.by_hand import forgotten, moved
 from kafka_tx.transactions.ledger import Committed, LedgerState
-from kafka_tx.transactions.ledger_repair import forgotten, moved
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 STATE = LedgerState(3, Committed(7, {A: 10, B: 20}, {"a": "id-a", "b": "id-b"}), {})

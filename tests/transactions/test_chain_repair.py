@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_tx.topology.kafka.stored_batches import stored_batches
+from kafka_tx.model import SpoutBatch
+from kafka_tx.transactions.ledger_reading import stored_batches
+from kafka_tx.transactions.ledger_records import batch_record
 from kafka_tx.transactions.ledger_repair import examine
 from kafka_tx.transactions.memory import MemoryStore
 from kafka_tx.transactions.records import encode
@@ -13,7 +15,10 @@ from kafka_tx.transactions.txid_layout import Door, Numbering
 
 def chain(current, *txids):
     """The records of a topology whose next txid is ``current``."""
-    metas = {f"meta/{n}": encode("metadata", {"0": {"end": n}}) for n in txids}
+    metas = {
+        f"meta/{n}": batch_record(SpoutBatch(n, (), json={"0": {"end": n}}))
+        for n in txids
+    }
     numbering = Numbering("0123456789ab", Door.TRANSACTIONAL).record
     currtx = {"currtx": encode("currtx", current)} if current else {}
     return metas | numbering | currtx
@@ -45,7 +50,7 @@ def test_a_sound_chain_has_no_problems(store_of, texts):
         (chain(3, 2, 3) | {"currtx": encode("currtx", "x")}, 2, [2, 3], ()),
         (chain(0, 7, 8), 7, [7, 8], ()),
         (chain(3, 2, 3, 4) | {"meta/3": "?"}, 2, [2], (3, 4)),
-        (chain(3, 2, 3) | {"meta/x": encode("metadata", 1)}, 2, [2, 3], ()),
+        (chain(3, 2, 3) | {"meta/x": encode("batch", 1)}, 2, [2, 3], ()),
         (chain(3, 2, 3) | {"numbering": "?"}, 2, [2, 3], ()),
     ],
 )

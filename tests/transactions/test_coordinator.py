@@ -11,11 +11,10 @@ from kafka_tx.transactions.actions import (
 )
 from kafka_tx.transactions.coordinator import POLL_MS
 from kafka_tx.transactions.in_flight_batches import BatchPhase
+from tests.transactions import drive as driving
 from tests.transactions.drive import (
     BOTH,
-    CURRTX,
     EPOCH,
-    META,
     Drive,
     paced,
 )
@@ -43,7 +42,7 @@ def test_transactional_metadata_is_stored_before_anything_starts():
 
     assert isinstance(write, Write)
     assert write.epoch == EPOCH
-    assert write.put == {"meta/1": META.encode("one")}
+    assert write.put == {"meta/1": driving.meta(1, "one")}
     assert drive.make(write) == []
     batch, following = drive.tick()
     assert isinstance(batch, StartBatch)
@@ -64,8 +63,8 @@ def test_an_opaque_batch_starts_without_a_write_and_is_stored_with_its_commit():
     (record,) = drive.machine.committed(planning.attempt)
     assert isinstance(record, Write)
     assert record.put == {
-        "currtx": CURRTX.encode(2),
-        "meta/1": META.encode("one"),
+        "currtx": driving.currtx(2),
+        "meta/1": driving.meta(1, "one"),
     }
 
 
@@ -236,7 +235,7 @@ def test_a_commit_is_recorded_in_one_write_with_all_that_belongs_to_it():
     (record,) = drive.machine.committed(second)
 
     assert isinstance(record, Write)
-    assert record.put == {"currtx": CURRTX.encode(3)}
+    assert record.put == {"currtx": driving.currtx(3)}
     assert record.delete == ("meta/1",)
     drive.make(record)
     assert sorted(drive.store) == [

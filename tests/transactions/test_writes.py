@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.actions import Purpose, WriteQueue
-from kafka_tx.transactions.rotating import Change
+from kafka_tx.transactions.chain import Change
 
 FIRST, SECOND = TransactionAttempt(1, 1), TransactionAttempt(2, 2)
 

@@ -13,13 +13,9 @@ from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.activity import BatchEnded
 from kafka_tx.metrics.events import BatchCommitted, InFlight, OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import (
-    TopicPartition,
-    TransactionAttempt,
-)
+from kafka_tx.model import BatchMetadata, TopicPartition, TransactionAttempt
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.protocols import Clock
-from kafka_tx.topology.kafka.kafka_reading import kafka_parts
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions.actions import Cancel, Outcome
 from kafka_tx.transactions.held import HISTORY, Held, Reported, held_record
@@ -188,7 +184,7 @@ class Journal:
             epoch=attempt.epoch,
             committed_ms=self.clock.now_ms(),
             attempts=self._dropped[attempt.txid] + 1,
-            skipped=_skipped(metadata),
+            skipped=kafka_batch(metadata).skipped,
             reported=reported,
         )
         self.kept = held_record(self.kept, held, self.history)
@@ -202,7 +198,7 @@ class Journal:
         now = self.clock.monotonic_ms()
         progress = _progress(attempt, metadata, timeline, now, self.clock.now_ms())
         self.recent.append(progress)
-        for (partition, reason), offsets in _skipped(metadata).items():
+        for (partition, reason), offsets in kafka_batch(metadata).skipped.items():
             logger.warning(
                 "%s offsets of %s are given up: %s",
                 *(offsets, partition, _REASONS.get(reason)),
@@ -292,14 +288,13 @@ class Journal:
 
     def _show_start(self, attempt: TransactionAttempt, metadata: object) -> None:
         """Show where the very first batch begins: its records are lag until then."""
-        starts = {p: part["start"] for p, part in kafka_parts(metadata).items()}
-        if starts:
-            topic_ids, leader_epochs = _logs(metadata)
+        batch = kafka_batch(metadata)
+        if starts := batch.starts():
             stored = OffsetsStored(
                 id=self.id,
                 committed=starts,
-                topic_ids=topic_ids,
-                leader_epochs=leader_epochs,
+                topic_ids=batch.topic_ids,
+                leader_epochs=batch.leader_epochs(),
                 txid=attempt.txid - 1,
             )
             self.registry.record_stored(stored)
@@ -340,18 +335,17 @@ def _read(processed: Processed) -> tuple[int, int | None]:
 
 
 def _event(topology_id: str, progress: BatchProgress, replays: int) -> BatchCommitted:
-    topic_ids, leader_epochs = _logs(progress.metadata)
-    ranges = kafka_ranges(progress.metadata)
+    batch = kafka_batch(progress.metadata)
     return BatchCommitted(
         id=topology_id,
         txid=progress.txid,
-        starts={partition: start for partition, (start, _) in ranges.items()},
-        committed={partition: end for partition, (_, end) in ranges.items()},
-        topic_ids=topic_ids,
-        leader_epochs=leader_epochs,
+        starts=batch.starts(),
+        committed=batch.ends(),
+        topic_ids=batch.topic_ids,
+        leader_epochs=batch.leader_epochs(),
         committed_at_ms=progress.committed_at_ms,
         commit_ms=progress.phases_ms["committing"],
-        skipped=_skipped(progress.metadata),
+        skipped=batch.skipped,
         records=progress.records,
         duration_ms=progress.duration_ms,
         bytes=progress.bytes,
@@ -360,27 +354,12 @@ def _event(topology_id: str, progress: BatchProgress, replays: int) -> BatchComm
     )
 
 
-def _logs(metadata: object) -> tuple[dict[str, str], dict[TopicPartition, int]]:
-    """Topic ids and leader epochs of a Kafka spout's batch, as far as known."""
-    parts = kafka_parts(metadata)
-    ids = {p.topic: part["id"] for p, part in parts.items() if "id" in part}
-    return ids, {p: part["epoch"] for p, part in parts.items() if "epoch" in part}
+def kafka_batch(metadata: object) -> BatchMetadata:
+    """What a Kafka spout planned; of another spout a batch without partitions."""
+    return metadata if isinstance(metadata, BatchMetadata) else _NO_BATCH
 
 
-def kafka_ranges(metadata: object) -> dict[TopicPartition, tuple[int, int]]:
-    """Start and end of each partition of a Kafka spout's batch; else nothing."""
-    return {
-        partition: (part["start"], part["end"])
-        for partition, part in kafka_parts(metadata).items()
-    }
-
-
-def _skipped(metadata: object) -> dict[tuple[TopicPartition, str], int]:
-    return {
-        (partition, LossReason(reason)): offsets
-        for partition, part in kafka_parts(metadata).items()
-        for reason, offsets in part.get("lost", {}).items()
-    }
+_NO_BATCH = BatchMetadata(0, ())
 
 
 class TerminalProgress:

@@ -25,7 +25,7 @@ from kafka_tx.running.transactional.batch_progress import (
     Journal,
     Listener,
     TerminalProgress,
-    kafka_ranges,
+    kafka_batch,
 )
 from kafka_tx.running.transactional.drop_in_spouts import KafkaSpoutFromOptions
 from kafka_tx.running.transactional.runner_parts import RunnerParts
@@ -49,14 +49,12 @@ from kafka_tx.topology.declare.bolts import TOPOLOGY_ID
 from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.declare.spouts import Spout
 from kafka_tx.topology.declare.templates import Dumps
-from kafka_tx.topology.kafka.stored_batches import batches_in
 from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.held import HELD, kept_by
 from kafka_tx.transactions.rehearsals import RehearsedStore, taken_over
-from kafka_tx.transactions.rotating import RecordCodec
 from kafka_tx.transactions.txid_layout import numbered
 
 if TYPE_CHECKING:
@@ -319,14 +317,13 @@ def open_parts(
     clock = assembly.SystemClock()
     coordinator = TransactionCoordinator[Any](
         topology.spout.mode,
-        RecordCodec("metadata", store.url, store.id),
         settings.pacing,
         opened,
     )
     reported = list(listeners)
     if settings.shows_progress:
         reported.append(TerminalProgress(topology.id))
-    stored = batches_in(opened)
+    stored = coordinator.found
     show_committed(registry, topology.id, stored)
     shown = frozenset(stored.committed.offsets if stored.committed else ())
     journal = Journal(
@@ -378,7 +375,7 @@ class GroupOfSpout:
 
     def __call__(self, metadata: Any) -> None:  # noqa: ANN401 - the spout's
         """Send where these ranges end."""
-        self._thread({p: end for p, (_, end) in kafka_ranges(metadata).items()})
+        self._thread(kafka_batch(metadata).ends())
 
     def close(self) -> None:
         """Send what waits, within a bounded time."""

@@ -1,44 +1,34 @@
 """Kafka as transactional and as opaque spout, over the seams of the brokers' room.
 
-Metadata of a partition: ``{"start": 5, "end": 9}``, the offsets [5, 9); also ``"id"``,
-the topic's id, where brokers tell it, and ``"lost"``, the offsets given up by reason.
+The metadata of a batch is a ``BatchMetadata``, as that of the source.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from kafka_tx.config import Mode
 from kafka_tx.model import (
+    BatchMetadata,
     Earliest,
     LogBounds,
     LogPosition,
+    OffsetRange,
     TopicPartition,
     TransactionAttempt,
-    Unavailable,
 )
-from kafka_tx.offsets.loss import LossReason, OutOfRange
-from kafka_tx.planning.batch_starts import Answers, choose_starts, position_after
+from kafka_tx.offsets.loss import OutOfRange
+from kafka_tx.planning.batch_starts import Answers, Lasts, choose_starts
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.split import RecordSize, limited_ends
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
-from kafka_tx.topology.declare.spouts import (
-    Json,
-    OpaquePartitionedTransactionalSpout,
-    PartitionedTransactionalSpout,
-    PartitionEmitter,
-)
+from kafka_tx.topology.declare.spouts import Json, Spout
 from kafka_tx.topology.kafka.kafka_progress import KafkaBatches, PlanProgress
-from kafka_tx.topology.kafka.kafka_reading import (
-    KafkaEmitter,
-    check_topics,
-    partition_of,
-)
+from kafka_tx.topology.kafka.kafka_reading import KafkaBatch, check_topics
 
 
-class KafkaBatchSpout(PartitionedTransactionalSpout):
+class KafkaBatchSpout(Spout):
     """Numbered batches of Kafka records; a replay holds exactly the same ones.
 
     Planning costs a few requests however many partitions there are. A replay that
@@ -69,16 +59,12 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
         clock: Clock,
     ) -> None:
         self.fields = batches.scheme.fields
-        self.lost: Counter[tuple[TopicPartition, LossReason]] = Counter()
-        """Offsets that committed batches gave up, by partition and reason."""
         self._batches = batches
         self._cluster = cluster
         self._looks = CachedCluster(cluster, batches.subscription, clock)
         self._reader = reader
         self._clock = clock
         self._policy = batches.out_of_range or self._usual_policy()
-        self._former_ids: dict[str, str] = {}
-        """Of topics, told before anything else was asked for the plan."""
         self._size = RecordSize()
         self.open()
 
@@ -115,36 +101,15 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
         """
         return self._progress.is_drained()
 
-    def partitions(self) -> Sequence[str]:
-        """By topic name, then number.
-
-        Raises:
-            BrokerUnavailableError: No broker answers.
-            AuthenticationError: Credentials, permission or TLS.
-        """
-        found = self._looks.found()
-        self._former_ids = found.topic_ids()
-        return [str(partition) for partition in found.partitions]
-
     def initialize_transaction(
-        self, txid: int, previous: Mapping[str, Json] | None
-    ) -> Mapping[str, Json]:
-        """See ``PartitionedTransactionalSpout``; a plan that is made again looks anew.
+        self, txid: int, previous: BatchMetadata | None
+    ) -> BatchMetadata:
+        """The ranges of all partitions, within the limits of the batch.
 
-        Raises: as ``partitions`` and ``offers``.
-        """
-        if txid <= self._planned_txid:
-            self._looks.forget()
-        self._planned_txid = txid
-        return super().initialize_transaction(txid, previous)
-
-    def offers(
-        self, lasts: Mapping[str, Json | None]
-    ) -> Mapping[str, Json | Unavailable | None]:
-        """Ranges of all partitions, within the limits of the batch.
-
-        Partitions of deleted topics are left out from now on: with the policy to fail
-        those only that were seen to be read to their ends.
+        A plan that is made again looks anew. A partition that cannot be reached takes
+        part with an empty range, or not at all while it has no position. Partitions of
+        deleted topics are left out from now on: with the policy to fail those only that
+        were seen to be read to their ends.
 
         Raises:
             FetchError: A partition of the very first batch has no start position yet;
@@ -154,29 +119,33 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
             BrokerUnavailableError: No broker answers.
             AuthenticationError: Credentials, permission or TLS.
         """
-        by_partition = {partition_of(name): last for name, last in lasts.items()}
-        gone = self._progress.gone(
-            by_partition, and_unread=self._policy is not OutOfRange.FAIL
-        )
-        for partition in gone:
-            del by_partition[partition]
-        first = self._first_offsets(by_partition)
+        if txid <= self._planned_txid:
+            self._looks.forget()
+        self._planned_txid = txid
+        found = self._looks.found()  # before anything else is asked
+        lasts: dict[TopicPartition, LogPosition | None] = {}
+        lasts |= previous.positions() if previous else {}
+        lasts |= {p: None for p in found.partitions if p not in lasts}
+        is_any = self._policy is not OutOfRange.FAIL
+        for partition in self._progress.gone(lasts, and_unread=is_any):
+            del lasts[partition]
+        return self._plan(txid, lasts, found.topic_ids())
+
+    def _plan(
+        self, txid: int, lasts: Lasts, former_ids: Mapping[str, str]
+    ) -> BatchMetadata:
+        first = self._first_offsets(lasts)
         bounds = self._looks.completed(
-            self._looks.bounds(by_partition),
-            {p: position_after(last) for p, last in by_partition.items() if last},
+            self._looks.bounds(lasts), {p: at for p, at in lasts.items() if at}
         )
         known = {
             p: found
-            for p in by_partition
+            for p in lasts
             if isinstance(found := bounds.get(p), LogBounds)
-            and (first is None or found.topic_id == self._former_ids.get(p.topic))
+            and (first is None or found.topic_id == former_ids.get(p.topic))
         }
-        starts, lost = choose_starts(
-            by_partition,
-            known,
-            self._policy,
-            first,
-            self._progress.believes,
+        starts, skipped = choose_starts(
+            lasts, known, self._policy, first, self._progress.believes
         )
         limits, size = self._batches.limits, self._size.average_bytes
         ends = limited_ends(starts, {p: known[p].end for p in starts}, limits, size)
@@ -184,17 +153,17 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
             p: LogPosition(end, known[p].topic_id, known[p].leader_epoch)
             for p, end in ends.items()
         }
-        self._progress.planned(by_partition, planned, known)
-        return dict.fromkeys(map(str, gone)) | {
-            str(p): _metadata(starts[p], planned[p], lost.get(p))
-            if p in starts
-            else Unavailable(getattr(bounds.get(p), "reason", "no answer"))
-            for p in by_partition
-        }
+        self._progress.planned(lasts, planned, known)
+        after = {p: at for p, at in {**lasts, **planned}.items() if at is not None}
+        ranges = tuple(
+            OffsetRange(p, starts.get(p, end), end, to.topic_id, to.leader_epoch)
+            for p, to in sorted(after.items())
+            for end in (to.offset,)
+        )
+        ids = {p.topic: to.topic_id for p, to in after.items() if to.topic_id}
+        return BatchMetadata(txid, ranges, ids, mode=self.mode, skipped=skipped)
 
-    def _first_offsets(
-        self, lasts: Mapping[TopicPartition, Json | None]
-    ) -> Answers | None:
+    def _first_offsets(self, lasts: Lasts) -> Answers | None:
         is_first = bool(lasts) and not any(lasts.values())
         if not is_first or isinstance(self._batches.start, Earliest):
             return None
@@ -203,46 +172,42 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
     def first_offsets(self, partitions: list[TopicPartition]) -> Answers:
         """Where the partitions of the very first batch start; None: at the end.
 
-        Not asked where that is the earliest. Raises: as ``offers``.
+        Not asked where that is the earliest. Raises: as ``initialize_transaction``.
         """
         start = self._batches.start
         assert start is not None, "a spout without a start looks them up itself"
         return self._cluster.offsets(dict.fromkeys(partitions, start))
 
-    def empty_after(self, metadata: Json) -> Json:
-        """The empty range at the end of this one."""
-        kept = {name: metadata[name] for name in ("id", "epoch") if name in metadata}
-        return {"start": metadata["end"], "end": metadata["end"], **kept}
-
-    def is_empty(self, metadata: Mapping[str, Json]) -> bool:
+    def is_empty(self, metadata: BatchMetadata) -> bool:
         """All ranges are empty."""
-        return all(part["start"] == part["end"] for part in metadata.values())
+        return not any(map(len, metadata.ranges))
 
     # --- the life of a batch (driver) ---
 
-    def emitter(
-        self, attempt: TransactionAttempt, metadata: Mapping[str, Json]
-    ) -> PartitionEmitter:
+    def batch(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> KafkaBatch:
         """What tasks need: the reader, the scheme, what was read the last time.
 
         Raises:
             ReplayImpossibleError: A topic was re-created since the batch was planned.
             BrokerUnavailableError: That cannot be known now.
         """
-        txid = attempt.txid
+        txid, ranges = attempt.txid, metadata.ranges
         if txid != self._planned_txid or txid <= self._handed_out_txid:
-            ids = self._looks.found().topic_ids() if metadata else {}
-            check_topics(txid, metadata, ids)
+            ids = self._looks.found().topic_ids() if ranges else {}
+            check_topics(txid, ranges, ids)
         self._handed_out_txid = max(self._handed_out_txid, txid)
-        self._progress.reads(txid, metadata)
-        return KafkaEmitter(
-            self._reader, self._batches.scheme, txid, True, self._seen.get(txid, {})
-        )
+        self._progress.reads(txid, ranges)
+        scheme, seen = self._batches.scheme, self._seen.get(txid, {})
+        return KafkaBatch(self._reader, scheme, txid, ranges, seen=seen)
+
+    def empty_batch(self) -> KafkaBatch:
+        """A batch without partitions."""
+        return KafkaBatch(self._reader, self._batches.scheme, 0)
 
     def observed(
         self,
         attempt: TransactionAttempt,
-        metadata: Mapping[str, Json],  # noqa: ARG002 - the facts say it all
+        metadata: BatchMetadata,  # noqa: ARG002 - the facts say it all
         facts: Mapping[str, Json],
     ) -> None:
         """Remember what the batch held, and how large its records were."""
@@ -253,19 +218,20 @@ class KafkaBatchSpout(PartitionedTransactionalSpout):
             records, sum(reported["bytes"] for reported in facts.values())
         )
 
-    def committed(self, txid: int, metadata: Mapping[str, Json]) -> None:
-        """Count what was given up; forget what the batch held."""
+    def committed(
+        self,
+        txid: int,
+        metadata: BatchMetadata,  # noqa: ARG002 - nothing of it is kept
+    ) -> None:
+        """Forget what the batch held."""
         self._seen = {t: facts for t, facts in self._seen.items() if t > txid}
-        for name, part in metadata.items():
-            for reason, offsets in part.get("lost", {}).items():
-                self.lost[partition_of(name), LossReason(reason)] += offsets
 
     def close(self) -> None:
         """Release connections."""
         self._cluster.close()
 
 
-class OpaqueKafkaBatchSpout(KafkaBatchSpout, OpaquePartitionedTransactionalSpout):
+class OpaqueKafkaBatchSpout(KafkaBatchSpout):
     """The opaque twin: goes on when a broker is lost.
 
     A partition that cannot be reached contributes an empty range, and catches up later.
@@ -277,22 +243,9 @@ class OpaqueKafkaBatchSpout(KafkaBatchSpout, OpaquePartitionedTransactionalSpout
     def _usual_policy(self) -> OutOfRange:
         return OutOfRange.EARLIEST
 
-    def emitter(
-        self,
-        attempt: TransactionAttempt,
-        metadata: Mapping[str, Json],
-    ) -> PartitionEmitter:
+    def batch(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> KafkaBatch:
         """What tasks need: the reader and the scheme."""
-        self._progress.reads(attempt.txid, metadata)
-        return KafkaEmitter(self._reader, self._batches.scheme, attempt.txid, False, {})
-
-
-def _metadata(start: int, end: LogPosition, lost: Mapping[str, int] | None) -> Json:
-    metadata: dict[str, Json] = {"start": start, "end": end.offset}
-    if end.topic_id is not None:
-        metadata["id"] = end.topic_id
-    if end.leader_epoch is not None:
-        metadata["epoch"] = end.leader_epoch
-    if lost:
-        metadata["lost"] = dict(lost)
-    return metadata
+        txid, ranges = attempt.txid, metadata.ranges
+        self._progress.reads(txid, ranges)
+        scheme = self._batches.scheme
+        return KafkaBatch(self._reader, scheme, txid, ranges, is_exact=False)

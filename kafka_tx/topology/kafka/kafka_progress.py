@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kafka_tx.config import BatchLimits
@@ -12,6 +12,7 @@ from kafka_tx.model import (
     Earliest,
     LogBounds,
     LogPosition,
+    OffsetRange,
     Position,
     Subscription,
     TopicPartition,
@@ -20,14 +21,13 @@ from kafka_tx.model import (
 from kafka_tx.offsets.discovery import Found, is_another, is_subscribed
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.planning import log_bounds
-from kafka_tx.planning.batch_starts import position_after
+from kafka_tx.planning.batch_starts import Lasts
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.planning.split import is_delayed
 from kafka_tx.planning.standing import Finding, Settling, Standing, stand
 from kafka_tx.protocols import Clock
-from kafka_tx.topology.declare.spouts import Json
 from kafka_tx.topology.rows.schemes import RawScheme, Scheme
 
 
@@ -116,13 +116,11 @@ class PlanProgress:
         now_ms = self._clock.monotonic_ms()
         return self._settling.believes(partition, standing, now_ms)
 
-    def gone(
-        self, lasts: Mapping[TopicPartition, Json | None], *, and_unread: bool
-    ) -> list[TopicPartition]:
+    def gone(self, lasts: Lasts, *, and_unread: bool) -> list[TopicPartition]:
         """Partitions of topics that were deleted for good; batches leave them out.
 
         Args:
-            lasts: Metadata of the batch before.
+            lasts: Where the batch before ended.
             and_unread: Also where records were, or may have been, left to be read.
 
         Raises: as ``ClusterView.topic_ids``.
@@ -131,7 +129,7 @@ class PlanProgress:
         ids = found.topic_ids()
         missing: dict[TopicPartition, LogPosition] = {}
         for partition in lasts.keys() - set(found.partitions):
-            at = _end_of(lasts[partition])
+            at = lasts[partition]
             if at is not None and not _is_there(partition, at, found, ids):
                 missing[partition] = at
         topics = {p.topic: at.topic_id for p, at in missing.items()}
@@ -146,20 +144,20 @@ class PlanProgress:
 
     def _witnesses(
         self,
-        lasts: Mapping[TopicPartition, Json | None],
+        lasts: Lasts,
         found: Found,
         missing: Mapping[str, str | None],
     ) -> dict[str, str | None]:
         """Other topics that positions are of, with ids."""
         return {
-            p.topic: last.get("id")
+            p.topic: last.topic_id
             for p, last in lasts.items()
             if last is not None and found.exists(p) and p.topic not in missing
         }
 
     def planned(
         self,
-        lasts: Mapping[TopicPartition, Json | None],
+        lasts: Lasts,
         ends: Mapping[TopicPartition, LogPosition],
         known: Mapping[TopicPartition, LogBounds],
     ) -> None:
@@ -169,7 +167,7 @@ class PlanProgress:
         are still to be read.
 
         Args:
-            lasts: Metadata of the batch before.
+            lasts: Where the batch before ended.
             ends: Where the plan ends, in the partitions that could be judged.
             known: Logs that could be reached.
         """
@@ -179,14 +177,14 @@ class PlanProgress:
             if partition in ends:
                 self.to[partition] = ends[partition]
                 self._settling.forget(partition)
-            elif (at := _end_of(last)) is not None:
-                self.to[partition] = at
+            elif last is not None:
+                self.to[partition] = last
         self._last_batch_ms = self._clock.monotonic_ms()
         self._is_behind = any(known[p].end > at.offset for p, at in ends.items())
 
-    def reads(self, txid: int, metadata: Mapping[str, Json]) -> None:
+    def reads(self, txid: int, ranges: Iterable[OffsetRange]) -> None:
         """A batch begins to be processed, and all later ones are void."""
-        offsets = sum(part["end"] - part["start"] for part in metadata.values())
+        offsets = sum(map(len, ranges))
         self._reading = {t: n for t, n in self._reading.items() if t < txid}
         self._reading[txid] = offsets
         self._reads_since_ms = self._clock.monotonic_ms()
@@ -365,11 +363,6 @@ class PlanProgress:
         doubts = {Finding.CUT, Finding.ANEW}
         believed = [p for p, standing in moved.items() if self.believes(p, standing)]
         return any(moved[partition].finding in doubts for partition in believed)
-
-
-def _end_of(last: Json | None) -> LogPosition | None:
-    """Where a batch ends in a partition; None: it has no part of it."""
-    return None if last is None else position_after(last)
 
 
 def _is_there(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
@@ -17,7 +17,7 @@ from kafka_tx.errors import (
     OtherTopicError,
     ReplayImpossibleError,
 )
-from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.model import OffsetRange
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.replays import replay_impossible
 from kafka_tx.protocols import RangeReader
@@ -79,13 +79,14 @@ def _lengths_and_data(column: pa.Array) -> tuple[bytes, memoryview | bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaEmitter:
-    """Reads ranges in a task.
+class KafkaBatch:
+    """A ``BatchSource`` that reads ranges of Kafka's logs.
 
     Attributes:
         reader: Reads one range.
         scheme: From records to rows.
         txid: Named in errors.
+        ranges: All of the batch; task ``i`` of ``n`` reads ``i, i + n, …`` of them.
         is_exact: Whether the same records must be read as last time.
         seen: By partition, what was read the last time, if it is known.
     """
@@ -93,13 +94,12 @@ class KafkaEmitter:
     reader: RangeReader
     scheme: Scheme
     txid: int
-    is_exact: bool
-    seen: Mapping[str, Json]
+    ranges: tuple[OffsetRange, ...] = ()
+    is_exact: bool = True
+    seen: Mapping[str, Json] = field(default_factory=dict)
 
-    def read(
-        self, partition: str, metadata: Json, facts: dict[str, Json]
-    ) -> Iterator[Block]:
-        """Yield the rows of one range.
+    def read(self, task: int, tasks: int, facts: dict[str, Json]) -> Iterator[Block]:
+        """Yield this task's rows; tell what each range held.
 
         Raises:
             ReplayImpossibleError: Exact, and the records are gone or other ones, or
@@ -109,17 +109,17 @@ class KafkaEmitter:
             FetchError: No progress in time.
             AuthenticationError: Credentials, permission or TLS.
         """
-        wanted = range_of(partition_of(partition), metadata)
-        read = Fingerprint()
-        if len(wanted):
-            try:
-                for batch in self.reader.read(wanted):
-                    read.add(batch)
-                    yield self.scheme.decode(batch).rows
-            except OffsetOutOfRangeError as error:
-                raise self._gone(wanted, error) from error
-        facts.update(read.facts())
-        self._check(wanted, facts, self.seen.get(partition))
+        for wanted in self.ranges[task::tasks]:
+            name, read = str(wanted.topic_partition), Fingerprint()
+            if len(wanted):
+                try:
+                    for batch in self.reader.read(wanted):
+                        read.add(batch)
+                        yield self.scheme.decode(batch).rows
+                except OffsetOutOfRangeError as error:
+                    raise self._gone(wanted, error) from error
+            facts[name] = read.facts()
+            self._check(wanted, facts[name], self.seen.get(name))
 
     def _gone(self, wanted: OffsetRange, error: OffsetOutOfRangeError) -> KafkaTxError:
         if not self.is_exact:
@@ -156,7 +156,7 @@ def _cannot_be_replayed(
 
 
 def check_topics(
-    txid: int, metadata: Mapping[str, Json], ids: Mapping[str, str]
+    txid: int, ranges: Iterable[OffsetRange], ids: Mapping[str, str]
 ) -> None:
     """Compare the topics that a planned batch reads with those of today.
 
@@ -166,33 +166,8 @@ def check_topics(
     Raises:
         ReplayImpossibleError: One was deleted and made again under its name.
     """
-    for name, part in metadata.items():
-        partition = partition_of(name)
-        was, now = part.get("id"), ids.get(partition.topic)
-        wanted = OffsetRange(partition, part["start"], part["end"])
+    for wanted in ranges:
+        was, now = wanted.topic_id, ids.get(wanted.topic_partition.topic)
         if len(wanted) and is_another(was, now):
             reason = f"The topic was re-created: its id was {was}, now {now}."
             raise _cannot_be_replayed(txid, wanted, None, reason)
-
-
-def range_of(partition: TopicPartition, part: Mapping[str, Any]) -> OffsetRange:
-    """What a Kafka spout planned for a partition."""
-    log = part.get("id"), part.get("epoch")
-    return OffsetRange(partition, part["start"], part["end"], *log)
-
-
-def kafka_parts(metadata: object) -> dict[TopicPartition, Mapping[str, Any]]:
-    """What a Kafka spout planned for each partition; nothing for other spouts."""
-    if not isinstance(metadata, Mapping):
-        return {}
-    return {
-        partition_of(name): part
-        for name, part in metadata.items()
-        if isinstance(part, Mapping) and {"start", "end"} <= part.keys()
-    }
-
-
-def partition_of(name: str) -> TopicPartition:
-    """Read the text form ``topic-3``."""
-    topic, _, number = name.rpartition("-")
-    return TopicPartition(topic, int(number))

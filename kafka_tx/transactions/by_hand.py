@@ -1,0 +1,140 @@
+"""What people change in a store: positions, topics, a batch to be skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kafka_tx.errors import ConfigError, StateError
+from kafka_tx.model import TopicPartition
+from kafka_tx.offsets.discovery import is_another
+from kafka_tx.protocols import Store
+from kafka_tx.transactions import records
+from kafka_tx.transactions.ledger_reading import LedgerState, stored_batches
+from kafka_tx.transactions.ledger_records import Committed, batch_record
+from kafka_tx.transactions.txid_layout import CURRENT, metadata_path
+
+
+def moved(
+    state: LedgerState,
+    given: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, str],
+    now_ms: int,
+    txid: int = 0,
+    leader_epochs: Mapping[TopicPartition, int] | None = None,
+) -> Committed:
+    """The position with these offsets instead; partitions not given keep theirs.
+
+    Open txids, and those up to ``txid``, are given up and never used again. The offsets
+    count for topics of these ids, or for whatever exists when they are used, and for
+    logs as leaders of these epochs held them, where these are known. ``txid``:
+    that a sink holds; 0: nobody has looked, and a number that a checkpoint has decided
+    stays as doubtful as before.
+    """
+    former = state.committed or Committed(0, {})
+    same = _same(former, topic_ids)
+    topics = {partition.topic for partition in given}
+    kept = {t: id_ for t, id_ in former.topic_ids.items() if t not in topics}
+    return Committed(
+        txid=max([txid, state.txid, *state.planned]),
+        offsets={**same, **given},
+        topic_ids={**kept, **topic_ids},
+        completed_ms=now_ms,
+        by_checkpoint=former.by_checkpoint and not txid,
+        leader_epochs={
+            **former.epochs_of(same.keys() - given),
+            **(leader_epochs or {}),
+        },
+    )
+
+
+def _same(former: Committed, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+    """Offsets of topics that have not become others."""
+    ids = former.topic_ids
+    return {
+        p: at
+        for p, at in former.offsets.items()
+        if not is_another(ids.get(p.topic), topic_ids.get(p.topic))
+    }
+
+
+def forgotten(state: LedgerState, topic: str, now_ms: int) -> Committed:
+    """The position as if the topic had never been read. Open txids are given up."""
+    former = state.committed or Committed(0, {})
+    offsets = {p: at for p, at in former.offsets.items() if p.topic != topic}
+    return Committed(
+        txid=max([state.txid, *state.planned]),
+        offsets=offsets,
+        topic_ids={t: id_ for t, id_ in former.topic_ids.items() if t != topic},
+        completed_ms=now_ms,
+        by_checkpoint=former.by_checkpoint,
+        leader_epochs=former.epochs_of(offsets),
+    )
+
+
+def without_topic(store: Store, topic: str) -> dict[str, str]:
+    """The records with which a topology goes on as if it had never read a topic.
+
+    Raises:
+        ConfigError: Its last batch has no such topic.
+        StateError: An unfinished batch has it, or the last batch has no other one.
+        StateCorruptedError, StateUnavailableError: As of ``stored_batches``.
+    """
+    state = stored_batches(store)
+    topics = {n: {p.topic for p in b.ends()} for n, b in state.planned.items()}
+    known = topics.get(state.txid, set())
+    if topic not in known:
+        names = ", ".join(sorted(known)) or "none"
+        raise ConfigError.illegal("--topic", topic, f"a topic of '{store.id}': {names}")
+    unfinished = [txid for txid in state.unfinished if topic in topics[txid]]
+    why = ""
+    if unfinished:
+        why = (
+            f"txid {unfinished[0]} is not finished and has a part of topic '{topic}',"
+            " which its replays must have, too. Start the topology and end it with"
+            " handle.stop(), which finishes its batches, then forget the topic"
+        )
+    elif known == {topic}:
+        why = (
+            f"it reads no other topic than '{topic}', and without positions its next"
+            " batch would begin at the startingOffsets of its spout. Leave the topic in"
+            " it: if it was deleted and is created again, its id tells that"
+        )
+    if why:
+        raise StateError(
+            f"id '{store.id}' in {store.url}: {why}. Nothing was changed",
+            store=store.url,
+            id=store.id,
+        )
+    last = state.planned[state.txid]
+    left = tuple(r for r in last.ranges if r.topic_partition.topic != topic)
+    ids = {name: id_ for name, id_ in last.topic_ids.items() if name != topic}
+    kept = replace(last, ranges=left, topic_ids=ids)
+    return {metadata_path(state.txid): batch_record(kept)}
+
+
+def skipping(store: Store, txid: int) -> tuple[dict[str, str], list[str]]:
+    """Records to put, and paths to delete, so that a topology takes a txid for done.
+
+    Raises:
+        StateError: It is not the first one in line, or nothing of it is stored.
+        StateCorruptedError, StateUnavailableError: As of ``stored_batches``.
+    """
+    state = stored_batches(store)
+    first = next(iter(state.unfinished), None)
+    if txid != first:
+        raise not_first(store, txid, first)
+    former = [metadata_path(state.txid)] if state.txid else []
+    return {CURRENT: records.encode(CURRENT, txid + 1)}, former
+
+
+def not_first(store: Store, txid: int, first: int | None) -> StateError:
+    """The error for a txid that cannot be skipped."""
+    legal = f"only txid {first}, the first in line," if first else "none"
+    return StateError(
+        f"txid {txid} of '{store.id}' in {store.url} cannot be skipped: {legal} can be."
+        " Nothing was changed. `kafka-tx status` shows unfinished txids",
+        store=store.url,
+        id=store.id,
+        txid=txid,
+    )
