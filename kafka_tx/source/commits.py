@@ -56,8 +56,8 @@ class Finished:
         dead_letters: Those of its records; None where the query writes none.
     """
 
-    start: Mapping[str, Any] | None
-    end: Mapping[str, Any]
+    start: SourceOffset | None
+    end: SourceOffset
     latest: Mapping[str, Any] | None
     duration_ms: float
     phases_ms: Mapping[str, float] = field(default_factory=dict)
@@ -68,20 +68,18 @@ class Finished:
     @property
     def ranges(self) -> list[OffsetRange]:
         """What Spark's log says that it holds."""
-        start = SourceOffset.from_json(self.start) if self.start is not None else None
-        end = SourceOffset.from_json(self.end)
-        begins = {**(start.positions if start else {}), **end.begins}
+        before = self.start.positions if self.start else {}
+        begins = {**before, **self.end.begins}
         return [
             OffsetRange(partition, begins[partition], at)
-            for partition, at in end.positions.items()
+            for partition, at in self.end.positions.items()
             if begins.get(partition, at) < at
         ]
 
     @property
     def has_records(self) -> bool:
         """Whether the source moved: the transaction is the one that its end carries."""
-        start = SourceOffset.from_json(self.start) if self.start is not None else None
-        return moves(start, SourceOffset.from_json(self.end))
+        return moves(self.start, self.end)
 
 
 @dataclass(slots=True)
@@ -123,15 +121,15 @@ class CommitFeed:
 
     def finished(self, batch: Finished) -> None:
         """Take a batch from Spark's commit log. Never raises."""
-        mark = batch.end.get(MARK)
+        mark = batch.end.mark
         if mark is None:
             return
-        query = self._query(mark["id"])
+        query = self._query(mark.id)
         if query is None:
             return
         query.ended_ms = None
         query.waiting.append(batch)
-        self._flush(mark["id"], query)
+        self._flush(mark.id, query)
 
     def flush(self) -> None:
         """Look again for batches that the planning process committed meanwhile."""
@@ -212,7 +210,7 @@ class CommitFeed:
 
     def _commit(self, query: _Query, batch: Finished) -> bool:
         began_ms = self._clock.monotonic_ms()
-        end = SourceOffset.from_json(batch.end)
+        end = batch.end
         assert end.mark is not None
         state = query.ledger.load()
         txid, stored = _which(batch, end.mark, state)
@@ -330,7 +328,7 @@ class CommitFeed:
         commit_ms: int,
         txid: int,
     ) -> None:
-        end = SourceOffset.from_json(batch.end)
+        end = batch.end
         assert end.mark is not None
         self._registry.record_commit(
             BatchCommitted(

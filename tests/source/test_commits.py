@@ -8,6 +8,7 @@ import pytest
 from kafka_tx.errors import StateUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.commits import LET_GO_AFTER_MS, CommitFeed, Finished
 from kafka_tx.source.read_reports import ReadReport, ReadReports
 from kafka_tx.testing import CrashingStore
@@ -74,8 +75,8 @@ def finished(txid, start, end, *, epoch=1, latest=None):
         }
 
     return Finished(
-        start=offset(txid - 1, start),
-        end=offset(txid, end),
+        start=SourceOffset.from_json(offset(txid - 1, start)),
+        end=SourceOffset.from_json(offset(txid, end)),
         latest=latest,
         duration_ms=250,
         read_reports=read(start, end),
@@ -225,7 +226,7 @@ def test_an_offset_without_a_mark_is_not_ours(feed, planner):
     feed.finished(
         Finished(
             start=None,
-            end={"t": {"0": 5}},
+            end=SourceOffset({P0: 5}),
             latest=None,
             duration_ms=1,
         )
@@ -255,9 +256,9 @@ def test_lag_and_headroom_come_from_the_report(feed, planner, registry):
 def test_an_end_in_place_of_the_report_is_no_end_of_a_log(feed, planner, registry):
     planner.plan(1, 0, 10)
     batch = finished(1, 0, 10)
-    first = {**batch.end, '_kafka_tx {"begins": {"t": {"0": 0}}}': {}}
+    first = replace(batch.end, begins={P0: 0})
 
-    feed.finished(replace(batch, end=first, latest=first))
+    feed.finished(replace(batch, end=first, latest=first.to_json()))
 
     assert value(registry, "kafka_tx_records_total", id="job") == 7
     assert value(registry, "kafka_tx_lag_records", id="job") is None
@@ -434,9 +435,10 @@ def test_failures_of_the_mirror_are_counted_on_after_a_restart(feed, planner, re
 def without_records(batch_id, txid=1, *, start=True):
     """The report of a batch of Spark whose offsets did not move."""
     end = finished(txid, 0, 10).end
+    first = replace(end, mark=replace(end.mark, start=True))
     return Finished(
         start=end if start else None,
-        end=end if start else end | {"_kafka_tx": end["_kafka_tx"] | {"start": True}},
+        end=end if start else first,
         latest=None,
         duration_ms=50,
         spark_batch=f"q/{batch_id}",

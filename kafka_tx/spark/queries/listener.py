@@ -225,10 +225,12 @@ class CommitListener(StreamingQueryListener):
     def _progressed(self, progress: StreamingQueryProgress) -> None:
         self._in_flight.batch_ended(str(progress.id))
         for source in progress.sources:
-            start, end = _json(source.startOffset), _json(source.endOffset)
-            if end is None or MARK not in end:
+            before, after = _json(source.startOffset), _json(source.endOffset)
+            if after is None or MARK not in after:
                 continue
-            self._know(str(progress.id), str(progress.runId), end[MARK]["id"])
+            start = SourceOffset.from_json(before) if before else None
+            end, id_ = SourceOffset.from_json(after), after[MARK]["id"]
+            self._know(str(progress.id), str(progress.runId), id_)
             self.feed.finished(
                 Finished(
                     start=start,
@@ -238,9 +240,7 @@ class CommitListener(StreamingQueryListener):
                     phases_ms=_phases(progress.durationMs),
                     read_reports=self._read_reports(str(progress.id), progress.batchId),
                     spark_batch=_ran(progress, start, end),
-                    dead_letters=counted(
-                        str(progress.id), progress.batchId, end[MARK]["id"]
-                    ),
+                    dead_letters=counted(str(progress.id), progress.batchId, id_),
                 )
             )
 
@@ -423,14 +423,12 @@ def _phases(duration_ms: Mapping[str, int]) -> dict[str, float]:
 
 
 def _ran(
-    progress: StreamingQueryProgress, start: dict[str, Any] | None, end: dict[str, Any]
+    progress: StreamingQueryProgress, start: SourceOffset | None, end: SourceOffset
 ) -> str:
     """What a replay of the batch that ran is known by; empty where nothing did."""
     if "addBatch" not in progress.durationMs:
         return ""
-    before = SourceOffset.from_json(start) if start else None
-    after = SourceOffset.from_json(end)
-    return Question(str(progress.id), progress.batchId, before, after).spark_batch
+    return Question(str(progress.id), progress.batchId, start, end).spark_batch
 
 
 def _json(text: str | None) -> dict[str, Any] | None:
