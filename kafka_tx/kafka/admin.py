@@ -1,4 +1,4 @@
-"""One admin client and how its answers are waited for."""
+"""An admin client, and waiting for its answers with a bound in time."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ logger = event_log(__name__)
 _Answer = TypeVar("_Answer")
 
 _SLICE_S = 0.05
-"""How often a waiting call looks whether the brokers refused the client."""
+"""Pause between two checks whether the brokers refused the client."""
 _FIRST_POLL_S = 0.5
 _GRACE_S = 1.0
-"""How much longer than its own time-out a request may take to report it."""
+"""How long a request may take beyond its time-out to report the time-out."""
 
 
 class Deadline:
@@ -49,7 +49,7 @@ class Deadline:
         return max(0.01, self._at - time.monotonic())
 
     def within(self, limit_ms: int) -> Deadline:
-        """The same, or one in so many ms if that is earlier."""
+        """This deadline, or ``limit_ms`` from now if that is earlier."""
         return Deadline(min(limit_ms, int(self.rest_s() * 1000)))
 
     def is_over(self, grace_s: float = 0.0) -> bool:

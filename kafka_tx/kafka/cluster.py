@@ -51,16 +51,16 @@ _POLLS_OF_MOVING_LEADERS = 5
 _LEADER_PAUSE_MS = 200
 _SILENT = ClientError(ClientError._TIMED_OUT, "its leader did not answer in time")
 _QUICK_MS = 2_000
-"""How long leaders that were known before may take to answer."""
+"""How long leaders from an earlier answer may take to reply."""
 _DESCRIBE_MS = 2_000
 """How long the controller may take to describe topics before any broker is asked."""
 
 
 class KafkaClusterView:
-    """What the brokers tell, asked through one admin client that is made when needed.
+    """Asks brokers through one admin client, which is made on first use.
 
     Implements ``protocols.ClusterView``; for one thread at a time. Picklable: the
-    client and what was seen stay behind.
+    client and cached answers stay behind.
 
     An answer in which a topic is missing or smaller than in the one before may come
     from a broker that lags behind: the question is put again ``num_retries`` times
@@ -226,7 +226,7 @@ class KafkaClusterView:
     def survey(
         self, wanted: Subscription, partitions: Collection[TopicPartition]
     ) -> Survey:
-        """``topics`` and ``bounds`` for little more than the dearer of the two.
+        """``topics`` and ``bounds`` together, for about the cost of the slower one.
 
         Args:
             wanted: Which topics are described.
@@ -245,9 +245,9 @@ class KafkaClusterView:
     ) -> Survey:
         """Ask for bounds, then describe the topics, whose ids must be those of before.
 
-        An id never comes back. So one that was told at any time before the logs were
-        asked, and is told again after that, was the topic's all the time between. What
-        was asked under another one is asked once more.
+        A deleted id is never used again. An id that was reported before and after the
+        logs were asked was therefore the topic's id all the time. Bounds of a topic
+        whose id changed are asked once more.
         """
         before = self._ids_before({partition.topic for partition in partitions})
         bounds: dict[TopicPartition, LogBounds | Unavailable] = {}
@@ -271,7 +271,7 @@ class KafkaClusterView:
         return topics, bounds
 
     def _ids_before(self, names: set[str]) -> dict[str, str | None]:
-        """Ids of topics as told at any time before; asked for only if never told."""
+        """The ids from earlier answers; brokers are asked only for unknown ids."""
         unseen = names - self._seen.keys()
         if unseen:
             deadline = Deadline(self._timeout_ms)

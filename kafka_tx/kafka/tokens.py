@@ -19,7 +19,7 @@ PROVIDER = "sasl.oauthbearer.token.provider"
 _OPTION = f"kafka.{PROVIDER}"
 _LEGAL = "package.module:function, a function without arguments"
 _REST = 0.2
-"""Of a token's life: what it must have left to be given to one more client."""
+"""Share of a token's life that must be left to give the token to one more client."""
 
 Answer = tuple[Any, ...]
 
@@ -40,7 +40,7 @@ _lock = threading.Lock()
 
 
 def token_of(provider: str) -> Answer:
-    """What the provider says, as a client of confluent-kafka takes it.
+    """Ask the provider for a token, in the form that confluent-kafka takes.
 
     ``(token, time it expires)``, in seconds since the Unix epoch; a principal and a
     dictionary of SASL extensions may follow. Asked again when four fifths of a token's

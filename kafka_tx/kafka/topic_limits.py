@@ -1,7 +1,7 @@
-"""What brokers take as one batch of a topic, asked for once in a while by each process.
+"""The largest batch that brokers take for a topic; each process asks now and then.
 
-The answer is never waited for long and its absence stops nothing: a user may lack the
-right DESCRIBE_CONFIGS, and then refusals teach the same.
+A missing answer stops nothing: users may lack the right DESCRIBE_CONFIGS. The limit is
+then learnt from refused batches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = event_log(__name__)
 
 _TIMEOUT_MS = 2_000
 _KNOWN_S, _UNKNOWN_S = 600.0, 60.0
-"""How long an answer counts, and its absence."""
+"""How long an answer counts; a missing answer counts as long."""
 _LIMITS = ("max.message.bytes", "segment.bytes")
 """A topic's settings that its batches must not exceed; brokers' defaults included."""
 _OWN = frozenset(
@@ -54,13 +54,13 @@ class TopicSizes:
 
     @property
     def largest(self) -> int:
-        """Of a topic of which nothing is known."""
+        """The largest batch for a topic without a known limit."""
         return BatchSize(self._given).size
 
     def of(self, topic: str) -> BatchSize:
         """The size for a topic; asks its limit where the last answer is old.
 
-        Raises: nothing but what the client's settings raise.
+        Raises: only errors of the client's settings.
         """
         size = self._sizes.get(topic)
         if size is None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata
 
 _MADE_WITHIN_S, _PAUSE_S = 3.0, 0.1
-"""A broker that makes topics by itself has done so by then."""
+"""Time for brokers with ``auto.create.topics.enable`` to create a topic."""
 
 _FORGETFUL = (2, 16, 1)
 """The newest version of the client that keeps ids; all since 2.6 do."""
@@ -37,9 +37,9 @@ _INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 
 
 def check_written(topic: str, settings: Mapping[str, str], timeout_s: float) -> None:
-    """Make sure that a topic can be written to, now and not with the first record.
+    """Check before the first record that a topic can be written to.
 
-    Brokers that make topics by themselves make it.
+    Brokers with ``auto.create.topics.enable`` create the topic.
 
     Raises:
         UnknownTopicError: It does not exist.
@@ -122,9 +122,9 @@ def from_description(description: Any) -> TopicDescription:  # noqa: ANN401 - cl
 def _id(topic_id: Any) -> str | None:  # noqa: ANN401 - client's
     """The text of a topic id; brokers before 2.8 send zeros.
 
-    The client keeps a reference to each id for ever, 120 bytes for every topic of every
-    answer: ``Admin_c_TopicDescription_to_py`` puts a new object in a dict, which takes
-    a reference of its own, and forgets the first. That one is dropped here.
+    confluent-kafka leaks one reference to each id, 120 bytes for every topic of every
+    answer: ``Admin_c_TopicDescription_to_py`` puts a new object into a dict and keeps
+    its own reference. This function drops the leaked reference.
     """
     text = str(topic_id) if topic_id is not None else ""
     if isinstance(topic_id, Uuid) and _version() <= _FORGETFUL:

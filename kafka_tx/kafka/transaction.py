@@ -218,7 +218,7 @@ class Transaction:
             self._check()
 
     def _meet(self, topic: str, written: OutRecord | OutBatch) -> None:
-        """Batches may have to be smaller for a topic that nobody spoke of."""
+        """Note a topic that is new here: its batches may have to be smaller."""
         if topic in self._topics:
             return
         self._topics.add(topic)
@@ -246,7 +246,7 @@ class Transaction:
         )
 
     def _reason(self, error: DeliveryError) -> KafkaError:
-        """Why a record was not delivered: others may be to blame."""
+        """Why a record was not delivered: another record may be the cause."""
         if error.code == "_FATAL":
             # Do not ask a lost client again: in Python 3.11, confluent-kafka would then
             # raise an object that is no exception, which ends the process.

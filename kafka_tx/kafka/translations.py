@@ -61,9 +61,9 @@ _DEFAULT_MESSAGE_BYTES = 1_000_000
 
 
 def within_bounds(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings, numbers beyond librdkafka's bounds brought to the nearest one.
+    """The settings, with numbers cut to librdkafka's bounds.
 
-    What is changed is logged, once in a process.
+    Each change is logged once in a process.
     """
     return {name: _within(name, value) for name, value in settings.items()}
 
@@ -94,7 +94,7 @@ def _within(name: str, value: str) -> str:
 
 
 def room_for_fetches(settings: Mapping[str, str]) -> dict[str, str]:
-    """What a consumer needs to take all that a broker may send.
+    """Settings that let a consumer take everything a broker may send.
 
     A response, and each batch of records once it is unpacked, may have
     ``receive.message.max.bytes``: enough for every batch that fits into memory, unless
@@ -112,7 +112,7 @@ def room_for_fetches(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def steady_reconnects(settings: Mapping[str, str]) -> dict[str, str]:
-    """As in Java: a first pause that is longer than the longest one is that one."""
+    """Cap ``reconnect.backoff.ms`` at ``reconnect.backoff.max.ms``, as Java does."""
     longest = _number(settings.get("reconnect.backoff.max.ms", ""), _LONGEST_PAUSE_MS)
     first = _number(settings.get("reconnect.backoff.ms", ""), _FIRST_PAUSE_MS)
     return {"reconnect.backoff.ms": str(longest)} if first > longest else {}

@@ -1,1 +1,1 @@
-"""What users write as options and settings becomes values here, from one table each."""
+"""Parses options and settings into values, from one table."""

@@ -1,4 +1,4 @@
-"""Names of options and settings that nobody knows, at every door."""
+"""Unknown names of options and settings: refused, or named in a warning."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ logger = event_log(__name__)
 
 KAFKA = "kafka."
 _NEAR = 0.85
-"""How like a known name one must be to be taken for a slip of the pen."""
+"""Similarity to a known name from which a name counts as a typing error."""
 _SEPARATORS = re.compile(r"[\s._-]+")
 _OURS = ("tx", "transaction")
-"""A name that begins so, once folded, was meant for this package."""
+"""A folded name with this beginning is meant for this package."""
 _ELSEWHERE = {"transactionid": "tx.id", "transactionalid": "tx.id"}
-"""What Kafka and its clients call it."""
+"""The name that Kafka and its clients use."""
 _named: set[str] = set()  # unknown options that this process has warned of
 
 
@@ -32,8 +32,8 @@ def check_names(
     """Refuse unknown names that were meant for this package; warn of the rest.
 
     A name was meant so if it begins with ``tx``, if it equals a known one but for case,
-    ``.``, ``_``, ``-`` and blanks, or if it resembles one closely. Spark hands on
-    whatever it was told, also what is meant for itself.
+    ``.``, ``_``, ``-`` and blanks, or if it resembles one closely. Spark passes every
+    option on, also its own.
 
     Args:
         given: Names in lower case.
@@ -82,7 +82,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def folded(name: str) -> str:
-    """A name without what people write differently: case and separators."""
+    """A name in lower case and without separators."""
     return _SEPARATORS.sub("", name).casefold()
 
 

@@ -1,4 +1,4 @@
-"""Options as people may see them: without secrets."""
+"""Shows options without secrets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECRETS = (
 )
 """Names of options that may hold secrets, and that Spark does not hide by itself.
 
-It hides what is called a password, secret or token, or has such a word in it.
+Spark hides names that contain password, secret or token.
 """
 
 _HIDDEN_NAMES = re.compile(

@@ -1,4 +1,4 @@
-"""The sink's options become a SinkConfig here."""
+"""Parses the sink's options into a SinkConfig."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GIVEN_BY_US = (
     *("tx.txid", "tx.parts", "tx.compares", "tx.epoch", "tx.owner", "tx.plan"),
     *("tx.numbering", "tx.memory"),
 )
-"""What ``write_transaction`` tells the tasks; not for users."""
+"""Options that ``write_transaction`` passes to tasks; not for users."""
 _SPARKS = ("path", "checkpointLocation", "queryName")
 
 

@@ -1,4 +1,4 @@
-"""Spark's options become a SourceConfig here, and nowhere else.
+"""Parses Spark's options into a SourceConfig.
 
 Names are case-insensitive. Precedence,
 defaults and texts follow Spark's Kafka source.
@@ -89,7 +89,7 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceConfig
 
 
 def check_source(options: Mapping[str, str]) -> None:
-    """Check what is the same for batch and streaming; Spark asks at ``load()``.
+    """Check options that batch and streaming share; Spark calls it at ``load()``.
 
     Raises:
         ConfigError: As ``parse_source``.
@@ -179,7 +179,7 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
 
 
 def _pattern(value: str) -> str:
-    """A pattern that matches whole names, from one that is found anywhere in them."""
+    """Turn a pattern that is searched in names into one that matches whole names."""
     pattern = value.strip()
     if not pattern:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""A topology's settings: ours and Storm's names become one frozen value."""
+"""Parses a topology's settings, under our names and Storm's."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _check_name(name: str, others: Sequence[str]) -> None:
 
 
 def _zookeeper_url(values: Mapping[str, Any]) -> str | None:
-    """Where Storm's settings keep the state; None when they name no servers."""
+    """URL of the store that Storm's settings name; None: they name no servers."""
     servers = values.get("servers") or values.get("storm_servers")
     if not servers:
         return None
@@ -116,7 +116,7 @@ _WITHOUT_EFFECT = frozenset(
         "topology.kryo.register",
     }
 )
-"""Names of Storm for what Spark, the builder or Python's logging decides here."""
+"""Settings of Storm without effect: Spark, the builder or logging decides."""
 _KNOWN = [*(option.name for option in (*TOPOLOGY, *STORMS)), *_WITHOUT_EFFECT]
 _PATIENCE = (
     "session_timeout_ms",
@@ -131,7 +131,7 @@ _PATIENCE = (
 
 _OWN = ("tx.chunkRecords", "tx.deployment")
 _SILENT_MS = 60_000
-"""How long a job may say nothing at least: its workers may have to start."""
+"""Least time for which a job may be silent: its workers may have to start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +144,8 @@ class RunnerLimits:
         max_pending: Records in flight; None: no other bound.
         timeout_ms: After once to twice as long a record that is not completed fails;
             None: never.
-        silent_timeouts: How many time-outs longer a job may take of which no task
-            reports anything.
+        silent_timeouts: How many more time-outs a job may take while none of its tasks
+            reports.
         metrics_ms: Between two updates of the partitions' metrics.
     """
 

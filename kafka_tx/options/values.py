@@ -1,4 +1,4 @@
-"""Single option values: from what was given to a number, a choice or a duration.
+"""Parses single option values: numbers, choices, durations.
 
 A reader takes the option's documented name, for errors, and the value as it was given.
 """

@@ -1,4 +1,4 @@
-"""What of a database's URL may be shown."""
+"""Shows URLs of databases without secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def address(url: URL) -> str:
 
 
 def without_secrets(text: str, url: URL) -> str:
-    """A text of the driver with the URL's secrets taken out."""
+    """A driver's text without the URL's secrets."""
     for secret in _secrets(url):
         text = text.replace(secret, _HIDDEN)
     return text

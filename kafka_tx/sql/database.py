@@ -32,7 +32,7 @@ class Waits:
     """Our own parameters of a database's URL.
 
     Attributes:
-        retry_for_ms: How long what cannot be had now is tried again; 0 tries once.
+        retry_for_ms: How long calls retry while the database is away; 0: one try.
         silence_ms: PostgreSQL with psycopg: how long a connection may be silent before
             the server is asked, by another one, what became of it; 0 never asks.
     """
@@ -65,7 +65,7 @@ def _number(name: str, text: str | tuple[str, ...], option: str) -> int:
 
 
 IDLE_CONNECTIONS = 4
-"""How many connections of a pool stay open while nobody uses them.
+"""How many idle connections a pool keeps open.
 
 Nobody waits for another one's: more are opened, and closed when they are given back.
 """
@@ -124,7 +124,7 @@ def shared(key: Hashable, user: object, make: Callable[[], sa.Engine]) -> Pool:
 
 
 def _forget_parents() -> None:
-    """A forked process has pools of its own, and a lock that nobody holds."""
+    """Give a forked process its own pools and an unlocked lock."""
     global _LOCK
     _LOCK = threading.Lock()
 
@@ -133,7 +133,7 @@ os.register_at_fork(after_in_child=_forget_parents)
 
 
 BUSY_TIMEOUT_S = 10
-"""How long a statement waits for another writer before the store is unavailable."""
+"""How long a statement waits for another writer; then the store is unavailable."""
 
 WRITES = "kafka_tx_writes"
 """The execution option of a connection that takes the write lock as it begins."""
@@ -145,8 +145,8 @@ _File = tuple[int, int]
 class SqliteFile:
     """Makes an engine's connections, and compares their file with the one at the path.
 
-    An open connection goes on writing to a file that was removed or replaced, and
-    nothing tells it. So each connection keeps which file it has opened.
+    An open connection goes on writing to a file that was removed or replaced, without
+    an error. So each connection notes which file it opened.
 
     Args:
         address: Of the database, for errors.
@@ -170,7 +170,7 @@ class SqliteFile:
         self._opened = self._opened or self._at_path()
 
     def _begun(self, connection: Connection) -> None:
-        """Begin, and then make sure that it is a transaction on the right file."""
+        """Begin, then check that the transaction is on the right file."""
         writes = connection.get_execution_options().get(WRITES)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
         found = self._at_path()
@@ -251,14 +251,14 @@ class Database:
 
     @property
     def retry_policy(self) -> RetryPolicy:
-        """For calls that may be made again while the database cannot be had."""
+        """For repeatable calls, while the database is unavailable."""
         return RetryPolicy(SystemClock(), self._waits.retry_for_ms)
 
     @contextmanager
     def patient(self, make: Callable[[], AbstractContextManager[_T]]) -> Iterator[_T]:
-        """Enter what ``make`` gives, again while the database cannot be had.
+        """Enter the context manager, retrying while the database is unavailable.
 
-        What the block does is done once.
+        The block itself runs once.
         """
         with ExitStack() as stack:
             yield self.retry_policy(lambda: stack.enter_context(make()))
@@ -325,7 +325,7 @@ class Database:
         return shared((self._url, self._waits.silence_ms), self, make)
 
     def _make(self, tables: sa.MetaData) -> None:
-        """Create missing tables, once for each process; two may try at a time."""
+        """Create missing tables, once in each process; several may do so at once."""
         if tables in self._ready:
             return
         with self._connect(writes=False) as connection:
@@ -350,7 +350,7 @@ class Database:
             raise translated from None
 
     def _leave_connections(self) -> None:
-        """Try again on new ones: old ones may be read-only or of a former primary."""
+        """Retry on new connections: old ones may lead to a former primary."""
         with self._lock:
             if self._pool is not None and self._pid == os.getpid():
                 self._pool.leave_connections()
@@ -423,7 +423,7 @@ def _engine(url: URL, option: str, waits: Waits) -> sa.Engine:
 
 
 def _in_a_race(change: Callable[[], None]) -> None:
-    """Once more where it fails: another process has made something of it meanwhile."""
+    """Create the tables; retry once, as another process may have created some."""
     try:
         change()
     except exc.DBAPIError:

@@ -1,4 +1,4 @@
-"""What a database's errors mean to us: try again, cannot be had, or damaged."""
+"""Turns errors of databases into ours: retry, unavailable, or damaged."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _sqlstate(orig: BaseException | None) -> str:
 
 
 def _number(orig: BaseException | None) -> int | None:
-    """The number that drivers of MySQL give their errors."""
+    """The error number of MySQL's drivers."""
     first = orig.args[0] if orig is not None and orig.args else None
     return first if isinstance(first, int) else None
 

@@ -1,4 +1,4 @@
-"""Rows in the words of each database: column types, and writing what may exist."""
+"""Column types and upserts in the SQL dialect of each database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def upsert(
     """Insert ``rows``, or overwrite those whose primary key exists.
 
     Every row names every column; no key comes twice. Runs in the caller's transaction.
-    A database without a word for it (not SQLite, PostgreSQL, MySQL, MariaDB) gets a
+    A database without an upsert (not SQLite, PostgreSQL, MySQL, MariaDB) gets a
     DELETE of the keys and an INSERT.
     """
     if not rows:

@@ -1,4 +1,4 @@
-"""The table of a map: ``key`` and ``value``, and what a replay needs beside them."""
+"""The table of a map: ``key``, ``value``, and columns that a replay needs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def map_table(name: str, kind: str, key: type, value: type) -> MapTable:
 
 
 def check_table_name(name: str, option: str = "name") -> str:
-    """Return the name if every database can have such a table.
+    """Return the name if every database accepts it for a table.
 
     Raises:
         ConfigError: It cannot, or it is a table of ours.
@@ -136,6 +136,6 @@ def _check_type(option: str, given: type, legal: dict[type, Any]) -> None:
 
 
 def _stored_as(column: str, kind: type) -> sa.schema.SchemaItem:
-    """SQLite stores what fits no integer as a float; better an error."""
+    """Raise for integers that SQLite would silently store as floats."""
     legal = f"typeof({column}) IN ('{_SQLITE_STORES[kind]}', 'null')"
     return sa.CheckConstraint(legal).ddl_if(dialect="sqlite")

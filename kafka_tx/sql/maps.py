@@ -88,7 +88,7 @@ class MapBatch:
 
     @property
     def digest(self) -> str:
-        """What was asked for so far, in short: two writers' batches differ in it."""
+        """A digest of all writes so far, different for two writers' batches."""
         return self._wrote.hexdigest()
 
     def update(
@@ -180,9 +180,9 @@ def values_of(
 
 
 def revert(connection: sa.Connection, to: MapTable, txid: int) -> None:
-    """Take back everything that an earlier attempt of ``txid`` wrote.
+    """Undo all writes of an earlier attempt of ``txid``.
 
-    Also what the replay will not touch. Looks at the whole table, once for a replay.
+    Also keys that the replay will not write. Reads the whole table, once for a replay.
     """
     columns = to.table.c
     ours = columns.txid == txid
@@ -193,7 +193,7 @@ def revert(connection: sa.Connection, to: MapTable, txid: int) -> None:
 
 
 def forget_removed(connection: sa.Connection, to: MapTable) -> None:
-    """Delete what earlier transactions removed: no replay asks for it any more."""
+    """Delete rows that earlier transactions removed: no replay needs them."""
     connection.execute(sa.delete(to.table).where(to.table.c.value.is_(None)))
 
 
@@ -376,7 +376,7 @@ class NonTransactionalMap:
             yield connection, before, self._entered(connection, attempt)
 
     def _again(self, whole: Callable[[], bool]) -> bool:
-        """Do a whole batch; once, as a second time would count it twice."""
+        """Write a whole batch in one try: a second try would count it twice."""
         return whole()
 
     def _stored(
@@ -398,7 +398,7 @@ class NonTransactionalMap:
         *,
         is_same: bool,
     ) -> None:
-        """Nothing is kept of a batch."""
+        """Store nothing about the batch."""
 
 
 class TransactionalMap(NonTransactionalMap):

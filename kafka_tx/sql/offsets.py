@@ -41,14 +41,14 @@ OWNERS = sa.Table(
 
 
 class _RacedError(Exception):
-    """Somebody else made the row of the owners at the same time."""
+    """Another process created the owners' row at the same time."""
 
 
 class SqlOffsetStore(OffsetsOfId):
     """An OffsetStore in any database that SQLAlchemy reaches; keeps everything.
 
-    Who acquired it locks and checks the row of its id in ``kafka_tx_offset_owners`` in
-    the transaction that writes, so that nobody can take over in between.
+    The owner locks and checks the row of its id in ``kafka_tx_offset_owners`` in the
+    transaction that writes. So no other process can take over in between.
     """
 
     def __init__(self, url: str, id: str) -> None:  # noqa: A002 - the seam's word
@@ -139,7 +139,7 @@ class SqlOffsetStore(OffsetsOfId):
             claim.words = claim.words[-1:]
 
     def remove(self) -> None:
-        """Take all offsets of the id away, as its owner.
+        """Delete all offsets of the id, as its owner.
 
         Raises: as ``store``.
         """

@@ -1,10 +1,10 @@
-"""PostgreSQL connections that give up on a server that is not there any more.
+"""PostgreSQL connections that notice a server that is gone.
 
 A connection can be dead without a word: a firewall forgot it, the host died, the server
-is frozen. What TCP can notice, it notices within 25 s: keepalives, tcp_user_timeout. A
-peer whose machine still answers for it is noticed by its silence: then the server is
-asked, over a new connection, whether it still works for the silent one. So a statement
-may take as long as it takes, and a wait for nobody ends.
+is frozen. TCP notices a dead machine within 25 s (keepalives, tcp_user_timeout). If a
+connection is silent and its machine answers, a new connection asks the server whether
+it still works for the silent one. So a long statement may go on, and a wait for a dead
+server ends.
 
 A pooler (PgBouncer in transaction mode, say) may stand between: the process that served
 the last transaction serves somebody else by now. So none is ended there, settings last
@@ -63,8 +63,8 @@ _Session = tuple[int, str]
 """A server process: its number and when it began."""
 
 _POOLED_SILENCES = 10
-"""After so many silences in a row a pooler's connection is given up: nobody can tell
-which server process works for it."""
+"""After so many silences in a row a pooler's connection is closed: nobody knows which
+server process works for it."""
 
 
 def listen(engine: sa.Engine, silence_ms: int) -> None:

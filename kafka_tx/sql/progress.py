@@ -114,7 +114,7 @@ class Progress:
         return is_replay
 
     def left(self, attempt: TransactionAttempt) -> None:
-        """What was entered is committed: this process knows the state by it."""
+        """The attempt is committed: remember it as this process's newest."""
         _left[self.address, self.name] = attempt
 
     def _check_left(
@@ -184,7 +184,7 @@ def writings_table(metadata: sa.MetaData) -> sa.Table:
 
 @dataclass(frozen=True)
 class Writings:
-    """Tells a second writer of the same attempt from a repetition of the first.
+    """Tells a second writer of an attempt from a repetition by the first writer.
 
     Attributes:
         table: As ``writings_table`` made it.
@@ -195,13 +195,13 @@ class Writings:
     name: str
 
     def stored(self, connection: sa.Connection) -> str | None:
-        """What was written down last."""
+        """The digest that is stored."""
         query = sa.select(self.table.c.digest).where(self.table.c.name == self.name)
         found: str | None = connection.execute(query).scalar()
         return found
 
     def remember(self, connection: sa.Connection, digest: str) -> None:
-        """Write down what this attempt has written."""
+        """Store the digest of this attempt's writes."""
         upsert(connection, self.table, [{"name": self.name, "digest": digest}])
 
     def compare(

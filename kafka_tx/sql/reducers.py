@@ -30,7 +30,7 @@ _INT64_MAX = 2**63 - 1
 
 
 def check_reducer(reducer: object) -> None:
-    """Refuse what is no reducer.
+    """Refuse anything that is no reducer.
 
     Raises:
         ConfigError: It is neither a known name nor callable.

@@ -45,7 +45,7 @@ class SnapshotValue:
         return self._state.get([KEY]).get(KEY)
 
     def set(self, attempt: TransactionAttempt, value: Any) -> bool:  # noqa: ANN401
-        """Put a value in its place; None removes it. As ``update``."""
+        """Replace the value; None removes it. As ``update``."""
         return self.update(attempt, lambda _: value)
 
     def update(self, attempt: TransactionAttempt, change: Callable[[Any], Any]) -> bool:

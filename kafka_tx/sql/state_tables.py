@@ -1,8 +1,8 @@
-"""The tables of the store, and what a sink in the same database asks them.
+"""The tables of the store, and checks for sinks in the same database.
 
-Where store and sink are one database, both go back together. A batch that was under way
-would then be written on top of an older state, and what lies between would be missing
-for good. So a sink looks whether the store beside it has come as far as the attempt.
+A restored database takes store and sink back together. A batch in flight would then be
+written on top of an older state, and the batches between would be lost. So a sink
+checks that the store in its database has reached the attempt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The store in a SQL database: SQLite in a file, PostgreSQL, or what SQLAlchemy knows.
+"""The store in a SQL database: SQLite, PostgreSQL, or another one of SQLAlchemy.
 
 Two tables hold every id: ``kafka_tx_state`` (id, path, value) and ``kafka_tx_owner``
 (id, epoch). Every write locks the owner's row first, so writers of one id come one
@@ -141,9 +141,9 @@ _SETTINGS = sa.text(
 
 
 def forgets(url: str) -> str:
-    """Why commits may be lost by a crash or a failover; empty where nothing says so.
+    """Why a crash or failover may lose commits; empty: no reason is known.
 
-    PostgreSQL tells it to every user; of other databases nothing is known.
+    Only PostgreSQL is asked; it answers every user.
 
     Raises:
         ConfigError: The URL cannot be used.

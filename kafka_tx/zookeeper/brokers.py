@@ -44,8 +44,8 @@ _ALPHABET = str.maketrans("-_", "+/")
 class ZooKeeperTopics:
     """Looks topics up in ZooKeeper; the ``topics`` of a ClusterView, and nothing else.
 
-    Nothing is cached: who asks decides how often. A look takes a handful of requests in
-    a row, each for all topics, partitions or brokers at once.
+    Nothing is cached: the caller decides how often to ask. A call takes a few
+    requests in a row, each for all topics, partitions or brokers at once.
     Source: Storm, DynamicBrokersReader (deviates: a partition without a leader, or with
     one whose broker is not registered, is there without a leader; it is no error and
     does not vanish).
@@ -200,7 +200,7 @@ class ZooKeeperTopics:
 
 
 def _json(node: str, data: bytes) -> dict[str, Any]:
-    """A registration; one that cannot be read says nothing, until it is read again."""
+    """Parse a registration; an unreadable one is empty until the next read."""
     try:
         record = json.loads(data)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What a request to ZooKeeper can change, and a client with bounded waits."""
+"""Operations of ZooKeeper requests, and a client with bounded waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kafka_tx.transactions.refusals import unpicklable
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 
 MAX_REQUEST_BYTES = 900_000
-"""What we put into one request; servers take 1,048,575 bytes unless set otherwise."""
+"""Our limit for one request; servers take 1,048,575 bytes by default."""
 
 _IN_FLIGHT = 1_000
 """Requests sent before the first answer is awaited; servers throttle beyond that."""
@@ -42,7 +42,7 @@ _SAME_FATE = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
 
 
 class MovedError(Exception):
-    """A node is not as the request took it to be; nothing was changed."""
+    """A node differs from what the request expected; nothing was changed."""
 
 
 class OutcomeUnknownError(Exception):
@@ -107,7 +107,7 @@ def _add(transaction: Any, operation: Op) -> None:  # noqa: ANN401 - kazoo's req
 
 
 def size_of(operation: Op) -> int:
-    """Bytes that an operation takes in a request, rather too many than too few."""
+    """Upper bound of the bytes that an operation takes in a request."""
     data = getattr(operation, "data", b"")
     return len(operation.path.encode()) + len(data) + 150
 
@@ -181,7 +181,7 @@ class ZooKeeperClient:
         return {path: sorted(names) for path, names in found.items()}
 
     def catch_up(self, path: str) -> None:
-        """Let later reads see everything that was changed before now.
+        """Let later reads see all changes before this call.
 
         Raises: as ``nodes``.
         """
@@ -327,7 +327,7 @@ class ZooKeeperClient:
         raise self.silent(ConnectionError("no connection"))
 
     def _check_tls(self, *, listen_s: float = 0.0) -> None:
-        """Name what the client would only try again and again."""
+        """Raise for settings with which the client would only retry for ever."""
         settings = self._settings
         if settings.tls is None:
             return

@@ -177,7 +177,7 @@ class ZooKeeperOffsetStore(OffsetsOfId):
                 guard = [Check(self._owners_path, self._owners_version)]
 
     def _guard(self, *, writes: bool) -> list[Op]:
-        """What fails a request if the owners' node is another than was last looked at.
+        """A check that fails the request if the owners' node has changed.
 
         Raises:
             FencedError: We are none of them any more.
@@ -199,7 +199,7 @@ class ZooKeeperOffsetStore(OffsetsOfId):
         return [Set(self._owners_path, text.encode(), version)]
 
     def _operations(self, data: Mapping[str, bytes]) -> list[Op]:
-        """Set the nodes that exist; make the others and the way to them."""
+        """Set existing nodes; create the others and their parents."""
         ways = {above for node in data for above in _above(node)}
         nodes = {*data, *ways}
         self._existing.update(self._client.stats(ways - self._existing))

@@ -1,4 +1,4 @@
-"""How to reach a ZooKeeper, and the URL that says so."""
+"""Settings of a ZooKeeper session, and their URL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PORT = 2181
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tls:
-    """Whom to trust and what to show; servers are always verified.
+    """Trusted authorities and the client's certificate; servers are always verified.
 
     Attributes:
         ca: PEM file of the authorities; empty: those of the system.
@@ -75,7 +75,7 @@ class Tls:
     def refusal(
         self, hosts: str, timeout_s: float, *, listen_s: float = 0.0
     ) -> str | None:
-        """Why one of the hosts cannot be spoken to; None where it is not for TLS.
+        """Why TLS with one of the hosts fails; None: TLS is not the reason.
 
         Args:
             hosts: Tried in turn, until one shakes hands.
@@ -184,7 +184,7 @@ def check_root(node: str, option: str = "zookeeper root") -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ZooKeeperSettings:
-    """Address, rights and patience of a ZooKeeper client.
+    """Address, rights and retries of a ZooKeeper client.
 
     Attributes:
         hosts: ``host:port`` of every server, comma separated; port 2181 if not given.

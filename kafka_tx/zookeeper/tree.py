@@ -35,7 +35,7 @@ class Layout:
         return [n for n in nodes if n not in self._children and self.has(n)]
 
     def learn(self, children: Mapping[str, Collection[str]]) -> None:
-        """Take what somebody saw at this version."""
+        """Add the children that were read at this version."""
         for node, names in children.items():
             self._children[node] = set(names)
 
@@ -49,7 +49,7 @@ class Layout:
         return sorted(self._children.get(node, ()))
 
     def follow(self, operations: Iterable[Op], version: int) -> None:
-        """Do to the layout what was done to the nodes."""
+        """Apply the operations to the layout, too."""
         for operation in operations:
             parent, _, name = operation.path.rpartition("/")
             if isinstance(operation, Create):
@@ -64,7 +64,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Reads the map, and says which operations would change it. Changes nothing."""
+    """Reads the map and plans operations that change it. Only reads."""
 
     _client: ZooKeeperClient
     _base: str
@@ -107,7 +107,7 @@ class Tree:
     def operations(
         self, put: Mapping[str, str], delete: Iterable[str], layout: Layout
     ) -> list[Op]:
-        """What changes the nodes, as they are now, into what is wanted; parents first.
+        """Operations that turn the present nodes into the wanted ones; parents first.
 
         ``layout`` learns what it does not know.
 
