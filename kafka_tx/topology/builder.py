@@ -1,7 +1,6 @@
-"""Builders: from what users declare to checked, immutable topologies.
+"""Shared by both topology builders: turns declarations into a checked, immutable plan.
 
-What both kinds share. The two builders are where Spark is, since what they build can
-be started.
+The two builders are in ``kafka_tx.spark``, because their topologies start Spark jobs.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Draft:
 
 
 class BoltDeclarer:
-    """Returned by ``set_bolt``: says what the bolt reads. Every call returns it again.
+    """Declares the inputs of a bolt. ``set_bolt`` and every method return it.
 
     A bolt may have several groupings, also several on one source.
     """
@@ -69,33 +68,33 @@ class BoltDeclarer:
     def shuffle_grouping(
         self, source: str, stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
-        """Each row to one task, in equal shares.
+        """Send each row to one task, in equal shares.
 
-        Narrow (no exchange) when the source has at least as many tasks.
+        Needs no exchange if the source has at least as many tasks as the bolt.
         """
         return self._add(source, stream, GroupingKind.SHUFFLE)
 
     def fields_grouping(
         self, source: str, fields: Iterable[str], stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
-        """Rows with equal values in these fields to the same task."""
+        """Send rows with equal values in these fields to the same task."""
         names = (fields,) if isinstance(fields, str) else tuple(fields)
         return self._add(source, stream, GroupingKind.FIELDS, names)
 
     def global_grouping(
         self, source: str, stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
-        """All rows to the first task."""
+        """Send all rows to the first task."""
         return self._add(source, stream, GroupingKind.GLOBAL)
 
     def all_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Each row to every task."""
+        """Send each row to every task."""
         return self._add(source, stream, GroupingKind.ALL)
 
     def local_or_shuffle_grouping(
         self, source: str, stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
-        """Each row stays in the task that emitted it; without one there, as shuffle."""
+        """Keep each row in the task that emitted it; if the bolt has none: shuffle."""
         return self._add(source, stream, GroupingKind.LOCAL_OR_SHUFFLE)
 
     def on_driver(self) -> BoltDeclarer:
@@ -106,7 +105,7 @@ class BoltDeclarer:
     def on_executors(self) -> BoltDeclarer:
         """Run all tasks of the bolt on executors.
 
-        A committer's instances are then pickled between the phases.
+        Instances of a committer are then pickled between the two phases.
         """
         self._draft.placement = Placement.EXECUTORS
         return self
@@ -123,8 +122,8 @@ class Topology:
     """A checked topology with its physical plan; immutable.
 
     Attributes:
-        id: Names its state; stays the same over restarts.
-        plan: What tasks are sent: graph, phases, stages, waves.
+        id: Names the stored state; keep it the same over restarts.
+        plan: Sent to the tasks: graph, phases, stages, waves.
     """
 
     id: str
@@ -140,10 +139,10 @@ class Topology:
         return describe(self.plan)
 
     def explain(self, mode: str = "text") -> str:
-        """The graph as ``text`` (as ``describe``) or as ``mermaid``.
+        """The graph as ``text``, the same as ``describe``, or as ``mermaid``.
 
         Raises:
-            ConfigError: Another mode.
+            ConfigError: ``mode`` is neither of them.
         """
         forms = {"text": describe, "mermaid": mermaid}
         if mode not in forms:
@@ -152,11 +151,11 @@ class Topology:
 
 
 class Builder:
-    """Bolts and their groupings: what both builders share.
+    """Declares bolts and their groupings, for both kinds of topologies.
 
     Args:
-        topology_id: Names the state. 1 to 200 of the characters ``A-Z a-z 0-9 . _ -``;
-            the same over restarts.
+        topology_id: Names the stored state: 1 to 200 characters ``A-Z a-z 0-9 . _ -``.
+            Keep it the same over restarts.
 
     Raises:
         ConfigError: Illegal id.
@@ -171,13 +170,13 @@ class Builder:
     def set_bolt(
         self, name: str, bolt: object, parallelism: int | None = None
     ) -> BoltDeclarer:
-        """Add a bolt; what it reads is said on the result.
+        """Add a bolt. Declare its inputs on the returned object.
 
         Args:
             name: Unique in the topology.
             bolt: A bolt class, a function that makes a bolt, or a bolt to be copied.
-            parallelism: How many tasks; None: as many as its source has, but one for
-                committers and below a global grouping.
+            parallelism: Number of tasks. None: as many as its source has, but one for
+                committers and after a global grouping.
         """
         return self._add(Draft(name, bolt, parallelism))
 
@@ -203,7 +202,7 @@ def spout_component(
     travels: Callable[[], object],
     dumps: Dumps,
 ) -> tuple[Component, list[str]]:
-    """The component of a spout, and all that is wrong with its declaration."""
+    """The component of a spout, and every problem of its declaration."""
     problems = _name_problems(name)
     try:
         pickled(name, travels(), dumps)
@@ -223,11 +222,11 @@ def spout_component(
 def _component_of(
     draft: Draft, legal: Iterable[ComponentKind], dumps: Dumps
 ) -> tuple[Component, list[str]]:
-    """The component a draft stands for, and all that is wrong with it.
+    """The component that a draft declares, and every problem of it.
 
     Args:
-        draft: What was declared.
-        legal: Kinds of bolts this topology can have.
+        draft: The declaration.
+        legal: Kinds of bolts that this topology can have.
         dumps: Pickles user code.
     """
     problems = _name_problems(draft.name)
@@ -240,7 +239,7 @@ def _component_of(
 
 
 def _name_problems(name: object) -> list[str]:
-    """What is wrong with a component's name."""
+    """Problems of a component's name; empty if the name is legal."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return []
     return [
@@ -252,10 +251,10 @@ def _name_problems(name: object) -> list[str]:
 def _outputs_of(
     fields: FieldsLike, streams: Mapping[str, FieldsLike]
 ) -> dict[str, Fields]:
-    """Fields by stream; the default stream only when it has fields.
+    """Fields by stream, with the default stream only if it has fields.
 
     Raises:
-        ConfigError: Fields are declared in no legal form, or a stream without any.
+        ConfigError: The form of the fields is illegal, or a named stream has none.
     """
     found = {}
     default = Fields.parse(fields)

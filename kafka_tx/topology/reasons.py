@@ -1,4 +1,4 @@
-"""What is reported of an error that users' code raised, whatever it is."""
+"""Reports any error of user code as a short text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import suppress
 from kafka_tx.errors import FailedException, KafkaTxError
 
 LONGEST = 4_096
-"""Bytes of a reason. Some errors hold the record that they are about."""
+"""Most bytes of a reason: some errors contain the record that caused them."""
 
 
 def cut(text: str, most: int = LONGEST) -> str:
-    """The text as UTF-8 holds it, at most so many bytes; an end that is cut shows."""
+    """The text in at most ``most`` bytes of UTF-8; a text that was cut ends with …."""
     data = text.encode(errors="replace")
     if len(data) <= most:
         return data.decode()
@@ -21,28 +21,28 @@ def cut(text: str, most: int = LONGEST) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says of itself; one that cannot say it is named all the same."""
+    """The text of an error; a fixed text if ``str(error)`` fails."""
     with suppress(Exception):
         return cut(str(error))
     return "(its text cannot be had)"
 
 
 def reason_of(error: BaseException) -> str:
-    """What is reported about a record that failed."""
+    """The reason that is reported for a record that failed."""
     if isinstance(error, FailedException):
         return text_of_failed(error)
     return cut(f"{type(error).__name__}: {text_of(error)}")
 
 
 def text_of_failed(error: FailedException) -> str:
-    """The reason that users' code gave; it may have given anything."""
+    """The reason from user code, which may be an object of any type."""
     with suppress(Exception):
         return cut(str(error.message))
     return text_of(error)
 
 
 def travels(error: BaseException) -> bool:
-    """Whether the error arrives whole where it is sent, pickled."""
+    """Whether the error is a KafkaTxError that can be pickled and unpickled."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     except Exception:  # noqa: BLE001 - users' errors fail in every way
