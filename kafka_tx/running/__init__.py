@@ -1,1 +1,1 @@
-"""What runs topologies and looks after queries, as far as it needs no Spark."""
+"""Runs topologies and watches queries: the parts that need no Spark."""

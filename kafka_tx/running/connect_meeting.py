@@ -1,22 +1,22 @@
-"""Where processes of one Connect server find each other: a directory of sockets.
+"""A directory of sockets, where processes of one Spark Connect server find each other.
 
-Under Spark Connect ``foreachBatch`` runs in a Python process of the server that has no
-way into the JVM. The planning process of the same query is another child of the same
-JVM. Both know that JVM and the ``tx.id``, and nothing else of each other:
+Under Spark Connect ``foreachBatch`` runs in a Python process of the server that cannot
+call the JVM. The planning process of the same query is another child of the same JVM.
+The two processes have only the JVM and the ``tx.id`` in common:
 
 1. Spark starts the process of ``foreachBatch`` first, which makes the directory.
-2. The planning process finds the directory and puts its socket there, before it tells
-   Spark of any batch.
-3. The first batch comes. The socket of this ``tx.id`` that was put there since 1. is
-   the one of its own planner if it is the only one; else two queries with the same
-   ``tx.id`` were started at once, and nobody can tell which is whose.
+2. The planning process finds the directory and puts its socket there, before it
+   reports any batch to Spark.
+3. The first batch comes. A single socket of this ``tx.id`` made since step 1 belongs to
+   the query's own planner. Several such sockets mean that queries with the same
+   ``tx.id`` were started at the same time, and nobody can tell their sockets apart.
 
-A socket stays until its server has ended, also when its planner has: who asks a planner
-that is gone must not be led to another.
+A socket stays until the server has ended, also if its planner ends earlier: a client of
+an ended planner must not reach another planner.
 
-Names are short, since a socket's path may have about a hundred characters; where the
-name of the temporary directory is too long for that, ``/tmp`` is used. They tell the
-container: one that shares the directory with others knows nothing of their processes.
+A socket's path may have about 100 characters. So names are short, and ``/tmp`` replaces
+a temporary directory with a long name. Names contain the container, because containers
+can share the directory, but do not see each other's processes.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _PREFIX = "ktx"
 _JAVA = "java"
 
 _LONGEST_PATH = 103
-"""Bytes of a socket's path on macOS; Linux takes four more."""
+"""Most bytes of a socket's path on macOS; Linux allows four more."""
 
 _OURS = 80
-"""Bytes of it, at most, that are names of ours, also where user ids have ten digits."""
+"""Most bytes that our names add to the path, with user ids of up to ten digits."""
 
 _SHORT_PLACE = "/tmp"  # noqa: S108 - the directory in it is of this user alone
 
@@ -47,13 +47,13 @@ def meeting_place(*, make: bool) -> Path | None:
     """The directory of the JVM that has started this process.
 
     Args:
-        make: Make it where it is missing; else None is given.
+        make: Make the directory if it is missing.
 
     Returns:
-        None also where no JVM has started this process.
+        None: no JVM has started this process, or the directory is missing.
 
     Raises:
-        OSError: It belongs to somebody else, or cannot be made.
+        OSError: The directory belongs to another user, or cannot be made.
     """
     jvm = _jvm()
     if jvm is None:
@@ -75,12 +75,12 @@ def meeting_place(*, make: bool) -> Path | None:
 
 
 def new_socket(place: Path, tx_id: str) -> Path:
-    """Where the planner of a run listens from now on."""
+    """A new path, at which the planner in this process can listen."""
     return place / f"{_short(tx_id)}.{time.monotonic_ns():x}.{os.getpid():x}"
 
 
 def sockets_since(place: Path, tx_id: str, since_ns: int) -> list[Path]:
-    """Those of a ``tx.id`` that were put there later (monotonic time), oldest first."""
+    """Sockets of a ``tx.id`` made since a monotonic time, oldest first."""
     found = [
         (int(path.name.split(".")[1], 16), path)
         for path in place.glob(f"{_short(tx_id)}.*")
@@ -93,7 +93,7 @@ def _short(tx_id: str) -> str:
 
 
 def _family() -> str:
-    """What the names of all directories of this user in this container begin with."""
+    """The prefix of the names of this user's directories in this container."""
     try:
         container = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:  # no Linux, so no container
@@ -105,7 +105,7 @@ def _family() -> str:
 
 
 def _jvm() -> str | None:
-    """Process id and start of the nearest Java process above; None where none is."""
+    """Id and start of the nearest Java process among the parents; None: no such."""
     pid = os.getppid()
     while pid > 1:
         parent, started, name = _process(pid)
@@ -120,7 +120,7 @@ def _life(pid: int, started: str) -> str:
 
 
 def _process(pid: int) -> tuple[int, str, str]:
-    """Parent, start and command of a process; where it has ended, no parent."""
+    """Parent, start and command of a process; parent 0 if the process has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -131,7 +131,7 @@ def _process(pid: int) -> tuple[int, str, str]:
 
 
 def _process_by_ps(pid: int) -> tuple[int, str, str]:
-    """As of ``_process``, on systems without /proc."""
+    """``_process`` by the command ``ps``, for systems without /proc."""
     with suppress(OSError):
         reported = subprocess.run(  # noqa: S603 - a number is all that is given
             ["/bin/ps", "-o", "ppid=,lstart=,comm=", "-p", str(pid)],

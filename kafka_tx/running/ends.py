@@ -1,4 +1,4 @@
-"""What a store tells of earlier runs as a job starts, and keeps of how it ended."""
+"""Shows the stored state of earlier runs at a start, and stores why a run stopped."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def note_stop(
     error: BaseException,
     clock: Clock,
 ) -> None:
-    """Count a stop and write it into the store. Never raises an error of ours.
+    """Count a stop and write it to the store. Never raises a KafkaTxError.
 
-    One that was fenced is not written: its id goes on elsewhere.
+    The stop of a fenced process is not stored: another process owns the id.
     """
     now_ms = clock.now_ms()
     registry.record_stop(id, error, now_ms)
@@ -40,7 +40,7 @@ def note_stop(
 
 
 def open_notes(url: str, id: str) -> Store | None:  # noqa: A002 - the word users know
-    """Where an at-least-once topology notes why it ended; None where it cannot."""
+    """The store for why an at-least-once topology stops; None: nowhere to store it."""
     if kind_of(url) in (StoreKind.GROUP, StoreKind.MEMORY):
         return None
     try:
@@ -62,7 +62,7 @@ def show_last_stop(
     store: Store,
     id: str | None = None,  # noqa: A002
 ) -> None:
-    """Show what ended an earlier process of the store's id. Never raises as above."""
+    """Show why an earlier process of the store's id stopped. Raises no KafkaTxError."""
     try:
         found = last_stop(store)
     except KafkaTxError as error:
@@ -75,7 +75,7 @@ def show_last_stop(
 
 
 def _first_position(state: LedgerState) -> Committed | None:
-    """Where the very first batch begins; None before it is planned."""
+    """The start of the very first batch; None before that batch is planned."""
     first = state.planned.get(1)
     if first is None:
         return None
@@ -87,10 +87,10 @@ def show_committed(
     id: str,  # noqa: A002 - the word users know
     state: LedgerState,
 ) -> Committed | None:
-    """Show where the store has an id, until something is committed here.
+    """Show the stored position of an id, until this process commits a batch.
 
     Returns:
-        What is shown; None where the store has no position yet.
+        The position that is shown; None if the store has no position yet.
     """
     committed = state.committed or _first_position(state)
     if committed is None:

@@ -1,4 +1,4 @@
-"""Which batch of a query is in flight, and since when: asked once a second."""
+"""Polls once a second which batch of a query is in flight, and since when."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class _InFlight:
 
 
 class InFlightWatch:
-    """Sees batches of queries from the moment at which they are planned.
+    """Shows batches of queries as soon as they are planned.
 
-    Spark tells of a batch once it has ended; until then its planning or its
-    ``foreachBatch`` may hang. A thread of the user's process. A query that polls for
-    records and finds none has no batch in flight.
+    Spark reports a batch only when it has ended, but its planning or ``foreachBatch``
+    may hang. Runs a thread in the user's process. A query that polls for records and
+    finds none has no batch in flight.
 
     Args:
-        registry: Where batches in flight go.
-        running: The ids of each running query.
-        phase_of: What a query does now: a phase, or empty.
-        planned: Called with ids whose first batch ever is planned.
+        registry: Takes the batches in flight.
+        running: Returns the ids of each running query.
+        phase_of: Returns the current phase of a query; empty: no phase.
+        planned: Called with the ids whose very first batch is planned.
         clock: The machine's.
-        interval_s: Pause between two looks.
+        interval_s: Seconds between two polls.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class InFlightWatch:
         self._thread.start()
 
     def look(self) -> None:
-        """One look at every query."""
+        """Poll every query once."""
         for query_id, ids in self._running().items():
             phase = self._phase_of(query_id)
             if phase == "planning" and not self._has_work(ids):
@@ -74,12 +74,12 @@ class InFlightWatch:
                 self._ask(query_id, ids)
 
     def batch_ended(self, query_id: str) -> None:
-        """A batch of the query is in Spark's commit log. Any thread."""
+        """Drop a batch that is in Spark's commit log. Call from any thread."""
         with self._lock:
             self._in_flight.pop(query_id, None)
 
     def ended(self, query_id: str, ids: set[str]) -> None:
-        """The query has ended, whatever was in flight. Any thread."""
+        """Drop the batch of a query that has ended. Call from any thread."""
         with self._lock:
             self._in_flight.pop(query_id, None)
             for id_ in ids:
@@ -104,7 +104,7 @@ class InFlightWatch:
             started.phase, started.phase_since_ms = phase, now_ms
 
     def _ask(self, query_id: str, ids: set[str]) -> None:
-        """Have positions shown once the very first batch has a plan."""
+        """Have positions shown as soon as the very first batch has a plan."""
         started = self._in_flight.get(query_id)
         if started is None or started.phase != "processing" or started.is_asked:
             return

@@ -42,40 +42,40 @@ _DELIVERIES = ("async", "sync", "forget")
 
 
 class KafkaBolt(BatchBolt, RichBolt):
-    """Writes each row as a message; emits nothing.
+    """Writes each row as a Kafka record; emits nothing.
 
     =============================  ====================================================
-    topology                       what a message is
+    topology                       guarantee for a row
     =============================  ====================================================
-    transactional, ``tx.id``       **exactly once**: a committer. Each task writes its
-                                   part of a batch in one Kafka transaction, in the
-                                   commit phase, and the txid with it; a replay finds
-                                   its part done and skips it.
-    transactional                  at least once: a batch is done when all of it is
-                                   delivered; a replay writes it again.
-    at-least-once                  at least once: a row is acked when it is delivered,
-                                   and fails alone when it is not.
+    transactional, ``tx.id``       **exactly once**: a committer. In the commit phase,
+                                   each task writes its part of a batch and the txid in
+                                   one Kafka transaction. A replay skips a part that is
+                                   written.
+    transactional                  at least once: a batch is done when all its records
+                                   are delivered. A replay writes them again.
+    at-least-once                  at least once: a row whose record is delivered is
+                                   acked. Otherwise this row alone fails.
     =============================  ====================================================
 
     Exactly once needs a transactional spout (an opaque one is refused), bolts that emit
-    the same rows for the same txid, and a parallelism that does not change. A replay
-    with other rows than were written is refused: what is in Kafka cannot be taken back.
+    the same rows for the same txid, and a parallelism that does not change. The bolt
+    refuses a replay with other rows, because records in Kafka cannot be taken back.
     Readers need ``isolation.level=read_committed``.
 
-    When a broker is lost the batch is replayed. A record that can never be written (too
+    If a broker is lost, the batch is replayed. A record that can never be written (too
     large, unknown topic, no permission) stops a transactional topology; the error names
-    its topic, key and size.
+    the record's topic, key and size.
 
     Args:
-        options: As of ``df.write``: ``kafka.bootstrap.servers``, other ``kafka.*``,
+        options: As for ``df.write``: ``kafka.bootstrap.servers``, other ``kafka.*``,
             ``topic``, and ``tx.id``, the name of this sink, for exactly once.
-        topic: A name, ``FieldTopic`` or a function of a row; option ``topic`` if not
-            given. A row whose topic is None is not written.
-        mapper: From a row to its message: ``FieldMapper``, or a function that returns a
+        topic: A name, ``FieldTopic`` or a function of a row; None: option ``topic``.
+            A row is not written if the function or field gives None.
+        mapper: Makes the record of a row: ``FieldMapper``, or a function that returns a
             ``KafkaMessage``.
-        delivery: ``async``: deliveries are awaited before the batch, or the chunk of
-            records, counts as done; ``sync``: each one before the next row; ``forget``:
-            never, so that failures are not noticed.
+        delivery: ``async`` awaits deliveries before the batch, or the chunk of records,
+            is done. ``sync`` awaits each delivery before the next row. ``forget``
+            awaits none, so failures are not noticed.
 
     Raises:
         ConfigError: An option is missing or illegal.
@@ -120,19 +120,19 @@ class KafkaBolt(BatchBolt, RichBolt):
 
     @property
     def is_vectorised(self) -> bool:
-        """Whether rows are taken as Arrow batches: unless a function is given rows.
+        """Whether rows come as Arrow batches: not if topic or mapper is a function.
 
-        Asked for by transactional topologies.
+        Transactional topologies read it.
         """
         by_field = isinstance(self._topic, str | FieldTopic)
         return by_field and isinstance(self._mapper, FieldMapper)
 
     def remembered(self) -> dict[str, str]:
-        """A setting with what is known of the sink's markers; none without ``tx.id``.
+        """A setting with the sink's present markers; empty without ``tx.id``.
 
-        Called on the driver before a start takes the topology over: tasks then read
-        only what came after that. Where the brokers do not answer there is none, and
-        each task reads for itself.
+        The driver calls it at a start, before it becomes the owner: tasks then read
+        only later markers. If the brokers do not answer, the result is empty, and each
+        task reads all markers itself.
 
         Raises:
             ConfigError: The marker topic is not compacted.
@@ -161,7 +161,7 @@ class KafkaBolt(BatchBolt, RichBolt):
         self._skipped = 0
 
     def execute(self, row: Row) -> None:
-        """Map and send one row; transactional with ``tx.id``: keep it."""
+        """Map one row and send it; with ``tx.id``: hold it for the commit phase."""
         record = self._record(row)
         if self._collector is not None:
             self._post(row, record)
@@ -170,7 +170,7 @@ class KafkaBolt(BatchBolt, RichBolt):
                 self._take(record)
 
     def execute_arrow(self, batch: pa.RecordBatch) -> None:
-        """Map and send many rows; with ``tx.id``: keep them."""
+        """Map rows and send them; with ``tx.id``: hold them for the commit phase."""
         if self.committer:
             self._held.append(batch)
             return
@@ -178,7 +178,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             self._write(self._out_batch(batch))
 
     def finish_batch(self) -> None:
-        """Await all deliveries; with ``tx.id``: write the part (commit phase)."""
+        """Await all deliveries; with ``tx.id``: write the part, in the commit phase."""
         with _asking_for_replay():
             if self.committer:
                 self._write_part()
@@ -186,7 +186,7 @@ class KafkaBolt(BatchBolt, RichBolt):
                 self._finish()
 
     def cleanup(self) -> None:
-        """At-least-once: await what is not delivered, and ack or fail its rows."""
+        """At-least-once: await open deliveries, and ack or fail their rows."""
         if self._collector is not None:
             self._finish()
         elif self._sender is not None:  # failed
@@ -194,7 +194,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             self._sender = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A committer waits for its phase without a producer."""
+        """The state to pickle, without a producer: its open deliveries are awaited."""
         if self.__dict__.get("_sender") is not None:
             self._finish()
         return self.__dict__.copy()
@@ -324,7 +324,7 @@ class KafkaBolt(BatchBolt, RichBolt):
 
 
 class _Held:
-    """The records of a part, each time that they are looked through."""
+    """The records of a part, which can be iterated more than once."""
 
     def __init__(
         self,
@@ -349,7 +349,7 @@ def _check_selectors(topic: object, mapper: object) -> None:
 
 
 def _forget(_: DeliveryError | None) -> None:
-    """Nobody waits for it."""
+    """Ignore the result of a delivery."""
 
 
 @contextmanager

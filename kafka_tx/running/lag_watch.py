@@ -1,4 +1,4 @@
-"""Lag that moves between commits too: a look at the logs every few seconds."""
+"""Polls log bounds every few seconds, so that lag also changes between commits."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ logger = event_log(__name__)
 INTERVAL_S = 15.0
 
 POLL_EVERY_MS = 5_000
-"""How often a topology's logs are looked at for their lag."""
+"""Time between two polls of the log bounds of a topology."""
 
 TELL_AGAIN_MS = 30_000
-"""Until logs that did not change are reported again, since lag in time may grow."""
+"""Time until unchanged bounds are reported again, because lag in time may grow."""
 
 
 class LagWatch:
-    """Asks the brokers for log bounds of all watched ids, also while no query runs.
+    """Polls brokers for the log bounds of all watched ids, also while no query runs.
 
-    A thread of the user's process. What cannot be asked now is asked again next time; a
-    dashboard then shows what was last known. An id whose options changed may be of
-    another cluster: ``forget`` it.
+    Runs a thread in the user's process. After a poll that fails, a dashboard shows the
+    last known bounds until the next poll. Call ``forget`` for an id whose options
+    changed: its topics may be in another cluster.
 
     Args:
-        registry: Where the bounds go.
-        positions: Partitions of every id that is to be watched.
-        open_view: Makes the look at the cluster of one id.
-        interval_s: Pause between two looks.
+        registry: Takes the bounds.
+        positions: Returns the partitions of every watched id.
+        open_view: Connects to the cluster of one id.
+        interval_s: Seconds between two polls.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LagWatch:
         self._thread.start()
 
     def look(self) -> None:
-        """One look at the logs of every id."""
+        """Poll the log bounds of every id once."""
         watched = self._positions()
         for id_ in self._views.keys() - watched:
             self._views.pop(id_)[0].close()
@@ -69,11 +69,11 @@ class LagWatch:
                 self._registry.record_log(id_, found)
 
     def poll_soon(self) -> None:
-        """Look now instead of after the pause. Any thread; does not wait."""
+        """Poll now instead of after the pause. Any thread; does not wait."""
         self._is_due.set()
 
     def forget(self, id_: str) -> None:
-        """Open the view of an id anew with the next look. Any thread; does not wait."""
+        """Connect again for an id at the next poll. Any thread; does not wait."""
         self._former.add(id_)
 
     def _bounds(self, id_: str, partitions: list[TopicPartition]) -> Bounds:
@@ -107,12 +107,12 @@ class LagWatch:
 
 
 class SpoutLagWatch:
-    """The same for a spout, which is called on its own thread and asks by itself.
+    """Polls log bounds for a spout, on the spout's own thread.
 
     Args:
-        bounds: What the logs hold now; None where the spout has no logs.
-        registry: Where the bounds go.
-        id: Of the topology.
+        bounds: Fetches the current log bounds; None if the spout has no logs.
+        registry: Takes the bounds.
+        id: The topology's id.
         clock: The machine's.
     """
 
@@ -131,7 +131,7 @@ class SpoutLagWatch:
         self._seen: Bounds = {}
 
     def look(self) -> None:
-        """Look, if it is time."""
+        """Poll, if the next poll is due."""
         now_ms = self._clock.monotonic_ms()
         if self._ask is None or now_ms < self._next_ms:
             return
@@ -146,7 +146,7 @@ class SpoutLagWatch:
 
 
 def _found(id_: str, ask: Callable[[], Bounds]) -> Bounds | None:
-    """What the brokers say; None where that cannot be had now."""
+    """The bounds that brokers report; None if they cannot be fetched now."""
     try:
         return ask()
     except KafkaTxError as error:

@@ -1,10 +1,10 @@
-"""Permits: a task asks the driver before a commit phase begins in it.
+"""Permits: each task asks the driver before it begins a commit phase.
 
-The end of a Spark job is not the end of its tasks: a job that is cancelled, or loses a
-task, ends at once, and the worker that runs a committer goes on. So each task of a
-commit phase asks before its first line of user code and tells when it is done; its
-process ending tells it too. A phase is over when nobody may begin in it any more and
-everybody who began has ended.
+A Spark job can end before its tasks: if the job is cancelled, or loses a task, the
+worker that runs a committer goes on. So each task of a commit phase asks the driver
+before its first line of user code, and reports when it is done. The end of its process
+counts as a report, too. A phase is over when no task may begin it any more, and every
+task that has begun has ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafka_tx.running.task_reports import DriverAddress
 
 
 class Permits:
-    """Who asked, who was let in, who is still there. Holders are numbers, used once.
+    """Which tasks may commit, and which of them work. A holder is a number, used once.
 
     ::
 
@@ -42,15 +42,15 @@ class Permits:
         self._done: set[tuple[TransactionAttempt, str]] = set()
 
     def open(self, attempt: TransactionAttempt) -> None:
-        """The commit phase of this attempt begins."""
+        """Begin the commit phase of this attempt."""
         self._open.add(attempt)
 
     def ask(self, holder: int, attempt: TransactionAttempt, task: str) -> bool:
-        """Whether a task may begin: the phase is open, and it is its first run.
+        """Whether a task may begin: the phase is open, and no run works or is done.
 
-        A task that is run a second time, because the first one seems lost, must not
-        work beside it. One that was done is run again because what it sent was lost:
-        others may have rows of the first run, and have committed them.
+        Spark runs a task again if its first run seems lost: two runs must not work at
+        the same time. Spark also runs a task again if its output was lost: other tasks
+        may have committed rows of the first run.
         """
         if attempt not in self._open or (attempt, task) in self._done:
             return False
@@ -60,33 +60,33 @@ class Permits:
         return True
 
     def done(self, holder: int) -> None:
-        """A holder's task has worked to its end: it is not let in again."""
+        """Mark a holder's task as done: it may not begin again."""
         self._done.add(self._holders[holder])
 
     def ended(self, holder: int) -> None:
-        """A holder's task, or its process, has ended. Harmless twice."""
+        """Remove a holder whose task or process has ended. Harmless twice."""
         self._holders.pop(holder, None)
 
     def close(self, attempt: TransactionAttempt) -> tuple[int, ...]:
-        """Let nobody begin any more; who is still there."""
+        """Let no more tasks begin; returns the holders that still work."""
         self._open.discard(attempt)
         self._done = {each for each in self._done if each[0] != attempt}
         return self.holders(attempt)
 
     def holders(self, attempt: TransactionAttempt) -> tuple[int, ...]:
-        """Those that have begun for an attempt and not ended."""
+        """The holders that have begun for an attempt and not ended."""
         return tuple(h for h, (of, _) in self._holders.items() if of == attempt)
 
     def is_over(self, attempt: TransactionAttempt) -> bool:
-        """Whether its commit phase can write nothing any more."""
+        """Whether the attempt's commit phase can write nothing any more."""
         return attempt not in self._open and not self.holders(attempt)
 
 
 BEAT_S = 5.0
-"""How often the driver says that it is there."""
+"""Seconds between two heartbeats of the driver."""
 
 SILENCE_S = 30.0
-"""A task that hears nothing for so long ends its process: it may be given up."""
+"""Seconds without a heartbeat after which a task ends its process."""
 
 YES, NO, BEAT, END, DONE = b"y", b"n", b".", b"x", b"d"
 _CONNECT_WITHIN_S = 30.0
@@ -95,7 +95,7 @@ _EXIT_CODE = 70
 
 @dataclass(frozen=True, slots=True)
 class PermitAddress:
-    """Where to ask. Pickled; the token keeps strangers out."""
+    """The permit server's address. Pickled; requests without the token are ignored."""
 
     host: str
     port: int
@@ -103,7 +103,7 @@ class PermitAddress:
 
 
 def _leave() -> None:
-    """End this process: what it would still write must not be written."""
+    """End this process at once, so that it writes nothing more."""
     os._exit(_EXIT_CODE)
 
 
@@ -116,18 +116,18 @@ def permit(
     silence_s: float = SILENCE_S,
     leave: Callable[[], None] = _leave,
 ) -> Iterator[None]:
-    """Let the body run if the driver allows it, and only as long as it does.
+    """Run the body only if the driver allows it, and only as long as it does.
 
     Args:
         address: Of the driver.
-        attempt: Whose commit phase it is.
-        task: Which of its tasks.
-        silence_s: Without a word from the driver for so long ``leave`` is called.
-        leave: Called, on another thread, when the phase is given up: ends the process.
+        attempt: The attempt that commits.
+        task: The name of this task.
+        silence_s: Seconds without a heartbeat after which ``leave`` is called.
+        leave: Ends the process. Called on another thread when the phase is given up.
 
     Raises:
-        FailedException: The commit phase was given up before this task began, or Spark
-            runs the task again: it is done, or its first run still works.
+        FailedException: The commit phase was given up before this task began, or an
+            earlier run of the task is done or still works.
         TransactionError: The driver cannot be reached.
     """
     connection = _connect(address)
@@ -176,7 +176,7 @@ def _is_allowed(
 
 @contextmanager
 def _watched(connection: socket.socket, leave: Callable[[], None]) -> Iterator[None]:
-    """Call ``leave`` when the driver says so, or is gone, before the body ends."""
+    """Call ``leave`` if the driver orders it, or is gone, before the body ends."""
     is_over, deciding = threading.Event(), threading.Lock()
 
     def watch() -> None:
@@ -205,15 +205,15 @@ _LINE_BYTES = 4096
 
 
 class PermitServer:
-    """Listens for the tasks of commit phases; each holds a connection while it works.
+    """Gives permits to the tasks of commit phases; each working task has a connection.
 
-    A connection that ends properly, or is reset by the other machine, says that the
-    task's process has ended or is done. One that is merely lost says nothing: the task
-    notices that too, and has left after ``SILENCE_S``; so long it counts as working.
+    If a connection is closed, or reset by the other machine, its task is done or its
+    process has ended. If a connection is lost, the task notices that, too, and ends its
+    process within ``SILENCE_S``. Until then the task counts as working.
 
     Args:
         driver: Where executors reach the driver.
-        silence_s: See there.
+        silence_s: How long the task of a lost connection counts as working.
     """
 
     def __init__(self, driver: DriverAddress, *, silence_s: float = SILENCE_S) -> None:
@@ -235,9 +235,9 @@ class PermitServer:
 
     @contextmanager
     def phase(self, attempt: TransactionAttempt) -> Iterator[PermitAddress]:
-        """Let tasks of this attempt work during the body; end when they are gone.
+        """Let tasks of this attempt work during the body, then wait for their ends.
 
-        However the body ends: those that still work are told to leave, and waited for.
+        Also if the body raises: tasks that still work then get the order to end.
         """
         with self._changed:
             self._permits.open(attempt)
@@ -251,7 +251,7 @@ class PermitServer:
                 )
 
     def give_up(self, attempt: TransactionAttempt) -> None:
-        """Let nobody begin any more for this attempt; send away who has. Harmless."""
+        """Let no more tasks of this attempt begin; end those that work. Harmless."""
         with self._changed:
             holders = self._permits.close(attempt)
             for holder in holders:
@@ -259,7 +259,7 @@ class PermitServer:
                     self._connections[holder].sendall(END)
 
     def close(self) -> None:
-        """Stop listening; nobody is waited for any longer. Harmless twice."""
+        """Stop listening and waiting for tasks. Harmless twice."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -288,7 +288,7 @@ class PermitServer:
     def _accompany(
         self, connection: socket.socket, attempt: TransactionAttempt, holder: int
     ) -> None:
-        """Say that we are here until the task has ended."""
+        """Send heartbeats until the task has ended."""
         connection.settimeout(BEAT_S)
         try:
             while True:
@@ -342,7 +342,7 @@ def _server(
 
 
 def _keep_alive(connection: socket.socket) -> None:
-    """Let the system notice a machine that is gone within ``SILENCE_S``."""
+    """Let the operating system notice a lost machine within ``SILENCE_S``."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", 10),

@@ -1,4 +1,4 @@
-"""Sends dead letters back to where their records were, each one once."""
+"""Sends dead letters back to their records' partitions, each one exactly once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.transaction import Transaction
 
 _AT_ONCE = 1_000
-"""Letters of one transaction, at most."""
+"""Most dead letters in one transaction."""
 
 
 class DeadLetterUnusableError(KafkaTxError):
@@ -40,13 +40,13 @@ class DeadLetterUnusableError(KafkaTxError):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One letter.
+    """One record of a dead-letter topic.
 
     Attributes:
         at: Its partition.
-        offset: Its offset there.
-        record: What is sent back, without the letter's own headers.
-        about: The letter's own headers, by name; empty for a record that is no letter.
+        offset: Its offset in the partition.
+        record: The record to send back, without the dead letter's own headers.
+        about: The dead letter's own headers, by name; empty: it is no dead letter.
     """
 
     at: TopicPartition
@@ -56,12 +56,12 @@ class DeadLetter:
 
     @property
     def where(self) -> str:
-        """Where the letter is."""
+        """Partition and offset of the dead letter."""
         return f"{self.at}@{self.offset}"
 
     @property
     def origin(self) -> tuple[TopicPartition, int] | None:
-        """Where its record was; None where it does not say so."""
+        """Partition and offset of the failed record; None if headers lack them."""
         with suppress(KeyError, ValueError):
             at = TopicPartition(
                 self.about[dead_letter_form.TOPIC],
@@ -72,20 +72,20 @@ class DeadLetter:
 
     @property
     def is_cut(self) -> bool:
-        """Whether it is without the value, which did not fit."""
+        """Whether the value is missing because it was too large."""
         return dead_letter_form.BYTES in self.about
 
 
 class Redrive:
-    """The letters of one topic, and the group that remembers which were sent.
+    """The dead letters of one topic, and the group that stores which ones were sent.
 
-    A transaction holds the records that are sent and the group's offsets. So each
-    letter is sent once, wherever a sender dies. A second sender ends the first one.
+    One transaction holds the sent records and the group's offsets. So each dead letter
+    is sent once, wherever a sender dies. A second sender fences the first one.
 
     Args:
         kafka: The ``kafka.*`` options, without their prefix.
-        topic: Of the letters.
-        timeout_ms: For each question to the brokers.
+        topic: The dead-letter topic.
+        timeout_ms: For each request to the brokers.
 
     Attributes:
         group: ``kafka_tx.<topic>``.
@@ -108,10 +108,10 @@ class Redrive:
     def waiting(
         self, *, sent: bool = False, is_sender: bool = False
     ) -> list[OffsetRange]:
-        """Where letters are that were not sent; ``sent``: those that were, too.
+        """Ranges of dead letters that were not sent; ``sent``: of sent ones, too.
 
-        ``is_sender``: no other sender is at work. Else one may be, or may have died
-        with an open transaction: that counts as not committed, and is not waited for.
+        ``is_sender``: no other sender is at work. Otherwise another sender may have an
+        open transaction, also after its death: its offsets count as not committed.
 
         Raises:
             UnknownTopicError: The topic does not exist.
@@ -134,11 +134,11 @@ class Redrive:
         ]
 
     def read(self, wanted: OffsetRange) -> Iterator[DeadLetter]:
-        """The letters of a range.
+        """The dead letters of a range.
 
         Raises:
             FetchError: They cannot be read now.
-            OffsetOutOfRangeError: They are gone.
+            OffsetOutOfRangeError: The log no longer holds them.
         """
         for batch in self._reader.read(wanted):
             for offset, record in _records(batch):
@@ -151,29 +151,29 @@ class Redrive:
         *,
         skips: bool,
     ) -> None:
-        """Send back all letters that were not sent.
+        """Send back all dead letters that were not sent.
 
         Args:
-            topics: Where to, as far as known.
-            reported: Gets the letters of each transaction, once it is committed.
-            skips: Pass over letters that cannot be sent back.
+            topics: The topics to send to, as far as known.
+            reported: Called with the dead letters of each committed transaction.
+            skips: Skip dead letters that cannot be sent back.
 
         Raises:
-            DeadLetterUnusableError: One cannot be sent back. Those before it were.
+            DeadLetterUnusableError: One cannot be sent back. Reported ones were sent.
             DeliveryError: A record was refused. Nothing of its transaction is visible.
             KafkaError: The brokers refuse, do not answer, or another sender has begun.
         """
         while True:
-            with suppress(BatchRefusedError):  # again, in smaller batches
+            with suppress(BatchRefusedError):  # repeat it in smaller batches
                 self._send(topics, reported, skips=skips)
                 return
 
     def usable(self, dead_letter: DeadLetter) -> DeadLetter:
-        """The letter with what is sent back.
+        """The dead letter with the record to send back.
 
         Raises:
-            DeadLetterUnusableError: It does not say where its record was; or it is
-                without the value, and the record is gone.
+            DeadLetterUnusableError: Its headers do not name the failed record; or its
+                value is missing, and the failed record is gone.
         """
         if dead_letter.origin is None:
             raise DeadLetterUnusableError(
@@ -219,7 +219,7 @@ class Redrive:
         return found
 
     def _original(self, dead_letter: DeadLetter, place: OffsetRange) -> OutRecord:
-        """The record of a letter without value, if it is still where it was."""
+        """The failed record of a dead letter without value, if its log still has it."""
         size = int(dead_letter.about[dead_letter_form.BYTES])
         with suppress(KafkaTxError):
             for batch in self._reader.read(place):
@@ -256,7 +256,7 @@ def _dead_letter(offset: int, found: OutRecord) -> DeadLetter:
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[tuple[int, OutRecord]]:
-    """What was read, as it would be written where it is; with its offsets."""
+    """The offset of each record, and the record as a producer would write it again."""
     times = milliseconds(batch)
     rows = batch.drop_columns(["timestamp"]).to_pylist()
     for row, time_ms in zip(rows, times, strict=True):

@@ -1,4 +1,4 @@
-"""A thread that does one thing after the other, or answers one question at a time."""
+"""A thread that runs one call after the other, or one request at a time."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def is_worker() -> bool:
 
 
 class SerialWorker:
-    """Runs what it is given in the order given, on one daemon thread.
+    """Runs submitted functions in their order, on one daemon thread.
 
-    Unlike an executor of ``concurrent.futures`` it never keeps the interpreter from
-    ending when a call hangs.
+    Unlike an executor of ``concurrent.futures``, it lets the interpreter end while a
+    call hangs.
 
     Args:
-        name: Of the thread.
+        name: The thread's name.
     """
 
     def __init__(self, name: str) -> None:
@@ -41,14 +41,14 @@ class SerialWorker:
         self._thread.start()
 
     def submit(self, function: Callable[[], R]) -> Future[R]:
-        """Run it later; the future tells how it went."""
+        """Run the function later; the future gets its result or error."""
         future: Future[R] = Future()
         known = same_events(function)
 
         def work() -> None:
             try:
                 result = known()
-            except BaseException as error:  # noqa: BLE001 - told to who asked
+            except BaseException as error:  # noqa: BLE001 - for the future
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -57,7 +57,7 @@ class SerialWorker:
         return future
 
     def close(self, timeout_s: float) -> bool:
-        """End after what was submitted; False if that takes longer."""
+        """End after all submitted functions; False if that takes longer."""
         self._work.put(None)
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -68,17 +68,17 @@ class SerialWorker:
 
 
 Post = Callable[[Callable[[], None]], None]
-"""Has a call made on the topology's thread."""
+"""Runs a function on the topology's thread."""
 
 
 class Asker(Generic[T]):
-    """All methods are the topology's thread's, and so is ``take``.
+    """Runs one request at a time. The topology's thread calls its methods and ``take``.
 
     Args:
-        name: Of the thread that asks.
-        question: Called there.
-        take: Given the number of the question and the answer, or what was raised.
-        post: Brings the answer back.
+        name: The name of the thread that runs requests.
+        question: The request; called on that thread.
+        take: Called with the number of the request, and its answer or error.
+        post: Brings the answer to the topology's thread.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class Asker(Generic[T]):
         self.is_busy = False
         """Whether an answer is awaited."""
         self.asked = 0
-        """How many questions were asked."""
+        """Number of requests so far."""
 
     def ask(self) -> None:
-        """Ask once more; not while it is busy."""
+        """Start a request; not while ``is_busy``."""
         self.is_busy = True
         self.asked += 1
         number = self.asked
@@ -107,7 +107,7 @@ class Asker(Generic[T]):
             answer: T | BaseException
             try:
                 answer = self._question()
-            except BaseException as error:  # noqa: BLE001 - raised where it is taken
+            except BaseException as error:  # noqa: BLE001 - for ``take``
                 answer = error
             self._post(lambda: self._answered(number, answer))
 

@@ -1,4 +1,4 @@
-"""What reads Kafka in the tasks of any topology."""
+"""Reads Kafka in the tasks of both kinds of topologies."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kafka_tx.topology.rows.times import with_python_times
 
 @dataclass(frozen=True, slots=True)
 class TaskReader:
-    """Opens the fastest reader of the machine that reads, not of the driver's.
+    """Opens the fastest reader that the task's machine has, not the driver's.
 
-    A time outside of the years 1 to 9999, which Python cannot show, is null.
+    A timestamp outside of the years 1 to 9999, which Python does not support, is null.
     """
 
     config: SourceConfig

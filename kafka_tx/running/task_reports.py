@@ -1,4 +1,4 @@
-"""Reports of tasks: short JSON lines to a socket of the driver, which confirms each."""
+"""Task reports: short JSON lines to a socket of the driver, which confirms each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafka_tx.logs import event_log
 from kafka_tx.metrics.connections import BoundedConnections
 
 _TAKEN = b"+"
-"""What the listener answers when it has taken a report."""
+"""The listener's answer to a report that it has taken."""
 
 _EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - the last resort; senders need the token
 _SEND_TIMEOUT_S = 1.0
@@ -26,7 +26,7 @@ _TRIES = 3
 _PAUSE_S = 0.05
 
 PORTS = "spark.kafka_tx.driver.ports"
-"""Spark's configuration for the ports that executors reach the driver at."""
+"""The Spark setting for the ports at which executors reach the driver."""
 
 logger = event_log(__name__)
 
@@ -38,9 +38,9 @@ class DriverAddress:
     """Where executors reach this process, and where it listens for them.
 
     Attributes:
-        host: As executors know it.
-        bind: The address to listen on, where it is another one.
-        ports: The first free one of them is taken; 0 stands for any.
+        host: The address that executors use.
+        bind: The address to listen on; empty: ``host``.
+        ports: The first free one is used; 0: any free port.
     """
 
     host: str
@@ -49,7 +49,7 @@ class DriverAddress:
 
     @classmethod
     def of(cls, config: Callable[[str], str | None]) -> DriverAddress:
-        """From Spark's configuration.
+        """Read the addresses from Spark's configuration.
 
         Raises:
             ConfigError: ``spark.kafka_tx.driver.ports`` names no ports.
@@ -62,11 +62,11 @@ class DriverAddress:
         """A server on the first address and port that are free.
 
         Args:
-            make: Makes it, or raises an OSError.
-            others: Addresses to be tried where ``bind`` is not this machine's.
+            make: Makes the server, or raises an OSError.
+            others: Addresses to try next, if ``bind`` is not one of this machine.
 
         Raises:
-            OSError: None is free.
+            OSError: No address and port is free.
         """
         refusal = OSError("no address")
         for address in (self.bind or self.host, *others):
@@ -90,17 +90,17 @@ def _ports(text: str | None) -> Sequence[int]:
 
 
 class ReportListener:
-    """Takes reports in the driver's process; those without its token are not even read.
+    """Takes task reports in the driver's process; reports without its token are unread.
 
     Args:
-        driver: Where executors find the driver. If its addresses are not this machine's
-            (behind NAT), it listens on all of them.
-        take: Called with each report, on a thread of its own. What a stranger made up
-            may be anything: ``ValueError``, ``KeyError`` and ``TypeError`` are ignored.
-        name: Of the threads.
+        driver: Where executors reach the driver. If its addresses are not this
+            machine's (behind NAT), the listener uses all addresses of this machine.
+        take: Called with each report, on a thread of its own. ``ValueError``,
+            ``KeyError`` and ``TypeError`` mark a malformed report, which is ignored.
+        name: The name of the listener's thread.
 
     Raises:
-        OSError: It cannot listen at all.
+        OSError: It can listen on no address.
     """
 
     def __init__(
@@ -139,10 +139,10 @@ class ReportListener:
 
 
 def send_report(address: str, report: Mapping[str, object]) -> None:
-    """Send a report and wait until it was taken; tries again a few times (executor).
+    """Send a report from an executor and wait for its confirmation; three tries.
 
     Raises:
-        OSError: Nobody listens there, the way is blocked, or it was not taken.
+        OSError: No listener answers, the network is blocked, or the report is refused.
     """
     host, port, token = address.rsplit(":", 2)
     line = f"{token}\n{json.dumps(report)}\n".encode()
@@ -169,16 +169,16 @@ _LONGEST_REPORT = 1 << 20
 
 
 class ReportServer(BoundedConnections, TCPServer):
-    """Listens from when it is made; ``serve_forever`` answers.
+    """Listens as soon as it is made; ``serve_forever`` answers.
 
     Args:
-        where: An address of this machine, and a port; 0: any that is free.
-        token: What every sender says first.
-        read: Takes a report; False where it is none.
-        taken: Answered when it was taken.
+        where: An address of this machine, and a port; 0: any free port.
+        token: Every sender sends it first.
+        read: Takes a report; returns False for a malformed one.
+        taken: The answer to a report that was taken.
 
     Raises:
-        OSError: It cannot listen there.
+        OSError: It cannot listen on this address and port.
     """
 
     request_queue_size = 1024  # all tasks of a stage may end at once
@@ -197,7 +197,7 @@ class ReportServer(BoundedConnections, TCPServer):
 
 class _Handler(StreamRequestHandler):
     server: ReportServer
-    timeout = 5  # seconds for a client that connects and says nothing
+    timeout = 5  # seconds for a client that connects and sends nothing
 
     def handle(self) -> None:
         said = self.rfile.readline(_LONGEST_TOKEN).strip()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Waiters:
-    """User threads wait; the topology's thread changes what they wait for."""
+    """Lets user threads wait for a state that the topology's thread changes."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -17,16 +17,16 @@ class Waiters:
 
     @property
     def are_there(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a thread waits."""
         return self._count > 0
 
     def wait(
         self, ask: Callable[[], Callable[[], bool]], timeout_s: float | None
     ) -> bool:
-        """Wait for what ``ask`` wants, which nothing changes meanwhile.
+        """Wait for the condition that ``ask`` returns; no change comes before the wait.
 
         Returns:
-            False when the time was over before; True also when the topology has ended.
+            False if the time was over first; True also if the topology has ended.
         """
         with self._changed:
             is_reached = ask()
@@ -40,12 +40,12 @@ class Waiters:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Have them look again at what is changed here."""
+        """Change the state in the body; then all waiting threads check it again."""
         with self._changed:
             yield
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Let nobody wait any longer."""
+        """Let no thread wait any longer."""
         with self.changing():
             self._is_over = True

@@ -26,15 +26,14 @@ print(any(m.name == "pyspark_kafka_tx" for m in pkgutil.iter_modules()))
 
 @dataclass(frozen=True, slots=True)
 class WorkerPython:
-    """What was found.
+    """The Python of the workers on this machine.
 
     Attributes:
-        command: Its path, or the word that is no command.
+        command: Its path, or the configured word if there is no such command.
         exists: Whether it can be started.
         has_package: Whether it can import ``kafka_tx``.
-        finds_format: Whether Spark, which looks through it in its own way, finds
-            ``format("kafka_tx")`` without a register call. It does not in an editable
-            installation.
+        finds_format: Whether Spark finds ``format("kafka_tx")`` without a register
+            call. Spark does not find it in an editable installation.
     """
 
     command: str
@@ -44,7 +43,7 @@ class WorkerPython:
 
     @property
     def advice(self) -> str:
-        """What to do where the package is missing."""
+        """The next step if the package is missing."""
         return (
             f"set PYSPARK_PYTHON={sys.executable} before the session is made, or"
             " install kafka-tx there too"
@@ -52,10 +51,10 @@ class WorkerPython:
 
 
 def look_at(chosen: str | None = None) -> WorkerPython:
-    """Ask the Python of workers on this machine.
+    """Start the workers' Python on this machine, and check its packages.
 
     Args:
-        chosen: The command; by default what Spark takes: ``PYSPARK_PYTHON``, else
+        chosen: The command; None: Spark's choice, which is ``PYSPARK_PYTHON``, or
             ``python3`` from the path.
     """
     word = chosen or os.environ.get("PYSPARK_PYTHON") or "python3"
@@ -63,7 +62,7 @@ def look_at(chosen: str | None = None) -> WorkerPython:
     if command is None:
         return WorkerPython(word, exists=False)
     try:
-        answer = subprocess.run(  # noqa: S603 - what Spark starts too
+        answer = subprocess.run(  # noqa: S603 - Spark starts it, too
             [command, "-c", _ASK],
             capture_output=True,
             text=True,
@@ -81,10 +80,10 @@ def look_at(chosen: str | None = None) -> WorkerPython:
 
 
 def warn_without_package(context: Any) -> None:  # noqa: ANN401 - Spark's
-    """Say at once what would end the first job with many lines of Java.
+    """Warn early of a missing package, which would end the first job.
 
-    A session must be there: it decides which Python its workers run. Only where these
-    are on this machine; those elsewhere cannot be asked.
+    Needs a session, because the session decides which Python its workers run. Checks
+    only workers on this machine; others cannot be checked.
     """
     python = str(context.pythonExec)
     if shutil.which(python) == sys.executable or context._python_includes:
@@ -102,17 +101,17 @@ def warn_without_package(context: Any) -> None:  # noqa: ANN401 - Spark's
 
 
 _FREEZE_AFTER = (1, 2, 8, 64)
-"""Tasks after which the heap is frozen: modules are loaded by the first ones."""
+"""The heap is frozen after these tasks of a process; the first ones load modules."""
 
 _tasks = count(1)
 
 
 def task_done() -> None:
-    """Exempt what is alive from later collections, after the first tasks of a process.
+    """Exempt live objects from garbage collection, after a process's first tasks.
 
-    Called in a worker, when everything of the task is released. What is frozen is still
-    freed when its last reference goes; only cycles of it are not found any more, so
-    garbage is collected first.
+    A worker calls it when a task has released everything. A frozen object is still
+    freed with its last reference. Only cycles of frozen objects are never found, so
+    garbage is collected before.
     """
     if next(_tasks) in _FREEZE_AFTER:
         gc.collect()
