@@ -1,1 +1,1 @@
-"""Txids: which batch may be processed, which may commit, what must be stored."""
+"""Txids: which batch may be processed or may commit, and which records to store."""

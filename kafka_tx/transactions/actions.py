@@ -1,8 +1,7 @@
-"""What a transaction coordinator asks its runner to do.
+"""The actions that a transaction coordinator asks its runner to carry out.
 
-Frozen values, carried out in the order in which they were given. Every one but
-``Cancel``, ``TransactionCommitted`` and ``Stopped`` is answered by one event of the
-coordinator.
+Frozen values; the runner carries them out in order. It answers each one, except
+``Cancel``, ``TransactionCommitted`` and ``Stopped``, with one event of the coordinator.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ M = TypeVar("M")
 class Initialize(Generic[M]):
     """Plan the batch of ``attempt.txid``; answer ``initialized`` (or ``…_failed``).
 
-    ``previous`` is the metadata of ``txid - 1``; None for txid 1. At most one is asked
-    for at a time.
+    ``previous`` is the metadata of ``txid - 1``; None for txid 1. At most one batch is
+    planned at a time.
     """
 
     attempt: TransactionAttempt
@@ -36,16 +35,16 @@ class Initialize(Generic[M]):
 class Write:
     """Make this change in the store, in one atomic step; answer ``stored`` (or failed).
 
-    At most one is under way. One that failed is asked for again, under a new id. One
-    that changes nothing is made all the same: the store compares epoch and position.
+    At most one write is under way. A failed write is asked for again, under a new id. A
+    write without changes is made, too: the store compares epoch and position.
 
     Attributes:
-        write_id: Names the write in its answer.
+        write_id: The answer names the write by this id.
         epoch: Of the owner.
         put: Records to set.
-        delete: Records to take away.
-        expect: Where the store was left, as of ``txid_layout.position``; made with
-            ``following.write``.
+        delete: Records to delete.
+        expect: The position records that the last write left
+            (``txid_layout.position``); ``following.write`` makes the write.
     """
 
     write_id: int
@@ -59,7 +58,7 @@ class Write:
 class StartBatch(Generic[M]):
     """Begin the processing phase; answer ``processed`` or ``failed``.
 
-    ``committed_txid`` is the last committed txid; None while there was none.
+    ``committed_txid`` is the last committed txid; None before the first commit.
     """
 
     attempt: TransactionAttempt
@@ -71,15 +70,15 @@ class StartBatch(Generic[M]):
 class StartCommit:
     """Begin the commit phase; answer ``committed`` or ``commit_failed``, always.
 
-    One at a time: the next one comes after that answer. The answer says that the work
-    is over, on whatever machine it was done, not only that nobody waits for it.
+    One at a time: the next one comes after this answer. The answer says that the work
+    has ended on every machine, not only that nobody waits for the work.
     """
 
     attempt: TransactionAttempt
 
 
 class Outcome(StrEnum):
-    """How an attempt that did not commit ended; values of the metric's label."""
+    """The end of an attempt that did not commit; values of the metric's label."""
 
     FAILED = "failed"
     TIMED_OUT = "timed_out"
@@ -89,9 +88,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop working on these attempts; what they still answer is ignored.
+    """Stop working on these attempts; their later answers are ignored.
 
-    ``outcome`` is that of the first one, for ``reason``; later ones are cancelled.
+    The first attempt ends with ``outcome``, for ``reason``; later ones are cancelled.
     """
 
     attempts: tuple[TransactionAttempt, ...]
@@ -101,7 +100,7 @@ class Cancel:
 
 @dataclass(frozen=True)
 class TransactionCommitted(Generic[M]):
-    """The batch is recorded: metrics and the mirror of offsets move now."""
+    """The batch is recorded: update metrics and the mirror of offsets now."""
 
     attempt: TransactionAttempt
     metadata: M
@@ -109,7 +108,7 @@ class TransactionCommitted(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Nothing more comes. ``error`` is None after ``stop``."""
+    """The last action. ``error`` is None after ``stop``."""
 
     error: BaseException | None = None
 
@@ -132,8 +131,8 @@ class Purpose(Enum):
     """New metadata must be stored before it is used."""
 
     CONFIRM = auto()
-    """Nothing is changed; that it succeeds says that the store is ours, and as we left
-    it. Before a commit phase, and once in a while when nothing else is written."""
+    """Changes nothing; success proves that we own the store and that nobody changed it.
+    Made before a commit phase, and at intervals when nothing else is written."""
 
     RECORD = auto()
     """A commit phase is complete."""
@@ -141,7 +140,7 @@ class Purpose(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PendingWrite:
-    """A write, for which attempt and why it is made."""
+    """A write, its attempt and its purpose."""
 
     write: Write
     attempt: TransactionAttempt
@@ -149,16 +148,16 @@ class PendingWrite:
 
     @property
     def change(self) -> Change:
-        """What the store holds once it is made."""
+        """The change that the write makes in the store."""
         return Change(self.write.put, self.write.delete)
 
 
 class WriteQueue:
-    """The first is under way; one that failed is made again, unchanged, after a pause.
+    """The first write is under way; a failed write is repeated unchanged after a pause.
 
-    Whether a failed write arrived is unknown, so nothing may be decided anew in its
-    place before the same write has succeeded. Each write expects what the ones before
-    it have left.
+    Nobody knows whether a failed write has arrived. So nothing new is decided in its
+    place before the same write has succeeded. Each write expects the records that the
+    writes before it have left.
 
     Args:
         stored: Every record of the id, as its owner found them.
@@ -169,17 +168,17 @@ class WriteQueue:
         self._pending: deque[PendingWrite] = deque()
         self._ids = 0
         self.again_at_ms: int | None = None
-        """When the first one is due again; None while it is under way."""
+        """When the first write is due again; None while the write is under way."""
 
     def __bool__(self) -> bool:
         return bool(self._pending)
 
     def keeps_metadata(self) -> bool:
-        """Whether metadata of a new txid is on its way to the store."""
+        """Whether a write of a new txid's metadata is under way or waits."""
         return self._holds(Purpose.KEEP)
 
     def confirms(self) -> bool:
-        """Whether the store is being asked who owns it."""
+        """Whether a write that confirms the owner is under way or waits."""
         return self._holds(Purpose.CONFIRM)
 
     def add(
@@ -200,7 +199,7 @@ class WriteQueue:
         return is_first and self.again_at_ms is None
 
     def done(self) -> tuple[PendingWrite, list[Write]]:
-        """Take the first one off; return it, and the next one to make."""
+        """Remove the first write; return it, and the next write to make."""
         finished = self._pending.popleft()
         for path in finished.write.delete:
             self._stored.pop(path, None)
@@ -208,7 +207,7 @@ class WriteQueue:
         return finished, self._first()
 
     def again(self, now_ms: int) -> list[Write]:
-        """The first one under a new id, if it failed and its pause is over."""
+        """The first write under a new id, if it failed and its pause is over."""
         if self.again_at_ms is None or now_ms < self.again_at_ms:
             return []
         self.again_at_ms = None
@@ -218,12 +217,12 @@ class WriteQueue:
         return [write]
 
     def clear(self) -> None:
-        """Give all of them up."""
+        """Drop all writes."""
         self._pending.clear()
         self.again_at_ms = None
 
     def _first(self) -> list[Write]:
-        """The write that is to be made now, on top of what is stored."""
+        """The write to make now, on top of the stored records."""
         if not self._pending:
             return []
         first = self._pending[0]

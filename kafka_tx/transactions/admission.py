@@ -34,22 +34,22 @@ def is_written(
     what: str,
     is_opaque: bool,
 ) -> bool:
-    """Whether an earlier attempt of the txid has written, if this one may write now.
+    """Whether an earlier attempt has written the txid; else this one may write.
 
-    The numbering is judged first, then the owner: what one that was overtaken believes
-    about txids, also about later ones, does not count.
+    The numbering is checked first, then the owner: the txids of a fenced owner, also
+    later ones, do not count.
 
     Args:
-        given: That wants to write.
-        stored: That wrote last; with txid 0 where none did.
-        what: The sink in words.
-        is_opaque: Whether the sink takes back what an earlier attempt of the txid has
-            written, so that a replay may hold other records.
+        given: The attempt that wants to write.
+        stored: The attempt that wrote last; txid 0 if none did.
+        what: Name of the sink in error texts.
+        is_opaque: Whether the sink undoes the writes of an earlier attempt of the txid,
+            so that a replay may hold other records.
 
     Raises:
         ConfigError: The attempt is opaque, and the sink is not.
         AnotherNumberingError: The sink counts the txids of another numbering.
-        FencedError: A newer owner has written; opaque: or a later attempt of the txid.
+        FencedError: A newer owner has written, or (opaque) a later attempt of the txid.
         OutOfOrderError: A later txid has written.
         ReplayDiffersError: The txid was written from other records.
     """
@@ -67,7 +67,7 @@ def is_written(
 def following(
     given: TransactionAttempt, stored: TransactionAttempt
 ) -> TransactionAttempt:
-    """The attempt to store after a write: an attempt made by hand keeps the names."""
+    """The attempt to store; one made by hand keeps the stored names."""
     return replace(
         given,
         numbering=given.numbering or stored.numbering,
@@ -76,10 +76,10 @@ def following(
 
 
 def check_mode(given: TransactionAttempt, what: str) -> None:
-    """Refuse an opaque attempt where nothing can be taken back.
+    """Refuse an opaque attempt for a sink that cannot undo writes.
 
     Raises:
-        ConfigError: It is one.
+        ConfigError: The attempt is opaque.
     """
     if given.mode == "opaque":
         raise ConfigError(
@@ -96,11 +96,11 @@ def check_mode(given: TransactionAttempt, what: str) -> None:
 def check_numbering(
     given: TransactionAttempt, stored: TransactionAttempt, what: str
 ) -> None:
-    """Refuse a txid that is of another sequence than those that the sink has seen.
+    """Refuse a txid of another numbering than the sink's stored txid.
 
     Raises:
-        AnotherNumberingError: Both numberings are known and differ; or, where one is
-            not known, both sources are and differ.
+        AnotherNumberingError: Both numberings are known and differ. Or one is unknown,
+            and both sources are known and differ.
     """
     is_reported = "" not in (given.numbering, stored.numbering)
     known, new = stored.source, given.source
@@ -141,11 +141,11 @@ def check_newest(
     *,
     is_opaque: bool = False,
 ) -> None:
-    """Refuse an attempt that comes after one that is newer.
+    """Refuse an attempt if a newer one has written.
 
     Raises:
-        FencedError: Of a newer owner; opaque: or a later attempt of the same txid.
-        OutOfOrderError: Of a later txid.
+        FencedError: A newer owner has written, or (opaque) a later attempt of the txid.
+        OutOfOrderError: A later txid has written.
     """
     is_late = is_opaque and given.attempt_id < stored.attempt_id
     if given.epoch < stored.epoch or (given.txid == stored.txid and is_late):
@@ -199,24 +199,23 @@ _written: dict[Hashable, TransactionAttempt] = {}
 def only_write(
     sink: Hashable, attempt: TransactionAttempt, *, what: str, option: str, advice: str
 ) -> Iterator[None]:
-    """Around the write of an attempt to a sink. One that fails may be tried again.
+    """Guard the only write of an attempt to a sink. A failed write may be tried again.
 
-    A second one would be taken for a replay of the first: dropped, or put in its place.
-    Every try at a batch has an attempt of its own, so no replay is refused here.
-
+    The sink would take a second write for a replay of the first: drop it, or replace
+    the first. Every try at a batch has its own attempt, so no replay is refused here.
     The first write is committed when the second one is refused. A union of both would
-    come under a txid that the sink has, and the second half of the batch would be
-    dropped: so the advice is another sink for the second write.
+    use a txid that the sink has, so the sink would drop the second half of the batch.
+    The advice is therefore another sink for the second write.
 
     Args:
-        sink: Which one: equal for the same.
-        attempt: Of the batch.
-        what: The sink in words.
-        option: What names it.
-        advice: How the second write gets a sink of its own.
+        sink: A key; equal keys mean the same sink.
+        attempt: The batch's attempt.
+        what: Name of the sink in error texts.
+        option: The option that names the sink.
+        advice: How to give the second write its own sink.
 
     Raises:
-        ConfigError: The attempt is written already.
+        ConfigError: The attempt was written to the sink before.
     """
     if _is_same(_written.get(sink), attempt):
         raise second_write(attempt, what=what, option=option, advice=advice)
@@ -225,7 +224,7 @@ def only_write(
 
 
 def _is_same(written: TransactionAttempt | None, given: TransactionAttempt) -> bool:
-    """A store that begins anew gives the same numbers again, to other batches."""
+    """Compares numberings, too: a new store gives the same numbers to other batches."""
     return written == given and written.numbering == given.numbering
 
 

@@ -1,10 +1,10 @@
 """How large a batch for a topic may be, learned from its limit and from refusals.
 
-A broker refuses a batch that is larger than its topic takes as a whole, innocent
-records included, and does not say by how much. Java's client splits such a batch;
-librdkafka does not, and its batches are larger. So batches follow the topic's limit
-where it is known, and what is refused is sent again in batches of half the size, until
-a record fails alone.
+A broker refuses a whole batch that is larger than its topic's limit, small records
+included, and does not report the limit. Java's client splits such a batch; librdkafka
+does not, and its batches are larger. So batches follow the topic's limit where the
+limit is known. Refused records are sent again in batches of half the size, until a
+record fails alone.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 DEFAULT = 1_000_000
-"""Bytes of librdkafka's batches unless it is told otherwise."""
+"""Default size of librdkafka's batches, in bytes."""
 
 _BATCH = 61
-"""Bytes of a batch beside its records."""
+"""Bytes of a batch without its records."""
 _RECORD, _HEADER = (7, 36), (2, 10)
-"""Bytes of a record, and of a header, beside what they hold: at least and at most."""
+"""Overhead of a record and of a header in bytes: (least, most)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a client was told of one record.
+    """The broker's answer for one record, as the client reports it.
 
     Attributes:
-        partition: Of its topic.
+        partition: Number of the record's partition.
         size: Bytes of key, value and headers.
-        headers: How many.
-        is_refused: With its whole batch; else it is delivered.
+        headers: Number of headers.
+        is_refused: The whole batch was refused; False: the record was delivered.
     """
 
     partition: int
@@ -40,23 +40,23 @@ class Reported:
 
     @property
     def at_least(self) -> int:
-        """Bytes that it takes in a batch, with short lengths and offsets."""
+        """Bytes of the record in a batch, if lengths and offsets are short."""
         return self.size + _RECORD[0] + _HEADER[0] * self.headers
 
     @property
     def at_most(self) -> int:
-        """The same with long ones, which librdkafka reserves."""
+        """Bytes of the record in a batch, as librdkafka reserves them."""
         return self.size + _RECORD[1] + _HEADER[1] * self.headers
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of records, by their place in what was told.
+    """The decision on records, by their index in ``reported``.
 
     Attributes:
-        alone: Refused alone: these can never be written.
-        again: To be sent again, in this order.
-        size: The size of batches for that.
+        alone: Refused in a batch of one record: these can never be written.
+        again: Send these again, in this order.
+        size: Batch size to send these records with.
     """
 
     alone: tuple[int, ...]
@@ -65,18 +65,18 @@ class Verdict:
 
 
 class BatchSize:
-    """The size of batches for one topic, as one process knows it.
+    """The size of batches for one topic, as learned by one process.
 
-    1. It begins with what the user gave, or librdkafka's own size, and at most the
-       topic's limit (``told``). A user's size for *compressed* batches stays: the limit
-       is on what is left of them.
-    2. A refusal (``settle``) halves it, never below half of the topic's limit, and that
-       is remembered.
-    3. Another limit makes it forget refusals.
+    1. It begins with the user's size, or librdkafka's default, but at most the topic's
+       limit (``reported``). A user's size for *compressed* batches stays: the limit
+       applies after compression.
+    2. A refusal (``settle``) halves the size for later batches, never below half of the
+       topic's limit.
+    3. A new limit undoes these halvings.
 
     Args:
-        given: What the user gave, in bytes.
-        is_compressed: Whether batches are.
+        given: The user's size, in bytes.
+        is_compressed: Whether batches are compressed.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class BatchSize:
 
     @property
     def size(self) -> int:
-        """In bytes, from 1."""
+        """Batch size in bytes, at least 1."""
         sizes = [self._start]
         if self._limit is not None and self._follows:
             sizes.append(self._limit)
@@ -99,29 +99,28 @@ class BatchSize:
 
     @property
     def limit(self) -> int | None:
-        """The topic's, in bytes; None where nobody may know it."""
+        """The topic's limit in bytes; None: unknown."""
         return self._limit
 
     def reported(self, limit: int | None) -> None:
-        """Take the topic's limit, or None where brokers do not tell it."""
+        """Set the topic's limit; None where brokers do not report it."""
         if limit is not None and limit != self._limit:
             self._limit, self._learned = limit, None
 
     def settle(
         self, reported: Sequence[Reported], at: int, *, remembers: bool = True
     ) -> Verdict:
-        """Decide on refused records, and on those delivered behind them.
+        """Decide on refused records, and on records delivered after them.
 
-        Records of a partition keep their order: what was delivered behind a refused
-        record is sent again behind it.
+        Records of a partition keep their order: a record delivered after a refused
+        record is sent again after it.
 
         Args:
-            reported: All that the client was told since the first refusal; those of one
-                partition in the order in which they were sent. Nothing of a refused
-                batch is missing.
-            at: The size of batches that they were sent in.
-            remembers: Whether they were refused for the size of their batch, and not
-                for something else in one of them.
+            reported: All answers since the first refusal; those of one partition in the
+                order of sending. No record of a refused batch is missing.
+            at: The batch size that these records were sent with.
+            remembers: Whether the refusal was for the size of the batch, and not for
+                another fault of a record.
         """
         partitions: defaultdict[int, list[int]] = defaultdict(list)
         for place, one in enumerate(reported):
@@ -145,7 +144,7 @@ class BatchSize:
 
 
 def _apart(reported: Sequence[Reported], refused: Sequence[int], at: int) -> set[int]:
-    """Those of a partition's refused records that shared a batch with no other."""
+    """Refused records of one partition that were alone in their batch."""
     sizes = sorted(reported[place].at_least for place in refused)
     apart = set()
     for place in refused:

@@ -1,4 +1,4 @@
-"""What people change in a store: positions, topics, a batch to be skipped."""
+"""Changes that people make in a store: positions, topics, a batch to skip."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def moved(
 ) -> Committed:
     """The position with these offsets instead; partitions not given keep theirs.
 
-    Open txids, and those up to ``txid``, are given up and never used again. The offsets
-    count for topics of these ids, or for whatever exists when they are used, and for
-    logs as leaders of these epochs held them, where these are known. ``txid``:
-    that a sink holds; 0: nobody has looked, and a number that a checkpoint has decided
-    stays as doubtful as before.
+    Unfinished txids, and those up to ``txid``, are dropped and never used again. The
+    offsets are valid for topics of these ids; without an id, for the topic that exists
+    when they are used. Known leader epochs say which logs they are valid for. ``txid``:
+    the last one that a sink holds; 0: unknown, and a txid that a checkpoint decided
+    stays marked as such.
     """
     former = state.committed or Committed(0, {})
     same = _same(former, topic_ids)
@@ -49,7 +49,7 @@ def moved(
 
 
 def _same(former: Committed, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
-    """Offsets of topics that have not become others."""
+    """Offsets of topics that still have the same topic id."""
     ids = former.topic_ids
     return {
         p: at
@@ -59,7 +59,7 @@ def _same(former: Committed, topic_ids: Mapping[str, str]) -> dict[TopicPartitio
 
 
 def forgotten(state: LedgerState, topic: str, now_ms: int) -> Committed:
-    """The position as if the topic had never been read. Open txids are given up."""
+    """The position as if the topic were never read. Unfinished txids are dropped."""
     former = state.committed or Committed(0, {})
     offsets = {p: at for p, at in former.offsets.items() if p.topic != topic}
     return Committed(
@@ -73,11 +73,11 @@ def forgotten(state: LedgerState, topic: str, now_ms: int) -> Committed:
 
 
 def without_topic(store: Store, topic: str) -> dict[str, str]:
-    """The records with which a topology goes on as if it had never read a topic.
+    """The records of a topology after removing one topic, as if never read.
 
     Raises:
-        ConfigError: Its last batch has no such topic.
-        StateError: An unfinished batch has it, or the last batch has no other one.
+        ConfigError: The topology's last batch has no such topic.
+        StateError: An unfinished batch has the topic, or the last batch has no other.
         StateCorruptedError, StateUnavailableError: As of ``stored_batches``.
     """
     state = stored_batches(store)
@@ -114,10 +114,10 @@ def without_topic(store: Store, topic: str) -> dict[str, str]:
 
 
 def skipping(store: Store, txid: int) -> tuple[dict[str, str], list[str]]:
-    """Records to put, and paths to delete, so that a topology takes a txid for done.
+    """Records to put, and paths to delete, to mark a topology's txid as committed.
 
     Raises:
-        StateError: It is not the first one in line, or nothing of it is stored.
+        StateError: The txid is not the next to commit, or has no stored metadata.
         StateCorruptedError, StateUnavailableError: As of ``stored_batches``.
     """
     state = stored_batches(store)

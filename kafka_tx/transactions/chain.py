@@ -18,10 +18,10 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a new owner found.
+    """The state that a new owner found.
 
     Attributes:
-        epoch: Acquired *before* ``values`` were read, or an older owner may still write
+        epoch: Acquired *before* ``values`` were read, so that no older owner can write
             in between.
         values: Everything the store holds for the id, by path.
         store: Address of the store, without secrets, for errors.
@@ -36,7 +36,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Paths to set and to delete in one atomic step. Doing it twice is harmless."""
+    """Paths to set and to delete in one atomic step. A second time changes nothing."""
 
     put: Mapping[str, str] = field(default_factory=dict)
     delete: tuple[str, ...] = ()
@@ -46,41 +46,41 @@ class Change:
 
 
 class MetadataChain(Generic[M]):
-    """Metadata by txid, without holes from the last committed txid on.
+    """Metadata by txid, without gaps from the last committed txid on.
 
     Transactional: stored before a batch is emitted; the same for every attempt. Opaque:
-    in memory until the batch commits. It begins where the one before it ends, so a
-    batch that failed, and may end elsewhere next time, takes later ones with it.
+    in memory until the batch commits. Each batch begins where the one before ends. A
+    failed batch may end elsewhere next time, so later ones are dropped with it.
 
-    Nothing here writes. A method answers with the ``Change`` to make; memory follows
-    only when ``apply`` is told that the change is in the store. What is in memory has
-    therefore been through the store's text form, and a restart sees the same values.
-    Make and apply one change before asking for the next.
-    Source: Storm, RotatingTransactionalState (deviates: writes first, so that memory
-    and store never disagree after a failed write).
+    Nothing here writes. A method returns the ``Change`` to make; memory changes only
+    when ``apply`` is called, after the store has the change. So values in memory have
+    been through the store's text form, and a restart sees the same values. Make and
+    apply one change before asking for the next. Source: Storm,
+    RotatingTransactionalState (deviates: writes first, so that memory and store never
+    disagree after a failed write).
 
     Raises:
-        StateCorruptedError: A stored record cannot be read, or the txids have a hole.
-        StateError: The id is a source's.
+        StateCorruptedError: A stored record cannot be read, or the txids have a gap.
+        StateError: The id belongs to a source.
     """
 
     def __init__(self, mode: Mode, opened: Opened) -> None:
         self._reader = LedgerReader(opened.store, opened.id, Door.TRANSACTIONAL)
         self.found: LedgerState = self._reader.read(opened.values, opened.epoch)
-        """What the store held."""
+        """The state that the store held."""
         self.is_opaque = mode == "opaque"
         self._stored = dict(self.found.planned)
         self._planned: dict[int, tuple[TransactionAttempt, M]] = {}
-        """Opaque, and not committed yet: each for the attempt that planned it."""
+        """Opaque metadata before its commit: valid for the attempt that planned it."""
 
     @property
     def newest(self) -> int:
-        """The greatest txid that must be replayed and not planned, else committed."""
+        """The greatest txid with metadata to replay; else the committed one."""
         unfinished = () if self.is_opaque else self.found.unfinished
         return max(unfinished, default=self.found.txid)
 
     def has(self, txid: int) -> bool:
-        """Whether an uncommitted txid may start without being planned."""
+        """Whether an uncommitted txid has metadata, so that it may start unplanned."""
         return txid in (self._planned if self.is_opaque else self._stored)
 
     def metadata(self, txid: int) -> M:
@@ -91,19 +91,19 @@ class MetadataChain(Generic[M]):
         return cast(M, batch.json if isinstance(batch, SpoutBatch) else batch)
 
     def attempt(self, txid: int) -> TransactionAttempt | None:
-        """The attempt the metadata was planned for, where it holds for no other one."""
+        """The only attempt that the metadata is valid for; None: any attempt."""
         return self._planned[txid][0] if txid in self._planned else None
 
     def digest(self, txid: int) -> str:
-        """Of the metadata, where it is the same on every replay; else empty."""
+        """Digest of metadata that is the same on every replay; else empty."""
         return "" if self.is_opaque else short_digest(batch_record(self._stored[txid]))
 
     def keep(self, attempt: TransactionAttempt, metadata: M) -> Change:
-        """Take new metadata; return what must be stored before it may be used.
+        """Take new metadata; return the change to store before its use.
 
         Raises:
             OutOfOrderError: The txid does not follow the greatest one directly.
-            ConfigError: The metadata is more than JSON can give back.
+            ConfigError: JSON cannot give the metadata back unchanged.
         """
         txid = attempt.txid
         if self.is_opaque:
@@ -121,15 +121,15 @@ class MetadataChain(Generic[M]):
         return Change(_record(txid, metadata))
 
     def drop_from(self, txid: int) -> None:
-        """This txid failed: forget what cannot be used again."""
+        """This txid failed: drop metadata that cannot be used again."""
         self._planned = {t: plan for t, plan in self._planned.items() if t < txid}
 
     def record(self, txid: int) -> Change:
-        """What is stored when the txid has committed, and what is not needed then.
+        """The change that records the txid's commit and deletes old metadata.
 
-        The txid itself is the next one's predecessor. An opaque one is stored now, and
-        all others go: a transactional owner may have planned later ones from what this
-        txid held then.
+        The txid's own metadata stays: the next batch begins where it ends. Opaque
+        metadata is stored now, and all other metadata goes: a transactional owner may
+        have planned later batches after an earlier plan of this txid.
         """
         if not self.is_opaque:
             return Change({}, _paths(n for n in self._stored if n < txid))
@@ -137,7 +137,7 @@ class MetadataChain(Generic[M]):
         return Change(_record(txid, self._planned[txid][1]), gone)
 
     def apply(self, change: Change) -> None:
-        """Follow a change that is in the store now, and plan no more what it sets."""
+        """Apply a stored change to memory; what it sets is no longer planned."""
         for path in filter(txid_of, change.put):
             self._stored[txid_of(path)] = self._reader.batch(change.put, path)
             self._planned.pop(txid_of(path), None)

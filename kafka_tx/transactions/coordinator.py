@@ -34,13 +34,13 @@ from kafka_tx.transactions.txid_layout import CURRENT
 M = TypeVar("M")
 
 POLL_MS = 5_000
-"""How long nothing is written before the store is looked at."""
+"""The store is polled after so long without a write."""
 
 
 class TransactionWindow(Generic[M]):
-    """The txids [current, current + max_pending): what each does, what is due for it.
+    """The txids [current, current + max_pending): their phases and next steps.
 
-    ``TransactionCoordinator`` is this with the answers it takes; see there.
+    ``TransactionCoordinator`` adds the events; see its docstring.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TransactionWindow(Generic[M]):
         self._epoch = opened.epoch
         self._chain = MetadataChain[M](mode, opened)
         self.found = self._chain.found
-        """What the store held."""
+        """The state that the store held."""
         self._made: dict[str, Any] = {
             "source": opened.id,
             "numbering": self.found.numbering,
@@ -65,10 +65,10 @@ class TransactionWindow(Generic[M]):
         self._writes = WriteQueue(opened.values)
         self._attempts = 0
         self._now_ms = 0
-        self._looked_ms: int | None = None  # when the store last took a write of ours
+        self._looked_ms: int | None = None  # when the store last took our write
         self._is_paused = self._is_stopping = self._is_stopped = False
         self.stale_answers = 0
-        """Answers that no longer counted."""
+        """Number of answers that came too late to count."""
 
     # --- the rule ---
 
@@ -76,7 +76,7 @@ class TransactionWindow(Generic[M]):
         """Do what is due: time-outs, the lowest commit, new batches in txid order.
 
         To be called after every event, and at ``wakes_at_ms`` without one. ``now_ms``
-        is monotonic. ``is_ready``: the spout's answer where ``asks_ready``, else any.
+        is monotonic. ``is_ready``: the spout's answer if ``asks_ready``, else any.
         """
         self._now_ms = now_ms
         if self._is_stopped:
@@ -103,16 +103,16 @@ class TransactionWindow(Generic[M]):
         return self._fail_from(txid, reason, Outcome.TIMED_OUT)
 
     def _ask_who_owns(self) -> list[Action[M]]:
-        """Before the commit phase that is due: a write that only the owner can make."""
+        """Before a due commit phase: make a write that only the owner can make."""
         batch = self._in_flight.may_commit(self._current)
         if batch is None or self._writes.confirms():
             return []
         return self._write(batch.attempt, Change(), Purpose.CONFIRM)
 
     def _poll_store(self) -> list[Action[M]]:
-        """Now and then without a reason: a store that went back is noticed when idle.
+        """Confirm at intervals when idle, to notice a restored or replaced store.
 
-        Source: none; Storm's coordinator believes its memory.
+        Source: none; Storm's coordinator trusts its memory.
         """
         if self._looked_ms is None:
             self._looked_ms = self._now_ms
@@ -122,10 +122,10 @@ class TransactionWindow(Generic[M]):
         return self._write(nothing, Change(), Purpose.CONFIRM)
 
     def _commit_lowest(self) -> list[Action[M]]:
-        """Commit phases: the lowest uncommitted txid, alone, and no later one.
+        """Start a commit phase: only of the lowest uncommitted txid, one at a time.
 
-        Only when the store has just taken a write under our epoch: a former owner that
-        was frozen, or cut off, finds out before user code writes for it.
+        Only after the store has just taken a write under our epoch. So a former owner
+        that was frozen, or cut off, is fenced before user code writes for it.
         """
         batch = self._in_flight.may_commit(self._current)
         if batch is None:
@@ -134,7 +134,7 @@ class TransactionWindow(Generic[M]):
         return [StartCommit(batch.attempt)]
 
     def _fill_window(self, is_ready: bool) -> list[Action[M]]:
-        """Processing phases: start what has metadata, plan the first without, no more.
+        """Processing phases: start txids with metadata, plan the first one without.
 
         Window 3, current 1:  1 open, 2 done, 3 open → nothing starts; 2 waits for 1
                               1 has committed        → 2 commits, 4 is planned
@@ -173,7 +173,7 @@ class TransactionWindow(Generic[M]):
         dropped = self._in_flight.drop_from(txid, self._now_ms)
         self._chain.drop_from(txid)
         if self._chain.is_opaque:
-            self._gate.planning = None  # for a later txid, from a plan now forgotten
+            self._gate.planning = None  # for a later txid, from a dropped plan
         return [Cancel(dropped, reason, outcome)] if dropped else []
 
     def _write(
@@ -190,7 +190,7 @@ class TransactionWindow(Generic[M]):
 
     @property
     def committed_txid(self) -> int | None:
-        """The last txid recorded as committed; None while there was none."""
+        """The last txid recorded as committed; None before the first one."""
         return self._current - 1 or None
 
     @property
@@ -205,7 +205,7 @@ class TransactionWindow(Generic[M]):
 
     @property
     def planning(self) -> TransactionAttempt | None:
-        """The attempt whose ``initialized`` counts now; a plan for another is void."""
+        """The attempt whose ``initialized`` is awaited; plans of others are ignored."""
         return self._gate.planning
 
     @property
@@ -219,7 +219,7 @@ class TransactionWindow(Generic[M]):
         return at_ms is not None and at_ms <= now_ms
 
     def wakes_at_ms(self) -> int | None:
-        """When ``tick`` has something to do without an event; None: never."""
+        """When ``tick`` is due without an event; None: never."""
         times = (
             self._in_flight.next_deadline_ms(),
             self._writes.again_at_ms,
@@ -231,7 +231,7 @@ class TransactionWindow(Generic[M]):
     # --- parts of the rule ---
 
     def _polls_at_ms(self) -> int | None:
-        """When the store is looked at, if nothing is written before."""
+        """When the store is polled, if nothing is written before."""
         if self._looked_ms is None or self._writes or self._is_stopped:
             return None
         return self._looked_ms + POLL_MS
@@ -264,7 +264,7 @@ class TransactionWindow(Generic[M]):
         return replace(attempt, **self._made)
 
     def abort(self, error: BaseException) -> list[Action[M]]:
-        """Stop now, with an error. A restart goes on from what is stored."""
+        """Stop now, with an error. A restart goes on from the stored state."""
         if self._is_stopped:
             return []
         reason = f"stopped by {error}"
@@ -281,40 +281,39 @@ class TransactionWindow(Generic[M]):
 class TransactionCoordinator(TransactionWindow[M]):
     """Decides what happens to each txid; events in, actions out.
 
-    Runs in the driver, on one thread, waits for nothing and calls nobody. The runner
-    carries out the actions and brings the answers back as events, in any order, late or
-    twice: an answer is compared on the whole attempt before anything is touched.
-    **After every event the runner calls** ``tick``; only there batches start.
+    Runs in the driver, on one thread; never waits and never calls the runner. The
+    runner carries out the actions and sends the answers back as events, in any order,
+    late or twice. An answer counts only if its whole attempt matches. **After every
+    event the runner calls** ``tick``; only ``tick`` starts batches.
 
     Life of txid n:
 
     1. n is in the window [current, current + max_pending) and has no metadata: ``tick``
-       → ``Initialize``; answered by ``initialized``. Transactional: → ``Write``; it is
-       stored before anything is emitted. Opaque: it is kept in memory.
+       → ``Initialize``; answered by ``initialized``. Transactional: → ``Write``;
+       metadata is stored before anything is emitted. Opaque: metadata stays in memory.
     2. ``tick`` → ``StartBatch``, PROCESSING. ``processed``: PROCESSED, n waits.
-    3. n is current: ``tick`` → a ``Write`` of nothing, which only the owner can make,
-       and only on a store that is where it was left. ``stored`` → ``StartCommit``,
+    3. n is current: ``tick`` → an empty ``Write``, which only the owner can make, and
+       only on a store that nobody else has changed. ``stored`` → ``StartCommit``,
        COMMITTING. ``committed``: RECORDING.
-    4. → one ``Write``: currtx = n + 1, what n held, opaque metadata of n, no metadata
-       below n.
-       ``stored`` → ``TransactionCommitted``; current is n + 1, and commits at once if
-       it can.
+    4. → one ``Write``: currtx = n + 1, the held record of n, opaque metadata of n, no
+       metadata below n. ``stored`` → ``TransactionCommitted``; current is n + 1, and
+       commits at once if processed.
 
     A failure or time-out of n before RECORDING drops n *and every later txid*:
     opaque ones are planned anew, transactional ones start again from their stored
     metadata. A crash between 3 and 4 commits n again, under the same txid.
 
-    Attempt ids are ``epoch * 10**12 + 1, 2, …``. A store hands out each epoch once, so
-    none is ever used again and nothing has to be stored for that; and of two attempts
-    the one with the greater id is newer, also across restarts and owners.
+    Attempt ids are ``epoch * 10**12 + 1, 2, …``. A store gives out each epoch once, so
+    no id is used twice, and no id needs to be stored. Of two attempts the one with the
+    greater id is newer, also across restarts and owners.
 
     Source: Storm, TransactionalSpoutCoordinator (deviates: compares attempts before it
     removes; stops at the first txid that is not ready; writes before it emits).
 
     Args:
-        mode: Whether a replay holds the same records, or what is readable then.
-        pacing: How many batches at once, and how fast.
-        opened: What the new owner found in the store.
+        mode: Whether a replay holds the same records (transactional) or may not.
+        pacing: Number of batches in flight, intervals and time-outs.
+        opened: The state that the new owner found in the store.
 
     Raises:
         StateCorruptedError: A stored record cannot be read, or the txids have a hole.
@@ -332,7 +331,7 @@ class TransactionCoordinator(TransactionWindow[M]):
     ) -> list[Action[M]]:
         """Take the metadata of a new batch.
 
-        An empty batch runs through all phases; the next new txid waits a little.
+        An empty batch runs through all phases; the next new txid waits for a pause.
         """
         if attempt != self._gate.planning:
             return self._stale()
@@ -341,7 +340,7 @@ class TransactionCoordinator(TransactionWindow[M]):
         return self._write(attempt, first, Purpose.KEEP) if first else []
 
     def initialize_failed(self, attempt: TransactionAttempt) -> list[Action[M]]:
-        """Nothing could be planned; it is asked for again after ``retry_ms``."""
+        """The plan failed; it is asked for again after ``retry_ms``."""
         if attempt != self._gate.planning:
             return self._stale()
         self._gate.failed(self._now_ms)
@@ -361,9 +360,9 @@ class TransactionCoordinator(TransactionWindow[M]):
     def committed(
         self, attempt: TransactionAttempt, held: Mapping[str, str] | None = None
     ) -> list[Action[M]]:
-        """The commit phase is complete: record that.
+        """The commit phase is complete: record the commit.
 
-        ``held`` are records to be stored in the same step: what the batch held.
+        ``held`` are records about the batch, to store in the same step.
         """
         batch = self._in_flight.find(attempt, BatchPhase.COMMITTING)
         if batch is None:
@@ -378,18 +377,18 @@ class TransactionCoordinator(TransactionWindow[M]):
     def commit_failed(
         self, attempt: TransactionAttempt, reason: str
     ) -> list[Action[M]]:
-        """The commit phase has ended without success: replay it, and later txids."""
+        """The commit phase has failed and ended: replay this txid and later ones."""
         is_live = self._in_flight.find(attempt, BatchPhase.COMMITTING) is not None
         actions = self._fail_from(attempt.txid, reason) if is_live else self._stale()
         self._in_flight.has_ended(attempt)
         return actions
 
     def failed(self, attempt: TransactionAttempt, reason: str) -> list[Action[M]]:
-        """Something of this attempt was lost or failed: replay it, and later txids.
+        """A part of this attempt was lost or failed: replay this txid and later ones.
 
         During its commit phase, the next commit phase waits until that call has ended
-        (``committed``, ``commit_failed`` or ``crashed``): two must never overlap. It
-        waits for ``patience_ms`` at most; then everything stops.
+        (``committed``, ``commit_failed`` or ``crashed``): two must never overlap. The
+        wait takes ``patience_ms`` at most; then everything stops.
         """
         if self._in_flight.find(attempt, *CAN_FAIL) is None:
             return self._stale()
@@ -398,10 +397,10 @@ class TransactionCoordinator(TransactionWindow[M]):
     def crashed(
         self, attempt: TransactionAttempt, error: BaseException
     ) -> list[Action[M]]:
-        """This attempt ended in an error that no replay mends: stop all with it.
+        """The attempt ended in an error that no replay repairs: stop with this error.
 
-        Of an attempt that was given up before, only the end counts: its commit phase,
-        if there was one, has ended without success.
+        If the attempt was dropped before, the error is ignored: its commit phase, if
+        any, has ended without success.
         """
         is_live = self._in_flight.find(attempt, *CAN_FAIL) is not None
         self._in_flight.has_ended(attempt)
@@ -412,7 +411,7 @@ class TransactionCoordinator(TransactionWindow[M]):
     # --- events: store ---
 
     def stored(self, write_id: int) -> list[Action[M]]:
-        """The write under way is in the store: it is ours, and as we left it."""
+        """The write is in the store: we own the store, and nobody has changed it."""
         if not self._writes.is_under_way(write_id):
             return self._stale()
         self._looked_ms = self._now_ms
@@ -428,10 +427,10 @@ class TransactionCoordinator(TransactionWindow[M]):
         return [*committed, *self._commit_lowest(), *following]
 
     def store_failed(self, write_id: int, error: Exception) -> list[Action[M]]:
-        """The write under way failed, or may have: the same one again after a pause.
+        """The write failed, or its outcome is unknown: repeat it after a pause.
 
-        An error that is not retryable, above all a FencedError or StateLostError,
-        stops everything.
+        An error that is not retryable, such as FencedError or StateLostError, stops
+        everything.
         """
         if not self._writes.is_under_way(write_id):
             return self._stale()
@@ -443,7 +442,7 @@ class TransactionCoordinator(TransactionWindow[M]):
     # --- events: operator ---
 
     def pause(self) -> None:
-        """Start and plan nothing more; what is in flight goes on and commits."""
+        """Start and plan nothing more; batches in flight go on and commit."""
         self._is_paused = True
 
     def activate(self) -> None:
@@ -453,7 +452,7 @@ class TransactionCoordinator(TransactionWindow[M]):
     def stop(self, *, finish: bool) -> list[Action[M]]:
         """Stop after everything in flight (``finish``), or after the commit under way.
 
-        A commit phase is never cut off: half of it may be visible. What fails meanwhile
+        A commit phase is never cut off: half of it may be visible. A failure meanwhile
         waits for the next start. ``tick`` → ``Stopped`` when nothing is in flight.
         """
         self._is_stopping = True

@@ -1,9 +1,9 @@
-"""Writes that follow what their owner knows: none lands on a store that went back.
+"""Writes that expect the owner's last state: none lands on a restored store.
 
-A store may be older than its owner remembers, empty, or another one: a database failed
-over to a standby that was behind, a file was put back or replaced. The epoch alone does
-not tell. So an owner leaves a word of its own in the store, and each write expects the
-position that the one before it has left.
+A store may be older than its owner's last write, empty, or another one: a database
+failed over to a standby that was behind, a file was restored or replaced. The epoch
+alone does not show this. So an owner writes a random word to the store, and each write
+expects the position that the write before has left.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kafka_tx.transactions.txid_layout import CURRENT, OWNER
 def take_over(
     store: Store, above: int = 0, expect: Expected = None, word: str = ""
 ) -> int:
-    """Become the owner, leave a new word, and return the new epoch.
+    """Become the owner, write a new word, and return the new epoch.
 
     Args:
-        store: Of the id.
-        above: The new epoch is greater.
+        store: The store of the id.
+        above: The new epoch is greater than this one.
         expect: As of ``Store.acquire``.
-        word: What is left, as it is stored; by chance where it is not given.
+        word: The word to write, as stored; random if not given.
 
     Raises:
         StateConflictError: A path of ``expect`` has another value; no owner was fenced.
@@ -40,18 +40,17 @@ def take_over(
     except StateConflictError:
         if store.get(OWNER) != word:
             raise
-        return store.epoch()  # a former try had landed
+        return store.epoch()  # an earlier try had landed
 
 
 def write(
     store: Store, epoch: int, put: Texts, delete: Iterable[str], expect: Expected
 ) -> None:
-    """Write what follows ``expect``. Doing it again after an unknown outcome is fine.
+    """Write if the store holds ``expect``. Repeat it if the outcome is unknown.
 
     Raises:
         FencedError: A newer owner came.
-        StateLostError: The store is neither where it was left, nor where this write
-            leads.
+        StateLostError: The store holds neither ``expect`` nor the result of this write.
         StateUnavailableError: The store does not answer; unknown if it landed.
         StateError: The store refuses.
     """
@@ -75,7 +74,7 @@ def _reported(store: Store, expect: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _committed(store: Store, texts: Mapping[str, str | None]) -> str:
-    """The committed txid that these records tell."""
+    """The committed txid that these records hold."""
     text = texts.get(CURRENT)
     if text is None:
         return "before txid 1"

@@ -1,7 +1,7 @@
-"""What the last committed transactions held, as their store keeps it for people.
+"""Numbers about the last committed transactions, stored for people and metrics.
 
-Written with the commit, in one step. Metrics are made of it: nothing is decided by it,
-so one that cannot be read is as good as none.
+The record is written with the commit, in one step. Metrics come from it. Nothing is
+decided by it, so an unreadable record counts as none.
 """
 
 from __future__ import annotations
@@ -20,35 +20,34 @@ from kafka_tx.transactions.ledger_records import read_skipped, skipped_fields
 HELD = "held"
 
 KEPT = 8
-"""Transactions, at least: who measures may be some steps behind who commits."""
+"""Least number of transactions: metrics may be some batches behind the commit."""
 
 HISTORY = 100
-"""Transactions that are kept for people where nothing else is wished."""
+"""Default number of stored transactions."""
 
 _PHASES = ("planning", "processing", "waiting", "committing")
 
 _MOST_TABLES = 100
-"""Sinks of tables that are kept where none of the transactions above wrote to them."""
+"""Most table sinks stored that none of these transactions wrote to."""
 
 _MOST_SKIPS = 1_000
-"""Partitions with skips or letters that older ones keep, so that nodes stay small."""
+"""Most partitions with skips or dead letters in older entries, to keep nodes small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableWrite:
-    """A transaction in a table of a lakehouse, as the driver saw it.
+    """A write of a transaction to a lakehouse table, as the driver saw it.
 
     Attributes:
-        txid: Of the transaction.
-        table: As the job, or its catalog, calls it.
+        txid: Number of the transaction.
+        table: Name in the job or its catalog.
         sink: Name of the sink.
-        version: Of a Delta table, or the id of an Iceberg table's snapshot, which is
-            text, as it is too large for numbers in JSON; None where the table has
-            forgotten it.
-        files: Data files that the commit has added; None where nothing tells.
+        version: Version of a Delta table, or snapshot id of an Iceberg table as text
+            (too large for numbers in JSON); None if the table has expired it.
+        files: Data files that the commit has added; None: unknown.
         rows: In these files.
-        location: Where the table is; empty where nothing tells.
-        seconds: From the look before the commit to the one after it; None where an
+        location: Address of the table; empty: unknown.
+        seconds: From the read before the commit to the read after it; None if an
             earlier try has written the transaction.
     """
 
@@ -64,16 +63,16 @@ class TableWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What tasks told of a transaction; None is what one of them did not tell.
+    """Sums of a transaction's task reports; None if a task did not report the value.
 
     Attributes:
-        records: How many they read.
+        records: Number of records that the tasks read.
         bytes: Of keys and values.
-        newest_ms: Newest record timestamp (Unix time); None also where none has one.
-        skipped: Offsets that were gone when a task came to read them.
-        dead_letters: Records that were rejected; None where the query writes none.
-        tables: That it was written to, once for each sink.
-        phases_ms: How long it took, by phase; empty where nobody measured it.
+        newest_ms: Newest record timestamp (Unix time); None also if no record has one.
+        skipped: Offsets that were gone when a task read them.
+        dead_letters: Number of dead letters; None if the query writes none.
+        tables: Tables that the transaction was written to, once for each sink.
+        phases_ms: Duration in ms, by phase; empty: not measured.
     """
 
     records: int | None = None
@@ -90,13 +89,13 @@ class Held:
     """A committed transaction.
 
     Attributes:
-        txid: Its number.
+        txid: Number of the transaction.
         epoch: Of the owner that committed it.
         committed_ms: Unix time of the commit.
-        attempts: Tries that are known; the last one was committed.
-        skipped: Offsets that its plan jumped over.
-        reported: What its tasks told whoever committed it.
-        earlier: The last writes to tables that are kept of transactions before.
+        attempts: Known tries; the last one was committed.
+        skipped: Offsets that the plan skipped.
+        reported: Values that its tasks reported.
+        earlier: Last writes to tables, of transactions before the stored ones.
     """
 
     txid: int
@@ -108,26 +107,26 @@ class Held:
     earlier: tuple[TableWrite, ...] = ()
 
     def all_skipped(self, reported: Reported) -> Skipped:
-        """With what tasks skipped."""
+        """Offsets that the plan or the tasks skipped."""
         every = {*self.skipped, *reported.skipped}
         both = (self.skipped, reported.skipped)
         return {key: sum(each.get(key, 0) for each in both) for key in every}
 
 
 def kept_by(url: str, wanted: int) -> int:
-    """How many transactions a store keeps; in ZooKeeper nodes have to stay small."""
+    """Number of transactions that a store holds; ZooKeeper's nodes stay small."""
     return KEPT if url.startswith("zookeeper") else max(KEPT, wanted)
 
 
 def held_record(
     texts: Mapping[str, str], held: Held, most: int = KEPT
 ) -> dict[str, str]:
-    """The record once this transaction is committed on top of those of ``texts``.
+    """The record after the commit of this transaction.
 
     Args:
-        texts: What is stored.
+        texts: The stored records.
         held: The transaction.
-        most: How many are kept.
+        most: Number of transactions to store.
     """
     known = [each for each in _raw(texts) if each["txid"] < held.txid]
     first, skips = len(known), 0
@@ -155,7 +154,7 @@ def _has_tables(fields: Mapping[str, Any]) -> bool:
 
 
 def _raw(texts: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The same as ``held_in``, as it is stored: each commit adds to it."""
+    """As ``held_in``, in stored form, to which each commit adds."""
     text = texts.get(HELD)
     if text is not None:
         with suppress(StateCorruptedError):
@@ -166,10 +165,10 @@ def _raw(texts: Mapping[str, str]) -> list[dict[str, Any]]:
 def reported_record(
     texts: Mapping[str, str], reported: Mapping[tuple[int, int], Reported]
 ) -> dict[str, str]:
-    """The record with what tasks told; empty where nothing of that is news.
+    """The record with new task reports added; empty if nothing is new.
 
     Args:
-        texts: What is stored.
+        texts: The stored records.
         reported: By epoch of the commit and txid.
     """
     known = held_in(texts)
@@ -203,9 +202,9 @@ def last_writes(held: Iterable[Held]) -> tuple[TableWrite, ...]:
 
 
 def newest_ms(held: tuple[Held, ...]) -> int | None:
-    """The newest record timestamp of these, none beyond its commit.
+    """The newest record timestamp, at most the time of its commit.
 
-    None where nobody told what the last one held: it may be newer.
+    None if the last transaction has no task report: its records may be newer.
     """
     if held and held[-1].reported.records is None:
         return None

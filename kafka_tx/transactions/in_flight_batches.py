@@ -28,7 +28,7 @@ _MOST_DOUBLINGS = 3
 
 @dataclass(slots=True)
 class InFlightBatch:
-    """One attempt, its phase, and when that phase began."""
+    """One attempt, its phase, and the time when the phase began."""
 
     attempt: TransactionAttempt
     phase: BatchPhase
@@ -36,11 +36,11 @@ class InFlightBatch:
 
 
 class InFlightBatches:
-    """One flight for each active txid.
+    """One in-flight batch for each active txid.
 
-    ``timeout_ms`` bounds the phases in which work is done; None: they never end late.
-    A txid that was late has twice as long the next time, up to eight times, until it
-    has landed: a replay ends workers, and new ones take their time to start.
+    ``timeout_ms`` bounds the processing and commit phases; None: no limit.
+    After each time-out of a txid its limit doubles, up to eight times the limit, until
+    the txid is committed: a replay ends workers, and new ones need time to start.
     ``patience_ms`` bounds the wait for the end of a commit phase that was dropped.
     """
 
@@ -48,8 +48,8 @@ class InFlightBatches:
         self._timeout_ms = timeout_ms
         self._patience_ms = patience_ms
         self._in_flight: dict[int, InFlightBatch] = {}
-        self._late: Counter[int] = Counter()  # how often, by txid
-        self._ending: dict[TransactionAttempt, int] = {}  # until when we wait for it
+        self._late: Counter[int] = Counter()  # number of time-outs, by txid
+        self._ending: dict[TransactionAttempt, int] = {}  # deadline for its end
 
     def __contains__(self, txid: object) -> bool:
         return txid in self._in_flight
@@ -63,14 +63,14 @@ class InFlightBatches:
     def find(
         self, attempt: TransactionAttempt, *phases: BatchPhase
     ) -> InFlightBatch | None:
-        """The flight of exactly this attempt, in one of these phases; else None."""
+        """The batch of exactly this attempt, if in one of these phases."""
         batch = self._in_flight.get(attempt.txid)
         if batch is None or batch.attempt != attempt or batch.phase not in phases:
             return None
         return batch
 
     def may_commit(self, txid: int) -> InFlightBatch | None:
-        """The flight of a txid that waits for its commit phase, if none is still on."""
+        """A processed txid's batch; None while a dropped commit call still runs."""
         batch = self._in_flight.get(txid)
         if batch is None or batch.phase is not BatchPhase.PROCESSED or self._ending:
             return None
@@ -85,22 +85,22 @@ class InFlightBatches:
         )
 
     def land(self, txid: int) -> None:
-        """Its commit is recorded."""
+        """Remove a txid whose commit is recorded."""
         del self._in_flight[txid]
         del self._late[txid]
 
     def was_late(self, txid: int) -> None:
-        """It is dropped because of that, and has longer the next time."""
+        """The txid timed out: allow more time for its next attempt."""
         self._late[txid] += 1
 
     def limit_ms(self, txid: int) -> int:
-        """How long each of its phases may take."""
+        """Longest time of each phase of a txid."""
         return (self._timeout_ms or 0) << min(self._late[txid], _MOST_DOUBLINGS)
 
     def drop_from(self, txid: int, now_ms: int) -> tuple[TransactionAttempt, ...]:
-        """Forget this txid and every later one; return their attempts, ascending.
+        """Drop this txid and every later one; return their attempts, ascending.
 
-        A commit call that is dropped may still write: until it ``has_ended``, no txid
+        A dropped commit call may still write: until the call ``has_ended``, no txid
         ``may_commit``.
         """
         later = [self._in_flight.pop(t) for t in sorted(self._in_flight) if t >= txid]
@@ -109,26 +109,26 @@ class InFlightBatches:
         return tuple(batch.attempt for batch in later)
 
     def late(self, now_ms: int) -> InFlightBatch | None:
-        """The lowest flight whose phase has lasted too long."""
+        """The lowest batch whose phase has exceeded its limit."""
         late = [f for f in self._timed() if self._deadline_ms(f) <= now_ms]
         return min(late, key=lambda batch: batch.attempt.txid, default=None)
 
     def has_ended(self, attempt: TransactionAttempt) -> None:
-        """The commit call of this attempt has returned, one way or the other."""
+        """The commit call of this attempt has returned, with or without success."""
         self._ending.pop(attempt, None)
 
     def endless(self, now_ms: int) -> TransactionAttempt | None:
-        """A dropped commit call whose end was waited for long enough."""
+        """A dropped commit call that has not ended within ``patience_ms``."""
         late = (a for a, until_ms in self._ending.items() if until_ms <= now_ms)
         return next(late, None)
 
     def next_deadline_ms(self) -> int | None:
-        """When the next flight will be late, or patience with a commit call ends."""
+        """When the next limit of a phase, or of a dropped commit call, passes."""
         deadlines = [*map(self._deadline_ms, self._timed()), *self._ending.values()]
         return min(deadlines, default=None)
 
     def is_idle(self) -> bool:
-        """Whether nothing is in flight and no dropped commit call is still on."""
+        """Whether nothing is in flight and no dropped commit call still runs."""
         return not self._in_flight and not self._ending
 
     def phases(self) -> dict[TransactionAttempt, BatchPhase]:

@@ -1,6 +1,6 @@
-"""The ledger of transactions: which txid holds which ranges, and what is committed.
+"""The ledger of transactions: the ranges of each txid, and the committed position.
 
-Where a store keeps them: ``txid_layout``.
+Paths of the records in a store: ``txid_layout``.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ from kafka_tx.transactions.txid_layout import (
 __all__ = ["Committed", "Ledger", "LedgerState"]
 
 _TRIES = 10
-"""A conflict means that the other process of this owner got one step done; ten in a row
-mean that something else is wrong."""
+"""A conflict means that the other process of this owner has made one step; ten in a row
+mean another fault."""
 
 _T = TypeVar("_T")
 
@@ -66,19 +66,19 @@ _T = TypeVar("_T")
 class Ledger:
     """Reads and writes the transactions of one id.
 
-    1. The planning process takes the id over: ``rehearse``, then ``load``. It judges
-       what it finds, and writes what follows from that, all in memory; ``perform``
-       makes it happen, if nothing has changed.
-    2. It stores the ranges of txid n before anybody may read them: ``plan``.
-    3. n is done: ``commit``, from the planning process or from the listener in the
-       user's process, or from both. The first one writes; the other finds it done.
+    1. The planning process takes the id over: ``rehearse``, then ``load``. It checks
+       the state and makes its first writes, all in memory; ``perform`` writes them to
+       the store, if the store has not changed.
+    2. It stores the ranges of txid n before any task may read them: ``plan``.
+    3. n is done: ``commit``, from the planning process, from the listener in the user's
+       process, or from both. The first one writes; the other finds the commit.
 
-    Both processes write under one epoch. Every write depends on the position being what
-    it was when the decision was made; if the other process moved it, the decision is
-    made again. What was read or written last is remembered: a decision is made on that
-    first, and the store is read only where it does not suffice or was overtaken. A
-    store that is read and is not where it was left, or further on, is lost: nothing is
-    decided on it. Blocks as long as its store does. Several threads may use one object.
+    Both processes write under one epoch. Every write expects the position that its
+    decision was made on; if the other process has moved the position, the decision is
+    made again. Decisions first use a cache of the last state read or written; the store
+    is read only if the cache does not suffice or is outdated. If the store is behind
+    the state that was left, or another one, the store is lost: nothing is decided on
+    it. Blocks as long as its store does. Several threads may use one object.
     """
 
     def __init__(self, store: Store, history: int = HISTORY) -> None:
@@ -88,11 +88,11 @@ class Ledger:
         self._texts: Mapping[str, str] | None = None
         self._is_owner = False
         self._left: list[LedgerState] = []
-        """Where the store was left under ``_left_epoch``; two while it is not known
-        whether a write has landed."""
+        """The state that was left under ``_left_epoch``; two while the outcome of a
+        write is unknown."""
         self._left_epoch = 0
         self._tried: str | None = None
-        """What this object tried to commit last, while the outcome is unknown."""
+        """The last commit that this object tried, while the outcome is unknown."""
 
     @property
     def url(self) -> str:
@@ -101,13 +101,13 @@ class Ledger:
 
     @property
     def id(self) -> str:
-        """Whose transactions these are."""
+        """The id of these transactions."""
         return self._store.id
 
     def acquire(self, above: int = 0) -> int:
         """Become the owner and return the new epoch; former owners are fenced.
 
-        The new epoch is greater than ``above``, too.
+        The new epoch is also greater than ``above``.
 
         Raises:
             StateUnavailableError: The store does not answer.
@@ -118,7 +118,7 @@ class Ledger:
         return epoch
 
     def rehearse(self) -> int:
-        """As ``acquire``, but nothing happens in the store before ``perform``.
+        """As ``acquire``, but nothing changes in the store before ``perform``.
 
         Raises: as ``acquire``.
         """
@@ -126,25 +126,25 @@ class Ledger:
         return self.acquire()
 
     def perform(self) -> None:
-        """Become the owner, and write what was rehearsed.
+        """Become the owner, and write the rehearsed changes.
 
         Raises:
-            StateConflictError: The store has changed since: rehearse again. No owner
-                was fenced, nothing was written.
+            StateConflictError: The store has changed since ``rehearse``: rehearse
+                again. No owner was fenced, nothing was written.
             FencedError: A newer owner came meanwhile.
             StateUnavailableError, StateError: As of ``acquire``.
         """
         self._store.perform()
 
     def load(self) -> LedgerState:
-        """Everything, from one reading. Writes nothing; needs no ownership.
+        """The whole state, from one read. Writes nothing; needs no ownership.
 
         Raises:
             StateCorruptedError: A record cannot be read, or two contradict each other.
-            StateLostError: The store is not where this object left it.
+            StateLostError: The store is behind this object's state, or another store.
             StateUnavailableError: The store does not answer.
-            StateError: The id is a topology's; or it was copied to another store, and
-                this object is its owner.
+            StateError: The id is a topology's. Or the id was copied to another store,
+                and this object is its owner.
         """
         seen = self._look()
         if self._is_owner:
@@ -152,9 +152,9 @@ class Ledger:
         return seen
 
     def last_committed(self) -> Committed | None:
-        """What is committed, as this object has read or written it last.
+        """The committed position that this object has read or written last.
 
-        For an owner that has just committed or planned: nobody else plans.
+        For an owner that has just committed or planned: no other process plans.
 
         Raises:
             StateCorruptedError, StateUnavailableError: As of ``load``.
@@ -164,7 +164,7 @@ class Ledger:
         return seen.committed
 
     def held(self) -> tuple[Held, ...]:
-        """What the last committed txids held, as of ``last_committed``.
+        """Numbers about the last committed txids, as of ``last_committed``.
 
         Raises:
             StateCorruptedError, StateUnavailableError: As of ``load``.
@@ -175,17 +175,17 @@ class Ledger:
     def plan(
         self, epoch: int, metadata: BatchMetadata, *, replace: bool = False
     ) -> None:
-        """Store what a txid holds, before anything of it is emitted.
+        """Store the ranges of a txid, before anything of it is emitted.
 
         The txid must be the first one without metadata. Storing the same ranges again
         changes nothing. With ``replace`` (opaque mode) an unfinished txid may get other
         ranges; later ones, which began where it ended, are dropped with it.
 
         Raises:
-            OutOfOrderError: It is committed already, leaves a gap, or has other ranges
-                and ``replace`` is not set.
+            OutOfOrderError: The txid is committed already, leaves a gap, or has other
+                ranges and ``replace`` is not set.
             FencedError: ``epoch`` is not the current one.
-            StateLostError: The store is not where this object left it.
+            StateLostError: The store is behind this object's state, or another store.
             StateCorruptedError: A record that is needed cannot be read.
             StateUnavailableError: The store does not answer.
         """
@@ -203,19 +203,19 @@ class Ledger:
         """Mark a txid committed, in one atomic write; True if this call did it.
 
         Its ends become the committed offsets (other partitions keep theirs), metadata
-        of lower txids goes, ``currtx`` is the next one. False, and nothing is written,
-        when it was committed before: both processes may call this. True for a retry
-        after an unknown outcome that finds what this object itself has written.
-        ``reported`` comes from its tasks; it is stored with what the plan skipped.
-        ``metadata`` gives the ranges of a txid that was not planned, or other ones than
-        planned, in the same write (opaque); later txids that began where the planned
-        ones ended are dropped.
-        Source: Storm, TransactionalSpoutCoordinator.ack (deviates: one atomic write).
+        of lower txids is deleted, ``currtx`` becomes the next txid. False, without a
+        write, if the txid was committed before: both processes may call this. True for
+        a retry after an unknown outcome that finds this object's own write.
+        ``reported`` comes from its tasks; it is stored with the plan's skipped offsets.
+        ``metadata`` gives the ranges of a txid that was not planned, or that differ
+        from the plan, in the same write (opaque); later txids that began at the planned
+        ends are dropped. Source: Storm, TransactionalSpoutCoordinator.ack (deviates:
+        one atomic write).
 
         Raises:
             OutOfOrderError: An earlier txid is not committed, or no ranges are known.
             FencedError: ``epoch`` is not the current one.
-            StateLostError: The store is not where this object left it.
+            StateLostError: The store is behind this object's state, or another store.
             StateCorruptedError: A record that is needed cannot be read.
             StateUnavailableError: The store does not answer; unknown if it landed.
         """
@@ -226,13 +226,13 @@ class Ledger:
         )
 
     def tell(self, epoch: int, reported: Mapping[tuple[int, int], Reported]) -> None:
-        """Keep what the tasks of committed txids told, where that is not kept yet.
+        """Store the task reports of committed txids that are not stored yet.
 
-        For the listener: the planning process often commits first, and knows nothing
-        of tasks.
+        For the listener: the planning process often commits first, and has no task
+        reports.
 
         Args:
-            epoch: Of the owner.
+            epoch: Epoch of the owner.
             reported: By epoch of the commit and txid.
 
         Raises: as ``describe``.
@@ -246,16 +246,16 @@ class Ledger:
         self._until_unmoved(decide)
 
     def adopt(self, epoch: int, committed: Committed, numbering: str = "") -> None:
-        """Make ``committed`` the position, whatever the ledger says; drop all metadata.
+        """Set the position to ``committed`` unconditionally; drop all metadata.
 
         For a position that a checkpoint or a person decided. The next txid is
         ``committed.txid + 1``, of the stored numbering unless another one is given.
-        Works also when records cannot be read.
+        Works even if records cannot be read.
 
         Raises:
             ConfigError: A negative txid or offset.
             FencedError: ``epoch`` is not the current one.
-            StateLostError: The store is not where this object left it.
+            StateLostError: The store is behind this object's state, or another store.
             StateUnavailableError: The store does not answer.
         """
         if committed.txid < 0 or any(o < 0 for o in committed.offsets.values()):
@@ -272,17 +272,17 @@ class Ledger:
                     [p for p in seen.texts if p == HELD or p.startswith(METADATA)],
                 )
             )
-        else:  # a person's tool: what is there need not make sense
+        else:  # a person's tool: the records may be corrupted
             texts = self._store.read()
             gone = [p for p in texts if p == HELD or p.startswith(METADATA)]
             self._store.write(epoch, put | _named(texts, numbering), gone)
 
     def describe(self, epoch: int, query: QueryShape) -> None:
-        """Store what else the query keeps that reads this id.
+        """Store the shape of the query that reads this id.
 
         Raises:
             FencedError: ``epoch`` is not the current one.
-            StateLostError: The store is not where this object left it.
+            StateLostError: The store is behind this object's state, or another store.
             StateUnavailableError: The store does not answer; unknown if it landed.
         """
         put = {QUERY: records.encode(QUERY, shape_fields(query))}
@@ -301,14 +301,14 @@ class Ledger:
         self._store.write(epoch, {ALIVE: sign})
 
     def let_go(self, epoch: int) -> None:
-        """Take the sign away: nobody need wait for this owner any more.
+        """Remove the sign: nobody needs to wait for this owner any more.
 
         Raises: as ``beat``.
         """
         self._store.write(epoch, {}, [ALIVE])
 
     def signs(self) -> Mapping[str, str | None] | None:
-        """What changes while an owner lives; None: there is none, or it has let go.
+        """Records that change while an owner lives; None: no owner, or it has let go.
 
         Raises:
             StateUnavailableError, StateError: As of ``load``.
@@ -320,11 +320,11 @@ class Ledger:
     # --- reading ---
 
     def check(self, epoch: int) -> None:
-        """Make sure that the store is ours, and where it was left. One read.
+        """Check that we own the store and that it holds our last state. One read.
 
         Raises:
             FencedError: ``epoch`` is not the current one.
-            StateLostError: The store is not where this object left it.
+            StateLostError: The store is behind this object's state, or another store.
             StateCorruptedError: A record cannot be read.
             StateUnavailableError: The store does not answer.
         """
@@ -402,7 +402,7 @@ class Ledger:
     def _write(
         self, seen: LedgerState, epoch: int, put: Mapping[str, str], gone: list[str]
     ) -> None:
-        """Write what was decided on a reading, and remember what is there then."""
+        """Write a decision on a state, and cache the records after the write."""
         put = {**put, **_named({**seen.texts, **put})}
         kept = {p: t for p, t in seen.texts.items() if p not in gone}
         after = self._reader.read({**kept, **put})
@@ -412,9 +412,9 @@ class Ledger:
         self._texts, self._left, self._left_epoch = after.texts, [after], epoch
 
     def _look(self) -> LedgerState:
-        """Read everything, and hold it against what is remembered."""
+        """Read everything, and compare it with the state that was left."""
         self._texts = None
-        epoch = self._store.epoch()  # first: one that is too old only gets us fenced
+        epoch = self._store.epoch()  # first: an old epoch only gets us fenced
         seen = self._reader.read(self._store.read(), epoch)
         is_known = bool(self._left) and epoch <= self._left_epoch
         if is_known and (epoch < self._left_epoch or not self._may_find(seen)):
@@ -425,7 +425,7 @@ class Ledger:
         return seen
 
     def _may_find(self, seen: LedgerState) -> bool:
-        """Whether the store can have come there from where it was left."""
+        """Whether valid steps lead from the state that was left to ``seen``."""
         return any(left.leads_to(seen, is_alone=self._is_owner) for left in self._left)
 
     def _lost(self, epoch: int, seen: LedgerState) -> StateLostError:
@@ -437,7 +437,7 @@ class Ledger:
         return lost(self._store, left=left, found=found)
 
     def _until_unmoved(self, decide: Callable[[LedgerState], _T]) -> _T:
-        """Decide on what is remembered; else, and after a conflict, on a new look."""
+        """Decide on the cached state; without one, or after a conflict, read anew."""
         texts = self._texts
         if texts is not None:
             try:
@@ -452,7 +452,7 @@ class Ledger:
         return decide(self._look())
 
     def _must_own(self, epoch: int) -> None:
-        """Being fenced comes first: what a former owner finds is not its own story."""
+        """Check the epoch first: a fenced owner must not judge the records."""
         self._must_be(self._store.epoch(), epoch)
 
     def _must_be(self, stored: int, epoch: int) -> None:
@@ -476,7 +476,7 @@ class Ledger:
 
 
 def _named(texts: Mapping[str, str], numbering: str = "") -> dict[str, str]:
-    """What a write adds to these records: the numbering given, or a first one."""
+    """The numbering record to add: the given numbering, or a first one."""
     if NUMBERING in texts and not numbering:
         return {}
     return Numbering(numbering or new_name(), Door.SOURCE).record

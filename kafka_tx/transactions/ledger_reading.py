@@ -1,4 +1,4 @@
-"""Reading numbered batches: what the records say, and whether they fit together."""
+"""Reading numbered batches: decode the records and check them against each other."""
 
 from __future__ import annotations
 
@@ -35,18 +35,17 @@ from kafka_tx.transactions.txid_layout import (
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """Everything a store knows of the numbered batches of an id.
+    """All records of an id's numbered batches, decoded.
 
     Attributes:
-        epoch: The owner's epoch when it was read; 0 if there never was one.
-        committed: None before the first commit or adopted position. A topology's are
-            the ends of its last batch; of a spout without ranges only the txid is
-            known.
+        epoch: The owner's epoch at the time of the read; 0: no owner yet.
+        committed: None before the first commit or adopted position. A topology's
+            offsets are the ends of its last batch; for a spout without ranges only the
+            txid is known.
         planned: Stored metadata by ascending txid. The committed txid's own stays until
-            the next commit, so that a replay of that batch is recognised; see
-            ``first_kept``.
-        numbering: Which numbering its txids are of; empty before the first write.
-        query: What else the query keeps that was handed its last batch; None: none was.
+            the next commit, to recognise a replay of this batch; see ``first_kept``.
+        numbering: The numbering of its txids; empty before the first write.
+        query: Shape of the query that got the last batch; None: no query got one.
         texts: Every record of the id, by path.
     """
 
@@ -59,7 +58,7 @@ class LedgerState:
 
     @property
     def held(self) -> tuple[Held, ...]:
-        """What the last committed txids held, ascending, as far as it is kept."""
+        """Numbers about the last committed txids, ascending, as far as stored."""
         return held_in(self.texts)
 
     @property
@@ -73,23 +72,23 @@ class LedgerState:
         return {txid: m for txid, m in self.planned.items() if txid > self.txid}
 
     def batch_of(self, spark_batch: str) -> BatchMetadata | None:
-        """The batch without new records that this batch of Spark is; None: none yet."""
+        """The empty batch planned for this batch of Spark; None: none yet."""
         known = (m for m in self.planned.values() if m.spark_batch == spark_batch)
         return next(known, None)
 
     def guard(self) -> dict[str, str | None]:
-        """What must not have changed when a decision about this state is written."""
+        """Records that a write based on this state expects unchanged."""
         return position(self.texts)
 
     def leads_to(self, later: LedgerState, *, is_alone: bool) -> bool:
-        """Whether a later look under the same epoch can find that.
+        """Whether a later read under the same epoch can find ``later``.
 
-        The listener's process moves the committed txid on, and cleans up behind it. All
-        else is done by the planning process alone.
+        The listener's process commits txids and deletes metadata of lower ones. Only
+        the planning process makes other changes.
 
         Args:
-            later: What was found.
-            is_alone: Whether who remembers this state is the planning process.
+            later: The state that was found.
+            is_alone: Whether the planning process has cached this state.
         """
         texts = later.texts
         if later.txid < self.txid or texts.get(OWNER) != self.texts.get(OWNER):
@@ -108,7 +107,7 @@ class LedgerReader:
     Args:
         url: The store's address without secrets, for errors.
         id: Whose batches they are.
-        door: What the id must be the id of.
+        door: The required door of the id.
     """
 
     def __init__(
@@ -122,11 +121,11 @@ class LedgerReader:
         self._decoded: dict[str, tuple[str, Any]] = {}
 
     def read(self, texts: Mapping[str, str], epoch: int = 0) -> LedgerState:
-        """What these records say together.
+        """Decode these records into one state.
 
         Raises:
-            StateCorruptedError: One cannot be read, or two contradict each other.
-            StateError: They are those of another door.
+            StateCorruptedError: A record cannot be read, or two contradict each other.
+            StateError: The records belong to another door.
         """
         numbering = numbering_of(texts, self._url, self._id)
         if numbering is not None and numbering.door is not self._door:
@@ -147,10 +146,10 @@ class LedgerReader:
         return LedgerState(epoch, committed, planned, name, query, texts)
 
     def batch(self, texts: Mapping[str, str], path: str) -> BatchMetadata:
-        """What the record at this path says of a txid.
+        """Decode the metadata of a txid at this path.
 
         Raises:
-            StateCorruptedError: It cannot be read.
+            StateCorruptedError: The record cannot be read.
         """
         found: BatchMetadata = self._record(texts, path, read_batch)
         if metadata_path(found.txid) != path:
@@ -160,7 +159,7 @@ class LedgerReader:
     def _committed(
         self, texts: Mapping[str, str], planned: Mapping[int, BatchMetadata]
     ) -> Committed | None:
-        """A source's says itself what it is; a topology's is its last batch."""
+        """The position: a source stores it; a topology's is its last batch."""
         current = self._record(texts, CURRENT, read_txid)
         if self._door is Door.SOURCE:
             committed: Committed | None = self._record(texts, COMMITTED, read_committed)
@@ -192,8 +191,8 @@ class LedgerReader:
 
     def _record(
         self, texts: Mapping[str, str], path: str, read: Callable[[Any], Any]
-    ) -> Any:  # noqa: ANN401 - what ``read`` makes of it
-        """Decode a record, or take what was decoded from the same text before."""
+    ) -> Any:  # noqa: ANN401 - the result of ``read``
+        """Decode a record, or return the cached result for the same text."""
         text = texts.get(path)
         if text is None:
             return None
@@ -214,7 +213,7 @@ def stored_batches(store: Store) -> LedgerState:
     """Committed and unfinished batches of a topology. Writes nothing.
 
     Raises:
-        StateCorruptedError: A record cannot be read, or the txids have a hole.
+        StateCorruptedError: A record cannot be read, or the txids have a gap.
         StateUnavailableError: The store does not answer.
     """
     epoch = store.epoch()  # first, as the ledger does

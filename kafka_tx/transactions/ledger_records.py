@@ -1,9 +1,8 @@
-"""The records of numbered batches: what they are called and how they are written.
+"""The records of numbered batches: their paths and their text form.
 
-Compact on purpose: ``{"topic":{"0":[start,end]}}`` takes about twenty bytes for a
-partition, and leader epochs take few; see ``offsets/leader_epochs``. A range that was
-planned of another topic than ``topic_ids`` says, under the same name, has its id as a
-third member.
+Compact on purpose: ``{"topic":{"0":[start,end]}}`` takes about 20 bytes for a
+partition, and leader epochs take few; see ``offsets/leader_epochs``. A range whose
+topic had another id than ``topic_ids`` says has this id as a third member.
 """
 
 from __future__ import annotations
@@ -35,12 +34,11 @@ _T = TypeVar("_T")
 class Committed:
     """The last transaction that is committed; ``txid`` 0 is a start position.
 
-    ``offsets`` has the next offset of every partition that ever took part and may still
+    ``offsets`` has the next offset of every partition that was ever read and may still
     exist, also of those without a range in the last batch. ``completed_ms``: wall
-    clock, Unix epoch. ``empty``: how many of the last txids were batches without new
-    records.
-    ``by_checkpoint``: a checkpoint decided it, and nothing was committed since.
-    ``leader_epochs``: of the leaders that held the offsets, as far as known.
+    clock, Unix epoch. ``empty``: number of consecutive last txids without new records.
+    ``by_checkpoint``: a checkpoint set the position; nothing was committed since.
+    ``leader_epochs``: epochs of the leaders that held the offsets, if known.
     """
 
     txid: int
@@ -59,7 +57,7 @@ class Committed:
         return {p: known[p] for p in partitions if p in known}
 
     def positions(self) -> dict[TopicPartition, LogPosition]:
-        """The next offsets, each with the log it is of."""
+        """The next offsets, each with its log."""
         ids, epochs = self.topic_ids, self.leader_epochs
         return {
             p: LogPosition(offset, ids.get(p.topic), epochs.get(p))
@@ -68,9 +66,9 @@ class Committed:
 
     @property
     def carried(self) -> int:
-        """The txid that Spark's offsets carry here: they do not move without records.
+        """The txid in Spark's offsets: these do not change without new records.
 
-        What a checkpoint says is compared with this one, never with ``txid``.
+        A checkpoint's txid is compared with this txid, never with ``txid``.
         """
         return self.txid - self.empty
 
@@ -78,8 +76,8 @@ class Committed:
 def first_kept(planned: Mapping[int, BatchMetadata], txid: int) -> int:
     """The lowest txid whose metadata stays when ``txid`` is committed.
 
-    By it a replay of that batch is recognised. Where two batches in line hold no new
-    records, the second may be another checkpoint's: the first may still come again.
+    It identifies a replay of this batch. If two batches in a row hold no new records,
+    the second may be another checkpoint's: the first may still be replayed.
     """
     two = planned.get(txid - 1), planned.get(txid)
     return txid - all(batch is not None and batch.spark_batch for batch in two)
@@ -90,8 +88,8 @@ def after(
 ) -> Committed:
     """The position once ``metadata`` is committed on top of ``former``.
 
-    Partitions that the batch left out keep their offsets, but not those of a topic that
-    is another one since, or was deleted: its log is gone.
+    Partitions without a range keep their offsets. Partitions of a topic that was
+    deleted or created anew lose theirs: the log is gone.
     """
     before = former or Committed(0, {})
     ids = {**before.topic_ids, **metadata.topic_ids}
@@ -112,7 +110,7 @@ def after(
 
 
 def position_records(committed: Committed) -> dict[str, str]:
-    """Where the next transaction stands: the two records that move together."""
+    """The two records of the position, which change together."""
     payload: dict[str, Any] = {
         "txid": committed.txid,
         "offsets": _by_topic(committed.offsets.items()),
@@ -130,7 +128,7 @@ def position_records(committed: Committed) -> dict[str, str]:
 
 
 def batch_record(metadata: BatchMetadata) -> str:
-    """What a txid holds. The same ranges in any order give the same text."""
+    """The record of a txid. The same ranges in any order give the same text."""
     if isinstance(metadata, SpoutBatch):
         said = {"txid": metadata.txid, "metadata": metadata.json}
         return records.encode("batch", said)
@@ -161,7 +159,7 @@ def batch_record(metadata: BatchMetadata) -> str:
 
 
 def read_txid(payload: object) -> int:
-    """The txid that a payload is; ValueError where it is none."""
+    """The txid in a payload; ValueError if it is no txid."""
     if not isinstance(payload, int) or isinstance(payload, bool) or payload < 1:
         msg = f"{payload!r} is no txid"
         raise ValueError(msg)
@@ -169,7 +167,7 @@ def read_txid(payload: object) -> int:
 
 
 def read_committed(payload: Any) -> Committed:  # noqa: ANN401 - any JSON
-    """The position that a payload says; KeyError and the like when it says none."""
+    """The position in a payload; KeyError or the like if it holds none."""
     return Committed(
         txid=int(payload["txid"]),
         offsets=_offsets(payload["offsets"]),
@@ -182,7 +180,7 @@ def read_committed(payload: Any) -> Committed:  # noqa: ANN401 - any JSON
 
 
 def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
-    """What a payload says of a txid; KeyError and the like when it says nothing."""
+    """The metadata in a payload; KeyError or the like if it holds none."""
     if "metadata" in payload:
         return SpoutBatch(int(payload["txid"]), (), json=payload["metadata"])
     epochs = unpacked(payload.get("leader_epochs", {}))
@@ -225,7 +223,7 @@ def skipped_fields(skipped: Skipped) -> dict[str, Any]:
 
 
 def read_skipped(payload: Any) -> dict[tuple[TopicPartition, str], int]:  # noqa: ANN401 - any JSON
-    """What ``skipped_fields`` made."""
+    """Decode ``skipped_fields``."""
     return {
         (partition, str(reason)): n
         for reason, nested in payload.items()
@@ -240,7 +238,7 @@ def joint_fields(joint: JointBatch) -> dict[str, Any]:
 
 
 def read_joint(payload: Any) -> JointBatch | None:  # noqa: ANN401 - any JSON
-    """What ``joint_fields`` made; None of None."""
+    """Decode ``joint_fields``; None for None."""
     if payload is None:
         return None
     parts = {name: JointPart(*part) for name, part in payload["parts"].items()}
@@ -253,7 +251,7 @@ def shape_fields(shape: QueryShape) -> dict[str, list[str]]:
 
 
 def read_shape(payload: Any) -> QueryShape:  # noqa: ANN401 - any JSON
-    """What ``shape_fields`` made."""
+    """Decode ``shape_fields``."""
     return QueryShape(**{name: tuple(values) for name, values in payload.items()})
 
 

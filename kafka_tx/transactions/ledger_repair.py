@@ -1,8 +1,7 @@
-"""What is wrong with the records of an id, and the smallest change that mends it.
+"""Finds the faults in the records of an id, and the smallest change that repairs them.
 
-The readable records decide, nothing is made up: the position comes from ``committed``,
-else from what is stored around ``currtx``. Metadata that cannot be read goes, and all
-that came after it.
+Only readable records decide: the position comes from ``committed``, or else from the
+metadata around ``currtx``. Unreadable metadata is deleted, with all later metadata.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ class Repair:
     """One atomic write that makes the ledger readable.
 
     Attributes:
-        position: What is committed afterwards.
+        position: The committed position after the repair.
         source: The record that the position is taken from.
         put: Records to set.
-        delete: Records to take away.
-        given_up: Open txids whose ranges are taken away: they will be planned anew.
+        delete: Records to delete.
+        given_up: Unfinished txids whose ranges are deleted: they will be planned anew.
     """
 
     position: Committed
@@ -63,12 +62,12 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What a look at every record of an id found.
+    """The result of reading every record of an id.
 
     Attributes:
-        problems: Path and reason of each record that is wrong, by path.
-        repair: None where nothing is wrong, or where the readable records do not say
-            what is committed.
+        problems: Path and reason of each faulty record, by path.
+        repair: None if nothing is wrong, or if the readable records do not show the
+            committed position.
     """
 
     problems: Mapping[str, str]
@@ -76,7 +75,7 @@ class Examination:
 
 
 def examine(store: Store) -> Examination:
-    """Look at every record of an id, a source's or a topology's. Writes nothing.
+    """Check every record of an id, a source's or a topology's. Writes nothing.
 
     Raises:
         StateUnavailableError: The store does not answer.
@@ -100,18 +99,18 @@ def examine(store: Store) -> Examination:
     put = position_records(position)
     if not is_source:
         del put[COMMITTED]
-    if look.numbering is None:  # sinks refuse the new one until it is adopted
+    if look.numbering is None:  # sinks refuse a new numbering until adopted
         put |= Numbering(new_name(), look.door or Door.SOURCE).record
     return Examination(look.problems, Repair(position, source, put, gone, given_up))
 
 
 class _Look:
-    """Every record, read as far as it can be.
+    """Every record, decoded as far as possible.
 
     Attributes:
-        door: What the id is the id of.
-        texts: Those of numbered batches.
-        others: All others.
+        door: The door of the id.
+        texts: Records of numbered batches.
+        others: All other records.
     """
 
     def __init__(self, store: Store) -> None:
@@ -131,7 +130,7 @@ class _Look:
             self._read(path, lambda payload: payload)
 
     def position(self) -> tuple[Committed | None, str]:
-        """What is committed, and which record says so."""
+        """The committed position, and the record that holds it."""
         if self.committed is not None:
             first = self.committed.txid + 1
             if self.current is not None and self.current != first:
@@ -155,10 +154,10 @@ class _Look:
         return None, ""
 
     def of_topology(self) -> tuple[Committed | None, str]:
-        """The same of a topology, which goes on from the metadata before ``currtx``.
+        """The same for a topology, which goes on from the metadata before ``currtx``.
 
-        Where that cannot be read, the lowest metadata tells: a commit leaves none below
-        its own.
+        If ``currtx`` cannot be read, the lowest metadata decides: a commit deletes all
+        metadata below its own.
         """
         lowest = min(filter(None, map(txid_of, self.texts)), default=1)
         if self.current is None and (CURRENT in self.texts or lowest > 1):
@@ -173,11 +172,11 @@ class _Look:
         return Committed(txid, {}), CURRENT
 
     def unused(self, txid: int, *, all_before: bool) -> tuple[str, ...]:
-        """Metadata that nobody reads if ``txid`` is the committed one.
+        """Metadata that is not needed if ``txid`` is committed.
 
         Args:
-            txid: The committed one.
-            all_before: Whether lower ones may be there, too.
+            txid: The committed txid.
+            all_before: Whether metadata of lower txids is needed, too.
         """
         used = {n for n in self.batches if n == txid or (n < txid and all_before)}
         while (txid := txid + 1) in self.batches:
@@ -216,7 +215,7 @@ class _Look:
 
 
 def _said_kind(text: str) -> str:
-    """The kind that a record says it is of."""
+    """The kind named in a record's text."""
     try:
         return str(json.loads(text)["kind"])
     except (ValueError, TypeError, KeyError):

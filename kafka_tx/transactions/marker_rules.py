@@ -1,8 +1,7 @@
-"""What the markers of a Kafka sink say about a part that is to be written.
+"""Decides from the markers of a Kafka sink whether a part may be written.
 
-Whoever writes a part reads the part's marker first; one who has not written to this
-sink before in this run looks at all markers of the sink, for a batch that an earlier
-run left half-written.
+A writer reads the marker of its part first. Before its first write in this run, it also
+reads all markers of the sink, to find a batch that an earlier run left half-written.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from kafka_tx.transactions.sink_parts import Digest, Marker, Part
 
 
 def is_done(part: Part, own: Marker | None) -> bool:
-    """Whether the part was written already; False: it is to be written.
+    """Whether the part was written already; False: write the part.
 
     Raises:
-        AnotherNumberingError: For another source or topology, or another store.
-        FencedError: By an owner that took over from this one.
-        OutOfOrderError: A later txid was, or the same one in another number of parts.
-        ReplayDiffersError: The same one was, from other records.
+        AnotherNumberingError: Another source, topology or store has written.
+        FencedError: A newer owner has written.
+        OutOfOrderError: A later txid was written, or another number of parts.
+        ReplayDiffersError: This txid was written from other records.
     """
     if own is None:
         return False
@@ -41,15 +40,15 @@ def is_done(part: Part, own: Marker | None) -> bool:
 
 
 def check_others(part: Part, markers: Iterable[Marker]) -> None:
-    """Refuse to write a part, also one without a marker, after what others wrote.
+    """Refuse to write a part after writes of newer owners or later txids.
 
-    A run that was overtaken may have had more parts than any other: nobody has written
-    its last ones since.
+    This also covers a part without a marker: a fenced run may have more parts than the
+    newer one, so nobody else has written its last parts.
 
     Raises:
-        AnotherNumberingError: For another source or topology, or another store.
-        FencedError: By an owner that took over from this one.
-        OutOfOrderError: Of a later txid.
+        AnotherNumberingError: Another source, topology or store has written.
+        FencedError: A newer owner has written.
+        OutOfOrderError: A later txid was written.
     """
     for marker in markers:
         what = _named(part, marker)
@@ -63,19 +62,19 @@ def _named(part: Part, found: Marker) -> str:
 
 
 def needs_all_markers(part: Part, own: Marker | None) -> bool:
-    """Whether all markers of the sink must be seen before the part may be written."""
+    """Whether all markers of the sink must be read before the part is written."""
     return part.looks and (own is None or own.run != part.run)
 
 
 def check_lives(part: Part, markers: Sequence[Marker]) -> None:
-    """Refuse a life that another one has taken over from.
+    """Refuse a life after another life has taken over.
 
     Args:
-        part: That is to be written.
+        part: The part to write.
         markers: All of the sink, the newest last.
 
     Raises:
-        FencedError: The newest marker is of another life, and this life wrote before.
+        FencedError: The newest marker is of another life, and this life wrote earlier.
     """
     lives = [marker.life for marker in markers]
     if part.life in lives and lives[-1] != part.life:
@@ -92,7 +91,7 @@ def begun_elsewhere(part: Part, markers: Iterable[Marker]) -> list[Marker]:
     """Other parts of this batch that an earlier run has written.
 
     Raises:
-        OutOfOrderError: In another number of parts, where that is known.
+        OutOfOrderError: They were written in another number of parts, as far as known.
     """
     found = [
         marker
@@ -108,10 +107,10 @@ def begun_elsewhere(part: Part, markers: Iterable[Marker]) -> list[Marker]:
 
 
 def check_rows(part: Part, done: Marker, now: Digest) -> None:
-    """Compare a replay with what was written.
+    """Compare a replay with the written rows.
 
     Raises:
-        ReplayDiffersError: They differ, and are compared.
+        ReplayDiffersError: They differ, and the part compares rows.
     """
     written = done.digest
     if part.compares and now != written:
@@ -126,17 +125,17 @@ def check_rows(part: Part, done: Marker, now: Digest) -> None:
 def check_cut(
     part: Part, written: Iterable[Marker], confirmed: Mapping[int, Digest]
 ) -> None:
-    """Make sure that the rest of a half-written batch is what these tasks still hold.
+    """Check that these tasks hold the missing rows of a half-written batch.
 
-    It is if each part that was written came again with the same rows.
+    They do if each part that was written came again with the same rows.
 
     Args:
-        part: Any of this run's.
+        part: Any part of this run.
         written: Parts of the batch that earlier runs wrote.
-        confirmed: By index, what tasks of this run found written already.
+        confirmed: By index, the parts that tasks of this run found written already.
 
     Raises:
-        ReplayDiffersError: One did not. Nothing of this run is written.
+        ReplayDiffersError: A part did not. Nothing of this run is written.
     """
     for marker in written:
         if confirmed.get(marker.index) != marker.digest:

@@ -29,12 +29,12 @@ Positions: TypeAlias = tuple[int, dict[TopicPartition, LogPosition]]
 
 @dataclass(frozen=True, slots=True)
 class StoredId:
-    """What a store held of an id at one moment, read together with other ids.
+    """The stored state of an id at one moment, read together with other ids.
 
     Attributes:
         store: A copy of its records.
-        at_least_once: Decodes what an at-least-once topology stored; epoch 0 and no
-            offsets where there is none.
+        at_least_once: Decodes the offsets of an at-least-once topology; epoch 0 and no
+            offsets if none are stored.
     """
 
     store: MemoryStore
@@ -55,8 +55,8 @@ _cells: dict[tuple[str, str], _Cell] = {}
 class MemoryStore(StateOfId):
     """A Store that lives as long as the process.
 
-    Two objects of one ``name`` and ``id`` see the same state, also after both were
-    closed, as two connections to one database would. Other processes see nothing of it.
+    Objects with the same ``name`` and ``id`` share their state, also after all were
+    closed, like connections to one database. Other processes do not see the state.
     """
 
     def __init__(self, name: str, id: str) -> None:  # noqa: A002 - the seam's word
@@ -70,7 +70,7 @@ class MemoryStore(StateOfId):
         id: str,  # noqa: A002 - the seam's word
         now: MemorySnapshot,
     ) -> MemoryStore:
-        """What another store held of an id; nobody else sees this copy."""
+        """A private copy of another store's state of an id."""
         copy = cls.__new__(cls)
         StateOfId.__init__(copy, url, id)
         copy._cell = _Cell(now)
@@ -94,11 +94,11 @@ class MemoryStore(StateOfId):
             return epoch
 
     def epoch(self) -> int:
-        """The epoch now; 0 before the first ``acquire``."""
+        """The current epoch; 0 before the first ``acquire``."""
         return self._cell.now.epoch
 
     def read(self, prefix: str = "") -> dict[str, str]:
-        """Every path that begins with ``prefix``, in path order: a snapshot."""
+        """A snapshot of every path that begins with ``prefix``, in path order."""
         values = self._cell.now.values
         return {p: values[p] for p in sorted(values) if p.startswith(prefix)}
 
@@ -113,7 +113,7 @@ class MemoryStore(StateOfId):
 
         Raises:
             ConfigError: A path or value that no store can hold.
-            FencedError: The epoch is another than ``epoch``.
+            FencedError: ``epoch`` is not the current epoch.
             StateConflictError: A path of ``expect`` has another value.
         """
         gone = {check_path(path) for path in delete}
@@ -132,14 +132,14 @@ class MemoryStore(StateOfId):
                 raise conflict(self, path)
 
     def sinks(self, numbering: str) -> dict[str, int]:  # noqa: ARG002
-        """None: no sink is kept in it."""
+        """Empty: no sink keeps its state here."""
         return {}
 
     def close(self) -> None:
         """Nothing to release; the state stays."""
 
     def snapshot(self) -> MemorySnapshot:
-        """The whole state now, for a test that later pretends a crash."""
+        """The whole state now, for a test that simulates a crash later."""
         return self._cell.now
 
     def restore(self, snapshot: MemorySnapshot) -> None:
@@ -149,7 +149,7 @@ class MemoryStore(StateOfId):
 
 
 class Draft(MemoryStore):
-    """A store on its own that begins as a copy of another one."""
+    """A separate store that begins as a copy of another one."""
 
     def __init__(self, of: Store, now: MemorySnapshot) -> None:
         StateOfId.__init__(self, of.url, of.id)
@@ -164,7 +164,7 @@ class MemoryOffsetStore(OffsetsOfId):
         self._offsets: dict[TopicPartition, CommittedOffset] = {}
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:  # noqa: ARG002
-        """Nobody else can have this object: there is nobody to fence."""
+        """Fences nobody: no other process can use this object."""
         return 0
 
     def load(
@@ -175,7 +175,7 @@ class MemoryOffsetStore(OffsetsOfId):
         return {p: stored[p] for p in partitions if p in stored}
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Keep all of them at once."""
+        """Store all offsets at once."""
         self._offsets = {**self._offsets, **offsets}
 
     def close(self) -> None:

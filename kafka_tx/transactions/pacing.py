@@ -1,4 +1,4 @@
-"""How many batches at once, and how fast."""
+"""Number of batches in flight, intervals and time-outs."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _LONGEST_PAUSE_MS = 5_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pacing:
-    """How many batches at once, and how fast.
+    """Number of batches in flight, intervals and time-outs.
 
     Attributes:
         max_pending: Batches in flight (``topology.max.spout.pending``).
         timeout_ms: Longest processing phase, and longest commit phase, before the
-            attempt fails (``topology.message.timeout.secs``); None: wait for ever.
-            After each time-out of a txid twice as long, up to eight times.
+            attempt fails (``topology.message.timeout.secs``); None: no limit. Doubles
+            after each time-out of a txid, up to eight times the value.
         emit_interval_ms: Least time between two new txids
             (``topology.trident.batch.emit.interval.millis``).
-        idle_pause_ms: Least time between an empty batch and the next new txid. From one
-            empty batch to the next it doubles, up to 5 s. Longest time until a spout
-            that was not ready is asked again: first after 5 ms, then it doubles.
+        idle_pause_ms: Least time between an empty batch and the next new txid. It
+            doubles with each empty batch in a row, up to 5 s. Also the longest pause
+            until a spout that was not ready is asked again: first 5 ms, then doubled.
         retry_ms: Pause before a failed write, or failed planning, is tried again.
-        patience_ms: How long a commit phase that was given up may take to end. Until
-            then nothing else commits; after that all stops.
+        patience_ms: How long a dropped commit phase may take to end. Until its end
+            nothing else commits; after this time everything stops.
 
     Raises:
-        ConfigError: A value is below its least one.
+        ConfigError: A value is below its minimum.
     """
 
     max_pending: int = 1
@@ -58,20 +58,20 @@ class Pacing:
 
 
 class PlanningGate:
-    """Whether a batch may be planned now: one at a time, new txids at their pace.
+    """Decides when a batch may be planned: one at a time, new txids at intervals.
 
-    A txid that had metadata before is a replay: it asks neither interval, pause nor
-    readiness.
+    A txid that had metadata before is a replay: it needs no interval, pause or ready
+    spout.
     """
 
     def __init__(self, pacing: Pacing, newest: int) -> None:
         self._pacing = pacing
         self._newest = newest  # the greatest txid that ever had metadata
         self._new_at_ms = 0
-        self._ask_at_ms = 0  # the spout, again
+        self._ask_at_ms = 0  # when to ask the spout again
         self._any_at_ms = 0
-        self._unready = 0  # how often in a row the spout was not ready
-        self._empty = 0  # new txids without rows since there was something to read
+        self._unready = 0  # consecutive answers "not ready"
+        self._empty = 0  # consecutive new txids without rows
         self.planning: TransactionAttempt | None = None
         """The attempt whose plan is awaited."""
 
@@ -80,13 +80,13 @@ class PlanningGate:
         return txid > self._newest
 
     def opens_at_ms(self, txid: int) -> int:
-        """When time allows to plan this txid."""
+        """The earliest time to plan this txid."""
         if not self.is_new(txid):
             return self._any_at_ms
         return max(self._any_at_ms, self._new_at_ms, self._ask_at_ms)
 
     def lets_pass(self, txid: int, now_ms: int, *, is_ready: bool) -> bool:
-        """Whether the plan begins now; a spout that is not ready is asked later on."""
+        """Whether to plan now; if the spout is not ready, sets when to ask again."""
         if self.planning is not None or now_ms < self.opens_at_ms(txid):
             return False
         if not self.is_new(txid):
@@ -101,14 +101,14 @@ class PlanningGate:
         return is_ready
 
     def processed(self) -> None:
-        """A batch is processed: a spout may have waited for that to be ready."""
+        """A batch is processed: ask the spout at once, it may be ready now."""
         self._unready = self._ask_at_ms = 0
 
     def planned(self, now_ms: int, *, is_empty: bool) -> None:
-        """The awaited plan is there; after an empty one there is less and less hurry.
+        """The awaited plan has arrived; pauses grow with each empty plan in a row.
 
-        Each empty batch is as durable as any other: a spout that is always ready must
-        not write one after the other for nothing.
+        Each empty batch costs the same writes as any other: a spout that is always
+        ready must not cause useless ones without a pause.
         """
         if self.planning is not None:
             self._newest = max(self._newest, self.planning.txid)
@@ -127,6 +127,6 @@ class PlanningGate:
         )
 
     def failed(self, now_ms: int) -> None:
-        """The awaited plan could not be made."""
+        """The awaited plan has failed."""
         self.planning = None
         self._any_at_ms = now_ms + self._pacing.retry_ms

@@ -5,7 +5,7 @@ A record is one JSON object::
     {"v":1,"kind":"batch","crc":"5d1f6b0c","data":…}
 
 The checksum covers version, kind and data, so a record that was cut, edited or put
-under another name is noticed. White space does not count.
+under another kind is detected. White space does not count.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ VERSION = 1
 _T = TypeVar("_T")
 
 REPAIR_COMMAND = "kafka-tx offsets repair --store '{store}' --id {id}"
-"""What an error about an unreadable record tells its reader to run."""
+"""The command that errors about unreadable records name."""
 
 MAX_PATH_LENGTH = 500
-"""Characters of a path: fits the index limits of the databases we know."""
+"""Most characters of a path: fits the index limits of known databases."""
 
 _LEGAL_PATH = re.compile(r"[A-Za-z0-9._=-]+(?:/[A-Za-z0-9._=-]+)*")
 
 
 def repair_command(store: str, id: str) -> str:  # noqa: A002 - the word of every store
-    """The command that looks at and repairs the records of ``id``."""
+    """The command that checks and repairs the records of ``id``."""
     return REPAIR_COMMAND.format(store=store, id=id)
 
 
@@ -41,8 +41,8 @@ def check_path(path: str) -> str:
     """Return ``path`` if every store can hold it.
 
     Raises:
-        ConfigError: It is empty or too long, begins or ends with ``/``, has a part
-            ``.`` or ``..``, or another character than a store can hold.
+        ConfigError: The path is empty or too long, begins or ends with ``/``, has a
+            part ``.`` or ``..``, or a character that a store cannot hold.
     """
     parts = path.split("/")
     if (
@@ -64,7 +64,7 @@ def check_value(path: str, value: str) -> str:
     """Return ``value`` if every store can hold it.
 
     Raises:
-        ConfigError: It holds a NUL character or half of a surrogate pair.
+        ConfigError: The value has a NUL character or half of a surrogate pair.
     """
     if "\x00" in value or not _is_unicode(value):
         raise ConfigError(
@@ -78,10 +78,9 @@ def check_value(path: str, value: str) -> str:
 def encode(kind: str, payload: object) -> str:
     """Write ``payload`` as a record of ``kind``: one line of ASCII.
 
-    Only what JSON can give back unchanged is taken: text keys, lists, text, numbers
-    that are finite, true, false and None.
-    Source: Storm, TransactionalState (deviates: a value that would come back as
-    something else is refused when it is written).
+    Only values that JSON gives back unchanged are legal: text keys, lists, text, finite
+    numbers, true, false and None. Source: Storm, TransactionalState (deviates: a value
+    that JSON would change is refused when it is written).
 
     Raises:
         ConfigError: ``payload`` holds something that JSON would change or cannot hold.
@@ -105,12 +104,12 @@ def decode(
     store: str,
     id: str,  # noqa: A002 - the word of every store
 ) -> Any:  # noqa: ANN401 - whatever JSON holds; the caller knows its shape
-    """Read a record of ``kind`` that stood at ``path`` and return its payload.
+    """Read a record of ``kind`` from ``path`` and return its payload.
 
     ``store`` is the address of the store without secrets.
 
     Raises:
-        StateCorruptedError: The text is no record, of an unknown version, of another
+        StateCorruptedError: The text is no record, has an unknown version or another
             kind, or its checksum does not match.
     """
     try:
@@ -128,10 +127,10 @@ def decode_as(
     store: str,
     id: str,  # noqa: A002 - the word of every store
 ) -> _T:
-    """What ``read`` makes of a record's payload.
+    """Decode a record, and convert its payload with ``read``.
 
     Raises:
-        StateCorruptedError: as ``decode``, or ``read`` finds no sense in it.
+        StateCorruptedError: as ``decode``, or ``read`` cannot convert the payload.
     """
     payload = decode(text, kind, path=path, store=store, id=id)
     try:
@@ -142,7 +141,7 @@ def decode_as(
 
 
 def encode_owners(owners: Owners) -> str:
-    """The record of who may store the offsets of an id."""
+    """The record of the owners, who may store the offsets of an id."""
     return encode("owners", owners.payload())
 
 
@@ -153,7 +152,7 @@ def decode_owners(
     store: str,
     id: str,  # noqa: A002 - the word of every store
 ) -> Owners:
-    """From ``encode_owners``; nobody owns what has no record.
+    """Decode ``encode_owners``; without a record there are no owners.
 
     Raises:
         StateCorruptedError: as ``decode_as``.
@@ -170,7 +169,7 @@ def corrupted(
     store: str,
     id: str,  # noqa: A002 - the word of every store
 ) -> StateCorruptedError:
-    """The error for a record that cannot be read: where, why, and what repairs it."""
+    """The error for an unreadable record: its place, the reason and the repair."""
     command = repair_command(store, id)
     return StateCorruptedError(
         f"the record '{path}' of id '{id}' in store {store} cannot be read: {reason}."

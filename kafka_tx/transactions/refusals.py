@@ -1,4 +1,4 @@
-"""What every store says when it refuses: one text for each case."""
+"""The error texts of all stores: one text for each case."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PUT_BACK = (
     " while no query runs. Do not start again before: the query would use txids that"
     " are stored here with other records"
 )
-"""What to do where a store has forgotten what its sinks remember."""
+"""Next step if a store has lost txids that its sinks still have."""
 
 AFTER_A_LOSS = (
     "If you can restore the newest state of the store, do this before you start again."
@@ -33,13 +33,13 @@ AFTER_A_LOSS = (
     " again. If a topology writes elsewhere, these sinks have later txids: restore"
     " these sinks to the same time first, or the store to its newest state"
 )
-"""What is safe once a store is no longer where a job left it."""
+"""Safe next steps once a store is not in the state that a job left."""
 LEFT_BEHIND = (
     "If tx.store names another database now, this one still has a former store of the"
     " id: remove it with `kafka-tx offsets reset --id {id} --store {store} --yes`, and"
     " start again. Otherwise the database went back to an earlier state."
 )
-"""For a sink that is newer than the store of its id in the same database."""
+"""For a sink that is ahead of its id's store in the same database."""
 AFTER_A_FILE = (
     "Before you start again, restore the newest state of the file, or restore the file"
     " and all sinks of the job from copies of the same time: txids that sinks hold must"
@@ -48,7 +48,7 @@ AFTER_A_FILE = (
     " sources says what to do when it starts. A topology starts anew with txid 1, so"
     " empty its sinks first"
 )
-"""What is safe once a file is gone, or another one is in its place."""
+"""Safe next steps once a file is gone or was replaced."""
 
 
 def fenced(store: Store, *, held: int, stored: int) -> StateError:
@@ -69,12 +69,12 @@ def fenced(store: Store, *, held: int, stored: int) -> StateError:
 
 
 def lost(store: Store, *, left: str, found: str) -> StateLostError:
-    """The error for a store that is not where its owner left it.
+    """The error for a store that is not in the state that its owner left.
 
     Args:
-        store: Of the id.
-        left: Where the owner left it; an end of a sentence.
-        found: Where it is.
+        store: The store of the id.
+        left: The state that the owner left; the end of a sentence.
+        found: The state that was found.
     """
     return StateLostError(
         f"id '{store.id}' in store {store.url} was left {left} and is {found} now: the"
@@ -98,7 +98,7 @@ def conflict(store: Store, path: str) -> StateConflictError:
 
 
 def at_work(store: Store | Ledger) -> OwnerLivesError:
-    """The error for a start that leaves the owner of the id alone."""
+    """The error for a start that is refused because the id's owner is alive."""
     return OwnerLivesError(
         f"another run of id '{store.id}' is at work: it changed its records in the"
         f" store {store.url} while this one was starting. This one ends; it has fenced"
@@ -114,7 +114,7 @@ def at_work(store: Store | Ledger) -> OwnerLivesError:
 
 
 def unpicklable(what: object) -> NoReturn:
-    """Refuse to be pickled: connections and locks do not travel.
+    """Refuse to be pickled: connections and locks cannot be sent.
 
     Raises:
         StateError: Always.

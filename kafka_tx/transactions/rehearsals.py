@@ -1,7 +1,7 @@
-"""Taking an id over in two steps: judge what is stored, then become its owner.
+"""Taking an id over in two steps: check the stored state, then become its owner.
 
-A start that is refused must not have fenced the owner that is at work. So a new owner
-acts on a draft first, in memory.
+A refused start must not fence the running owner. So a new owner works on a draft in
+memory first.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kafka_tx.transactions.txid_layout import OWNER, next_step
 _T = TypeVar("_T")
 
 TRIES = 10
-"""How often an owner that is at work may change the store while it is taken over."""
+"""Tries to take over while a running owner changes the store."""
 
 
 def taken_over(store: RehearsedStore, open_parts: Callable[[], _T]) -> _T:
-    """What is opened on the draft, once the id is taken over as it was found.
+    """The result of ``open_parts`` on the draft, after the id is taken over unchanged.
 
     Raises:
-        OwnerLivesError: It changed the store each time; it was not fenced.
+        OwnerLivesError: The owner changed the store at each try; it was not fenced.
         Exception: What ``open_parts`` raises; nobody was fenced, nothing was written.
     """
     for _ in range(TRIES):
@@ -42,12 +42,12 @@ def taken_over(store: RehearsedStore, open_parts: Callable[[], _T]) -> _T:
 
 
 class RehearsedStore(StoreAround):
-    """A Store over another one that can keep what happens to itself for a while.
+    """A Store over another one that can collect changes in a draft first.
 
-    1. ``rehearse``: from here on a draft is read and written, a copy in memory of what
-       is stored. ``acquire`` gives the epoch that a new owner would get.
-    2. ``perform``: if the store is where it was, its owner is fenced, and the draft
-       becomes what is stored. From here on, and before 1, calls go to the store.
+    1. ``rehearse``: from now on calls read and write a draft, a copy of the store in
+       memory. ``acquire`` returns the epoch that a new owner would get.
+    2. ``perform``: if the store has not changed, its owner is fenced, and the draft is
+       written to the store. From now on, and before 1, calls go to the store.
     """
 
     def __init__(self, inside: Store) -> None:
@@ -56,13 +56,13 @@ class RehearsedStore(StoreAround):
         self._found: Texts = NOTHING
 
     def rehearse(self) -> None:
-        """Begin a draft, in place of one that was begun.
+        """Begin a draft, and drop an earlier one.
 
         Raises:
             StateUnavailableError: The store does not answer.
             StateError: The store refuses.
         """
-        epoch = self.inside.epoch()  # first: one that is too old only conflicts
+        epoch = self.inside.epoch()  # first: an old epoch only conflicts
         self._found = self.inside.read()
         self._draft = Draft(self.inside, MemorySnapshot(epoch, self._found))
 
@@ -80,7 +80,7 @@ class RehearsedStore(StoreAround):
         wanted, epoch = draft.read(), draft.epoch()
         word, expect = wanted[OWNER], next_step(found, self)
         if take_over(self.inside, epoch - 1, expect, word) != epoch:
-            # somebody took over and left no word
+            # another owner took over and wrote no word
             raise conflict(self, OWNER)
         put = {p: text for p, text in wanted.items() if found.get(p) != text}
         gone = [p for p in found if p not in wanted]

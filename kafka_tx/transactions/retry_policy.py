@@ -1,4 +1,4 @@
-"""How long a store that does not answer is tried again: bounded, and logged."""
+"""Retries calls to a store that does not answer: bounded in time, and logged."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _T = TypeVar("_T")
 class RetryingStore(StoreAround):
     """A Store over another one.
 
-    A write whose answer was lost is made again under the same guard: it either lands
-    once more with the same content, or finds that it had landed (a conflict, upon which
-    the ledger reads what is there). An epoch that was raised unnoticed is raised again.
-    What stays unavailable is a StateGivenUpError, not retryable.
+    A write whose answer was lost is repeated with the same expected values. It either
+    writes the same content again, or conflicts because the first try had landed; then
+    the ledger reads the store. An epoch that was raised unnoticed is raised again. If
+    the store stays unavailable, calls raise StateGivenUpError, not retryable.
     """
 
     def __init__(self, store: Store, retry_policy: RetryPolicy) -> None:
@@ -35,7 +35,7 @@ class RetryingStore(StoreAround):
 
 
 class RetryingOffsetStore:
-    """An OffsetStore over another one; as ``RetryingStore``."""
+    """An OffsetStore over another one; retries as ``RetryingStore``."""
 
     def __init__(self, store: OffsetStore, retry_policy: RetryPolicy) -> None:
         self._store = store
@@ -88,23 +88,23 @@ _PAUSES = BackOff(initial_delay_ms=100, multiplier=2, max_delay_ms=5_000)
 class RetryPolicy:
     """Makes a call again while the store is unavailable, until the time is up.
 
-    The one place that decides it: for the ledger of a query and of a topology, for
-    offsets, and for maps and tables. Only for calls that may be made twice: whether one
-    that failed had arrived is unknown.
+    The only retry policy: for the ledgers of queries and topologies, for offsets, and
+    for maps and tables. Only for calls that may be made twice: nobody knows whether a
+    failed call has arrived.
 
     Attributes:
-        clock: The machine's.
-        limit_ms: For how long from the first failure; 0 tries once.
+        clock: The machine's clock.
+        limit_ms: Time from the first failure to the last try; 0 tries once.
     """
 
     clock: Clock
     limit_ms: int = DEFAULT_MS
 
     def __call__(self, call: Callable[[], _T]) -> _T:
-        """Give what ``call`` gives.
+        """Return the result of ``call``.
 
         Raises:
-            StateGivenUpError: It was unavailable all the time. Not retryable.
+            StateGivenUpError: The store stayed unavailable. Not retryable.
             Exception: Whatever else ``call`` raises, at once.
         """
         first_ms: int | None = None

@@ -1,4 +1,4 @@
-"""What is remembered of one Kafka sink, and the records and offsets that say so."""
+"""The markers and the plan of one Kafka sink, as records and group offsets."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _PLAN, _PART = "plan", "part"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A marker of a part, or the plan of a sink, as one transaction commits it twice.
+    """A marker of a part, or the plan of a sink, committed in two forms.
 
-    It is a record of the marker topic and the offset of a group.
+    One transaction commits a record of the marker topic and the offset of a group.
 
-    A writer whose part nobody knows *announces* it: it puts such a record, of txid 0,
-    first into its transaction. If it dies there, the next run finds the record, though
-    not committed, and ends the transaction, for which readers of the sink would wait.
+    A writer of a part without a marker *announces* it: its transaction begins with such
+    a record, of txid 0. If the writer dies then, the next run finds the open record and
+    ends the transaction, for which readers of the sink would wait.
 
     Attributes:
         sink: The id of the sink.
-        kept: What is remembered.
+        kept: The marker or the plan.
     """
 
     sink: str
@@ -33,25 +33,25 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The transactional id that writes it."""
+        """The transactional id that writes the entry."""
         kept = self.kept
         return name_of(self.sink, kept.index if isinstance(kept, Marker) else _PLAN)
 
     @property
     def group(self) -> str:
-        """The group whose offset it is, too."""
+        """The group whose offset is the second form."""
         kept = self.kept
         return group_of(self.name, kept.life) if isinstance(kept, Marker) else self.name
 
     @property
     def txid(self) -> int:
-        """The offset of the group: of a part what was written, of a plan its begin."""
+        """The group's offset: a part's last written txid, or a plan's first txid."""
         kept = self.kept
         return kept.txid if isinstance(kept, Marker) else kept.since
 
     @property
     def is_announcement(self) -> bool:
-        """Whether it only says that a writer has begun; never kept by a group."""
+        """Whether the entry only announces a writer; never a group's offset."""
         return self.txid == 0
 
     def announced(self) -> Entry:
@@ -61,13 +61,13 @@ class Entry:
 
     @property
     def metadata(self) -> str:
-        """The metadata of that offset."""
+        """The metadata of the group's offset."""
         kept = self.kept
         return kept.metadata if isinstance(kept, Marker) else _text(kept.as_fields())
 
     @property
     def key(self) -> bytes:
-        """The key of the record: the newest of each is kept."""
+        """The key of the record: the topic keeps the newest record of each key."""
         kept = self.kept
         if isinstance(kept, Marker):
             return _text([_PART, self.sink, kept.life, kept.index]).encode()
@@ -82,10 +82,10 @@ class Entry:
     def of_record(
         cls, key: bytes, value: bytes, sink: str | None = None
     ) -> Self | None:
-        """Read a record; None where it is of another sink than the one asked for.
+        """Read a record; None if it belongs to another sink.
 
         Raises:
-            ValueError, LookupError, TypeError: It is none of ours.
+            ValueError, LookupError, TypeError: The record is not an entry.
         """
         kind, whose, *which = json.loads(key)
         if sink not in (None, whose):
@@ -97,7 +97,7 @@ class Entry:
         return cls(whose, Marker.of_metadata(index, txid, metadata, life))
 
     def of_group(self, txid: int, metadata: str | None) -> Entry:
-        """What the group of this one says instead."""
+        """The entry with the values of its group's offset."""
         kept = self.kept
         if isinstance(kept, Marker):
             marker = Marker.of_metadata(kept.index, txid, metadata, kept.life)
@@ -106,11 +106,11 @@ class Entry:
 
 
 class Memory:
-    """All that is remembered of one sink: markers, the newest last, and its plan.
+    """The markers of one sink, the newest last, and its plan.
 
     Attributes:
-        end: Of what was read of the marker topic: all before is settled and known.
-        topic_id: Of that topic; None: not known.
+        end: End of the part of the marker topic that was read; all before is final.
+        topic_id: Id of the marker topic; None: not known.
     """
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Memory:
 
     @property
     def markers(self) -> list[Marker]:
-        """The newest of each part and life, in the order in which they were written."""
+        """The newest marker of each part and life, in the order of writing."""
         return list(self._markers.values())
 
     def own(self, life: str, index: int) -> Marker | None:
@@ -129,19 +129,19 @@ class Memory:
         return self._markers.get((life, index))
 
     def take(self, entry: Entry) -> None:
-        """Remember what was committed after all else."""
+        """Add an entry that was committed after all others."""
         kept = entry.kept
         if isinstance(kept, SinkPlan):
             self.plan = kept
             return
-        if entry.is_announcement:  # what it announced follows
+        if entry.is_announcement:  # the announced marker follows
             return
-        self._markers.pop((kept.life, kept.index), None)  # so that it becomes the last
+        self._markers.pop((kept.life, kept.index), None)  # to become the last
         self._markers[kept.life, kept.index] = kept
 
     @property
     def text(self) -> str:
-        """All of it, for tasks."""
+        """All entries as text, for tasks."""
         parts = [[m.life, m.index, m.txid, m.metadata] for m in self.markers]
         plan = None if self.plan is None else self.plan.as_fields()
         log = {"end": self.end, "topic_id": self.topic_id}
@@ -149,7 +149,7 @@ class Memory:
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """Read what ``text`` gave; also a copy of one's own."""
+        """Read the result of ``text``; also used to copy."""
         memory, fields = cls(), json.loads(text)
         memory.end, memory.topic_id = fields["end"], fields["topic_id"]
         plan = fields["plan"]

@@ -1,4 +1,4 @@
-"""Parts of a batch in a Kafka sink, and what is remembered of them.
+"""Parts of a batch in a Kafka sink, and their markers.
 
 Each part of a batch is one Kafka transaction that also commits a marker.
 """
@@ -20,10 +20,10 @@ _NO_TIME = -(2**63)
 
 
 class Written(Protocol):
-    """One record or several, as far as a digest looks at them."""
+    """One record or several, as input of a digest."""
 
     def counted(self) -> tuple[int, int]:
-        """How many, and the sum of their check sums: see ``check_sum``."""
+        """Number of records, and the sum of their ``check_sum``."""
 
 
 _Records = TypeVar("_Records", bound=Written)
@@ -31,18 +31,18 @@ _Records = TypeVar("_Records", bound=Written)
 
 @dataclass(slots=True)
 class Digest:
-    """What was written, in any order: two tries with the same rows have the same.
+    """Digest of written rows in any order: the same for two tries with the same rows.
 
     Attributes:
-        rows: How many.
-        sum: Of their check sums.
+        rows: Number of rows.
+        sum: Sum of their check sums.
     """
 
     rows: int = 0
     sum: int = 0
 
     def of(self, written: Iterable[_Records]) -> Iterator[_Records]:
-        """Hand records on, and count them."""
+        """Pass records on, and count them."""
         rows, total = 0, 0
         for some in written:
             count, check_sums = some.counted()
@@ -63,10 +63,10 @@ def check_sum(
     partition: int | None,
     timestamp_ms: int | None,
 ) -> int:
-    """Of one record: all that readers can see of it.
+    """Check sum of one record: of everything that readers see.
 
-    Lengths keep its members apart, and nothing from what is empty. The native writer
-    computes the same (``check_sum.c``).
+    Lengths separate its fields, and an absent field from an empty one. The native
+    writer computes the same (``check_sum.c``).
     """
     name = topic.encode("utf-8", "surrogatepass")
     total = crc32(
@@ -90,12 +90,12 @@ def check_sum(
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What is remembered of a part that was written last.
+    """The record of the last write of a part.
 
     Attributes:
-        parts: How many there were in the batch; 0: not known.
-        run: Of the program that wrote it; empty where nobody is known.
-        epoch: Of the owner of the batch; 0: not known.
+        parts: Number of parts of the batch; 0: not known.
+        run: Run of the program that wrote the part; empty: not known.
+        epoch: Epoch of the batch's owner; 0: not known.
         life: As of ``Part``.
         owner, plan, numbering: As of ``Part``.
     """
@@ -113,12 +113,12 @@ class Marker:
 
     @property
     def attempt(self) -> TransactionAttempt:
-        """Whose it is, as far as sinks compare attempts."""
+        """The attempt, with the fields that sinks compare."""
         return _attempt_of(self)
 
     @property
     def metadata(self) -> str:
-        """The marker as metadata of an offset, which is the txid."""
+        """The marker as metadata of an offset; the offset is the txid."""
         who = f"{self.run or _NONE} {self.epoch} {self.owner or _NONE}"
         what = f"{self.plan or _NONE} {self.numbering or _NONE}"
         return f"{self.parts} {self.digest} {who} {what}"
@@ -127,7 +127,7 @@ class Marker:
     def of_metadata(
         cls, index: int, txid: int, metadata: str | None, life: str = ""
     ) -> Marker:
-        """Read what ``metadata`` wrote; with other words only the txid is known."""
+        """Read the result of ``metadata``; of other text only the txid is known."""
         words = ["" if word == _NONE else word for word in (metadata or "").split()]
         if len(words) != _WORDS:
             return cls(index, txid, life=life)
@@ -143,7 +143,7 @@ def name_of(sink: str, which: int | str) -> str:
 
 
 def group_of(name: str, life: str) -> str:
-    """The consumer group that remembers what a transactional id wrote in a life."""
+    """The consumer group that holds the last txid of a transactional id in a life."""
     return f"{name}.{life}" if life else name
 
 
@@ -152,17 +152,16 @@ class Part:
     """Which part of which batch: ``index`` of ``parts``, of the sink's ``id``.
 
     Attributes:
-        parts: How many there are; 0 where the tasks are not told.
-        life: What the txids are counted in where that is less than the sink's life:
-            the id of Spark's query, whose batch ids start again with a new checkpoint.
-        compares: Whether a replay must hold the rows that were written; False where
-            one part is the whole batch, so that any rows of the same records will do.
+        parts: Number of parts; 0 if the tasks do not know it.
+        life: Scope of the txids if shorter than the sink's life: the id of Spark's
+            query, whose batch ids start again with a new checkpoint.
+        compares: Whether a replay must hold the rows that were written; False if one
+            part is the whole batch, so that any rows of the same records are fine.
         run: Of this program; another one after each restart.
-        epoch: Of the owner of the batch; 0: not known.
-        looks: Whether all markers of the sink are looked at before the first write of
-            a run; False where the number of parts was fixed before any was written.
-        owner: Whose txids they are: the id of the source or of the topology; empty: not
-            known.
+        epoch: Epoch of the batch's owner; 0: not known.
+        looks: Whether all markers of the sink are read before the first write of a run;
+            False if the number of parts was fixed before any was written.
+        owner: Owner of the txids: the id of the source or topology; empty: not known.
         plan, numbering: As of ``TransactionAttempt``.
     """
 
@@ -181,21 +180,21 @@ class Part:
 
     @property
     def attempt(self) -> TransactionAttempt:
-        """Whose it is, as far as sinks compare attempts."""
+        """The attempt, with the fields that sinks compare."""
         return _attempt_of(self)
 
     @property
     def name(self) -> str:
-        """The transactional id: a new writer of the part fences every older one."""
+        """The transactional id: a new writer of the part fences all older writers."""
         return name_of(self.id, self.index)
 
     @property
     def group(self) -> str:
-        """The consumer group that remembers the txid."""
+        """The consumer group that holds the txid."""
         return group_of(self.name, self.life)
 
     def marker(self, digest: Digest) -> Marker:
-        """What is remembered once it is written."""
+        """The marker of the part after its write."""
         return Marker(
             self.index,
             self.txid,

@@ -1,4 +1,4 @@
-"""How many parts a batch of a Kafka sink has, decided before the first is written."""
+"""The number of parts of a Kafka sink's batch, decided before the first write."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from kafka_tx.transactions.admission import (
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """Kept with the sink's markers, and read back before a run writes its first batch.
+    """Stored with the sink's markers, and read before a run writes its first batch.
 
-    Whether the first batch of a run is new, or was begun by an earlier one whose tasks
-    may still be alive, cannot be told. So it always has the earlier number of parts:
-    each of them is written again or found done, and that fences those tasks.
+    The first batch of a run may be new, or begun by an earlier run whose tasks may
+    still be alive. So it always has the earlier number of parts: each part is written
+    again or found done, which fences the old tasks.
 
     Attributes:
-        parts: Of batches from ``since`` on.
-        since: A txid.
-        before: Parts of the batches before.
+        parts: Number of parts of batches from ``since`` on.
+        since: First txid with this number of parts.
+        before: Number of parts of earlier batches.
         source: ``tx.id`` of the source whose batches the sink counts; empty: not known.
-        epoch: Of the owner that stored it; 0: not known.
-        numbering: That the sink counts; empty: not known.
+        epoch: Epoch of the owner that stored the plan; 0: not known.
+        numbering: Numbering of the sink's txids; empty: not known.
     """
 
     parts: int
@@ -38,27 +38,27 @@ class SinkPlan:
     numbering: str = ""
 
     def parts_of(self, txid: int) -> int:
-        """How many parts a batch has."""
+        """Number of parts of a batch."""
         return self.parts if txid >= self.since else self.before
 
     def follows(self, given: Wish) -> bool:
-        """Whether a batch may be written by it as it is."""
+        """Whether a batch may be written without a change of the plan."""
         counted = given.attempt.numbering, given.attempt.epoch
         return (self.numbering, self.epoch, self.parts) == (*counted, given.parts)
 
     def as_fields(self) -> dict[str, Any]:
-        """For the record that keeps it."""
+        """The plan's fields, for its record."""
         return asdict(self)
 
     @classmethod
     def of_fields(cls, fields: dict[str, Any]) -> Self:
-        """Read what ``as_fields`` wrote; fields of later versions are left out."""
+        """Read the result of ``as_fields``; fields of later versions are ignored."""
         return cls(**{name: fields[name] for name in cls.__slots__ if name in fields})
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a call wants to write: a batch, in so many parts, into the sink ``id``."""
+    """The wish of a call: write a batch, in so many parts, to the sink ``id``."""
 
     id: str
     attempt: TransactionAttempt
@@ -66,17 +66,17 @@ class Wish:
 
     @property
     def txid(self) -> int:
-        """Of the batch."""
+        """Txid of the batch."""
         return self.attempt.txid
 
 
 def planned(stored: SinkPlan | None, wish: Wish, txid: int = 0) -> SinkPlan:
-    """The plan to write a batch by; store it first where it is another one.
+    """The plan to write a batch by; if it differs from ``stored``, store it first.
 
     Args:
-        stored: That is kept.
-        wish: What a call wants.
-        txid: The last one that the sink holds.
+        stored: The stored plan.
+        wish: The write that a call asks for.
+        txid: The last txid that the sink holds.
 
     Raises:
         AnotherNumberingError: The sink belongs to another source, or another store.

@@ -17,7 +17,7 @@ class StateOfId:
 
     Attributes:
         url: The address, without secrets.
-        id: Whose state this is.
+        id: The id of this state.
         retry_ms: As ``Store.retry_ms``.
     """
 
@@ -35,14 +35,14 @@ class StateOfId:
 
 
 class OffsetsOfId(StateOfId):
-    """The offsets of one id, in a store that drops nothing and has room for all."""
+    """The offsets of one id, in a store without expiry and limit of size."""
 
     def renew_ms(self) -> int | None:
-        """None: the store drops nothing."""
+        """None: stored offsets never expire."""
         return None
 
     def fitting(self, committed: CommittedOffset) -> int:
-        """All runs."""
+        """Number of runs that fit: all."""
         return len(committed.completed)
 
 

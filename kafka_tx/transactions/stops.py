@@ -1,7 +1,7 @@
 """The last error that ended a query or topology, kept beside its other records.
 
-A process that failed is often gone before anybody asked it why. A stop is a note for
-people: nothing is ever decided by it.
+A failed process is often gone before anybody asks for the reason. A stop is a note for
+people: no code decides by it.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ _LONGEST = 500
 
 
 def notes_id(id: str) -> str:  # noqa: A002 - the word users know
-    """The id under which an at-least-once topology notes why it ended.
+    """The id under which an at-least-once topology stores its last stop.
 
-    Its offsets know no such note. The id is one of its own, so that nobody else's is
-    fenced.
+    Its offset store has no place for a stop. The id is separate, so that no other owner
+    is fenced.
     """
     return f"{id}.at-least-once"
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why and when it ended.
+    """Reason and time of the end.
 
     Attributes:
         reason: Kind of error, one word.
-        error: The beginning of its text.
+        error: The beginning of the error's text.
         at_ms: Wall clock, Unix epoch.
     """
 
@@ -42,14 +42,14 @@ class Stop:
 
 
 def keep_stop(store: Store, stop: Stop) -> bool:
-    """Write it down in place of an earlier one; False where the id has no owner yet.
+    """Store a stop in place of an earlier one; False if the id has no owner yet.
 
     Raises:
         StateUnavailableError: The store does not answer.
         StateError: The store refuses.
     """
     epoch = store.epoch()
-    if not epoch:  # to become the owner could fence the one who is starting now
+    if not epoch:  # becoming the owner could fence one that is starting now
         return False
     text = " ".join(stop.error.split())
     payload = {"reason": stop.reason, "error": text[:_LONGEST], "at_ms": stop.at_ms}
@@ -61,7 +61,7 @@ def keep_stop(store: Store, stop: Stop) -> bool:
 
 
 def last_stop(store: Store) -> Stop | None:
-    """What was written down last; None where nothing was.
+    """The stored stop; None if there is none.
 
     Raises:
         StateCorruptedError: The note cannot be read.

@@ -1,8 +1,8 @@
-"""A batch into a table of a lakehouse: look, write in one commit, look again.
+"""Write a batch to a lakehouse table: read, write in one commit, read again.
 
 The table's format commits the rows and the attempt together. ``admission`` decides; a
-table only has to tell whose commit was the last, and to refuse a commit that is not the
-next.
+table only has to report the last commit's attempt, and to refuse a commit if another
+one came first.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from kafka_tx.transactions.held import TableWrite
 logger = event_log(__name__)
 
 MANY_COMMITS, WITHIN_MS = 60, 60_000
-"""More commits in a minute are worth a warning: each is a version and small files."""
+"""More commits in a minute cause a warning: each adds a version and small files."""
 
 NEVER = TransactionAttempt(0, 0)
 
 TRIES = 10
-"""How often a batch is written again because others were faster."""
+"""Tries to write a batch while other writers commit first."""
 
 _KEPT = 100
 _noted: dict[tuple[str, str, int], list[TableWrite]] = {}
-"""What this program has written lately, by id, numbering and txid."""
+"""Recent table writes of this program, by id, numbering and txid."""
 
 _left: dict[Hashable, TransactionAttempt] = {}
 """The attempt that this program wrote last, by sink."""
 
 
 class CommitPace:
-    """Warns once of a table whose commits come quickly (driver)."""
+    """Warns once about a table with many commits a minute (driver)."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, deque[int]] = {}
         self._reported: set[Hashable] = set()
 
     def committed(self, table: SinkTable, now_ms: int) -> None:
-        """Note a commit; ``now_ms`` counts from any point."""
+        """Count a commit; ``now_ms`` may count from any point in time."""
         last = self._last.setdefault(table.sink, deque(maxlen=MANY_COMMITS))
         last.append(now_ms)
         is_many = len(last) == MANY_COMMITS and now_ms - last[0] < WITHIN_MS
@@ -61,13 +61,13 @@ class CommitPace:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a table tells of one commit; None is what it does not tell.
+    """One commit of a table; None: the table does not report the value.
 
     Attributes:
-        version: Or the id of the snapshot.
-        files: Data files that it has added.
+        version: Version, or id of the snapshot.
+        files: Data files that the commit has added.
         rows: In these files.
-        location: Where the table is; empty where nothing tells.
+        location: Address of the table; empty: unknown.
     """
 
     version: int | None = None
@@ -77,12 +77,12 @@ class Commit:
 
 
 def note(table: SinkTable, attempt: TransactionAttempt, seconds: float | None) -> None:
-    """Keep what the table has of an attempt, for people.
+    """Record the table's commit of an attempt, for people.
 
     Args:
-        table: It has the attempt, and was looked at since.
-        attempt: Of a source.
-        seconds: That the write took; None: an earlier try has written it.
+        table: It has the attempt, and was read after the commit.
+        attempt: An attempt of a source.
+        seconds: Duration of the write; None: an earlier try has written.
     """
     name, sink = table.sink
     found = table.commit()
@@ -106,61 +106,61 @@ def note(table: SinkTable, attempt: TransactionAttempt, seconds: float | None) -
 
 
 def noted(id: str, numbering: str, txid: int) -> tuple[TableWrite, ...]:  # noqa: A002
-    """What ``note`` has kept of a transaction."""
+    """The table writes that ``note`` recorded of a transaction."""
     return tuple(_noted.get((id, numbering, txid), ()))
 
 
 class OvertakenError(Exception):
-    """Another commit came between the look and this one: nothing was written."""
+    """Another commit came after the read of the table: nothing was written."""
 
 
 class SinkTable(Protocol):
-    """A table, as one sink writes to it."""
+    """A table with the operations that one sink needs."""
 
     @property
     def sink(self) -> tuple[str, str]:
-        """Which sink: the table, and the name of the sink."""
+        """Key of the sink: the table, and the sink's name."""
 
     @property
     def what(self) -> str:
-        """The table in words."""
+        """The table's description in error texts."""
 
     def stored(self, given: TransactionAttempt) -> TransactionAttempt:
-        """The attempt whose commit was the last of this sink; txid 0: there is none.
+        """The attempt of this sink's last commit; txid 0: there is none.
 
-        Of the numbering of ``given`` where the sink has a commit of it.
+        If the sink has commits of the numbering of ``given``, only these count.
         """
 
     def commit(self) -> Commit:
         """The commit that ``stored`` found last."""
 
     def check_kept(self, stored: TransactionAttempt) -> None:
-        """Refuse to skip a batch whose rows were taken out of the table.
+        """Refuse to skip a batch whose rows were removed by a rollback of the table.
 
         Raises:
-            StateLostError: The table was taken back to before this commit.
+            StateLostError: The table was rolled back to before this commit.
         """
 
     def write(self, attempt: TransactionAttempt) -> bool:
-        """Commit the batch and the attempt; nothing where the txid is there already.
+        """Commit the batch and the attempt; nothing if the txid was committed before.
 
         Returns:
-            False where the batch has no rows, and nothing was committed.
+            False if the batch has no rows, and nothing was committed.
 
         Raises:
-            OvertakenError: There was another commit since ``stored`` looked.
+            OvertakenError: There was another commit since ``stored`` read the table.
         """
 
 
 def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
     """Write a batch unless its txid is in the table.
 
-    1. Look whose commit was the last one, and ask ``is_written``.
-    2. Write; a batch without rows needs no commit, for a replay has none either.
-    3. Look again, also after an error: only the table knows whether the commit is
-       there, and whether another driver was faster.
+    1. Read the last commit's attempt, and ask ``is_written``.
+    2. Write; a batch without rows needs no commit: its replay has no rows either.
+    3. Read again, also after an error: only the table shows whether the commit landed,
+       and whether another driver was faster.
 
-    Where another commit came in between, all is done again.
+    If another commit came in between, all steps are repeated.
 
     Returns:
         Whether this call wrote; None: there were no rows, and nothing was committed.
@@ -169,10 +169,10 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
         ConfigError: The attempt is opaque, or was written by an earlier call.
         AnotherNumberingError, FencedError, OutOfOrderError, ReplayDiffersError: As
             ``is_written``.
-        StateLostError: The table does not hold what this program, or an earlier try at
-            the batch, has written.
+        StateLostError: The table lacks rows that this program, or an earlier try at the
+            batch, has written.
         StateGivenUpError: Other writers were faster at each of ten tries.
-        Exception: What the write raised, if nothing of the batch is in the table.
+        Exception: The write's own error, if the table has nothing of the batch.
     """
     if given.txid < 1:
         raise ConfigError.illegal("txid", given.txid, "1 and above")
@@ -210,7 +210,7 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
 
 
 def _is_ours(table: SinkTable, given: TransactionAttempt) -> bool:
-    """Whether it was this call that wrote the txid."""
+    """Whether this call has written the txid."""
     stored = table.stored(given)
     if _is_same(given, stored):
         _left[table.sink] = given
@@ -221,7 +221,7 @@ def _is_ours(table: SinkTable, given: TransactionAttempt) -> bool:
 
 
 def _is_there(table: SinkTable, given: TransactionAttempt) -> bool:
-    """Whether the txid is in the table after all; asked while an error is handled."""
+    """Whether the txid is in the table in spite of an error of the write."""
     stored = table.stored(given)
     return is_written(given, stored, what=table.what, is_opaque=False)
 
@@ -234,7 +234,7 @@ def _is_same(given: TransactionAttempt, stored: TransactionAttempt) -> bool:
 def _check_left(
     table: SinkTable, given: TransactionAttempt, stored: TransactionAttempt
 ) -> None:
-    """Refuse to write into a table that does not hold what this program wrote."""
+    """Refuse to write to a table that has lost this program's writes."""
     left = _left.get(table.sink, NEVER)
     is_owner = (given.numbering, given.epoch) == (left.numbering, left.epoch)
     if is_owner and stored.txid < left.txid:
@@ -257,11 +257,11 @@ def _lost(table: SinkTable, how: str) -> StateLostError:
     )
 
 
-# --- what a table keeps of an attempt ------------------------------------------------
+# --- an attempt in a table's commits ------------------------------------------------
 
 
 def record_of(name: str, attempt: TransactionAttempt) -> dict[str, str]:
-    """An attempt of a sink as a commit of the table keeps it."""
+    """An attempt of a sink, as stored in a commit of the table."""
     return {
         "sink": name,
         "attempt": str(attempt),
@@ -272,7 +272,7 @@ def record_of(name: str, attempt: TransactionAttempt) -> dict[str, str]:
 
 
 def attempt_in(record: Any, name: str) -> TransactionAttempt | None:  # noqa: ANN401
-    """The attempt of the sink that a commit keeps; None: it is somebody else's."""
+    """The sink's attempt in a commit; None: the commit is not of this sink."""
     try:
         if record["sink"] != name:
             return None
@@ -285,13 +285,13 @@ def attempt_in(record: Any, name: str) -> TransactionAttempt | None:  # noqa: AN
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A version of a table that forgets old ones.
+    """A version of a table that expires old versions.
 
     Attributes:
-        number: Its id.
+        number: Id of the snapshot.
         parent: The version before it; None: it is the first one.
-        order: Greater for each later version, whether it is one of a branch or not.
-        attempt: That the sink wrote in it, if it did.
+        order: Greater for each later version, also across branches.
+        attempt: The sink's attempt in this version, if any.
     """
 
     number: int
@@ -302,12 +302,12 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What the table itself keeps of the sink: it stays when snapshots expire.
+    """The sink's attempt, stored in the table itself: it stays when snapshots expire.
 
     Attributes:
-        attempt: That the sink wrote last, or some time before.
-        snapshot: That was current then.
-        order: Of that snapshot.
+        attempt: The sink's last attempt, or an earlier one.
+        snapshot: The current snapshot at that time.
+        order: Order of this snapshot.
     """
 
     attempt: TransactionAttempt
@@ -321,11 +321,11 @@ def last_written(
     """The last attempt whose rows are in the current version of a table.
 
     A floor counts only with its snapshot: a table that was rolled back keeps the floor
-    and has lost the rows. Where that snapshot may have expired, the floor is believed.
+    and has lost the rows. If the snapshot may have expired, the floor counts, too.
 
     Args:
-        snapshots: The current one and those before it, as far as the table has them.
-        floor: What the table keeps.
+        snapshots: The current snapshot and its ancestors, as far as not expired.
+        floor: The table's floor.
     """
     oldest = None
     for oldest in snapshots:

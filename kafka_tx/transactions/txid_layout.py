@@ -1,4 +1,4 @@
-"""Where a store keeps the txids of an id: the same for sources and topologies.
+"""The paths of an id's txids in a store: the same for sources and topologies.
 
 ::
 
@@ -38,7 +38,7 @@ _OF_TXID = re.compile(METADATA + r"([1-9][0-9]{0,17})")
 
 
 class Door(StrEnum):
-    """What an id is the id of."""
+    """The kind of part that an id belongs to."""
 
     SOURCE = "source"
     TRANSACTIONAL = "transactional topology"
@@ -47,16 +47,16 @@ class Door(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """One sequence of txids, told from every other one that also begins with 1.
+    """One sequence of txids, distinct from every other one that also begins with 1.
 
-    It is part of what the store holds, so it goes with a copy of the store, and a store
-    that begins anew has another one. Sinks keep it beside the txid.
+    The store holds the numbering, so a copy of the store has the same one, and a store
+    that begins anew has another one. Sinks store it beside the txid.
 
     Attributes:
-        name: 12 hexadecimal digits, by chance.
-        door: What the id is the id of.
-        moved_to: The store to which a tool has copied the id, without secrets; no job
-            begins here again. Empty: it is still here.
+        name: 12 random hexadecimal digits.
+        door: The door of the id.
+        moved_to: Address of the store to which a tool has copied the id, without
+            secrets; no job may begin here again. Empty: not copied.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Numbering:
 
     @property
     def record(self) -> dict[str, str]:
-        """What is stored."""
+        """The record of the numbering."""
         payload = {"name": self.name, "door": self.door.value}
         if self.moved_to:
             payload["moved_to"] = self.moved_to
@@ -82,7 +82,7 @@ def numbering_of(
     store: str,
     id: str,  # noqa: A002 - the word of every store
 ) -> Numbering | None:
-    """Which one these records are of; None: nothing is numbered yet.
+    """The numbering of these records; None: no txid is stored yet.
 
     Raises:
         StateCorruptedError: The record cannot be read.
@@ -95,21 +95,21 @@ def numbering_of(
 
 
 def read_numbering(payload: Any) -> Numbering:  # noqa: ANN401 - any JSON
-    """The numbering that a payload says; KeyError and the like when it says none."""
+    """The numbering in a payload; KeyError or the like if it holds none."""
     moved_to = str(payload.get("moved_to", ""))
     return Numbering(str(payload["name"]), Door(payload["door"]), moved_to)
 
 
 def is_numbered(path: str) -> bool:
-    """Whether a record at this path says which txid there is or what it holds."""
+    """Whether a record at this path holds the current txid or a txid's data."""
     return path in {NUMBERING, CURRENT, COMMITTED} or path.startswith(METADATA)
 
 
 def position(texts: Mapping[str, str]) -> dict[str, str | None]:
-    """The records that tell where an id is, and whose it is.
+    """The records of an id's current txid, owner and newest metadata.
 
-    Every step of an owner changes one of them, and none comes back to what it was: a
-    store that holds all of them is where it was left.
+    Every step of an owner changes one of them, and no old value comes back. So a store
+    that holds all of them has not changed.
     """
     newest = max(map(txid_of, texts), default=0)
     paths = [CURRENT, OWNER, *([metadata_path(newest)] if newest else [])]
@@ -117,9 +117,9 @@ def position(texts: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def next_step(texts: Mapping[str, str], store: Store) -> dict[str, str | None]:
-    """``position``, and the absence of the txid that the owner plans next.
+    """``position``, and no metadata of the txid that the owner plans next.
 
-    Nobody who takes over on these records misses what a living owner did meanwhile.
+    A take-over that expects these records notices each step of a living owner.
     """
     current = 1
     if CURRENT in texts:
@@ -130,21 +130,21 @@ def next_step(texts: Mapping[str, str], store: Store) -> dict[str, str | None]:
 
 
 def metadata_path(txid: int) -> str:
-    """Where the record of a txid is. Not padded: order by number, not by text."""
+    """The path of a txid's metadata. Not padded: sort by number, not by text."""
     return f"{METADATA}{txid}"
 
 
 def txid_of(path: str) -> int:
-    """The txid whose metadata is at a path; 0: it is no such path."""
+    """The txid whose metadata is at a path; 0: the path is not one of metadata."""
     found = _OF_TXID.fullmatch(path)
     return int(found[1]) if found else 0
 
 
 def door_of(texts: Mapping[str, str]) -> Door | None:
-    """What the records of an id say that it is; None: they say nothing."""
+    """The door in the records of an id; None: they name none."""
     try:
         numbering = numbering_of(texts, "", "")
-    except StateCorruptedError:  # whoever reads the record says so
+    except StateCorruptedError:  # the reader of the record raises this
         return Door.SOURCE if COMMITTED in texts else Door.TRANSACTIONAL
     if numbering is not None:
         return numbering.door
@@ -154,14 +154,14 @@ def door_of(texts: Mapping[str, str]) -> Door | None:
 def numbered(store: Store, epoch: int) -> Mapping[str, str]:
     """The records of a topology's new owner; a new id gets its numbering now.
 
-    Doing it twice is harmless: after a write whose outcome is unknown, start again.
+    Safe to repeat: after a write whose outcome is unknown, start again.
 
     Args:
         store: Of the id.
-        epoch: Of the new owner; it is read after that was acquired.
+        epoch: Epoch of the new owner; records are read after it was acquired.
 
     Raises:
-        StateError: The id is a source's, or was copied to another store.
+        StateError: The id belongs to a source, or was copied to another store.
         StateCorruptedError: The record of the numbering cannot be read.
         FencedError: A newer owner came; nothing was changed.
         StateUnavailableError: The store does not answer; unknown if the write landed.
@@ -178,10 +178,10 @@ def numbered(store: Store, epoch: int) -> Mapping[str, str]:
 
 
 def refuse_moved(store: Store, texts: Mapping[str, str]) -> None:
-    """Refuse to begin where a tool has copied the id to another store.
+    """Refuse to begin if a tool has copied the id to another store.
 
     Raises:
-        StateError: It has.
+        StateError: The id was copied.
         StateCorruptedError: The record of the numbering cannot be read.
     """
     numbering = numbering_of(texts, store.url, store.id)
@@ -202,7 +202,7 @@ def another_door(
     id: str,  # noqa: A002 - the word of every store
     door: Door,
 ) -> StateError:
-    """The error for an id that something of another kind uses."""
+    """The error for an id that another door uses."""
     return StateError(
         f"id '{id}' in {store} is that of a {door}, which counts txids of its"
         " own. Nothing was changed. Give this one an id that nothing else uses: it"
