@@ -1,1 +1,1 @@
-"""What is decided of logs: starts, losses, limits, splits, and what is read again."""
+"""Decisions on logs: starts, losses, limits, splits and replays."""

@@ -12,13 +12,13 @@ from kafka_tx.planning.standing import Finding, Standing, stand
 from kafka_tx.planning.start import StartRules, choose_start
 
 Answers: TypeAlias = Mapping[TopicPartition, int | Unavailable | None]
-"""Offsets where partitions start; None: at the end."""
+"""Start offsets of partitions; None: the end of the log."""
 
 Lasts: TypeAlias = Mapping[TopicPartition, LogPosition | None]
-"""Where the batch before ended; None: it had no part of a partition."""
+"""Ends of the batch before; None: it did not include the partition."""
 
 Believes: TypeAlias = Callable[[TopicPartition, Standing], bool]
-"""Whether what a look says of a partition counts, or is looked at again first."""
+"""Whether an answer about a partition counts, or brokers are polled again first."""
 
 _NO_ANSWER = Unavailable("no answer")
 
@@ -30,21 +30,21 @@ def choose_starts(
     first_offsets: Answers | None,
     believes: Believes,
 ) -> tuple[dict[TopicPartition, int], dict[Skip, int]]:
-    """Where each reachable partition goes on, and what was given up there.
+    """The start of each reachable partition, and its skipped offsets.
 
     Args:
-        lasts: Where the batch before ended; None for partitions that are new. If all
-            are new this is the first batch: they start at their first offsets, and all
-            of them must be reachable unless that is the earliest. Partitions that are
-            new later start at the earliest offset.
-        known: Logs that can be reached now.
+        lasts: Ends of the batch before; None for new partitions. If all are new this is
+            the first batch: they start at ``first_offsets``, and all must be reachable
+            unless these are the earliest. Later new partitions start at the earliest
+            offset.
+        known: Bounds of the logs that can be reached now.
         policy: What to do with offsets outside of the log. A first offset beyond the
-            end always fails. If not to fail: of a log that ends below, go on at its
-            end, since what is above was read before; of another topic, at its start.
-        first_offsets: Of the first batch, asked for before ``known``, or the end of a
-            growing log would be beyond what is known; None: it starts at the earliest.
-        believes: Whether a look that contradicts the batch before counts already. A
-            partition whose look does not is left out, as if it could not be reached.
+            end always fails. Otherwise: if the log ends below, start at its end, since
+            records above were read before; in another topic, at its start.
+        first_offsets: Starts of the first batch, fetched before ``known``: otherwise
+            the end of a growing log would lie beyond ``known``. None: the earliest.
+        believes: Whether an answer that contradicts the batch before counts already. If
+            not, the partition is left out, as if it were not reachable.
 
     Returns:
         Start offsets, and lost offsets by reason.
@@ -97,7 +97,7 @@ def _first_start(
 
 
 def _goes_on(position: LogPosition, bounds: LogBounds) -> bool:
-    """Whether there is nothing to decide, as almost always: quicker than ``stand``."""
+    """Whether the position is plainly valid (the usual case): faster than ``stand``."""
     is_same = (
         position.topic_id == bounds.topic_id
         and position.leader_epoch == bounds.leader_epoch
@@ -118,7 +118,7 @@ def _reachable(
     wanted: Iterable[TopicPartition],
     known: Mapping[TopicPartition, LogBounds],
 ) -> dict[TopicPartition, int | None]:
-    """The first offsets, if all of them are there and all logs can be reached."""
+    """The first offsets, if all are known and all logs can be reached."""
     starts: dict[TopicPartition, int | None] = {}
     for partition in wanted:
         offset = found.get(partition, _NO_ANSWER)

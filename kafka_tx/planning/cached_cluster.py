@@ -1,4 +1,4 @@
-"""What the brokers said last, and for how long that may be used."""
+"""Caches the last answers of the brokers, for a limited time."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _TIMES = 10
 
 
 class CachedCluster:
-    """Looks at topics and logs; an answer counts ten times as long as it took.
+    """Polls topics and logs; caches each answer for ten times its duration.
 
-    So looking takes a tenth of the driver's time at most, however many partitions there
-    are, and with few of them every batch sees the logs as they are. A second is the
-    longest; ``forget`` ends it when something went wrong. An old answer loses nothing:
-    the end of a log only grows, and bounds say of which topic they are.
+    So polls take a tenth of the driver's time at most, for any number of partitions,
+    and with few partitions every batch sees the current logs. Answers are cached for a
+    second at most; ``forget`` invalidates them after a failure. An old answer loses
+    nothing: the end of a log only grows, and bounds name the id of their topic.
 
     Args:
-        cluster: What is asked.
-        wanted: What is read.
-        clock: Says how long an answer took.
+        cluster: The brokers to ask.
+        wanted: The subscription.
+        clock: Measures the duration of a request.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class CachedCluster:
         self.forget()
 
     def forget(self) -> None:
-        """Ask anew from now on."""
+        """Invalidate all answers."""
         self._bounds: Bounds = {}
         self._topics: set[tuple[str, str | None]] = set()
-        """Names and ids of the topics whose bounds these are."""
+        """Names and ids of the topics that the cached bounds belong to."""
         self._found_until_ms = self._bounds_until_ms = self._whole_at_ms = 0
 
     def found(self) -> Found:
-        """The partitions there are.
+        """The existing partitions.
 
         Raises: as ``ClusterView.topics``.
         """
@@ -60,11 +60,11 @@ class CachedCluster:
         return self.fresh_found() if is_old else self._found
 
     def last_found(self) -> Found:
-        """The partitions as seen last, however long ago."""
+        """The last answer about partitions, however old."""
         return self._found
 
     def fresh_found(self) -> Found:
-        """The partitions there are now.
+        """The existing partitions, from a new request.
 
         Raises: as ``ClusterView.topics``.
         """
@@ -74,9 +74,9 @@ class CachedCluster:
         return self._found
 
     def survey(self) -> Found:
-        """The partitions there are; ``bounds`` of those known before are asked, too.
+        """The existing partitions; also asks for the ``bounds`` of known ones.
 
-        That costs less than one question after the other.
+        Both together cost less than one request after the other.
 
         Raises: as ``ClusterView.topics``.
         """
@@ -86,7 +86,7 @@ class CachedCluster:
         return self.found()
 
     def bounds(self, partitions: Collection[TopicPartition]) -> Bounds:
-        """What these logs hold.
+        """The bounds of these logs.
 
         Raises: as ``ClusterView.bounds``.
         """
@@ -96,28 +96,28 @@ class CachedCluster:
         return kept
 
     def kept_bounds(self) -> Bounds:
-        """What was seen, while it counts; else nothing."""
+        """The cached bounds while they are valid; else empty."""
         is_old = self._clock.monotonic_ms() >= self._bounds_until_ms
         return {} if is_old else self._bounds
 
     def last_bounds(self) -> Bounds:
-        """What was seen last, however long ago."""
+        """The last bounds, however old."""
         return self._bounds
 
     def fresh_bounds(self, partitions: Collection[TopicPartition]) -> Bounds:
-        """What these logs hold now.
+        """The bounds of these logs, from a new request.
 
         Raises: as ``ClusterView.bounds``.
         """
         return self._looked(partitions, {})
 
     def bounds_beyond(self, positions: Mapping[TopicPartition, LogPosition]) -> Bounds:
-        """What these logs hold now; of those read to their ends see ``log_bounds``.
+        """The current bounds; for logs that are read to their ends see ``log_bounds``.
 
-        Now and then the starts of all are asked for, too.
+        At intervals the starts of all logs are asked for, too.
 
         Args:
-            positions: Up to where each is planned.
+            positions: The planned end of each partition.
 
         Raises: as ``ClusterView.bounds``.
         """
@@ -135,14 +135,14 @@ class CachedCluster:
     def completed(
         self, bounds: Bounds, positions: Mapping[TopicPartition, LogPosition]
     ) -> Bounds:
-        """The bounds, with what must be known to judge positions by them.
+        """The bounds, with the ends of epochs needed to check positions.
 
         Raises: as ``ClusterView.epoch_ends``.
         """
         return self._ends.completed(bounds, positions)
 
     def _is_anew(self) -> bool:
-        """Whether bounds are of other topics than those that are there now."""
+        """Whether bounds belong to other topics than the existing ones."""
         now = self._found.topic_ids()
         return any(is_another(id_, now.get(name)) for name, id_ in self._topics)
 

@@ -1,4 +1,4 @@
-"""What the brokers said about topics and logs, and when that is believed."""
+"""Polls topics and logs, and decides when an answer counts."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Positions = Mapping[TopicPartition, int]
 LeaderEpochs = Mapping[TopicPartition, int]
 
 _GIVE_UP_MS = 30_000
-"""Answers that contradict each other for so long: the last one counts."""
+"""If answers contradict each other for so long, the last one counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """One look at the cluster.
+    """One answer of the cluster.
 
-    ``bounds`` are those of the topics that were ``found``. They leave out partitions
-    that did not answer: they are neither new nor lost. ``ends`` asks what a position
-    needs that was held by another leader.
+    ``bounds`` belong to the topics in ``found``. Partitions that did not answer have no
+    bounds: they are neither new nor lost. ``ends`` fetches the ends of epochs for
+    positions that another leader held.
     """
 
     found: Found
@@ -48,7 +48,7 @@ class ClusterState:
     ends: EpochEnds
 
     def reaches(self, target: Positions) -> bool:
-        """Whether every partition answered, and holds all up to there."""
+        """Whether every partition answered, and its log reaches ``target``."""
         bounds = self.bounds
         return all(p in bounds and bounds[p].end >= end for p, end in target.items())
 
@@ -59,18 +59,18 @@ class ClusterState:
         ids: Mapping[str, str],
         epochs: LeaderEpochs,
     ) -> Standing:
-        """What it means for a position; see ``standings``."""
+        """The standing of one position; see ``standings``."""
         return self.standings({partition: position}, ids, epochs)[partition]
 
     def standings(
         self, positions: Positions, ids: Mapping[str, str], epochs: LeaderEpochs
     ) -> dict[TopicPartition, Standing]:
-        """What it means for each position.
+        """The standing of each position.
 
         Args:
             positions: The next offsets.
-            ids: Of the topics that they are of; unknown ones are left out.
-            epochs: Of the leaders that held them; unknown ones are left out.
+            ids: Topic ids of the positions; unknown ones are left out.
+            epochs: Leader epochs of the positions; unknown ones are left out.
 
         Raises: as ``ClusterView.epoch_ends``.
         """
@@ -94,17 +94,17 @@ class ClusterState:
         return stand(position, bounds, exists=exists)
 
     def standings_of(self, batch: BatchMetadata) -> dict[TopicPartition, Standing]:
-        """What it means for the ends of a stored batch, where it has records."""
+        """The standings of a stored batch's ends, for partitions with records."""
         ends = {r.topic_partition: r.end for r in batch.ranges if len(r)}
         return self.standings(ends, batch.topic_ids, batch.leader_epochs())
 
 
 class ClusterPoller:
-    """Looks at a subscription, in a few requests each time.
+    """Polls a subscription, with a few requests each time.
 
     Args:
-        retries: How often, at the least, an answer that means loss is asked for again,
-            and the pause between, in ms; a log that ends too early must say so for
+        retries: Least number of repeated polls after an answer that means loss, and the
+            pause between in ms. A log that ends too early must report this end for
             ``BELIEVED_AFTER_MS``.
     """
 
@@ -128,7 +128,7 @@ class ClusterPoller:
         self.last: ClusterState | None = None
 
     def now(self) -> ClusterState:
-        """Ask anew."""
+        """Poll the brokers now."""
         known = self.last.found.partitions if self.last else ()
         topics, answers = self._view.survey(self._discovery.wanted, known)
         found = self._discovery.found_in(topics)
@@ -145,16 +145,16 @@ class ClusterPoller:
         return self.last
 
     def is_of_these_topics(self, look: ClusterState) -> bool:
-        """Whether topics are still as in an older look; logs are not asked."""
+        """Whether topics are still as in an older answer; does not ask for logs."""
         return self._discovery.look() == look.found
 
     def steady(
         self, standings: Callable[[ClusterState], Mapping[TopicPartition, Standing]]
     ) -> ClusterState:
-        """Look until all it means is believed: an answer may be an older one.
+        """Poll until all findings count: an answer may be outdated.
 
         Args:
-            standings: What a look means.
+            standings: Derives the standings from an answer.
         """
         settling = Settling(self._believed_after_ms)
         look = self.now()

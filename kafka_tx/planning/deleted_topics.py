@@ -1,4 +1,4 @@
-"""Which topics were deleted, and are not only out of sight."""
+"""Finds out which topics were deleted, and which are only hidden."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from kafka_tx.offsets.discovery import is_another
 from kafka_tx.protocols import Clock, ClusterView
 
 STANDS_MS = 60_000
-"""How long brokers must say that a topic is deleted before positions in it are dropped.
+"""How long brokers must report a topic as deleted before its positions are dropped.
 
-It is asked for this often.
+Also the interval between two such requests.
 """
 
 _WITNESSES = 10
 
 
 class DeletedTopics:
-    """Asks brokers by name for topics that a subscription does not find any more.
+    """Asks brokers by name for topics that a subscription no longer finds.
 
-    A topic that is hidden (the user may not see it) is not deleted, nor is one of which
-    nobody answers. A topic of which brokers tell another id is: it was made anew.
+    A hidden topic (the user lacks permission) is not deleted, nor is one without an
+    answer. A topic that brokers report under another id was created anew: it is.
 
     Args:
-        cluster: What is asked.
-        clock: Says how long an answer stands.
+        cluster: The brokers to ask.
+        clock: Measures how long an answer has been the same.
     """
 
     def __init__(self, cluster: ClusterView, clock: Clock) -> None:
@@ -35,7 +35,7 @@ class DeletedTopics:
         self._next_ms = 0
 
     def now(self, ids: Mapping[str, str | None]) -> set[str]:
-        """Those of these topics that do not exist now under these ids.
+        """The topics among ``ids`` that do not exist now under their ids.
 
         Raises: as ``ClusterView.topic_ids``.
         """
@@ -46,12 +46,12 @@ class DeletedTopics:
     ) -> set[str]:
         """Those of the missing topics that were deleted ``STANDS_MS`` ago, or earlier.
 
-        None while the same brokers do not know one of the found topics under its id:
-        they may be of another cluster, or not know their topics yet.
+        Empty while the same brokers do not know one of the found topics under its id:
+        they may belong to another cluster, or may not have loaded their topics yet.
 
         Args:
-            missing: Topics that positions are of and that were not found, with ids.
-            found: The other topics that positions are of, with ids.
+            missing: Topics with positions that were not found, with ids.
+            found: The other topics with positions, with ids.
 
         Raises: as ``ClusterView.topic_ids``.
         """

@@ -1,4 +1,4 @@
-"""Asking brokers for log bounds: how rarely, and for no more than is needed."""
+"""Asks brokers for log bounds: as rarely, and for as few, as needed."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from kafka_tx.protocols import ClusterView
 Bounds = Mapping[TopicPartition, LogBounds | Unavailable]
 
 _PAUSE_MS_EACH = 4
-"""Longest pause between two fruitless looks, for each partition.
+"""Longest pause between two polls without news, in ms for each partition.
 
-A look costs the driver some 25 µs for each that is quiet, so idleness less than 1 % of
-a core.
+A poll costs the driver about 25 µs for each quiet partition, so an idle driver uses
+less than 1 % of a core.
 """
 
 
 WHOLE_POLL_MS = 30_000
-"""How often quiet logs are asked for their starts, too: retention takes what is read,
-and headroom is shown."""
+"""How often the starts of quiet logs are asked for, too: retention removes records, and
+a metric shows the headroom."""
 
 
 def longest_pause_ms(partitions: int) -> int:
-    """Give the pause between looks at so many partitions that stay quiet."""
+    """Return the longest pause between polls of so many quiet partitions."""
     return partitions * _PAUSE_MS_EACH
 
 
 def pause_ms(fruitless: int, shortest_ms: int, longest_ms: int) -> int:
-    """Give the pause after so many looks without news: twice as long each time.
+    """Return the pause after so many polls without news: twice as long each time.
 
     Args:
-        fruitless: Looks since there was news, 1 or more.
+        fruitless: Polls since the last news, 1 or more.
         shortest_ms: The first pause; no pause is shorter.
         longest_ms: No pause is longer, unless the shortest is.
     """
@@ -49,17 +49,16 @@ def pause_ms(fruitless: int, shortest_ms: int, longest_ms: int) -> int:
 def unchanged(
     cluster: ClusterView, quiet: Mapping[TopicPartition, LogBounds]
 ) -> dict[TopicPartition, LogBounds | Unavailable]:
-    """Ask for the ends of quiet logs; give the bounds of those that still end there.
+    """Ask for the ends of quiet logs; return the bounds of those with the same end.
 
-    A log that was read to its end, and still ends there under the same leader, is taken
-    to begin where it did, and to be of the same topic: nothing would be read of it.
-    That halves the cost.
-    A topic that was made anew with as many records is known by its id when topics are
-    looked at next.
+    A log that was read to its end, and has the same end and leader, is assumed to have
+    the same start and topic: there is nothing to read in it. That halves the cost. A
+    topic that was created anew with as many records is detected by its id at the next
+    poll of topics.
 
     Args:
-        cluster: What is asked.
-        quiet: The last bounds of logs of which all is read.
+        cluster: The brokers to ask.
+        quiet: The last bounds of logs that are read to their ends.
 
     Raises: as ``ClusterView.ends``.
     """
@@ -72,11 +71,11 @@ def look(
     partitions: Collection[TopicPartition],
     quiet: Mapping[TopicPartition, LogBounds],
 ) -> Bounds:
-    """Ask for the bounds of partitions; of quiet ones for their ends only.
+    """Ask for the bounds of partitions; for quiet ones only for the ends.
 
     Args:
-        cluster: What is asked.
-        partitions: Those to look at.
+        cluster: The brokers to ask.
+        partitions: The partitions to poll.
         quiet: See ``unchanged``.
 
     Raises: as ``ClusterView.bounds``.
@@ -87,23 +86,23 @@ def look(
 
 
 POLL_MS = 100
-"""Between two looks at the logs while there is nothing to read; longer and longer."""
+"""First pause between two polls of logs with nothing to read; it doubles."""
 
 BUSY_POLL_MS = 1_000
-"""The same while there is."""
+"""Pause between two polls while there is something to read."""
 
 _COSTLY_POLL_MS = 5_000
-"""The same where a look takes long; it takes a fiftieth of the time at most."""
+"""Longest such pause if a poll takes long; polls take 1/50 of the time at most."""
 
 _POLL_SHARE = 50
 
 
 class PollTimes:
-    """One look at a time, in monotonic ms; the topology's thread only.
+    """Times of polls, one at a time, in monotonic ms; the topology's thread only.
 
     Attributes:
-        is_wanted: The next look is due at once.
-        had_nothing: Nothing was to be read when records were wanted last.
+        is_wanted: The next poll is due at once.
+        had_nothing: The last request for records found nothing to read.
     """
 
     def __init__(self) -> None:
@@ -114,22 +113,22 @@ class PollTimes:
         self._began_ms = self._ended_ms = 0
 
     def began(self, now_ms: int) -> None:
-        """A look begins."""
+        """A poll begins."""
         self.is_wanted = False
         self._began_ms = now_ms
 
     def ended(self, now_ms: int, *, is_news: bool) -> None:
-        """Its answer was taken in, and told of a log that changed, or of none."""
+        """The poll's answer was applied; ``is_news``: a log has changed."""
         self._ended_ms = now_ms
         self._took_ms = now_ms - self._began_ms
         self._fruitless = 0 if is_news else self._fruitless + 1
 
     def failed(self, now_ms: int) -> None:
-        """There was no answer."""
+        """The poll failed."""
         self._ended_ms = now_ms
 
     def due_ms(self, partitions: int) -> int:
-        """When to look at so many partitions again; 0: at once."""
+        """When to poll so many partitions again; 0: at once."""
         if self.is_wanted:
             return 0
         return self._ended_ms + self._pause_ms(partitions)
@@ -142,28 +141,28 @@ class PollTimes:
 
 
 _Leader = tuple[str | None, int | None]
-"""Topic id and leader epoch: a topic made anew begins with epoch 0 again."""
+"""Topic id and leader epoch: a topic created anew begins with epoch 0 again."""
 
 
 class EpochEnds:
-    """Completes bounds with what ``stand`` needs where a partition has a new leader.
+    """Adds the ends of epochs that ``stand`` needs if a partition has a new leader.
 
-    Nothing is asked where the leader is the one that held the position, and no question
-    is put twice to one leader.
+    Sends no request if the leader is the one that held the position, and no request
+    twice to one leader.
 
     Args:
-        cluster: What is asked.
+        cluster: The brokers to ask.
     """
 
     def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
         self._reported: dict[TopicPartition, tuple[_Leader, dict[int, int]]] = {}
-        """By partition: its leader, and where older epochs ended in its log."""
+        """By partition: its leader, and the ends of older epochs in its log."""
 
     def completed(
         self, bounds: Bounds, positions: Mapping[TopicPartition, LogPosition]
     ) -> Bounds:
-        """The bounds, with the ends of the epochs that these positions are of.
+        """The bounds, with the ends of these positions' epochs.
 
         Raises: as ``ClusterView.epoch_ends``.
         """
@@ -174,7 +173,7 @@ class EpochEnds:
                 epoch, now = position.leader_epoch, found.leader_epoch
                 assert epoch is not None
                 assert now is not None
-                if epoch < now:  # else a former leader told: it knows nothing of it
+                if epoch < now:  # else an old leader's answer, without this end
                     moved[partition] = found, epoch
         if not moved:
             return bounds

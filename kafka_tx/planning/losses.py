@@ -1,4 +1,4 @@
-"""What to do when records the query still needs are gone: stop, or skip and count."""
+"""Handles records that are gone before they were read: stop, or skip and count."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ logger = event_log(__name__)
 
 
 class Losses:
-    """Reports lost records by the rule of ``failOnDataLoss``.
+    """Fails on lost records, or logs and counts them, as ``failOnDataLoss`` says.
 
-    Data is lost when the log starts above a wanted offset, when a topic was deleted or
-    made anew. A gap inside the log is no loss: compaction and transaction markers make
-    them. Skipped offsets are counted by reason until ``take`` hands them out.
+    Data is lost if the log starts above a wanted offset, or if a topic was deleted or
+    created anew. A gap inside the log is no loss: compaction and transaction markers
+    leave gaps. Skipped offsets are counted by reason until ``take`` returns them.
     Source: Spark, KafkaMicroBatchStream.reportDataLoss (deviates: counts).
     """
 
@@ -34,7 +34,7 @@ class Losses:
         return taken
 
     def judge(self, partition: TopicPartition, standing: Standing) -> None:
-        """Report what a look means for a position, if it means loss."""
+        """Report the loss that a standing means, if any."""
         end = standing.end
         if standing.finding is Finding.TRIMMED:
             self.trimmed(partition, standing.position, standing.next_offset)
@@ -62,7 +62,7 @@ class Losses:
         )
 
     def trimmed(self, partition: TopicPartition, wanted: int, log_start: int) -> None:
-        """Retention removed ``[wanted, log_start)``."""
+        """Report ``[wanted, log_start)``, which retention removed."""
         self._report(
             DataLossError(
                 "START_OFFSET_RESET",
@@ -79,13 +79,13 @@ class Losses:
     def skipped(
         self, partition: TopicPartition, first: int, end: int, reason: LossReason
     ) -> None:
-        """Count ``[first, end)``, where skipping is the rule."""
+        """Count ``[first, end)`` if ``failOnDataLoss`` is false."""
         if end > first:
             self._skipped[partition, reason] += end - first
             logger.warning("%s: [%d, %d) is gone and skipped", partition, first, end)
 
     def recreated(self, partition: TopicPartition, wanted: int, end: int) -> None:
-        """The topic has another id: created again, or in another cluster."""
+        """The topic has another id: it was created again, or is in another cluster."""
         self._report(
             DataLossError(
                 "PARTITION_OFFSET_CHANGED",
@@ -117,7 +117,7 @@ class Losses:
             )
 
     def added_late(self, partition: TopicPartition, log_start: int) -> None:
-        """A partition that appeared while running does not begin at 0."""
+        """A partition that appeared during the run does not begin at 0."""
         self._report(
             DataLossError(
                 "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",

@@ -1,4 +1,4 @@
-"""What a query loses with its checkpoint, and how to begin anew without a loss."""
+"""Advice on a new checkpoint: the losses, and how to begin without one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEGIN_ANEW = (
     " query a new checkpointLocation, and set startingOffsets=earliest. The job then"
     " reads all records that the topics still hold into the new sinks."
 )
-"""What loses nothing that brokers hold, where several sources are at odds."""
+"""The next step that loses no record on brokers, if several sources disagree."""
 
 
 HALF_WRITTEN = (
@@ -31,15 +31,15 @@ ONLY_WHOLE = (
     " writes several parts may have only some of them, and of several sinks only some"
     f" may have the txid.{BEGIN_ANEW}"
 )
-"""For going on where a sink is: what is missing below its last record is not read."""
+"""For going on at a sink's last record: gaps below it are not read."""
 
 
 def lost_with_checkpoint(query: QueryShape | None) -> str:
-    """A sentence or two for the end of an advice; empty where nothing is lost.
+    """One or two sentences for the end of an advice; empty if nothing is lost.
 
     Args:
-        query: As stored; None: no batch of it was numbered in a classic session, so
-            that nobody knows.
+        query: As stored; None: unknown, as no batch of it was numbered in a classic
+            session.
     """
     if query is None:
         return _UNKNOWN

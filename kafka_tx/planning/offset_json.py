@@ -1,13 +1,13 @@
 """The JSON of offsets: Spark's form, and ours inside it.
 
 Spark's Kafka source writes ``{"orders": {"0": 250}}``. With ``tx.id`` the same object
-carries one more member, ``_kafka_tx``, so that whoever holds an offset (the checkpoint,
-a progress report) knows which transaction ended there. A note says of which topics the
-positions are, and which leaders held them (without ``tx.id``; else the mark does), and
-where a batch began that did not begin at the end of the one before. The note is the
-*name* of a member whose value is empty: Spark's own source reads over it, so it can go
-on with such a checkpoint. No topic has such a name. Where only offsets are wanted both
-are ignored, so a copied offset is legal in ``startingOffsets``.
+has one more member, ``_kafka_tx``, the mark: it says in the checkpoint and in progress
+reports which transaction ended at the offset. A note holds the topic ids and leader
+epochs of the positions (with ``tx.id`` the mark holds them), and the start of a batch
+that did not begin at the end of the one before. The note is the *name* of a member
+whose value is empty: Spark's own source ignores it, so it can go on with such a
+checkpoint. No topic has such a name. Options for offsets ignore mark and note, so a
+copied offset is legal in ``startingOffsets``.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ ASSIGN = '{"topicA":[0,1],"topicB":[0,1]}'
 
 @dataclass(frozen=True, slots=True)
 class TransactionMark:
-    """Which transaction ends at an offset, and who planned it.
+    """The transaction that ends at an offset, and its owner.
 
     Attributes:
         id: The query's ``tx.id``.
         txid: The last transaction at or before this offset; 0 before the first.
-        epoch: The owner's epoch when it was planned.
-        start: Where a query began: ``txid`` ended there, and in no batch of this one.
-        topic_ids: Of the topics that the positions belong to, as far as known.
-        unseen: Positions of what was read before and is out of sight now. Nobody but
-            the store knows them otherwise.
-        numbering: Which sequence of txids ``txid`` is of; see the store's layout.
-        leader_epochs: Of the leaders that held the positions, as far as known.
-        query: What else the query keeps, if it is known to have several sources: a
-            store that went back may not know that.
+        epoch: The owner's epoch at the time of the plan.
+        start: This is the query's start: ``txid`` ended here, before its first batch.
+        topic_ids: Known topic ids of the positions.
+        unseen: Positions of partitions that were read before and are not found now.
+            Otherwise only the store has them.
+        numbering: The numbering of ``txid``; see ``txid_layout``.
+        leader_epochs: Known leader epochs of the positions.
+        query: Shape of the query, if it is known to have several sources: an older copy
+            of the store may lack it.
     """
 
     id: str
@@ -73,13 +73,13 @@ class TransactionMark:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` wrote."""
+        """Read the result of ``to_json``."""
         unseen, epochs = flat(data.get(_UNSEEN, {})), unpacked(data.get(_EPOCHS, {}))
         query = QueryShape(*map(tuple, data[_QUERY])) if _QUERY in data else None
         return cls(**{**data, _UNSEEN: unseen, _EPOCHS: epochs, _QUERY: query})
 
     def to_json(self) -> dict[str, Any]:
-        """A dict; without what is empty."""
+        """A dict without empty members."""
         data = {each.name: getattr(self, each.name) for each in fields(self)}
         data |= {_UNSEEN: nested(self.unseen), _EPOCHS: packed(self.leader_epochs)}
         if self.query is not None:
@@ -95,10 +95,9 @@ class SourceOffset:
     Attributes:
         positions: The next offset of every partition.
         mark: The transaction that ends here.
-        begins: Where the batch that ends here began, where not at the end before it.
-        noted_ids: Of the topics that the positions belong to, as far as known; empty
-            with a mark, which has them.
-        noted_epochs: Of the leaders that held the positions, as ``noted_ids``.
+        begins: Start of the batch that ends here, if not the end of the batch before.
+        noted_ids: Known topic ids of the positions; empty with a mark, which has them.
+        noted_epochs: Known leader epochs of the positions, as ``noted_ids``.
     """
 
     positions: Mapping[TopicPartition, int]
@@ -118,13 +117,13 @@ class SourceOffset:
     def topic_ids(self) -> Mapping[str, str]:
         """Ids of the topics that the positions belong to; unknown ones are left out.
 
-        None are known in a checkpoint that Spark's own source wrote.
+        A checkpoint of Spark's own source has none.
         """
         return self.mark.topic_ids if self.mark else self.noted_ids
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` wrote, or an offset of Spark's own source."""
+        """Read the result of ``to_json``, or an offset of Spark's own source."""
         mark, note = data.get(MARK), _noted(data)
         return cls(
             flat(only_offsets(data)),
@@ -150,7 +149,7 @@ class SourceOffset:
         return data
 
     def digest(self) -> str:
-        """Stands for the positions."""
+        """Digest of the positions."""
         return short_digest(json.dumps(nested(self.positions)))
 
 
@@ -173,7 +172,7 @@ def nested(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def flat(data: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """What ``nested`` made of it."""
+    """Undo ``nested``."""
     return {
         TopicPartition(topic, int(number)): int(value)
         for topic, values in data.items()
@@ -185,7 +184,7 @@ def parse_positions(option: str, text: str) -> dict[TopicPartition, Position]:
     """Read ``startingOffsets``/``endingOffsets`` JSON (-1 latest, -2 earliest).
 
     Raises:
-        ConfigError: It is not of that form.
+        ConfigError: The text does not have this form.
     """
     positions: dict[TopicPartition, Position] = {}
     for partition, offset in _parse_numbers(option, text, PER_PARTITION).items():
@@ -208,7 +207,7 @@ def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
     """Read a JSON of epoch milliseconds per partition.
 
     Raises:
-        ConfigError: It is not of that form.
+        ConfigError: The text does not have this form.
     """
     return _parse_numbers(option, text, TIMESTAMPS)
 
@@ -217,7 +216,7 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
     """Read the ``assign`` JSON.
 
     Raises:
-        ConfigError: It is not of that form, or names no partition.
+        ConfigError: The text does not have this form, or names no partition.
     """
     if not text.strip().startswith("{"):
         raise ConfigError(

@@ -1,10 +1,10 @@
-"""Ranges of a batch read whose ends are bound when a job runs.
+"""Ranges of a batch read whose ends are resolved when a job runs.
 
-Spark plans a Python source once for each ``load()``, and keeps that plan for every
-action, view and join on it. So what the options leave open (earliest, latest, a time)
-stays open in the plan, and each task looks up what it means now.
-Source: Spark, KafkaSourceRDD.resolveRange (deviates: with ``minPartitions`` the cuts
-between tasks are those of the first plan, and only the outer ends move).
+Spark plans a Python source once for each ``load()``, and reuses this plan for every
+action, view and join. So open positions of the options (earliest, latest, a time) stay
+open in the plan, and each task resolves them when it runs. Source: Spark,
+KafkaSourceRDD.resolveRange (deviates: with ``minPartitions`` the cuts between tasks are
+those of the first plan, and only the outer ends move).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Positions = Mapping[TopicPartition, Position]
 
 @dataclass(frozen=True, slots=True)
 class OpenRange:
-    """What one task reads: a part of a partition between two positions.
+    """The range of one task: a part of a partition between two positions.
 
     Attributes:
-        first: Where the task's part begins; None: wherever ``start`` is.
-        until: Where it ends; None: wherever ``end`` is.
-        topic_id: Of the topic whose offsets the plan holds. None: it holds none, or
-            brokers tell no ids.
+        first: Start of the task's part; None: at ``start``.
+        until: End of the task's part; None: at ``end``.
+        topic_id: Id of the topic whose offsets the plan holds. None: the plan holds
+            none, or brokers report no ids.
     """
 
     topic_partition: TopicPartition
@@ -61,17 +61,17 @@ class OpenRange:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it means the same whenever it is asked."""
+        """Whether the range needs no lookup, as both ends are offsets."""
         return isinstance(self.start, AtOffset) and isinstance(self.end, AtOffset)
 
     def given(self) -> OffsetRange:
-        """The range of one that is fixed."""
+        """The offsets of a fixed range."""
         assert isinstance(self.start, AtOffset)
         assert isinstance(self.end, AtOffset)
         return self.within(self.start.offset, self.end.offset)
 
     def within(self, start: int, end: int) -> OffsetRange:
-        """The task's part where the two positions mean ``[start, end)``."""
+        """The task's part if the two positions resolve to ``[start, end)``."""
         first = start if self.first is None else max(start, self.first)
         until = end if self.until is None else min(end, self.until)
         return OffsetRange(
@@ -85,11 +85,11 @@ def open_ranges(
     pieces: Iterable[OffsetRange],
     topic_ids: Mapping[str, str],
 ) -> list[OpenRange]:
-    """A range for each partition, or for each piece that it was cut into.
+    """A range for each partition, or for each of its pieces.
 
-    ``pieces`` are what the positions mean now, contiguous and in order. Between two of
-    them the cut holds; the outer ends stay open where the positions are. A partition
-    without one is not cut, and left out where it is fixed.
+    ``pieces`` are the positions resolved now, contiguous and in order. The cuts between
+    pieces are fixed; the outer ends stay open if the positions are. A partition without
+    a piece is not cut, and is left out if it is fixed.
     """
     cut = {
         partition: list(found)
@@ -112,7 +112,7 @@ def _cut(
     inner = [piece.start for piece in pieces[1:]]
     if inner or any(isinstance(at, AtOffset) for at in (whole.start, whole.end)):
         whole = replace(whole, topic_id=topic_id)
-    if whole.is_fixed:  # and what is gone below the first piece was looked at
+    if whole.is_fixed:  # and lost offsets below the first piece were checked
         return [replace(whole, first=piece.start, until=piece.end) for piece in pieces]
     return [
         replace(whole, first=first, until=until)
@@ -123,7 +123,7 @@ def _cut(
 def ranges_of(
     config: SourceConfig, view: ClusterView, starts: Positions, ends: Positions
 ) -> list[OffsetRange]:
-    """What the positions mean now.
+    """The ranges that the positions resolve to now.
 
     Raises:
         OffsetsError: No record matches a start time, or a start lies beyond its end.
@@ -137,7 +137,7 @@ def ranges_of(
 
 
 def bound(config: SourceConfig, view: ClusterView, task: OpenRange) -> OffsetRange:
-    """What a task reads now, of the topic that is there now.
+    """The range that a task reads now, from the topic that exists now.
 
     Raises:
         UnknownTopicError: A topic or partition named by the user does not exist any
@@ -156,7 +156,7 @@ def bound(config: SourceConfig, view: ClusterView, task: OpenRange) -> OffsetRan
 
 
 def _found(config: SourceConfig, view: ClusterView, partition: TopicPartition) -> Found:
-    """A look for it; that one which the user named does not exist is an error."""
+    """Look a partition up; it is an error if a named one does not exist."""
     found = Discovery(view.topics, Topics((partition.topic,))).look()
     if not isinstance(config.subscription, TopicPattern):
         named = replace(config, subscription=Assigned((partition,)))
@@ -167,11 +167,11 @@ def _found(config: SourceConfig, view: ClusterView, partition: TopicPartition) -
 def came_since(
     config: SourceConfig, view: ClusterView, planned: frozenset[TopicPartition]
 ) -> list[OffsetRange]:
-    """What is to be read of partitions that did not exist when the batch was planned.
+    """Ranges of partitions that did not exist when the batch was planned.
 
     Raises:
-        OffsetsError: As ``ranges_of``; or the options have a position for each
-            partition, and none for these.
+        OffsetsError: As ``ranges_of``; or the options name positions by partition, and
+            none for these.
         BrokerUnavailableError: A partition does not answer.
     """
     look = Discovery(view.topics, config.subscription).look()

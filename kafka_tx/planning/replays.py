@@ -1,4 +1,4 @@
-"""Whether a stored batch can be read again, and what is left of it."""
+"""Checks whether a stored batch can be read again, and how much of it is left."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def readable_batch(
     query: QueryShape | None,
     others: Callable[[BatchMetadata], Parts],
 ) -> BatchMetadata:
-    """The same batch if all of it is still in the log; opaque: what is left of it.
+    """The same batch if the log still has all of it; opaque: the part that is left.
 
-    A partition that does not answer now keeps its range: its task waits for it. Only
-    what is known to be gone counts as gone.
+    A partition that does not answer now keeps its range: its task waits for an answer.
+    Only records that are known to be gone count as gone.
 
-    ``query``: what else the query keeps, ``others``: the other sources' parts of the
-    batch, both for the text of the error.
+    ``query`` (the query's shape) and ``others`` (the other sources' parts of the batch)
+    are for the text of the error.
 
     Raises:
-        ReplayImpossibleError: Transactional or committed, and part of a range is
-            not in the log.
+        ReplayImpossibleError: The batch is transactional or committed, and the log
+            lacks a part of a range.
     """
     ranges, logged = [], dict(batch.logged)
     for wanted in batch.ranges:
@@ -79,12 +79,12 @@ def readable_batch(
 
 
 def _left(wanted: OffsetRange, look: ClusterState, batch: BatchMetadata) -> OffsetRange:
-    """What can still be had of a range."""
+    """The part of a range that can still be read."""
     start, end = wanted.start, wanted.end
     standing = _standing(wanted, look, batch)
     if not len(wanted) or standing.finding is Finding.UNANSWERED:
         return wanted
-    if standing.finding is Finding.DELETED:  # or out of sight: it may come back
+    if standing.finding is Finding.DELETED:  # or hidden: it may come back
         return wanted.between(start, start)
     if standing.finding is Finding.ANEW or standing.bounds is None:
         return wanted.between(end, end)
@@ -162,7 +162,7 @@ def _advice(
 
 
 def set_to(offsets: Mapping[str, str]) -> str:
-    """The commands, all of which let ids go on at these offsets.
+    """The commands that set all these ids to these offsets.
 
     Args:
         offsets: By ``tx.id``, as of ``as_given``.
@@ -180,7 +180,7 @@ def as_given(
     ids: Mapping[str, str],
     leader_epochs: Mapping[TopicPartition, int],
 ) -> str:
-    """Positions as the command takes them, with what is known of the logs."""
+    """Positions in the command's form, with the known ids and epochs of the logs."""
     given: dict[str, object] = dict(nested(positions))
     epochs = {p: epoch for p, epoch in leader_epochs.items() if p in positions}
     given[MARK] = {
@@ -205,10 +205,10 @@ def _now(wanted: OffsetRange, look: ClusterState, batch: BatchMetadata) -> str:
 def _positions(
     positions: Mapping[TopicPartition, int], batch: BatchMetadata, look: ClusterState
 ) -> str:
-    """Where to go on, as JSON: no further than a log goes, from the start of another.
+    """The positions to go on at, as JSON: at most a log's end; a new topic's start.
 
-    With the ids of topics and the epochs of leaders that are meant; unknown ones stay
-    what they were.
+    Includes the topic ids and leader epochs of these positions; unknown ones stay
+    unchanged.
     """
     standings = look.standings(positions, batch.topic_ids, batch.leader_epochs())
     anew = look.found.recreated(batch.topic_ids)
@@ -232,14 +232,14 @@ def replay_impossible(
     available: tuple[object, object] | None = None,
     advice: str = "",
 ) -> ReplayImpossibleError:
-    """The error, with the rule that it keeps.
+    """The error for a batch that cannot be read again, with the reason for the rule.
 
     Args:
-        problem: Which batch, which records, and what is wrong: a whole sentence.
-        wanted: What must be read again.
-        txid: Of the batch; None where a task does not know it.
-        available: First offset and end of what is there; None: nothing.
-        advice: What to do, in whole sentences.
+        problem: The batch, the records and the fault: a whole sentence.
+        wanted: The range to read again.
+        txid: Txid of the batch; None if a task does not know it.
+        available: First offset and end of the available records; None: there are none.
+        advice: Next steps, in whole sentences.
     """
     partition = wanted.topic_partition
     rule = (

@@ -1,4 +1,4 @@
-"""How much of what is available goes into a batch, and how a batch is cut into tasks.
+"""Limits the records of a batch, and cuts a batch into the ranges of tasks.
 
 The results are those of Spark's own Kafka source, down to the rounding of its doubles,
 so that a query plans the same batches after its format is changed.
@@ -20,20 +20,20 @@ _MEMORY = 0.8
 
 
 class RecordSize:
-    """How large records are on average; recent batches count most."""
+    """Average size of records; recent batches count most."""
 
     def __init__(self) -> None:
         self._records = 0.0
         self._bytes = 0.0
 
     def observe(self, records: int, size_bytes: int) -> None:
-        """A batch was read."""
+        """Add the size of a batch that was read."""
         self._records = self._records * _MEMORY + records
         self._bytes = self._bytes * _MEMORY + size_bytes
 
     @property
     def average_bytes(self) -> float:
-        """At least 1; before anything was read a guess."""
+        """Average bytes of a record, at least 1; a guess before the first batch."""
         if not self._records:
             return _ASSUMED_RECORD_BYTES
         return max(self._bytes / self._records, 1.0)
@@ -45,12 +45,12 @@ def limited_ends(
     limits: BatchLimits,
     record_bytes: float,
 ) -> dict[TopicPartition, int]:
-    """Where each partition of a new batch ends.
+    """The end of each partition in a new batch.
 
     Args:
         starts: The next offset of each partition.
-        ends: Where each of them ends now; not below its start.
-        limits: Of the batch.
+        ends: Current end of each partition's log; not below its start.
+        limits: Limits of the batch.
         record_bytes: Average size of a record.
     """
     chosen = dict(ends)
@@ -69,21 +69,21 @@ def rate_limit(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Share ``limit`` offsets among partitions in proportion to what each has left.
+    """Share ``limit`` offsets among partitions in proportion to their unread offsets.
 
-    A partition with anything to read gets at least one offset, so the sum may exceed
+    A partition with unread offsets gets at least one offset, so the sum may exceed
     ``limit`` by one for each small partition. Called on the driver, once for a batch.
 
     Args:
         limit: Offsets for the whole batch (``maxOffsetsPerTrigger``), 0 or more.
-        starts: The next offset to read. The caller adds the earliest offset of a
-            partition that is new; one that is missing here is not limited.
-        ends: Where each partition ends now (exclusive).
+        starts: The next offset to read. The caller adds the earliest offset of a new
+            partition; a partition without a start is not limited.
+        ends: Current end of each partition's log (exclusive).
 
     Returns:
-        The new end for every partition of ``ends``, in its order. A partition whose
-        end is not beyond its start keeps that end, also when it lies below the start:
-        whether that is data loss is for the caller to say.
+        The new end for every partition of ``ends``, in its order. A partition whose end
+        is not beyond its start keeps this end, even below the start: the caller decides
+        whether this is data loss.
     """
     sizes = {
         partition: end - starts[partition]
@@ -110,20 +110,20 @@ def is_delayed(
 ) -> bool:
     """Whether a batch should wait because too little is available.
 
-    Called on the driver whenever a batch could be planned. When the answer is False the
-    caller plans it, also when there is nothing to read, and remembers ``now_ms`` as the
+    Called on the driver whenever a batch could be planned. If the answer is False the
+    caller plans a batch, even without records to read, and passes ``now_ms`` as the
     next ``last_batch_ms``.
 
     Args:
-        min_offsets: Offsets worth a batch (``minOffsetsPerTrigger``).
+        min_offsets: Offsets that a batch waits for (``minOffsetsPerTrigger``).
         starts: The next offset to read; a missing partition counts from 0, as in Spark,
             unless the caller adds its earliest offset.
-        ends: Where each partition ends now (exclusive).
-        now_ms: The same clock as ``last_batch_ms``; a monotonic one is best, since one
+        ends: Current end of each partition's log (exclusive).
+        now_ms: Of the same clock as ``last_batch_ms``. Use a monotonic clock: a clock
             that is set back makes the wait longer.
-        last_batch_ms: When this last answered False in this process; None: never, which
-            is answered with False.
-        max_delay_ms: The longest wait since then (``maxTriggerDelay``).
+        last_batch_ms: Time of the last answer False in this process; None: never; the
+            answer is False then.
+        max_delay_ms: Longest wait since ``last_batch_ms`` (``maxTriggerDelay``).
     """
     if last_batch_ms is None or now_ms - last_batch_ms >= max_delay_ms:
         return False
@@ -139,18 +139,18 @@ def task_ranges(
 ) -> list[OffsetRange]:
     """Cut the ranges of a batch into the ranges of its tasks.
 
-    First no piece keeps more than ``max_records`` offsets; then, if there are still
-    fewer than ``min_partitions`` pieces, large ones are cut further in proportion to
-    their size, which gives *about* that many. Pieces are contiguous, cover their range
+    First no piece has more than ``max_records`` offsets. Then, if there are fewer than
+    ``min_partitions`` pieces, large pieces are cut further in proportion to their size,
+    which gives *about* ``min_partitions``. Pieces are contiguous, cover their range
     exactly and come in its order. Empty ranges are dropped.
 
     Args:
-        ranges: At most one for a partition.
-        min_partitions: Spark's ``minPartitions``; None: no wish.
-        max_records: Spark's ``maxRecordsPerPartition`` (offsets); None: no bound.
+        ranges: At most one range for a partition.
+        min_partitions: Spark's ``minPartitions``; None: no minimum.
+        max_records: Spark's ``maxRecordsPerPartition`` (offsets); None: no limit.
 
     Raises:
-        ConfigError: A bound is below 1.
+        ConfigError: A limit is below 1.
     """
     _check_positive("minPartitions", min_partitions)
     _check_positive("maxRecordsPerPartition", max_records)
@@ -174,10 +174,10 @@ def _check_positive(option: str, value: int | None) -> None:
 def _cut_in_proportion(
     pieces: Sequence[OffsetRange], wanted_parts: int
 ) -> list[OffsetRange]:
-    """Cut pieces so that about ``wanted_parts`` come out.
+    """Cut pieces into about ``wanted_parts`` pieces.
 
-    Pieces too small to be cut are set aside first: counting them in would leave the
-    large ones with too few parts. As in Spark they are set aside by partition.
+    Pieces too small to be cut are excluded first: with them the large pieces would get
+    too few parts. As in Spark, they are excluded by partition.
     """
     total = sum(len(piece) for piece in pieces)
     small = [piece for piece in pieces if _parts(len(piece), total, wanted_parts) == 1]
@@ -199,10 +199,10 @@ def _parts(size: int, total: int, wanted_parts: int) -> int:
 
 
 def _cut(wanted: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Cut into equal parts; what does not divide evenly goes to the later ones."""
+    """Cut into equal parts; the remainder goes to the later parts."""
     pieces = []
     start = wanted.start
-    parts = min(parts, len(wanted))  # of more, the others would be empty
+    parts = min(parts, len(wanted))  # further parts would be empty
     for part in range(parts):
         end = start + (wanted.end - start) // (parts - part)
         if end > start:

@@ -1,14 +1,13 @@
-"""How a position stands to the log it belongs to: the one rule of all doors.
+"""Compares a position with its log: the one position check of all doors.
 
-What was committed is never read again in silence. A log that ends below a position has
-lost its end (an unclean election, a truncation), or the answer is an older one: look
-again until it is settled, then fail, or go on at the new end; what is below was
-processed already. Only another topic id means another log, which is read from its
-start.
+Committed records are never read again silently. A log that ends below a position has
+lost its end (an unclean election, a truncation), or the answer is outdated: poll until
+this is certain, then fail, or go on at the new end; the records below were processed
+already. Only another topic id means another log, which is read from its start.
 
-An end that was lost may be covered by other records. So a position has the epoch of the
-leader whose log held it. Where another leader tells the end, it is asked where that
-epoch ended in its log: the log of the position goes no further.
+Other records may have replaced a lost end. So a position has the epoch of the leader
+whose log held it. If another leader reports the end, it is asked for the end of that
+epoch in its log: the position's log ends at this offset.
 """
 
 from __future__ import annotations
@@ -23,31 +22,31 @@ from kafka_tx.offsets.discovery import is_another
 
 
 class Finding(StrEnum):
-    """What a look at a partition means for the position in it."""
+    """The result of checking a position against an answer about its partition."""
 
     WITHIN = "within"
-    """The log holds it: go on."""
+    """The log holds the position: go on."""
 
     UNANSWERED = "unanswered"
-    """The position stays, nothing is lost by it: the bounds are not known, or nobody
-    tells whether they are of the topic that the position is of, or of its log; or a
-    former leader told them."""
+    """The position stays, without a loss: the bounds are not known, no broker reports
+    whether they belong to the position's topic or log, or a former leader reported
+    them."""
 
     TRIMMED = "trimmed"
-    """The log start passed it: retention, or records were deleted."""
+    """The log start is above the position: retention, or records were deleted."""
 
     CUT = "cut"
-    """The log ends below it, or other records begin there; and the topic is the same,
-    or was not known before."""
+    """The log ends below the position, or has other records from a lower offset on; the
+    topic is the same, or was not known before."""
 
     ANEW = "anew"
-    """The topic was deleted and created again: the position is of a log that is gone.
+    """The topic was deleted and created again: the position's log is gone.
 
-    Whatever the new log holds: fewer records than were read, as many, or more.
+    The new log may hold fewer records than were read, as many, or more.
     """
 
     DELETED = "deleted"
-    """The partition does not exist, or cannot be seen."""
+    """The partition does not exist, or is hidden."""
 
 
 BELIEVED_AFTER_MS: Final[Mapping[Finding, int]] = {
@@ -55,23 +54,23 @@ BELIEVED_AFTER_MS: Final[Mapping[Finding, int]] = {
     Finding.ANEW: 1_000,
     Finding.DELETED: 1_000,
 }
-"""How long a finding must stand before it counts; others count at once.
+"""How long a finding must last before it counts; other findings count at once.
 
-A leader that does not know yet that it was replaced tells an end that is too low for as
-long as its session lasts; metadata of a broker is old for a moment.
+A leader that does not know yet that it was replaced reports too low an end until its
+session ends; a broker's metadata is outdated for a short time.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A position, and what the last look means for it.
+    """A position, and the finding of the last answer about it.
 
     Attributes:
-        finding: What the look means.
-        position: The next offset, as it was known before.
-        bounds: What the log holds; None where nobody told.
-        common_end: Where a later leader's log stops being the one that the position is
-            of, below it: what is above are other records. None: it does not.
+        finding: The result of the check.
+        position: The next offset, as known before the answer.
+        bounds: Bounds of the log; None: not reported.
+        common_end: Offset below the position from which a later leader's log holds
+            other records than the position's log. None: there is none.
     """
 
     finding: Finding
@@ -81,31 +80,31 @@ class Standing:
 
     @property
     def end(self) -> int:
-        """Where the log ends that the position is of; 0 where nobody told."""
+        """End of the position's log; 0: not reported."""
         if self.bounds is None:
             return 0
         return _end(self.bounds, self.common_end)
 
     @property
     def log(self) -> LogBounds | None:
-        """What is left of the log that the position is of; None where nobody told."""
+        """Bounds of the rest of the position's log; None: not reported."""
         if self.bounds is None or self.common_end is None:
             return self.bounds
         return replace(self.bounds, end=self.end)
 
     @property
     def is_certain(self) -> bool:
-        """Whether it cannot be an old answer: a later leader says what was lost."""
+        """Whether the finding counts at once: a later leader reports the loss."""
         return self.common_end is not None
 
     @property
     def means_loss(self) -> bool:
-        """Whether a policy must decide: to fail, or to go on at ``next_offset``."""
+        """Whether a policy must decide to fail, or to go on at ``next_offset``."""
         return self.finding not in {Finding.WITHIN, Finding.UNANSWERED}
 
     @property
     def next_offset(self) -> int:
-        """Where reading goes on, unless the policy is to fail."""
+        """The next offset to read, unless the policy is to fail."""
         if self.finding is Finding.ANEW:
             return 0 if self.bounds is None else self.bounds.log_start
         if self.finding is Finding.TRIMMED and self.bounds is not None:
@@ -116,21 +115,21 @@ class Standing:
 
     @property
     def reached(self) -> int:
-        """Up to where the log is read that is there now; or was trimmed beyond."""
+        """The offset up to which the current log is read or trimmed."""
         return self.position if self.finding is Finding.TRIMMED else self.next_offset
 
     @property
     def lost(self) -> int:
-        """How many offsets that were not read yet are gone (``TRIMMED``)."""
+        """Number of unread offsets that are gone (``TRIMMED``)."""
         return (
             self.next_offset - self.position if self.finding is Finding.TRIMMED else 0
         )
 
     @property
     def cut(self) -> int:
-        """How many offsets that were read already the log does not hold any more.
+        """Number of offsets that were read and are gone from the log's end.
 
-        New records will get these numbers again, and are read.
+        New records will get these offsets again, and are read.
         """
         return self.position - self.next_offset if self.finding is Finding.CUT else 0
 
@@ -145,18 +144,17 @@ def stand(
     *,
     exists: bool = True,
 ) -> Standing:
-    """Judge a position by one look at its partition.
+    """Check a position against one answer about its partition.
 
-    Unknown ids equal nothing. A position of a known topic waits while no broker tells
-    which topic the log is of. A position whose topic was not known when it was learnt
-    is judged by its offset alone: nothing else is left.
+    Unknown ids equal nothing. A position with a topic id waits while no broker reports
+    the log's topic id. A position without a topic id is checked by its offset alone.
 
-    Leader epochs are compared where both are known, and are of one known topic.
+    Leader epochs are compared if both are known, and belong to one known topic.
 
     Args:
-        position: The next offset, and the log it was learnt of.
-        bounds: What the brokers answered; None, as ``Unavailable``: nothing.
-        exists: Whether the brokers name the partition.
+        position: The next offset, and its log.
+        bounds: The brokers' answer; None or ``Unavailable``: no answer.
+        exists: Whether the brokers list the partition.
     """
     now_id = None if bounds is None else bounds.topic_id
     known, common_end = _known_of(position, bounds)
@@ -178,7 +176,7 @@ def stand(
 def _known_of(
     position: LogPosition, bounds: LogBounds | Unavailable | None
 ) -> tuple[LogBounds | None, int | None]:
-    """The bounds if they tell something of a position, and ``Standing.common_end``."""
+    """The bounds if they are valid for a position, and ``Standing.common_end``."""
     if not isinstance(bounds, LogBounds):
         return None, None
     if position.topic_id is not None and bounds.topic_id is None:
@@ -186,13 +184,13 @@ def _known_of(
     if not is_of_other_leader(position, bounds):
         return bounds, None
     ended = bounds.epoch_ends.get(position.leader_epoch or 0)
-    if ended is None:  # a former leader told the bounds, or the new one did not answer
+    if ended is None:  # bounds of a former leader, or no answer of the new one
         return None, None
     return bounds, ended if ended < position.offset else None
 
 
 def is_of_other_leader(position: LogPosition, bounds: LogBounds) -> bool:
-    """Whether a log's end was told by another leader than held the position."""
+    """Whether another leader than the position's reported the log's end."""
     return (
         position.leader_epoch != bounds.leader_epoch
         and position.topic_id == bounds.topic_id
@@ -201,10 +199,10 @@ def is_of_other_leader(position: LogPosition, bounds: LogBounds) -> bool:
 
 
 class Settling:
-    """Which findings are believed: one that may be an old answer must stand a while.
+    """Decides which findings count: one that may be outdated must last for a time.
 
     Args:
-        believed_after_ms: How long, by finding.
+        believed_after_ms: This time in ms, by finding.
     """
 
     def __init__(
@@ -216,15 +214,15 @@ class Settling:
     def believes(
         self, partition: TopicPartition, standing: Standing, now_ms: int
     ) -> bool:
-        """Whether the finding counts now; if not, look again later.
+        """Whether the finding counts now; if not, poll again later.
 
-        A partition that does not answer proves nothing either way: it neither counts
-        as settled nor starts the wait anew.
+        A partition that does not answer proves nothing: the finding does not count, and
+        the wait does not begin anew.
 
         Args:
-            partition: Looked at.
-            standing: What the look means.
-            now_ms: Of a clock that does not go backwards, when it answered.
+            partition: The partition.
+            standing: The result of the check.
+            now_ms: Time of the answer, by a monotonic clock.
         """
         finding = standing.finding
         if finding is Finding.UNANSWERED:
@@ -240,9 +238,9 @@ class Settling:
         return now_ms - since_ms >= after_ms
 
     def doubted(self) -> list[TopicPartition]:
-        """Partitions of which a finding must stand, or stood and was not acted on."""
+        """Partitions with a finding that waits, or that counts and was not handled."""
         return list(self._since)
 
     def forget(self, partition: TopicPartition) -> None:
-        """The finding was acted upon: the next one is a new story."""
+        """The finding was handled: the next one begins a new wait."""
         self._since.pop(partition, None)

@@ -1,4 +1,4 @@
-"""Where a partition starts, and why."""
+"""Decides where a partition starts, and gives the reason."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from kafka_tx.offsets.runs import RunList
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRules:
-    """What decides where partitions start.
+    """Rules for the start of partitions.
 
     Attributes:
-        position: Where to start without a stored offset.
-        topology_id: This deployment; stored with every offset.
+        position: Start without a stored offset.
+        topology_id: Id of this deployment; stored with every offset.
         ignore_stored_offsets: Start at ``position`` although an offset is stored, if
             *another* deployment stored it. A restart of the same one always resumes.
         max_offset_behind: A stored offset further than this below ``position`` is not
-            used. Does nothing where ``position`` is the earliest. None: no bound.
+            used. No effect if ``position`` is the earliest. None: no limit.
         out_of_range: What to do with a start outside of the log.
     """
 
@@ -42,13 +42,13 @@ class StartRules:
 
 @dataclass(frozen=True, slots=True)
 class StartDecision:
-    """Where one partition starts.
+    """The start of one partition.
 
     Attributes:
-        committed: The next offset, what is done beyond it, and the topic it is of.
-        reason: One sentence to log: where, and by which rule.
-        lost: How many offsets are skipped for good, by reason. An upper bound of the
-            records, since a log may have holes.
+        committed: The next offset, completed offsets beyond it, and its topic.
+        reason: One sentence to log: the offset and the rule.
+        lost: Number of offsets lost for good, by reason. The number of records may be
+            lower, since a log may have holes.
     """
 
     committed: CommittedOffset
@@ -66,18 +66,18 @@ def choose_start(
 ) -> StartDecision:
     """Decide where a partition starts. Called once, when a task gets the partition.
 
-    The first rule that applies wins: no stored offset; one of another deployment that
-    is to be ignored; one too far behind; else the stored one. 0 is an offset like any
-    other. Last, a start outside of the log is moved by the policy.
+    The first rule that applies wins: no stored offset; an offset of another deployment
+    that is to be ignored; an offset too far behind; otherwise the stored offset. 0 is a
+    valid offset. Last, the policy moves a start outside of the log.
 
     Args:
         partition: Named in the reason.
         rules: As configured.
-        stored: The stored record; None when there is none.
+        stored: The stored record; None: there is none.
         resolved: The offset that ``rules.position`` stands for; None when a start time
             is later than every record, which means the end.
-        bounds: What the log holds now. If its id is not told, ``stored`` is of a topic
-            that was not known either, or is taken for the same.
+        bounds: Current bounds of the log. Without a topic id, or if ``stored`` has
+            none, the topic is assumed to be the same.
 
     Source: Storm, PartitionManager (deviates: offset 0 is legal, a record that cannot
     be read is an error of the store and not a reason to start anew).
@@ -119,7 +119,7 @@ def _anew(
     bounds: LogBounds,
     stored: CommittedOffset,
 ) -> StartDecision:
-    """The stored offset is of a topic that is gone: the new one is read whole."""
+    """The stored offset's topic is gone: read the new topic from its start."""
     if policy is OutOfRange.FAIL:
         raise out_of_range(partition, stored.offset, bounds, "of a deleted topic")
     reason = (
@@ -145,7 +145,7 @@ def _within(
     """Move a start that lies outside of the log."""
     wanted, reached = chosen.offset, chosen.reached.offset
     if reached > bounds.end:
-        # What the record tells of offsets there is of a log that is gone.
+        # The record's offsets beyond the end belong to a log that is gone.
         chosen = cut_at(chosen, policy.next_offset(partition, reached, bounds))
         lost[LossReason.CUT] = reached - bounds.end
         why += (
@@ -172,8 +172,8 @@ def vanished(
 ) -> list[TopicPartition]:
     """Partitions whose stored offsets are gone, ascending.
 
-    Topics only grow, at their end: a partition without an offset below one with an
-    offset had one once. What lies above may be new.
+    Topics only get new partitions with higher numbers: a partition without an offset
+    below one with an offset had an offset once. Partitions above may be new.
     """
     highest: dict[str, int] = {}
     for topic, number in stored:
@@ -186,7 +186,7 @@ def vanished(
 
 
 def skip_below(committed: CommittedOffset, offset: int) -> CommittedOffset:
-    """The same progress, with everything below ``offset`` taken for done."""
+    """The same progress, with everything below ``offset`` marked as done."""
     done = RunList()
     done.add(-1, max(offset, committed.offset))  # -1: never empty, also at offset 0
     for start, end in committed.completed:
@@ -196,7 +196,7 @@ def skip_below(committed: CommittedOffset, offset: int) -> CommittedOffset:
 
 
 def cut_at(committed: CommittedOffset, end: int) -> CommittedOffset:
-    """The same progress, without what it tells of ``end`` and all above."""
+    """The same progress, without offsets at or above ``end``."""
     offset = min(committed.offset, end)
     done = [(s, min(e, end)) for s, e in committed.completed if s < end]
     failed = [(s, min(e, end), n) for s, e, n in committed.failures if s < end]
@@ -206,7 +206,7 @@ def cut_at(committed: CommittedOffset, end: int) -> CommittedOffset:
 
 
 def _unfinished(committed: CommittedOffset, end: int) -> int:
-    """How many offsets below ``end`` are not done."""
+    """Number of offsets below ``end`` that are not done."""
     done = RunList()
     for run in committed.completed:
         done.add(*run)

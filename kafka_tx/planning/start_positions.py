@@ -1,4 +1,4 @@
-"""From start and end rules to positions, with one batched offset request."""
+"""Resolves start and end rules to positions, with one batched offset request."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def resolve(
     *,
     starting: bool,
 ) -> dict[TopicPartition, int]:
-    """Turn a rule into the next offset of every partition.
+    """Resolve a rule to the next offset of every partition.
 
     Raises:
-        OffsetsError: The rule names other partitions than there are, or no record
-            matches a start time.
+        OffsetsError: The rule names other partitions than the existing ones, or no
+            record matches a start time.
         BrokerUnavailableError: A partition does not answer.
     """
     wanted = positions_of(list(partitions), rule, starting=starting)
@@ -80,10 +80,10 @@ def committed_or(
     rule: FromCommitted,
     known: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Start rule ``committed``: the offsets that are known, else what the rule says.
+    """Start rule ``committed``: the known offsets, otherwise the rule's fallback.
 
     Raises:
-        OffsetsError: The rule is that all must be known.
+        OffsetsError: An offset is unknown, and the rule requires all.
         BrokerUnavailableError: A partition does not answer.
     """
     starts = {p: known[p] for p in partitions if p in known}
@@ -133,7 +133,7 @@ def check_given(start: Rule, end: Rule) -> None:
     """Compare two rules that name partitions, before anything is contacted.
 
     Raises:
-        OffsetsError: They name different partitions, or a start beyond its end.
+        OffsetsError: The rules name different partitions, or a start beyond its end.
     """
     if not (isinstance(start, PerPartition) and isinstance(end, PerPartition)):
         return
@@ -168,7 +168,7 @@ def _comparable(position: Position) -> tuple[str, int] | None:
 def positions_of(
     partitions: list[TopicPartition], rule: EndRule, *, starting: bool
 ) -> dict[TopicPartition, Position]:
-    """What a rule says of each partition, before anything is looked up.
+    """The rule's position for each partition, before any request to brokers.
 
     Raises:
         OffsetsError: The rule names other partitions than these.
