@@ -1,1 +1,1 @@
-"""What all topologies on Spark share."""
+"""Shared by both kinds of topologies on Spark."""

@@ -1,7 +1,7 @@
 """Runs the jobs of attempts on Spark: a new RDD for each, narrow stages fused.
 
-A constant plan is never used for two attempts: with a shuffle in it Spark would give
-the second one the first one's records, because map output is kept by plan.
+Two attempts never share an RDD with a shuffle: Spark keeps map output by RDD, and would
+give the second attempt the records of the first one.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from kafka_tx.topology.run.messages import Message
 from kafka_tx.topology.run.task_failures import failure_of
 
 COMMIT_POOL = "kafka-tx-commit"
-"""Scheduler pool of commit phases on executors, where Spark schedules fairly."""
+"""Scheduler pool of commit phases on executors, in Spark's scheduler mode FAIR."""
 
 
 class SparkEngine:
     """Runs the jobs of one topology's attempts, of either kind; an ``AttemptEngine``.
 
-    Driver. Each attempt calls from a thread of its own, after ``enter``: job tags and
-    properties belong to threads.
+    Runs on the driver. Each attempt has a thread of its own, which calls ``enter``
+    first: Spark's job tags and properties belong to threads.
 
     Args:
         spark: A classic session (not Spark Connect).
-        plan: Of the topology; pickled once.
+        plan: The topology's plan; pickled once.
     """
 
     def __init__(self, spark: SparkSession, plan: PhysicalPlan) -> None:
@@ -59,7 +59,7 @@ class SparkEngine:
     # --- attempts ---
 
     def enter(self, attempt: TransactionAttempt) -> None:
-        """Mark the jobs of this thread, for ever, as those of an attempt."""
+        """Mark all later jobs of this thread as jobs of an attempt."""
         self._context.addJobTag(self._tag(attempt))
         self._context.setInterruptOnCancel(True)
         self._context.setLocalProperty(
@@ -67,14 +67,14 @@ class SparkEngine:
         )
 
     def cancel(self, attempt: TransactionAttempt) -> None:
-        """Cancel what runs for an attempt now; harmless when nothing does."""
+        """Cancel the running jobs of an attempt; harmless if none runs."""
         if self._permit_server is not None:
             self._permit_server.give_up(attempt)
         with suppress(Exception):  # a session that is gone has nothing to cancel
             self._context.cancelJobsWithTag(self._tag(attempt))
 
     def close(self) -> None:
-        """Wait for no task any longer. Harmless twice."""
+        """Stop waiting for tasks. Harmless twice."""
         if self._permit_server is not None:
             self._permit_server.close()
 
@@ -84,13 +84,13 @@ class SparkEngine:
     # --- jobs ---
 
     def run_tasks(self, job: TaskJob) -> Iterable[Message]:
-        """One Spark job: wave after wave, an exchange between two of them.
+        """Run one Spark job: all waves in order, with an exchange between two waves.
 
-        That of a commit phase ends when all its tasks have, or their processes.
+        A commit phase returns only when all its tasks, or their processes, have ended.
 
         Raises:
             JobLostError: A task or executor was lost: the batch may be replayed.
-            TransactionError: No replay would help.
+            TransactionError: A replay would not help.
         """
         if job.phase is not Phase.COMMIT:
             return self._collect(job, None)
@@ -113,11 +113,11 @@ class SparkEngine:
             raise job_failure(error, job.attempt) from error
 
     def _rdd(self, job: TaskJob, address: PermitAddress | None) -> RDD[Any]:
-        """The job's waves, one after the other.
+        """An RDD with the job's waves in order.
 
         Args:
-            job: What to run.
-            address: Where tasks ask before they begin; None: no need to.
+            job: The job to run.
+            address: Tasks ask this server before they begin; None: they do not ask.
         """
         make, reads = job.shipped(), cloudpickle.dumps(dict(job.reads))
         rdd = self._first(job)
@@ -131,19 +131,19 @@ class SparkEngine:
         return rdd
 
     def _first(self, job: TaskJob) -> RDD[Any]:
-        """What goes into the first wave, a list for each partition, or nothing."""
+        """The input of the first wave: a list for each partition, or nothing."""
         width = job.partitions[0]
         if job.inbox:
             return self._context.parallelize(job.first(), width)
-        # Reused by all attempts, which is safe: nothing is shuffled to make it.
+        # All attempts use it again, which is safe: it has no shuffle.
         if width not in self._nothing:
             self._nothing[width] = self._context.parallelize([], width)
         return self._nothing[width]
 
     def run_frames(self, job: FrameJob) -> Iterable[Message]:
-        """The bolts with real DataFrames, each exchange as one Arrow table.
+        """Run the bolts on Spark DataFrames; each exchange is one Arrow table.
 
-        A failure of user code is a message; a lost job asks for a replay.
+        A failure of user code becomes a message; a lost job causes a replay.
         """
         return job.run(self._to_frame, self._to_table)
 
@@ -155,7 +155,7 @@ class SparkEngine:
         try:
             return chosen.toArrow()
         except Exception as error:
-            # Which attempt it was is added where this is caught.
+            # The caller that catches this error adds the attempt.
             failure = job_failure(error, TransactionAttempt(0, 0))
             if isinstance(failure, JobLostError):
                 raise FailedException(str(failure)) from error
@@ -164,17 +164,17 @@ class SparkEngine:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRun:
-    """What Spark calls in each partition of one wave (executor). Pickled.
+    """Spark calls it on executors, for each partition of one wave. Pickled.
 
-    The one runner of tasks, of topologies of both kinds.
+    Runs the tasks of both kinds of topologies.
 
     Attributes:
         plan: Pickled; read once per process.
-        attempt: What it is run for.
+        attempt: The attempt that the tasks belong to.
         make: Makes the job.
-        reads: Pickled; what spouts read, in the first wave.
-        wave: Index of this one.
-        address: Where to ask before anything is done; None: no need to.
+        reads: Pickled; the reads of spouts, for the first wave.
+        wave: Index of the wave.
+        address: The task asks this server before it begins; None: it does not ask.
     """
 
     plan: bytes
@@ -205,7 +205,7 @@ class PartitionRun:
         if self.wave == 0:
             try:
                 reads = pickle.loads(self.reads)  # noqa: S301 - our own bytes
-            except Exception as error:  # noqa: BLE001 - any error is word to the driver
+            except Exception as error:  # noqa: BLE001 - the driver gets any error
                 spout = plan.graph.components[0].name
                 failure = failure_of(
                     error, self.attempt, spout, partition, is_spout=False
@@ -231,7 +231,7 @@ class PartitionRun:
         try:
             with permit(address, self.attempt, str(task)):
                 yield from job.run_partition(self.wave, partition, messages)
-        except KafkaTxError as error:  # user code never raises: it was not allowed
+        except KafkaTxError as error:  # errors of user code are messages: no permit
             yield (
                 0,
                 failure_of(error, self.attempt, task.stage, task.task, is_spout=True),
@@ -245,7 +245,7 @@ def _plan_of(payload: bytes) -> PhysicalPlan:
 
 
 def _same(partition: int) -> int:
-    """Partitions are numbers already."""
+    """The partitioner: a key is a partition's number already."""
     return partition
 
 

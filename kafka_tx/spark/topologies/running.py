@@ -1,4 +1,4 @@
-"""What every running topology is, whatever its guarantees: loop, threads, handle."""
+"""Shared by running topologies of both kinds: loop, threads, handle."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ E = TypeVar("E")
 
 
 class TopologyLoop(ABC, Generic[E]):
-    """One thread, to which everything comes as an event through one queue.
+    """One thread that takes all its events from one queue.
 
-    A subclass decides what to do next, and what an event leads to (``E``). The methods
+    A subclass decides the next step, and the result (``E``) of an event. The methods
     without an underscore may be called from any thread.
     """
 
@@ -42,28 +42,28 @@ class TopologyLoop(ABC, Generic[E]):
             target=self._run, name=f"kafka-tx {topology_id}", daemon=True
         )
         self.error: BaseException | None = None
-        """Why it ended; None while it runs, and after ``stop``."""
+        """The error that ended it; None while it runs, and after ``stop``."""
         self.has_ended = threading.Event()
         """Set when everything is released."""
 
     def start(self) -> None:
-        """Begin.
+        """Start the thread.
 
         Raises:
-            Exception: What is opened first cannot be; everything is released then.
+            Exception: The spout cannot be opened; everything is released then.
         """
         self._thread.start()
 
     def stop(self, *, finish: bool) -> None:
-        """End; ``finish`` waits for what is in flight, else that is cancelled."""
+        """End; ``finish`` completes in-flight work first, otherwise it is cancelled."""
         self._post(lambda: self._stop(finish=finish))
 
     def abort(self, error: BaseException) -> None:
-        """Stop now; ``error`` is what the handle raises."""
+        """Stop now; the handle raises ``error``."""
         self._post(lambda: self._abort(error))
 
     def pause(self) -> None:
-        """Begin nothing more until ``activate``; what is in flight goes on."""
+        """Begin no new work until ``activate``; in-flight work goes on."""
         self._post(lambda: self._pause(True))
 
     def activate(self) -> None:
@@ -72,7 +72,7 @@ class TopologyLoop(ABC, Generic[E]):
 
     @abstractmethod
     def wait_until_idle(self, timeout_s: float | None) -> bool:
-        """Wait until all that is there now is done; False when the time is up."""
+        """Wait until all records that exist now are done; False if the time is up."""
 
     def _run(self) -> None:
         with about(id=self._id):
@@ -87,7 +87,7 @@ class TopologyLoop(ABC, Generic[E]):
 
     @abstractmethod
     def _step(self) -> None:
-        """Do what is due, then wait for an event and carry out what it leads to."""
+        """Do the work that is due, then wait for an event and perform its result."""
 
     @abstractmethod
     def _stop(self, *, finish: bool) -> E: ...
@@ -100,26 +100,26 @@ class TopologyLoop(ABC, Generic[E]):
 
     @abstractmethod
     def _release(self) -> None:
-        """End everything that was started; what hangs is named and left behind."""
+        """End everything that was started; log the names of attempts that hang."""
 
 
 CANCEL_AGAIN_S = 0.2
-"""A job may begin just after it was cancelled: it is cancelled again."""
+"""Seconds until a job is cancelled again: it may have begun just after the cancel."""
 
 
 class AttemptEngine(Engine, Protocol):
-    """An engine that knows attempts by the threads they call from."""
+    """An engine that identifies an attempt by the thread that calls."""
 
     def enter(self, attempt: TransactionAttempt) -> None:
-        """What this thread runs from now on is this attempt's."""
+        """All later jobs of this thread belong to this attempt."""
         ...
 
     def cancel(self, attempt: TransactionAttempt) -> None:
-        """Let what runs for this attempt fail soon; from any thread, repeatedly."""
+        """Let this attempt's jobs fail soon. From any thread; may be repeated."""
         ...
 
     def close(self) -> None:
-        """Wait for nothing any longer. Harmless twice."""
+        """Stop waiting for tasks. Harmless twice."""
         ...
 
 
@@ -127,7 +127,7 @@ class JobThread(ABC):
     """The thread of one attempt: Spark's job tags and properties belong to threads.
 
     Args:
-        attempt: At a batch, or at a chunk of records.
+        attempt: The attempt at a batch or at a chunk of records.
         engine: Runs its jobs.
     """
 
@@ -144,15 +144,15 @@ class JobThread(ABC):
 
     @property
     def runs(self) -> bool:
-        """Whether the thread has not ended."""
+        """Whether the thread runs."""
         return bool(self._thread.is_alive())
 
     def cancel(self) -> None:
-        """Let it fail soon; may be repeated until the thread has ended."""
+        """Let its jobs fail soon; may be repeated until the thread has ended."""
         self._engine.cancel(self.attempt)
 
     def end(self, timeout_s: float) -> bool:
-        """Cancel it until its thread has ended; False if that takes longer."""
+        """Cancel again and again until the thread has ended; False if it still runs."""
         deadline = time.monotonic() + timeout_s
         while self.runs and time.monotonic() < deadline:
             self.cancel()
@@ -161,7 +161,7 @@ class JobThread(ABC):
 
     @abstractmethod
     def _run(self) -> None:
-        """On the thread. Every error has its answer."""
+        """Run the attempt on its thread, and answer every error."""
 
 
 _END_WITHIN_S = 60.0
@@ -172,7 +172,7 @@ class RunningTopology:
     """A topology that was started, like a ``StreamingQuery``. Safe in any thread."""
 
     _kept = "recorded"
-    """Where a restart goes on from, in one word."""
+    """Completes the error text "a restart goes on from what is …"."""
 
     def __init__(
         self,
@@ -184,15 +184,15 @@ class RunningTopology:
         self.id = topology_id
         """The topology's id."""
         self.metrics = registry
-        """Where its measurements are."""
+        """The registry with its metrics."""
         self._loop = loop
         self._endpoint = endpoint
 
     @property
     def metrics_port(self) -> int | None:
-        """Where ``/metrics`` answers; None when it was not asked for.
+        """The port of ``/metrics``; None if the settings name no port.
 
-        Then whoever serves metrics in this process shows those of the topology too.
+        Without a port, other endpoints of this process show the topology's metrics.
         """
         return self._endpoint.port
 
@@ -202,20 +202,20 @@ class RunningTopology:
         return not self._loop.has_ended.is_set()
 
     def exception(self) -> BaseException | None:
-        """Why it ended; None while it runs, and after ``stop``."""
+        """The error that ended it; None while it runs, and after ``stop``."""
         return self._loop.error
 
     def awaitTermination(self, timeout: float | None = None) -> bool:
         """Wait for the end.
 
         Args:
-            timeout: At most so many seconds.
+            timeout: Most seconds to wait.
 
         Returns:
             Whether it has ended; without a time-out always true.
 
         Raises:
-            KafkaTxError: What ended it, above all a ``ComponentError``.
+            KafkaTxError: The error that ended it, mostly a ``ComponentError``.
         """
         ended = self._loop.has_ended.wait(timeout)
         if ended and self._loop.error is not None:
@@ -223,16 +223,16 @@ class RunningTopology:
         return ended
 
     def process_all_available(self, timeout_s: float | None = None) -> bool:
-        """Wait until every record there is now is processed, and that is stored.
+        """Wait until every record that exists now is processed and stored as done.
 
-        New partitions are looked for. While brokers do not answer, or a partition has
-        no leader, nobody knows what there is: it waits.
+        Includes new partitions. While brokers do not answer, or a partition has no
+        leader, the records are unknown, and the call waits.
 
         Returns:
-            Whether that is so; without a time-out always true.
+            False if the time is up; without a time-out always true.
 
         Raises:
-            KafkaTxError: as ``awaitTermination``.
+            KafkaTxError: As of ``awaitTermination``.
         """
         idle = self._loop.wait_until_idle(timeout_s)
         if self._loop.error is not None:
@@ -240,7 +240,7 @@ class RunningTopology:
         return idle
 
     def pause(self) -> None:
-        """Begin nothing more; what is in flight goes on and is committed."""
+        """Begin no new work; in-flight work goes on and is committed."""
         self._loop.pause()
 
     def activate(self) -> None:
@@ -248,9 +248,9 @@ class RunningTopology:
         self._loop.activate()
 
     def _end(self, *, finish: bool, timeout_s: float | None) -> None:
-        """Stop, or cut it off when that takes too long.
+        """Stop the topology, or cut it off if the stop takes too long.
 
-        From a listener it only begins: the end waits for listeners, too.
+        A listener's call only begins the stop, because the end waits for listeners.
 
         Raises:
             TransactionError: It was cut off.
@@ -274,7 +274,7 @@ class RunningTopology:
 
 
 def end_with_session(loop: TopologyLoop[Any], context: SparkContext) -> None:
-    """Let a topology end when its session does, also while it has nothing to do."""
+    """End a topology when its session ends, also while the topology is idle."""
 
     def watch() -> None:
         while not loop.has_ended.wait(_POLL_EVERY_S):
@@ -289,7 +289,7 @@ def end_with_session(loop: TopologyLoop[Any], context: SparkContext) -> None:
 def serve_metrics(
     registry: MetricsRegistry, settings: TopologySettings
 ) -> Endpoint | Guest:
-    """``/metrics`` where the settings say, else on every endpoint of this process."""
+    """Serve ``/metrics`` on the settings' port; None: on this process's endpoints."""
     if settings.metrics_port is None:
         return Guest(registry)
     return serve(

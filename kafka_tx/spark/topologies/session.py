@@ -1,4 +1,4 @@
-"""What Spark's own settings mean for topologies: refused, or explained once."""
+"""Checks Spark's settings: refuses those that cannot work, explains slow ones once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _explained: set[tuple[str, str]] = set()  # (application, setting)
 
 
 def check_session(spark: SparkSession, plan: PhysicalPlan, max_pending: int) -> None:
-    """Refuse what cannot work; explain once per application what costs time.
+    """Refuse settings that cannot work; explain slow ones once per application.
 
     Raises:
         ConfigError: Spark Connect, pinned threads switched off, or speculation
