@@ -22,7 +22,7 @@ Replay = Callable[[TransactionAttempt, str], None]
 
 
 class _Order(Enum):
-    """What the thread was told after its processing phase."""
+    """The runner's order to the thread after the processing phase."""
 
     COMMIT = auto()
     CANCEL = auto()
@@ -31,16 +31,16 @@ class _Order(Enum):
 class RunningAttempt(JobThread):
     """Runs both phases of one attempt on one thread.
 
-    Committers on the driver therefore commit on the thread they were prepared on, as
-    SQLite's connections ask. All methods are called by the topology's runner.
+    So committers on the driver are prepared and commit on the same thread, which
+    SQLite's connections need. The topology's runner calls all methods.
 
     Args:
         engine: Runs its jobs.
         plan: Of the topology.
-        answers: Told how it goes, from the attempt's thread.
-        attempt: Which.
-        metadata: What the spout planned for it.
-        source: What the spout reads; may fail.
+        answers: Gets all results, on the attempt's thread.
+        attempt: The attempt to run.
+        metadata: The spout's plan of the batch.
+        source: The reads of the spout; the future may fail.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class RunningAttempt(JobThread):
         """Begin the processing phase."""
         try:
             super().start()
-        except Exception as error:  # noqa: BLE001 - it asks Spark, which may be gone
+        except Exception as error:  # noqa: BLE001 - Spark may be gone
             self._answers.crashed(self.attempt, job_failure(error, self.attempt))
             self._answers.ended(self.attempt)
 
     def commit(self) -> None:
-        """Begin the commit phase; it is answered, always."""
+        """Begin the commit phase, which always has an answer."""
         self._tell(_Order.COMMIT)
 
     def cancel(self) -> None:

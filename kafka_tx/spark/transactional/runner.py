@@ -1,4 +1,4 @@
-"""Drives a topology's transaction coordinator: one thread, a queue of answers."""
+"""Drives a topology's transaction coordinator: one thread with a queue of answers."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from kafka_tx.transactions.coordinator import TransactionCoordinator
 
 
 class Attempts:
-    """Those that count, and those that were given up and have not ended yet.
+    """Attempts that count, and attempts that were given up and have not ended yet.
 
-    Used by the runner's thread. The arguments are what all of them share.
+    Only the runner's thread uses it. All attempts share the arguments.
     """
 
     def __init__(
@@ -64,25 +64,25 @@ class Attempts:
     def start(
         self, attempt: TransactionAttempt, metadata: Json, source: Future[BatchSource]
     ) -> None:
-        """Begin a processing phase."""
+        """Begin the processing phase of an attempt."""
         running = RunningAttempt(*self._shared, attempt, metadata, source)
         self._running[attempt] = running
         running.start()
 
     def commit(self, attempt: TransactionAttempt) -> None:
-        """Begin its commit phase."""
+        """Begin the commit phase of an attempt."""
         self._running[attempt].commit()
 
     def find(self, attempt: TransactionAttempt) -> RunningAttempt | None:
-        """The attempt, if it counts."""
+        """The running attempt; None if it does not count any more."""
         return self._running.get(attempt)
 
     def done(self, attempt: TransactionAttempt) -> None:
-        """It is committed and recorded."""
+        """Remove an attempt that is committed and recorded."""
         self._running.pop(attempt, None)
 
     def give_up(self, attempts: Iterable[TransactionAttempt]) -> None:
-        """Cancel attempts; they count no more."""
+        """Cancel attempts; they do not count any more."""
         for attempt in attempts:
             running = self._running.pop(attempt, None)
             if running is not None:
@@ -91,20 +91,20 @@ class Attempts:
 
     @property
     def ending(self) -> int:
-        """How many were given up and have not ended."""
+        """Number of attempts that were given up and have not ended."""
         return len(self._ending)
 
     def cancel_again(self) -> None:
-        """Cancel once more what was given up."""
+        """Cancel once more the attempts that were given up."""
         for running in self._ending.values():
             running.cancel()
 
     def ended(self, attempt: TransactionAttempt) -> None:
-        """Its thread does nothing more."""
+        """Remove a given-up attempt whose work has ended."""
         self._ending.pop(attempt, None)
 
     def end_all(self, timeout_s: float) -> list[str]:
-        """Cancel all of them and wait for their ends; names those that hang."""
+        """Cancel all attempts and wait for their ends; names those that hang."""
         left = [*self._running.values(), *self._ending.values()]
         for running in left:
             running.cancel()
@@ -117,24 +117,24 @@ class Attempts:
 logger = event_log(__name__)
 
 _END_WITHIN_S = 30.0
-"""How long the end waits for user code that runs on the driver."""
+"""Seconds that shutdown waits for user code on the driver."""
 
 _GONE_WITHIN_S = 3.0
-"""The same when Spark is gone."""
+"""Seconds that shutdown waits for user code if Spark has stopped."""
 
 _MOST_ENDING = 16
 """Given-up attempts that may hang in user code on the driver, each on a thread."""
 
 
 class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
-    """Performs what the coordinator asks for, and brings it the answers.
+    """Performs the coordinator's actions, and brings the answers to the coordinator.
 
     The loop owns the coordinator. The spout is called on a thread of its own, the store
     on another one, listeners on a third; each attempt runs on its own thread.
 
     Args:
-        parts: What it drives; released when it has ended.
-        engine: Runs the jobs of attempts; closed when it has ended.
+        parts: The parts to drive; released at the end.
+        engine: Runs the jobs of attempts; closed at the end.
         plan: Of the topology.
     """
 
@@ -154,12 +154,12 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         )
         self._attempts = Attempts(engine, plan, answers)
         self._idle = IdleLooks()
-        self._empty_txid = 0  # of the newest plan, if it holds nothing
+        self._empty_txid = 0  # of the newest plan, if it is empty
         self._spout = SpoutThread(name, parts.spout, parts.spout_name, parts.watch.look)
         self._store = SerialWorker(f"kafka-tx {name} store")
         self._notices = SerialWorker(f"kafka-tx {name} notices")
         self.view = View(parts.coordinator.committed_txid, {})
-        """What is in flight; replaced whole."""
+        """The committed txid and the in-flight batches; replaced as a whole."""
 
     # --- called from other threads ---
 
@@ -167,7 +167,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         """Open the spout and begin.
 
         Raises:
-            Exception: What ``spout.open`` raises; everything is released then.
+            Exception: The error of ``spout.open``; everything is released then.
         """
         try:
             self._spout.open()
@@ -178,13 +178,13 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         super().start()
 
     def wait_until_idle(self, timeout_s: float | None) -> bool:
-        """Wait until the spout has nothing new and nothing is in flight."""
+        """Wait until the spout has no new records and no batch is in flight."""
         return self._idle.wait(timeout_s)
 
     # --- the loop ---
 
     def _step(self) -> None:
-        """Tick, then wait for an event and carry out what it leads to."""
+        """Call ``tick``, then wait for an event and perform its actions."""
         now_ms = self._parts.clock.monotonic_ms()
         is_ready = self._machine.asks_ready(now_ms) and self._is_ready()
         self._perform(lambda: self._machine.tick(now_ms, is_ready=is_ready))
@@ -228,10 +228,10 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
     # --- actions ---
 
     def _perform(self, event: Event) -> None:
-        """Carry out what an event leads to; an error in it stops the topology."""
+        """Perform the actions of an event; an error of the event stops the topology."""
         try:
             actions = event()
-        except Exception as error:  # noqa: BLE001 - told through the handle
+        except Exception as error:  # noqa: BLE001 - the handle raises it
             actions = self._abort(error)
         self._is_stopping |= any(isinstance(action, Stopped) for action in actions)
         for action in actions:
@@ -265,7 +265,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
                 following.write(
                     store, write.epoch, write.put, write.delete, write.expect
                 )
-            except Exception as error:  # noqa: BLE001 - told to the coordinator
+            except Exception as error:  # noqa: BLE001 - for the coordinator
                 logger.warning("a write to %s failed: %s", store.url, error)
                 answer = _failed_write(machine, write.write_id, error)
                 self._post(answer)
@@ -355,7 +355,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             self._parts.journal.ended()
         except Exception:
             logger.exception("the topology did not end properly")
-        finally:  # nobody may wait for ever
+        finally:  # no thread may wait for ever
             self.view = View(self._machine.committed_txid, {})
             self.has_ended.set()
             self._idle.waiters.end()

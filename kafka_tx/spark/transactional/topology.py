@@ -1,4 +1,4 @@
-"""Topologies of numbered batches on Spark: built, started, and as users see them."""
+"""Builder, start and handle of topologies of numbered batches on Spark."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchStatus:
-    """A batch in flight.
+    """An in-flight batch.
 
     Attributes:
         txid: Its number.
-        attempt_id: Of the attempt that is on.
+        attempt_id: The number of its current attempt.
         phase: processing, processed, committing or recording.
     """
 
@@ -78,16 +78,16 @@ class BatchStatus:
 
 @dataclass(frozen=True, slots=True)
 class TopologyStatus:
-    """What a topology does now.
+    """The present state of a topology.
 
     Attributes:
-        id: Of the topology.
+        id: The topology's id.
         is_active: Whether it runs.
-        committed_txid: The last committed batch; None while there was none.
-        in_flight: Batches on their way, in txid order.
-        replays: Attempts that were given up so far.
-        lag: Records of the source that no committed batch holds; None where unknown, as
-            while a partition has no leader.
+        committed_txid: The txid of the last committed batch; None before the first one.
+        in_flight: In-flight batches, in txid order.
+        replays: Number of attempts that were given up so far.
+        lag: Records of the source that no committed batch holds; None if unknown, for
+            example while a partition has no leader.
     """
 
     id: str
@@ -101,7 +101,7 @@ class TopologyStatus:
 class TopologyHandle(RunningTopology):
     """A running topology of batches, used as Spark's ``StreamingQuery`` is.
 
-    What ``start`` of a built topology returns. Safe in any thread.
+    ``start`` of a built topology returns it. Safe in any thread.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class TopologyHandle(RunningTopology):
 
     @property
     def status(self) -> TopologyStatus:
-        """What it does now."""
+        """The topology's present state."""
         view = self._runner.view
         return TopologyStatus(
             id=self.id,
@@ -143,13 +143,13 @@ class TopologyHandle(RunningTopology):
         return list(self._journal.recent)
 
     def stop(self, *, finish: bool = True, timeout_s: float | None = 60.0) -> None:
-        """End the topology and wait for that. Harmless when it has ended.
+        """End the topology and wait for the end. Harmless if it has ended.
 
         Args:
-            finish: Commit what is in flight first; else cancel it, but for a commit
-                phase that has begun.
-            timeout_s: After so long everything is cut off, as by a crash: a restart
-                goes on from what is recorded.
+            finish: True: commit in-flight batches first. False: cancel them, except a
+                commit phase that has begun.
+            timeout_s: Seconds until everything is cut off, as by a crash; a restart
+                goes on from the recorded state.
 
         Raises:
             TransactionError: It was cut off.
@@ -177,19 +177,19 @@ class TransactionalTopology(Topology):
         listeners: Iterable[Listener] = (),
         registry: MetricsRegistry | None = None,
     ) -> TopologyHandle:
-        """Run it until it is stopped; it goes on where it committed.
+        """Run the topology until it is stopped. It continues after its last commit.
 
         Args:
             spark: A classic session; must live as long as the topology.
-            config: Settings, ours (``tx.…``) or by Storm's names.
+            config: Settings, with our names (``tx.…``) or Storm's names.
             listeners: Called after each committed batch, in txid order, on a thread of
                 their own.
             registry: Takes the metrics; a new one if None.
 
         Raises:
             ConfigError: A setting, the store's URL or the session cannot be used.
-            StateError: The store cannot be reached, or a record of it not be read.
-            Exception: What the spout raises when it is opened.
+            StateError: The store cannot be reached, or its records cannot be read.
+            Exception: The error that the spout raises when it is opened.
         """
         settings = parse_settings(config)
         plan = replace(self.plan, settings={**(config or {}), TOPOLOGY_ID: self.id})
@@ -199,7 +199,7 @@ class TransactionalTopology(Topology):
         plan = replace(plan, settings={**plan.settings, **_sinks_memories(plan)})
         store = RehearsedStore(assembly.patient_store(settings.store, self.id))
         endpoint = serve_metrics(registry, settings)
-        try:  # the last thing that may be refused, so that no refused start fences
+        try:  # the last check of a start: a refused start fences no owner
             parts = taken_over(
                 store, lambda: open_parts(self, settings, store, registry, listeners)
             )
@@ -222,14 +222,14 @@ class TransactionalTopologyBuilder(Builder):
     Bolts and spouts may be defined anywhere, also in a notebook or in the main script.
 
     Args:
-        topology_id: Names the state: txids and metadata. 1 to 200 of the characters
-            ``A-Z a-z 0-9 . _ -``; the same over restarts.
+        topology_id: Names the stored txids and metadata: 1 to 200 of the characters
+            ``A-Z a-z 0-9 . _ -``. Keep it the same over restarts.
         spout_name: The spout's component name.
         spout: A transactional, partitioned or opaque spout.
-        parallelism: Tasks that read it.
+        parallelism: Number of tasks that read the spout.
 
     Raises:
-        ConfigError: Illegal id. ``build`` reports all else that is wrong.
+        ConfigError: Illegal id. ``build`` reports all other problems.
 
     Source: Storm, TransactionalTopologyBuilder.
     """
@@ -254,21 +254,21 @@ class TransactionalTopologyBuilder(Builder):
     ) -> BoltDeclarer:
         """Add a batch bolt whose ``finish_batch`` belongs to the commit phase.
 
-        The same as ``set_bolt`` with a bolt that is marked as a committer. One task
-        unless ``parallelism`` says more.
+        The same as ``set_bolt`` with a bolt that is marked as a committer. The default
+        is one task.
         """
         return self._add(Draft(name, bolt, parallelism, as_committer=True))
 
     def build(self, dumps: Dumps = cloudpickle.dumps) -> TransactionalTopology:
-        """Check everything and plan it; ``start`` of the result runs it.
+        """Check and plan the topology; ``start`` of the result runs it.
 
-        The builder may be used further.
+        You can use the builder again.
 
         Args:
-            dumps: Pickles user code; what it makes, ``pickle.loads`` must read.
+            dumps: Pickles user code, in a form that ``pickle.loads`` reads.
 
         Raises:
-            ConfigError: Lists all that is wrong, with the components' names.
+            ConfigError: Lists all problems, with the components' names.
         """
         spout, problems = self._spout_component(dumps)
         plan = self._plan([spout], problems, dumps)
@@ -290,7 +290,7 @@ class TransactionalTopologyBuilder(Builder):
 
 
 def _sinks_memories(plan: PhysicalPlan) -> dict[str, str]:
-    """What is known of the markers of Kafka sinks, as settings for their tasks."""
+    """The present markers of Kafka sinks, as settings for their tasks."""
     found: dict[str, str] = {}
     for component in plan.graph.components:
         bolt = component.template.given if component.template else None
@@ -306,11 +306,11 @@ def open_parts(
     registry: MetricsRegistry,
     listeners: Iterable[Listener] = (),
 ) -> RunnerParts:
-    """Become the owner of the topology's state, and make what its runner drives.
+    """Become the owner of the topology's state, and make the parts of its runner.
 
     Raises:
-        ConfigError: A Kafka group is wanted and the spout reads no Kafka.
-        StateError: The store cannot be reached, or a record of it not be read.
+        ConfigError: ``tx.commitGroupId`` is set, but the spout does not read Kafka.
+        StateError: The store cannot be reached, or its records cannot be read.
     """
     epoch = take_over(store)  # before reading: an older owner may still write
     opened = Opened(epoch, numbered(store, epoch), store.url, store.id)
@@ -349,7 +349,7 @@ def open_parts(
 def _mirror(
     topology: TransactionalTopology, group: str | None, journal: Journal
 ) -> GroupOfSpout | None:
-    """What sends the ends of a batch's ranges to a Kafka group, if asked for."""
+    """The mirror into the Kafka group; None without ``tx.commitGroupId``."""
     if group is None:
         return None
     spout = topology.spout
@@ -368,15 +368,15 @@ def _mirror(
 
 
 class GroupOfSpout:
-    """The ``Mirror`` into a Kafka group, for the ranges of a Kafka spout."""
+    """Commits the end offsets of a Kafka spout's batches to a Kafka group."""
 
     def __init__(self, thread: MirrorThread) -> None:
         self._thread = thread
 
     def __call__(self, metadata: Any) -> None:  # noqa: ANN401 - the spout's
-        """Send where these ranges end."""
+        """Send the end offsets of one batch."""
         self._thread(kafka_batch(metadata).ends())
 
     def close(self) -> None:
-        """Send what waits, within a bounded time."""
+        """Send the waiting offsets, within a bounded time."""
         self._thread.close()
