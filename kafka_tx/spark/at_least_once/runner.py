@@ -1,4 +1,4 @@
-"""Drives an at-least-once topology: one thread, a queue of answers."""
+"""Drives an at-least-once topology: one thread with a queue of answers."""
 
 from __future__ import annotations
 
@@ -42,33 +42,33 @@ from kafka_tx.topology.run.messages import BatchFailed, BatchStopped, Roots
 logger = event_log(__name__)
 
 _END_WITHIN_S = 30.0
-"""How long the end takes at most, where the caller gave no time."""
+"""Most seconds for shutdown, if the caller gives no time-out."""
 
 _ENDS_WITHIN_MS, _MOST_HANGING = 5_000, 16
-"""How long a cancelled job keeps its place, and how many such may run on."""
+"""How long a cancelled job keeps its place, and how many jobs may run on after it."""
 
 _PREPARES, _PREPARE_AGAIN_MS = 5, 200
-"""So often in a row bolts may fail to prepare, and the first pause after it (doubled
-each time)."""
+"""How often in a row bolts may fail to prepare, and the first pause, which doubles each
+time."""
 
 _LEAST_S, _HANDS_S = 0.1, 0.5
-"""Of each wait at the end, and what is left of the caller's time when all is over."""
+"""Least seconds of each wait at shutdown, and the reserve of the caller's time-out."""
 
 
 @dataclass(frozen=True)
 class AtLeastOnceRunnerParts:
-    """What a runner is made of.
+    """The parts of a runner.
 
     Attributes:
-        id: Of the topology.
-        plan: Of the topology.
+        id: The topology's id.
+        plan: The topology's plan.
         engine: Runs the jobs.
-        listen: Has tasks tell of rows that bolts do not give back.
-        pollers: What each spout's poller is made of.
-        limits: How much at once.
+        listen: Starts a listener, to which tasks report bolts that hang.
+        pollers: The parts of each spout's poller.
+        limits: Limits for chunks, records and times.
         registry: Takes the metrics.
         clock: The machine's.
-        notes: Where it is noted what ended it, if anywhere; closed at the end.
+        notes: The store for why it stopped; None: not stored. Closed at the end.
     """
 
     id: str
@@ -97,10 +97,10 @@ class ChunkJob(JobThread):
         self._run_chunk = run
         self._answer = answer
         self.given_up_ms: int | None = None
-        """Since when its answer no longer counts (monotonic); None: it counts."""
+        """Monotonic time since which its answer does not count; None: it counts."""
 
     def give_up(self, now_ms: int) -> None:
-        """Let it fail soon; may be repeated."""
+        """Let the job fail soon; may be repeated."""
         if self.given_up_ms is None:
             self.given_up_ms = now_ms
         self.cancel()
@@ -115,10 +115,10 @@ class ChunkJob(JobThread):
 
 
 class AtLeastOnceRunner(TopologyLoop[None]):
-    """Emits chunks, carries their answers to the managers, commits what is completed.
+    """Emits chunks, passes their answers to the managers, commits completed records.
 
-    The loop owns all managers. Brokers are asked, offsets stored and dead letters
-    written on threads of their own; each chunk runs on its own.
+    The loop owns all managers. Other threads poll brokers, store offsets and write dead
+    letters. Each chunk has a thread of its own.
     """
 
     def __init__(self, parts: AtLeastOnceRunnerParts) -> None:
@@ -160,16 +160,16 @@ class AtLeastOnceRunner(TopologyLoop[None]):
     # --- called from other threads ---
 
     def end_within(self, timeout_s: float | None) -> None:
-        """How long the end may take from now on: jobs, the last commit, connections."""
+        """Limit the time for shutdown from now on: jobs, last commit, connections."""
         self._ends_s = time.monotonic() + (
             _END_WITHIN_S if timeout_s is None else timeout_s
         )
 
     def wait_until_idle(self, timeout_s: float | None) -> bool:
-        """Wait until everything that is there now is completed and stored.
+        """Wait until all records that exist now are completed and stored.
 
-        Looks may be under way that began before the records of the caller were there.
-        So only an idleness counts that was seen by looks which begin after the call.
+        A poll that runs now may have begun before the caller's records existed. So the
+        topology counts as idle only after polls that begin after the call.
         """
         return self._waiters.wait(self._ask, timeout_s)
 
@@ -255,7 +255,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
                 self._cancel(job)
 
     def _hangs(self, attempt: TransactionAttempt, component: str, roots: Roots) -> None:
-        """A bolt does not give these records back."""
+        """Handle the report that a bolt hangs with these records."""
         job = self._jobs.get(attempt)
         if job is None or job.started not in self._answers.in_flight:
             return
@@ -267,7 +267,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._cancel(job)
 
     def _moves(self, attempt: TransactionAttempt) -> None:
-        """A task of the chunk gets on, or its bolt reset the time-out."""
+        """Handle the report that a task advances, or that its bolt reset a time-out."""
         job = self._jobs.get(attempt)
         if job is not None:
             job.started.waited = 0
@@ -276,10 +276,10 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         job.give_up(self._parts.clock.monotonic_ms())
 
     def _abandon(self) -> None:
-        """Jobs that do not end after they were cancelled give their places to others.
+        """Free the places of jobs that were cancelled and do not end.
 
         Raises:
-            TransactionError: There are too many of them.
+            TransactionError: Too many of these jobs run.
         """
         until_ms = self._parts.clock.monotonic_ms() - _ENDS_WITHIN_MS
         for attempt, job in list(self._jobs.items()):
@@ -298,7 +298,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
     # --- chunks ---
 
     def _start_chunk(self) -> bool:
-        """Send one more chunk; False when there is no room or nothing to send."""
+        """Send one more chunk; False if there is no room or no record to send."""
         limits = self._parts.limits
         if self._is_paused or self._is_stopping or len(self._jobs) >= limits.chunks:
             return False
@@ -354,7 +354,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         elif job.given_up_ms is not None:
             self._answers.lost(started, "cancelled")
         elif isinstance(result, KafkaTxError) and result.retryable:
-            # Fewer at once, until the record that kills its worker is found.
+            # Smaller chunks, until the record that kills its worker is alone.
             self._size.lost(len(started))
             logger.warning("the chunk was lost: %s", result, attempt=started.attempt)
             self._answers.lost(started, str(result))
@@ -375,10 +375,10 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             self._size.ended(len(started), tried, chunk.took_s, job_s)
 
     def _failed(self, started: InFlightChunk, failure: BatchFailed) -> None:
-        """Something outside of rows failed: what follows depends on who can be blamed.
+        """Handle a failure outside of rows; the next step depends on the cause.
 
         Raises:
-            ComponentError: A bolt could not be prepared too often in a row.
+            ComponentError: Bolts failed to prepare too often in a row.
         """
         logger.warning("the chunk failed: %s", failure, attempt=started.attempt)
         if failure.stops is not None:
@@ -390,7 +390,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             self._answers.unused(started)
         elif failure.component == started.spout:
             self._answers.failed(started, str(failure))
-        else:  # in cleanup: smaller ones, until the record that leads to it is alone
+        else:  # in cleanup: smaller chunks, until the record that causes it is alone
             self._size.lost(len(started))
             self._answers.lost(started, str(failure))
 
@@ -453,7 +453,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             parts.notes.close()
 
     def _rest_s(self) -> float:
-        """Of the time that the end may take; a moment at least."""
+        """Seconds left for shutdown, at least 0.1."""
         ends_s = time.monotonic() if self._ends_s is None else self._ends_s
         return max(_LEAST_S, ends_s - _HANDS_S - time.monotonic())
 

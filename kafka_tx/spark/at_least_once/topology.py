@@ -1,4 +1,4 @@
-"""At-least-once topologies on Spark: built, started, and as their users see them."""
+"""Builder, start and handle of at-least-once topologies on Spark."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ _END_WITHIN_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtLeastOnceStatus:
-    """What an at-least-once topology does now, and did since it was started.
+    """The present state of an at-least-once topology, and its counts since the start.
 
     Attributes:
-        id: Of the topology.
+        id: The topology's id.
         is_active: Whether it runs.
-        chunks: Jobs in flight.
+        chunks: In-flight chunks, one job each.
         pending: Records emitted and not completed.
-        waiting: Failed ones among them that wait for their retry.
+        waiting: Pending records that failed and wait for their retry.
         emitted: Records emitted for the first time.
         completed: Records completed, skipped ones and dead letters included.
-        failed: Failures.
+        failed: Failures of records.
         retried: Records emitted again.
-        lost: Records that were gone from the log before they were completed.
-        skipped: Records that had no retry left and went nowhere.
-        dead_letters: Records that had no retry left and were written elsewhere.
-        lag: Records of the log that are not committed; None where unknown, as while a
-            partition has no leader.
+        lost: Records that the log deleted before they were completed.
+        skipped: Records that ran out of retries and were dropped.
+        dead_letters: Records that ran out of retries and were written as dead letters.
+        lag: Records of the log that are not committed; None if unknown, for example
+            while a partition has no leader.
     """
 
     id: str
@@ -84,7 +84,7 @@ _COUNTED = ("emitted", "completed", "failed", "retried", "lost")
 class AtLeastOnceTopologyHandle(RunningTopology):
     """A running at-least-once topology, used as Spark's ``StreamingQuery`` is.
 
-    What ``start`` of a built topology returns. Safe in any thread.
+    ``start`` of a built topology returns it. Safe in any thread.
     """
 
     _kept = "stored"
@@ -101,7 +101,7 @@ class AtLeastOnceTopologyHandle(RunningTopology):
 
     @property
     def status(self) -> AtLeastOnceStatus:
-        """What it does now, or did two seconds ago at the earliest."""
+        """The topology's state, at most two seconds old."""
         return replace(
             self._status(self._runner.counts.view, self._runner.counts.totals),
             is_active=self.isActive,
@@ -110,13 +110,13 @@ class AtLeastOnceTopologyHandle(RunningTopology):
 
     @property
     def lastProgress(self) -> AtLeastOnceStatus | None:
-        """What it had done when that was counted last; it is every two seconds."""
+        """The latest counts; they are taken every two seconds."""
         recent = self.recentProgress
         return recent[-1] if recent else None
 
     @property
     def recentProgress(self) -> list[AtLeastOnceStatus]:
-        """The last 100 counts that differ from those before, oldest first; no lag."""
+        """The last 100 counts that differ from the one before, oldest first; no lag."""
         return [self._status(*counted) for counted in list(self._runner.counts.recent)]
 
     def _status(
@@ -139,14 +139,14 @@ class AtLeastOnceTopologyHandle(RunningTopology):
         return sum(known) if known and len(known) == len(lags) else None
 
     def stop(self, *, finish: bool = True, timeout_s: float | None = 60.0) -> None:
-        """Commit what is completed, end the topology and wait for that.
+        """Commit completed records, end the topology and wait for the end.
 
-        Harmless when it has ended. Records that are not completed are emitted again
+        Harmless if it has ended. Records that are not completed are emitted again
         after the next start.
 
         Args:
-            finish: Wait for the jobs in flight first; else cancel them.
-            timeout_s: After so long everything is cut off, as by a crash.
+            finish: True: wait for in-flight jobs first. False: cancel them.
+            timeout_s: Seconds until everything is cut off, as by a crash.
 
         Raises:
             TransactionError: It was cut off.
@@ -172,17 +172,17 @@ class AtLeastOnceTopology(Topology):
         *,
         registry: MetricsRegistry | None = None,
     ) -> AtLeastOnceTopologyHandle:
-        """Run it until it is stopped; it goes on with the offsets that were stored.
+        """Run the topology until it is stopped. It continues at the stored offsets.
 
         Args:
             spark: A classic session; must live as long as the topology.
-            config: Settings, ours (``tx.…``) or by Storm's names.
+            config: Settings, with our names (``tx.…``) or Storm's names.
             registry: Takes the metrics; a new one if None.
 
         Raises:
             ConfigError: A setting, a store's URL or the session cannot be used.
             KafkaError: The brokers do not answer or refuse.
-            StateError: The store cannot be reached, or an offset in it not be read.
+            StateError: The store cannot be reached, or its offsets cannot be read.
         """
         settings = parse_at_least_once_settings(config)
         plan = replace(self.plan, settings=dict(config or {}))
@@ -234,14 +234,14 @@ class TopologyBuilder(Builder):
     Bolts may be defined anywhere, also in a notebook or in the main script.
 
     Args:
-        topology_id: Names the state: committed offsets. 1 to 200 of the characters
-            ``A-Z a-z 0-9 . _ -``; the same over restarts.
+        topology_id: Names the committed offsets: 1 to 200 of the characters
+            ``A-Z a-z 0-9 . _ -``. Keep it the same over restarts.
 
     Raises:
-        ConfigError: Illegal id. ``build`` reports all else that is wrong.
+        ConfigError: Illegal id. ``build`` reports all other problems.
 
     Source: Storm, TopologyBuilder (deviates: bolts are made anew for each chunk of
-    records; what a bolt raises fails the row instead of ending the worker).
+    records; an error of a bolt fails the row and does not end the worker).
     """
 
     _legal = (ComponentKind.BASIC, ComponentKind.RICH)
@@ -253,20 +253,20 @@ class TopologyBuilder(Builder):
     def set_spout(
         self, name: str, spout: AtLeastOnceSpout, parallelism: int = 1
     ) -> None:
-        """Add a spout, read by so many tasks."""
+        """Add a spout; ``parallelism`` is the number of tasks that read it."""
         self._spouts.append((name, spout, parallelism))
 
     def build(self, dumps: Dumps = cloudpickle.dumps) -> AtLeastOnceTopology:
-        """Check everything and plan it; ``start`` of the result runs it.
+        """Check and plan the topology; ``start`` of the result runs it.
 
-        The builder may be used further.
+        You can use the builder again.
 
         Args:
-            dumps: Pickles user code; what it makes, ``pickle.loads`` must read.
+            dumps: Pickles user code, in a form that ``pickle.loads`` reads.
 
         Raises:
-            ConfigError: Lists all that is wrong, with the components' names; or two
-                spouts have one id.
+            ConfigError: Lists all problems, with the components' names; or two spouts
+                have the same id.
         """
         problems = [] if self._spouts else ["the topology has no spout."]
         components = []
@@ -283,7 +283,7 @@ class TopologyBuilder(Builder):
 
 
 def _notes(topology: AtLeastOnceTopology, url: str) -> Store | None:
-    """Beside the offsets; a store that no spout uses is not made for notes alone."""
+    """The store for why it stopped; None if no spout stores its offsets there."""
     spouts = [s for s in topology.spouts.values() if isinstance(s, KafkaSpout)]
     is_used = any(not spout.config.store_url for spout in spouts)
     return open_notes(url, topology.id) if is_used else None
@@ -292,7 +292,7 @@ def _notes(topology: AtLeastOnceTopology, url: str) -> Store | None:
 def _pollers(
     given: Mapping[str, AtLeastOnceSpout], deployment: Deployment
 ) -> dict[str, PollerParts]:
-    """What each spout needs; of all or none, and no owner is fenced for nothing."""
+    """Check all spouts, then open their pollers; after an error none stays open."""
     spouts: dict[str, KafkaSpout] = {}
     for name, spout in given.items():
         if not isinstance(spout, KafkaSpout):
@@ -315,7 +315,7 @@ def _check_ids(spouts: Mapping[str, object]) -> None:
     """Refuse two spouts that would store their offsets under one id.
 
     Raises:
-        ConfigError: The later one would fence the former, again and again.
+        ConfigError: Two spouts have the same id, so they would fence each other.
     """
     owners: dict[tuple[str | None, str, int], str] = {}
     for name, spout in spouts.items():
