@@ -200,7 +200,8 @@ def reset(
 ) -> None:
     """Delete everything that the store has of an id. The job starts anew with txid 1.
 
-    A sink that stores txids skips txid 1 and later ones that it holds: empty it, too.
+    Also empty the sinks that store txids. A sink of kafka_tx refuses the new numbering.
+    Another sink may skip txid 1 and all later txids that it holds.
     For a query with several sources, reset the ids of all sources or none, because the
     sink has records of all of them.
     """
