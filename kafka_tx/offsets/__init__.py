@@ -1,1 +1,1 @@
-"""Progress inside one partition: pending runs, retries, start rules, ownership."""
+"""Progress inside one partition: in-flight runs, retries, loss policies, ownership."""

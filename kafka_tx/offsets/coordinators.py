@@ -1,7 +1,7 @@
-"""Who owns which partition, and the managers that go with it.
+"""Assigns partitions to tasks, and opens and closes their managers.
 
-Where partitions are looked up is a ``Discovery`` that the edges pass in: brokers,
-ZooKeeper, or ``FixedPartitions``.
+The edges pass in a ``Discovery`` that finds the partitions: by brokers, ZooKeeper, or
+``FixedPartitions``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class ManagerSource(Protocol):
     """Opens and closes the partition managers of a coordinator (driver)."""
 
     def prepare(self, partitions: Iterable[TopicPartition]) -> None:
-        """Ask for all that is needed to open these, at once.
+        """Fetch everything needed to open these, in one step.
 
         Called on the thread of ``look``, never while another call is under way; may
-        take as long as brokers and store do. After a retryable error nothing is opened
-        before the next look; any other one goes up.
+        block on brokers and store. After a retryable error nothing is opened before the
+        next look; any other error is raised.
         """
         ...
 
@@ -37,26 +37,26 @@ class ManagerSource(Protocol):
         *,
         is_new: bool,
     ) -> PartitionManager:
-        """Make the manager of a partition from what is stored.
+        """Create the manager of a partition from its stored progress.
 
-        ``is_new``: it appeared while the coordinator was running, so that without a
-        stored offset it starts at the earliest: nobody has seen its first records.
-        A retryable error leaves the partition without a manager until the next
-        refresh; any other one goes up.
+        ``is_new``: the partition appeared during the run. Without a stored offset it
+        starts at the earliest, since its first records were never read. A retryable
+        error leaves the partition without a manager until the next refresh; any other
+        error is raised.
         """
         ...
 
     def close(self, managers: Sequence[PartitionManager]) -> None:
-        """Commit what is completed in all of these, at once, and let go.
+        """Commit all completed records of these managers, and close them.
 
-        A retryable error is logged: what was not committed is emitted again by the
-        next owner. Any other one goes up.
+        A retryable error is logged: the next owner emits uncommitted records again. Any
+        other error is raised.
         """
         ...
 
 
 class Managed:
-    """The managers of a coordinator's partitions; without a source there are none."""
+    """The managers of a coordinator's partitions; none without a source."""
 
     def __init__(self, source: ManagerSource | None) -> None:
         self._source = source
@@ -64,7 +64,7 @@ class Managed:
         self.new: set[TopicPartition] = set()  # not opened yet
 
     def prepare(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Have the opening of these prepared; False when it must wait."""
+        """Prepare to open these; False: they cannot be opened yet."""
         missing = sorted(p for p in partitions if p not in self._managers)
         if self._source is None or not missing:
             return True
@@ -78,11 +78,11 @@ class Managed:
         return True
 
     def get(self, partition: TopicPartition) -> PartitionManager | None:
-        """Of an open partition."""
+        """The manager of a partition; None if it is not open."""
         return self._managers.get(partition)
 
     def close(self, partitions: Iterable[TopicPartition]) -> None:
-        """Close some, all at once; harmless for those that are not open."""
+        """Close some in one step; partitions that are not open are ignored."""
         found = {p: self._managers.pop(p, None) for p in sorted(partitions)}
         managers = [manager for manager in found.values() if manager is not None]
         if not managers or self._source is None:
@@ -95,7 +95,7 @@ class Managed:
             _log.warning("%s were closed without a commit: %s", few(list(found)), error)
 
     def open(self, partition: TopicPartition, leader: Broker | None) -> None:
-        """Open one that is not; a retryable error leaves it for the next time."""
+        """Open a partition; after a retryable error, the next look tries again."""
         if self._source is None or partition in self._managers:
             return
         try:
@@ -109,19 +109,19 @@ class Managed:
         self.new.discard(partition)
 
     def is_missing(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether one of these should have a manager and has none."""
+        """Whether one of these has no manager, although there is a source."""
         return self._source is not None and any(
             partition not in self._managers for partition in partitions
         )
 
     def close_all(self) -> None:
-        """Close every one."""
+        """Close all managers."""
         self.close(list(self._managers))
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A task's share of the partitions, ascending; ``warning`` is to be logged."""
+    """A task's share of the partitions, ascending; log ``warning``."""
 
     partitions: tuple[TopicPartition, ...]
     warning: str | None = None
@@ -130,12 +130,12 @@ class Assignment:
 def assign(
     partitions: Iterable[TopicPartition], task_index: int, total_tasks: int
 ) -> Assignment:
-    """Task i of n takes every n-th partition, beginning with the i-th.
+    """Give task i of n every n-th partition, beginning with the i-th.
 
-    The order is topic name, then number. It depends on nothing but the partitions, so
-    all tasks agree without talking; each partition is one task's. Partitions added to
-    the last topic move no other. Those added to an earlier topic may: their tasks close
-    them before others go on from what was committed.
+    The order is topic name, then number. It depends only on the partitions, so all
+    tasks agree without messages; each partition belongs to one task. Partitions added
+    to the last topic move no other. Partitions added to an earlier topic may move
+    others: their tasks close these before other tasks go on from the committed offsets.
 
     Raises:
         ConfigError: ``task_index`` is not within ``0 … total_tasks - 1``.
@@ -158,17 +158,17 @@ def assign(
 
 @dataclass(frozen=True, slots=True)
 class OwnershipChange:
-    """What one look at the cluster changed for one task; each ascending.
+    """The changes of one answer for one task; each ascending.
 
     Attributes:
-        lost: To be closed (= committed) before anything of ``gained`` is opened.
-        gained: To be opened.
-        new: Those of ``gained`` that nobody owned before, as they were not there at the
-            first look: without a stored offset they start at the earliest.
-        kept: Owned before and now; those below among them.
-        leader_moved: Another broker leads; nothing else changed.
-        recreated: The topic was deleted and created again: the log is another one.
-        warning: To be logged.
+        lost: Close (= commit) these before any of ``gained`` is opened.
+        gained: Open these.
+        new: Those of ``gained`` that did not exist in the first answer and had no
+            owner: without a stored offset they start at the earliest.
+        kept: Owned before and now; includes ``leader_moved`` and ``recreated``.
+        leader_moved: The leader is another broker; nothing else changed.
+        recreated: The topic was deleted and created again: the log is a new one.
+        warning: Text to log.
     """
 
     lost: tuple[TopicPartition, ...] = ()
@@ -182,7 +182,7 @@ class OwnershipChange:
 
 @dataclass(slots=True)
 class _KnownTopic:
-    """What is believed of one topic, put together from all answers so far."""
+    """The known state of one topic, combined from all answers so far."""
 
     topic_id: str | None = None
     leaders: dict[int, Broker] = field(default_factory=dict)
@@ -190,24 +190,24 @@ class _KnownTopic:
 
 
 class Ownership:
-    """One task's partitions, kept up to date by metadata answers that may be wrong.
+    """One task's partitions, updated by metadata answers that may be outdated.
 
-    A broker that was just started, or is cut off, answers with nothing or with what was
-    true a while ago. So an answer may add, and hardly ever takes away:
+    A broker that was just started, or is cut off, gives an empty or outdated answer. So
+    an answer may add partitions, and rarely removes any:
 
-    * A topic that is absent stays, for it may be hidden. It is gone once brokers, asked
-      for it by name, say ``gone_after`` times in a row that it does not exist. Its
-      stored offsets stay: should it come back, they count again.
-    * Fewer partitions than known: older; partitions are never taken away from a topic.
-    * A partition without a leader: known, it keeps its former leader; new, it is not
-      there yet.
-    * Another topic id: created again; an answer with a former id is older.
+    * An absent topic stays, as it may be hidden. It is removed once brokers, asked by
+      name, report ``gone_after`` times in a row that it does not exist. Its stored
+      offsets stay: if the topic comes back, they count again.
+    * Fewer partitions than known: outdated; a topic never loses partitions.
+    * A partition without a leader: a known one keeps its former leader; a new one is
+      ignored for now.
+    * Another topic id: created again; an answer with a former id is outdated.
     """
 
     def __init__(
         self, task_index: int, total_tasks: int, *, gone_after: int = 3
     ) -> None:
-        assign((), task_index, total_tasks)  # refuses an index outside
+        assign((), task_index, total_tasks)  # checks the index
         self._task = (task_index, total_tasks)
         self._gone_after = gone_after
         self._topics: dict[str, _KnownTopic] = {}
@@ -215,7 +215,7 @@ class Ownership:
         self._denials: dict[str, int] = {}
         self._has_looked = False
         self.leaderless: tuple[TopicPartition, ...] = ()
-        """Of the last answer: not there yet, but they may hold records; of any task."""
+        """Partitions of any task without a known leader; they may hold records."""
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -237,11 +237,11 @@ class Ownership:
     def refresh(
         self, answer: Mapping[str, TopicDescription], deleted: Collection[str] = ()
     ) -> OwnershipChange:
-        """Take a metadata answer in; returns what it changed for this task.
+        """Apply a metadata answer; return the changes for this task.
 
         Args:
-            answer: The topics that it names.
-            deleted: Known topics that brokers, asked by name, say do not exist.
+            answer: The topics in the answer.
+            deleted: Known topics that brokers, asked by name, do not find.
         """
         before = self._leaders()
         recreated = {name for name, topic in answer.items() if self._learn(name, topic)}
@@ -267,7 +267,7 @@ class Ownership:
         return change
 
     def _learn(self, name: str, seen: TopicDescription) -> bool:
-        """Take in one topic; returns whether it was created again."""
+        """Apply the answer about one topic; return whether it was created again."""
         known = self._topics.get(name, _KnownTopic(seen.topic_id))
         if seen.topic_id in known.former_ids:
             return False
@@ -299,29 +299,29 @@ class Ownership:
 _log = event_log(__name__)
 
 _OPEN_AGAIN_MS = 5_000
-"""Before partitions are looked for again that could not be opened, or are not there."""
+"""Pause before partitions are polled that could not be opened or have no leader."""
 
 
 class RefreshingCoordinator:
-    """Partitions as they are discovered, looked at again from time to time.
+    """A task's partitions, polled at intervals.
 
-    When only the leader moves, a partition's manager stays, with all that is pending.
-    Managers of partitions that are gone are closed (= committed) before new ones are
-    opened. A look that fails changes nothing. Driver only, one thread; it may have
-    ``look`` called on another one, so that it need not wait for brokers.
+    If only the leader moves, a partition keeps its manager, with all pending records.
+    Managers of removed partitions are closed (= committed) before new ones are opened.
+    A failed poll changes nothing. Driver only, one thread; ``look`` may be called on
+    another thread, so that this one need not wait for brokers.
 
     Source: Storm, ZkCoordinator and StaticCoordinator (deviates: keyed by topic and
-    partition alone; an answer may be empty or old).
+    partition only; an answer may be empty or outdated).
 
     Args:
-        discovery: Asks for the partitions that exist now.
+        discovery: Fetches the partitions that exist now.
         task_index: This task, from 0.
         total_tasks: All tasks of the spout.
-        refresh_interval_ms: How old an answer may be when partitions are asked for.
-        clock: Its monotonic time is used.
+        refresh_interval_ms: Largest age of an answer before the next poll.
+        clock: Gives the monotonic time.
         deleted: Asks brokers by name which of these topics do not exist under these
             ids, as ``DeletedTopics.now``.
-        managers: Opens and closes managers; None where only discovery is wanted.
+        managers: Opens and closes managers; None: no managers, only discovery.
         gone_after: See ``Ownership``.
 
     Raises:
@@ -354,11 +354,11 @@ class RefreshingCoordinator:
 
     @property
     def partitions(self) -> Sequence[TopicPartition]:
-        """This task's partitions as last seen, in assignment order."""
+        """This task's partitions in the last answer, in assignment order."""
         return self._ownership.partitions
 
     def my_managed_partitions(self) -> Sequence[TopicPartition]:
-        """This task's partitions, in assignment order; looks first when it is time.
+        """This task's partitions, in assignment order; polls first if that is due.
 
         Raises:
             KafkaTxError: as ``refresh``.
@@ -368,7 +368,7 @@ class RefreshingCoordinator:
         return self._ownership.partitions
 
     def is_due(self) -> bool:
-        """Whether the last answer is as old as it may be."""
+        """Whether the last answer has reached its largest age."""
         if self._looked_ms is None:
             return True
         waited_ms = self._clock.monotonic_ms() - self._looked_ms
@@ -379,14 +379,14 @@ class RefreshingCoordinator:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the last look was answered, and all that it named can be read.
+        """Whether the last poll succeeded, and all its partitions can be read.
 
-        Else there may be records that no manager knows of.
+        If not, there may be records that no manager knows of.
         """
         return self._is_complete
 
     def manager(self, partition: TopicPartition) -> PartitionManager | None:
-        """Its manager; None when it is not this task's, or cannot be opened yet."""
+        """A partition's manager; None: another task's partition, or not open yet."""
         return self._managed.get(partition)
 
     def leader(self, partition: TopicPartition) -> Broker | None:
@@ -394,24 +394,24 @@ class RefreshingCoordinator:
         return self._ownership.leader(partition)
 
     def refresh(self) -> None:
-        """Look now: also called when a fetch failed, since a leader may have moved.
+        """Poll now: also called after a failed fetch, since a leader may have moved.
 
-        A retryable error of the look is logged and changes nothing, except in the very
-        first look.
+        A retryable error of the poll is logged and changes nothing, except in the first
+        poll, which raises it.
 
         Raises:
-            KafkaTxError: Any other error of the look or the managers.
+            KafkaTxError: Any other error of the poll or the managers.
         """
         self.look()()
 
     def look(self) -> Callable[[], None]:
-        """The part of ``refresh`` that waits for others; changes nothing here.
+        """The part of ``refresh`` that waits for brokers; changes no state.
 
         May be called on another thread, one call at a time.
 
         Returns:
-            The part that takes the answer in: for the coordinator's thread, before the
-            next look.
+            The part that applies the answer: call it on the coordinator's thread,
+            before the next ``look``.
 
         Raises:
             KafkaTxError: as ``refresh``.

@@ -1,4 +1,4 @@
-"""Which partitions exist: the one place where any door looks for them."""
+"""Finds the existing partitions, for all doors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kafka_tx.model import (
 _log = event_log(__name__)
 
 DELETED = ""
-"""Instead of the id of a topic that was deleted: another one than it ever had."""
+"""Stands for the id of a deleted topic: differs from every real id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Found:
     """One answer about the topics of a subscription.
 
     Attributes:
-        topics: As the cluster describes them; absent ones are left out.
-        partitions: What the subscription means, ascending, with or without a leader:
-            all of these topics, or those of the assigned that exist.
+        topics: Descriptions by the cluster; absent topics are left out.
+        partitions: Partitions of the subscription, ascending, with or without a leader:
+            all of these topics, or the assigned ones that exist.
     """
 
     topics: Mapping[str, TopicDescription] = field(default_factory=dict)
@@ -42,12 +42,12 @@ class Found:
         return topic is not None and partition.partition in topic.leaders
 
     def leader(self, partition: TopicPartition) -> Broker | None:
-        """Who leads it, if the answer says so."""
+        """The leader of a partition; None if the answer has none."""
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.leaders.get(partition.partition)
 
     def topic_ids(self) -> dict[str, str]:
-        """Ids of the topics whose broker tells them."""
+        """Ids of the topics, as far as brokers report them."""
         return {t.name: t.topic_id for t in self.topics.values() if t.topic_id}
 
     def recreated(self, former_ids: Mapping[str, str]) -> set[str]:
@@ -60,12 +60,12 @@ class Found:
 
 
 def is_another(former_id: str | None, topic_id: str | None) -> bool:
-    """Whether a topic was deleted and created again; not known: it was not."""
+    """Whether a topic was deleted and created again; False if an id is unknown."""
     return None not in (former_id, topic_id) and former_id != topic_id
 
 
 def is_subscribed(wanted: Subscription, partition: TopicPartition) -> bool:
-    """Whether a subscription means a partition, if it exists."""
+    """Whether a subscription includes a partition, if it exists."""
     if isinstance(wanted, Assigned):
         return partition in wanted.partitions
     if isinstance(wanted, Topics):
@@ -74,15 +74,15 @@ def is_subscribed(wanted: Subscription, partition: TopicPartition) -> bool:
 
 
 class Discovery:
-    """Looks the partitions of a subscription up; remembers nothing.
+    """Fetches the partitions of a subscription; caches nothing.
 
-    What an answer means is decided by who asks: a coordinator waits before it gives a
-    partition away, a source reports it as deleted.
+    The caller decides on missing partitions: a coordinator waits before it removes
+    them, a source reports them as deleted.
 
     Args:
         describe: ``ClusterView.topics``, or the same from ZooKeeper: one batched
-            question, however many partitions there are.
-        wanted: What is read.
+            request for any number of partitions.
+        wanted: The subscription.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class Discovery:
         )
 
     def look(self) -> Found:
-        """Ask anew.
+        """Fetch the partitions now.
 
-        Raises: what ``describe`` raises.
+        Raises: as ``describe``.
         """
         return self.found_in(self._describe(self.wanted))
 
     def found_in(self, topics: Mapping[str, TopicDescription]) -> Found:
-        """What the subscription means in an answer about its topics."""
+        """The subscription's partitions in an answer about its topics."""
         found = (p for topic in topics.values() for p in topic.partitions)
         if self._assigned is not None:
             found = (p for p in found if p in self._assigned)
@@ -112,13 +112,13 @@ class Discovery:
 
 
 class FixedPartitions:
-    """Partitions and leaders that are given; only the ids of their topics are asked.
+    """Fixed partitions and leaders; brokers are asked only for topic ids.
 
     ``describe`` is for a ``Discovery``. While brokers do not answer, ids are unknown,
-    and the partitions stay. A topic that an answer does not name is left out.
+    and the partitions stay. A topic that is missing in an answer is left out.
 
     Args:
-        leaders: Of all partitions.
+        leaders: Leaders of all partitions.
         describe: ``ClusterView.topics``.
 
     Source: Storm, StaticPartitionConnections (deviates: notices a topic that was
@@ -136,9 +136,9 @@ class FixedPartitions:
             self._leaders.setdefault(topic, {})[number] = leader
 
     def describe(self, wanted: Subscription) -> dict[str, TopicDescription]:
-        """The given partitions.
+        """Describe the fixed partitions.
 
-        Raises: what asking raises, unless that is retryable.
+        Raises: errors of ``ClusterView.topics`` that are not retryable.
         """
         try:
             reported = self._ask(wanted)

@@ -1,4 +1,4 @@
-"""Which records to emit next: the partitions of a task in turn, and when to commit."""
+"""Decides which partition of a task emits next, and when to commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka_tx.offsets.manager import PartitionManager
 
 
 class EmitState(Enum):
-    """What one ``next_tuple`` did.
+    """The result of one ``next_tuple``.
 
     Source: Storm, PartitionManager.EmitState.
     """
@@ -27,9 +27,9 @@ class Emission:
     """A range that was emitted.
 
     Attributes:
-        manager: Of its partition; gets the answers.
-        range: What to read.
-        generation: Comes back with every answer.
+        manager: Manager of the partition; it gets the acks and fails.
+        range: The offsets to read.
+        generation: Pass it with every ack or fail.
     """
 
     manager: PartitionManager
@@ -42,9 +42,9 @@ class Candidate:
     """A partition that may emit.
 
     Attributes:
-        manager: Of the partition.
-        bounds: What its log holds.
-        fresh: Whether records may be emitted that never were before; retries always.
+        manager: Manager of the partition.
+        bounds: Bounds of its log.
+        fresh: Whether new records may be emitted; retries always may.
     """
 
     manager: PartitionManager
@@ -55,11 +55,11 @@ class Candidate:
 class RoundRobin:
     """Emits ranges of one partition after the other. Driver only, one thread.
 
-    A partition is *filled* (planned, at most ``fill_offsets``), emits its ranges one by
-    one, and then it is the next one's turn. Nothing waits between two chunks: what was
-    planned and not emitted is planned again.
+    A partition is *filled* (planned, at most ``fill_offsets``) and emits its ranges one
+    by one; then the next partition has its turn. No plan is kept between two chunks:
+    offsets that were planned and not emitted are planned again.
 
-    Source: Storm, KafkaSpout.nextTuple (deviates: ranges instead of messages).
+    Source: Storm, KafkaSpout.nextTuple (deviates: ranges instead of single records).
     """
 
     def __init__(self) -> None:
@@ -70,15 +70,15 @@ class RoundRobin:
     def chunk(
         self, candidates: Sequence[Candidate], *, room: int, now_ms: int
     ) -> list[Emission]:
-        """Emit until ``room`` offsets are, or no partition has anything to emit.
+        """Emit until ``room`` is used up, or no partition has anything to emit.
 
         Args:
             candidates: In assignment order.
-            room: Offsets of all partitions together.
-            now_ms: Monotonic.
+            room: Most offsets, of all partitions together.
+            now_ms: Monotonic time.
 
         Raises:
-            OffsetOutOfRangeError: A log was cut and the policy is to fail.
+            OffsetOutOfRangeError: A log lost its end and the policy is to fail.
         """
         emitted: list[Emission] = []
         fill = max(1, room // max(1, len(candidates)))
@@ -98,10 +98,10 @@ class RoundRobin:
     def next_tuple(
         self, candidates: Sequence[Candidate], *, fill: int, now_ms: int
     ) -> tuple[EmitState, Emission | None]:
-        """Emit one range of the first partition, from this turn on, that has one.
+        """Emit one range of the first partition, in turn, that has one.
 
-        Each partition is tried at most once; it is the next one's turn unless more is
-        left.
+        Each partition is tried once at most. The next partition has the next turn,
+        unless this one has more ranges.
 
         Raises: as ``chunk``.
         """
@@ -126,7 +126,7 @@ class RoundRobin:
 
 
 class CommitTimer:
-    """When to commit: every so often, and whenever the wall clock was set backwards.
+    """Decides when to commit: at intervals, and if the wall clock was set back.
 
     Source: Storm, KafkaSpout.nextTuple.
     """
@@ -145,5 +145,5 @@ class CommitTimer:
         self._last_ms = now_ms
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long until it is due."""
+        """Milliseconds until the next commit is due."""
         return max(0, self._interval_ms - max(0, now_ms - self._last_ms))

@@ -1,9 +1,9 @@
 """Leader epochs of many partitions as short JSON.
 
-Most partitions of a topic share an epoch, so a topic is a list of epochs with the
-numbers of their partitions: ``{"orders": [[5, "0-999"], [6, "3,17-19"]]}``. The first
-epoch is the most common one. Its numbers are all known ones, and later entries overrule
-it. Partitions without a known epoch are in none.
+Most partitions of a topic share an epoch. So a topic is a list of epochs, each with the
+numbers of its partitions: ``{"orders": [[5, "0-999"], [6, "3,17-19"]]}``. The first
+epoch is the most common one. Its numbers cover all known partitions, and later entries
+overrule it. Partitions without a known epoch are left out.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Entries = list[list[int | str]]
 
 
 def packed(epochs: Mapping[TopicPartition, int]) -> dict[str, Entries]:
-    """Topics and epochs ascending, but for the first epoch of each topic."""
+    """Pack epochs; topics and epochs ascending, except a topic's first epoch."""
     by_topic = groupby(sorted(epochs), itemgetter(0))
     return {topic: _packed(list(its), epochs) for topic, its in by_topic}
 
 
 def unpacked(data: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """What ``packed`` made of it.
+    """Undo ``packed``.
 
     Raises:
-        ValueError, TypeError: It is something else.
+        ValueError, TypeError: The data does not have this form.
     """
     found: dict[TopicPartition, int] = {}
     for topic, entries in data.items():
@@ -44,7 +44,7 @@ def _packed(
 ) -> Entries:
     everything = [number for _, number in its]
     known = list(map(epochs.__getitem__, its))
-    if known.count(known[0]) == len(known):  # as almost always: quicker
+    if known.count(known[0]) == len(known):  # the usual case: faster
         return [[known[0], _runs(everything)]]
     numbers = defaultdict[int, list[int]](list)
     for epoch, number in zip(known, everything, strict=True):
@@ -57,7 +57,7 @@ def _packed(
 def _runs(numbers: Sequence[int]) -> str:
     """Ascending numbers as ``0-2,5``."""
     first = last = numbers[0]
-    if numbers[-1] - first == len(numbers) - 1 > 0:  # as almost always: quicker
+    if numbers[-1] - first == len(numbers) - 1 > 0:  # the usual case: faster
         return f"{first}-{numbers[-1]}"
     runs = []
     for number in (*numbers[1:], -1):
@@ -70,7 +70,7 @@ def _runs(numbers: Sequence[int]) -> str:
 
 @lru_cache(64)
 def _partitions(topic: str, runs: str) -> tuple[TopicPartition, ...]:
-    """Of a topic; kept, as each offset of a query names the same ones."""
+    """Partitions of a topic; cached, as all offsets of a query name the same."""
     ends = (run.partition("-") for run in runs.split(","))
     return tuple(
         TopicPartition(topic, number)

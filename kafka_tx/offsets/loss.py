@@ -1,4 +1,4 @@
-"""Records that cannot be processed any more: why, and what to do about it."""
+"""Lost records: the reasons and the policies."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from kafka_tx.model import LogBounds, TopicPartition
 
 
 class LossReason(StrEnum):
-    """Why offsets were given up, in every door. The value is the metrics' label."""
+    """Why offsets were skipped, in every door. The value is the metrics' label."""
 
     TRIMMED = "retention"
-    """The log start passed them: retention, or records were deleted."""
+    """The log start is above them: retention, or records were deleted."""
 
     CUT = "cut"
-    """The log end fell below them: a leader lost them."""
+    """The log ends below them: a leader lost them."""
 
     RECREATED = "topic_deleted"
     """The topic was deleted, and created again."""
@@ -24,30 +24,30 @@ class LossReason(StrEnum):
     """They were more than ``max_offset_behind`` behind."""
 
     COMPACTED = "compacted"
-    """Compaction removed them after they had failed, before they were tried again."""
+    """Compaction removed them between a failure and the retry."""
 
 
 class OutOfRange(StrEnum):
-    """What to do when the wanted offset is below the log start or above the log end."""
+    """The policy for a wanted offset below the log start or above the log end."""
 
     FAIL = "fail"
     """Raise ``OffsetOutOfRangeError``."""
 
     EARLIEST = "earliest"
-    """As ``NEAREST``; a name that other settings use."""
+    """Same as ``NEAREST``, under the name of other settings."""
 
     NEAREST = "nearest"
-    """Below the log start go on there; above the log end go on at the end.
+    """Below the log start go on at the start; above the log end, at the end.
 
-    What was committed is not read again: a log that lost its end holds less of it. A
-    topic that was made anew is another log, and read from its start.
-    Source: Storm, PartitionManager.fill.
+    Committed records are not read again, even if the log lost its end. A topic that was
+    created anew is another log, and is read from its start. Source: Storm,
+    PartitionManager.fill.
     """
 
     def next_offset(
         self, partition: TopicPartition, wanted: int, bounds: LogBounds
     ) -> int:
-        """Where to go on instead of ``wanted``, which lies outside of ``bounds``.
+        """The offset to go on at instead of ``wanted``, which is outside of ``bounds``.
 
         Raises:
             OffsetOutOfRangeError: The policy is to fail.
@@ -67,7 +67,7 @@ _BELOW = "below the log start: retention or a deletion removed records"
 def out_of_range(
     partition: TopicPartition, wanted: int, bounds: LogBounds, happened: str
 ) -> OffsetOutOfRangeError:
-    """The error for a wanted offset that is ``happened``, with what to do."""
+    """The error for a wanted offset that is ``happened``, with the next step."""
     return OffsetOutOfRangeError(
         f"{partition}: the next offset to read is {wanted}, and the log holds"
         f" [{bounds.log_start}, {bounds.end}); it is {happened}. Choose the"

@@ -25,33 +25,33 @@ from kafka_tx.offsets.unfinished import PartitionRules, Unfinished
 _log = event_log(__name__)
 
 _MOST_FAILURES = 100
-"""Runs of failed records that are stored."""
+"""Most runs of failed records that are stored."""
 
 
 class PartitionManager:
-    """What is emitted, pending, completed and committed in one partition.
+    """Tracks emitted, pending, completed and committed offsets of one partition.
 
-    1. ``plan`` says what to emit: due retries first, then fresh records.
-    2. ``emitted`` is told before the records are handed over.
-    3. Each record is one unit, however many tuples come of it. ``ack`` completes it,
-       ``fail`` sends it to the retries or gives it up; ``passed`` completes what a
-       range turned out not to hold; ``release`` takes back what was never tried.
-       Singly or in ranges, in any order, late or twice.
-    4. ``next_to_commit`` is written to the store, and ``committed`` told thereafter.
+    1. ``plan`` returns what to emit: due retries first, then new records.
+    2. Call ``emitted`` before the records are handed over.
+    3. Each record is one unit, for any number of tuples. ``ack`` completes a record,
+       ``fail`` queues a retry or gives the record up; ``passed`` completes offsets
+       without a record; ``release`` returns offsets that were never tried. All take
+       single offsets or ranges, in any order, late or twice.
+    4. Write ``next_to_commit`` to the store, then call ``committed``.
 
-    Driver only, one thread; knows no clock and no network. Nothing is kept for single
-    records, only runs. When only the leader moves, the same manager goes on, with
-    another ``leader``. Answers may bring the ``generation`` they were planned with; an
-    older one is ignored, since its offsets named other records.
+    Driver only, one thread; uses no clock and no network. Memory holds runs, not single
+    records. If only the leader moves, the same manager goes on, with another
+    ``leader``. Acks and fails may pass the ``generation`` of their plan; those of an
+    older one are ignored, since its offsets meant other records.
 
     Attributes:
-        topic_partition: Its identity; never the broker.
+        topic_partition: The manager's identity; never the broker.
         leader: Stored with the offset, for tools that show it.
-        committed_to: The offset known to be in the store; None before the first.
-        topic_id: Of the topic; stored with the offset. Empty: not known.
-        leader_epoch: Of the leader that told the log's end; stored with the offset.
-        generation: Changes when the log was cut and offsets came to be used again.
-        counts: What it has seen.
+        committed_to: The offset known to be stored; None before the first commit.
+        topic_id: Id of the topic; stored with the offset. Empty: not known.
+        leader_epoch: Epoch of the leader that reported the log's end; also stored.
+        generation: Changes if the log lost its end, so that offsets are used again.
+        counts: Counters of this manager.
 
     Source: Storm, PartitionManager, and OffsetManager of storm-kafka-client.
     """
@@ -66,12 +66,11 @@ class PartitionManager:
         lost: Mapping[LossReason, int] | None = None,
         leader: Broker | None = None,
     ) -> None:
-        """Begin at ``start``; what it calls completed is not emitted again.
+        """Begin at ``start``; its completed offsets are not emitted again.
 
-        ``stored`` is what the store holds now: when it differs, the start itself is
-        committed first, so that a restart does not look for "latest" a second time.
-        ``lost`` is what the start skipped (``StartDecision.lost``), counted with the
-        rest.
+        ``stored`` is the stored offset: if it differs, the start itself is committed
+        first, so that a restart does not resolve "latest" a second time. ``lost`` has
+        the offsets that the start skipped (``StartDecision.lost``), for the counts.
         """
         self.topic_partition = topic_partition
         self.leader = leader
@@ -94,23 +93,23 @@ class PartitionManager:
     def plan(
         self, bounds: LogBounds, *, max_offsets: int, now_ms: int, fresh: bool = True
     ) -> PartitionPlan:
-        """What to emit next, at most ``max_offsets`` in all.
+        """Plan the next offsets to emit, at most ``max_offsets`` in all.
 
-        First takes note of where the log begins and ends now, and of which topic it is.
-        Nothing is emitted from bounds that may be of a topic that is gone. Where not
-        all retries have room, those that are due longest go first. Planning twice
-        without ``emitted`` gives the same again.
+        First applies the log's current start, end and topic. Nothing is emitted from
+        bounds that may belong to a deleted topic. If not all retries fit, those that
+        are due longest go first. Planning twice without ``emitted`` gives the same
+        plan.
 
         Args:
-            bounds: What the log holds now. Its end is where other records begin, if it
-                was cut and continued.
+            bounds: Current bounds of the log. If the log lost its end and grew again,
+                the end is where the other records begin.
             max_offsets: Retries and fresh records together.
-            now_ms: Monotonic; decides which retries are due.
-            fresh: False: retries only, as when a store asks for a pause.
+            now_ms: Monotonic time; decides which retries are due.
+            fresh: False: retries only, for example if a store asks for a pause.
 
         Raises:
-            OffsetOutOfRangeError: The log ends below ``reached``, or is that of
-                another topic, and the policy is to fail. Nothing was changed.
+            OffsetOutOfRangeError: The log ends below ``reached``, or belongs to another
+                topic, and the policy is to fail. Nothing was changed.
         """
         if is_another(self.topic_id or None, bounds.topic_id):
             self._begin_anew(bounds)
@@ -141,7 +140,7 @@ class PartitionManager:
         return OffsetRange(self.topic_partition, start, end, *log)
 
     def emitted(self, planned: OffsetRange, now_ms: int) -> None:
-        """Note that a planned range is handed over; called just before it is.
+        """Mark a planned range as emitted, just before it is handed over.
 
         Raises:
             OutOfOrderError: The range begins beyond ``emitted_to``.
@@ -164,11 +163,11 @@ class PartitionManager:
     def ack(self, done: int | OffsetRange, generation: int | None = None) -> int:
         """Complete a record, or every record of a range.
 
-        Also records that wait for a retry or were given up. Offsets that are not
-        pending are ignored and counted.
+        This includes records that wait for a retry or were given up. Offsets that are
+        not pending are ignored and counted.
 
         Returns:
-            How many offsets this completed.
+            Number of offsets completed by this call.
         """
         if self._is_old(generation):
             start, end = self._span(done)
@@ -187,14 +186,14 @@ class PartitionManager:
         present: Iterable[tuple[int, int]],
         generation: int | None = None,
     ) -> int:
-        """Complete what a range turned out not to hold.
+        """Complete the offsets of a range that have no record.
 
         The reader's position passed ``read.end`` and it found records only at
-        ``present`` (runs, ascending); what lies between was compacted, aborted or holds
-        markers, also when it was to be tried again.
+        ``present`` (runs, ascending). The other offsets were compacted, aborted or hold
+        markers, even if they waited for a retry.
 
         Returns:
-            How many offsets this completed.
+            Number of offsets completed by this call.
         """
         if self._is_old(generation):
             return 0
@@ -209,8 +208,8 @@ class PartitionManager:
         Ignored and counted: offsets that are not pending, or failed already and wait.
 
         Returns:
-            What failed too often. It stays pending until it is acknowledged; when it
-            fails once more (the dead letter could not be written) it is returned again.
+            Records that failed too often. They stay pending until acknowledged; after
+            another failure (of writing the dead letter) they are returned again.
         """
         start, end = self._span(failed)
         if self._is_old(generation):
@@ -229,10 +228,10 @@ class PartitionManager:
     def release(
         self, unread: int | OffsetRange, now_ms: int, generation: int | None = None
     ) -> None:
-        """Take back what was emitted and never tried: the read or the job broke.
+        """Return records that were emitted and never tried: the read or the job failed.
 
-        It is due again at once, and counts as no failure of the records. Offsets that
-        were answered, given up ones among them, are left as they are.
+        They are due again at once, without a failure of the records. Offsets that were
+        acknowledged, failed or given up stay unchanged.
         """
         if self._is_old(generation):
             return
@@ -251,44 +250,44 @@ class PartitionManager:
             raise ConfigError(f"{reported} was given to the {self!r}", range=reported)
         return reported.start, reported.end
 
-    # --- what the log lost ----------------------------------------------------------
+    # --- losses in the log ----------------------------------------------------------
 
     def trim(self, log_start: int) -> None:
-        """Note that nothing below ``log_start`` can be read any more.
+        """Apply a new log start: nothing below ``log_start`` can be read any more.
 
-        Failed records below it are lost, and so are those not emitted yet. Records in
-        flight do not hold the commit back any more; they are lost if they fail. A
+        Failed records below the start are lost, and also those not emitted yet.
+        In-flight records no longer hold the commit back; they are lost if they fail. A
         ``log_start`` lower than before changes nothing.
         """
         self._unfinished.abandon(log_start, LossReason.TRIMMED)
         self._unfinished.skip_to(log_start, LossReason.TRIMMED)
 
     def saw_topic(self, topic_id: str | None) -> None:
-        """Note which topic has the name now; None: nobody told.
+        """Apply the current id of the topic; None: not reported.
 
-        From when that is another one nothing is committed. The first ``plan`` with its
-        bounds begins anew at their start and counts all that is unfinished as lost, or
-        raises if the policy is to fail.
+        Once the id is another one nothing is committed. The first ``plan`` with the new
+        topic's bounds begins at their start and counts all unfinished offsets as lost,
+        or raises if the policy is to fail.
         """
         self._is_recreated = is_another(self.topic_id or None, topic_id)
 
     @property
     def is_recreated(self) -> bool:
-        """Whether its topic is gone, and a log of the new one was not seen yet."""
+        """Whether the topic is gone, and no bounds of the new one have arrived yet."""
         return self._is_recreated
 
     @property
     def position(self) -> LogPosition:
-        """``emitted_to``, and the log it is of."""
+        """``emitted_to``, and its log."""
         return LogPosition(self.emitted_to, self.topic_id or None, self.leader_epoch)
 
     @property
     def reached(self) -> LogPosition:
-        """Behind all that it knows as emitted; its log must go so far."""
+        """The end of all offsets known as emitted; the log must reach this offset."""
         return replace(self.position, offset=self._unfinished.window.reached)
 
     def _is_of_its_topic(self, bounds: LogBounds) -> bool:
-        """Whether records may be emitted: they are of its topic, as far as is known."""
+        """Whether the bounds belong to the manager's topic, as far as known."""
         is_reported = bounds.topic_id is not None or not self.topic_id
         return is_reported and not self._is_recreated
 
@@ -303,9 +302,9 @@ class PartitionManager:
         self._is_recreated = False
 
     def _cut(self, bounds: LogBounds, now_ms: int) -> None:
-        """The log ends below what was emitted: its offsets will name other records.
+        """The log ends below emitted offsets: these will mean other records.
 
-        What is left below the end was processed, or still is: it is not read again.
+        Completed records below the end are not read again; in-flight ones are.
         """
         policy, reached = self._rules.out_of_range, self.reached.offset
         policy.next_offset(self.topic_partition, reached, bounds)
@@ -323,18 +322,18 @@ class PartitionManager:
         self._unfinished.cut(bounds.end, now_ms)
 
     def _next_generation(self) -> None:
-        """No answer about what was emitted so far will count."""
+        """Ignore acks and fails of all offsets emitted so far."""
         self.generation += 1
         self._unfinished.lose_abandoned(0, self.emitted_to)
 
     # --- committing -----------------------------------------------------------------
 
     def next_to_commit(self, max_runs: int = 1_000) -> CommittedOffset | None:
-        """What to store; None when the store holds that, or the log is another one.
+        """The offset to store; None if it is stored already, or the topic is another.
 
         Args:
-            max_runs: The highest of the runs completed beyond the offset are left out
-                beyond this number; after a crash they would be emitted again.
+            max_runs: Most runs completed beyond the offset to include. Higher runs are
+                left out; after a crash they would be emitted again.
         """
         if self._is_recreated:
             return None
@@ -351,20 +350,20 @@ class PartitionManager:
         return None if _is_stored(wanted, self._stored) else wanted
 
     def committed(self, offset: CommittedOffset) -> None:
-        """Note that the store holds ``offset``; not called after a failed write."""
+        """The store holds ``offset`` now; do not call this after a failed write."""
         self._stored = offset
         self.committed_to = offset.offset
 
     @property
     def stored(self) -> CommittedOffset | None:
-        """What the store holds, to be written again where stores forget."""
+        """The stored offset, to write again to stores that expire offsets."""
         return None if self._is_recreated else self._stored
 
-    # --- what is shown --------------------------------------------------------------
+    # --- for metrics --------------------------------------------------------------
 
     @property
     def emitted_to(self) -> int:
-        """The next offset never emitted."""
+        """The next offset to emit for the first time."""
         return self._unfinished.window.emitted_to
 
     @property
@@ -384,7 +383,7 @@ class PartitionManager:
 
     @property
     def in_doubt(self) -> int:
-        """Offsets in flight that hold nothing back any more; lost if they fail."""
+        """In-flight offsets that no longer hold the commit back; lost if they fail."""
         return self._unfinished.abandoned
 
     @property
@@ -394,17 +393,17 @@ class PartitionManager:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next retry is due; None when none waits."""
+        """When the next retry is due; None: no retry waits."""
         return self._unfinished.retry.next_due_ms()
 
     @property
     def oldest_pending_since_ms(self) -> int | None:
-        """When the first pending record was first emitted; None when none is."""
+        """When the first pending record was first emitted; None: none is pending."""
         return self._unfinished.window.oldest_since_ms()
 
     @property
     def is_hopeless(self) -> bool:
-        """More than ``max_offset_behind`` failures and not one record completed."""
+        """Whether more than ``max_offset_behind`` failed and no record completed."""
         behind = self._rules.max_offset_behind
         return bool(
             behind is not None

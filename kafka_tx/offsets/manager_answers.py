@@ -1,4 +1,4 @@
-"""What a partition manager answers: what to emit, what to give up, what it counted."""
+"""Results of a partition manager: plans, given-up records and counters."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kafka_tx.offsets.loss import LossReason
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """What to emit next from one partition; nothing is emitted by planning it.
+    """The next offsets to emit from one partition; planning emits nothing.
 
     Attributes:
         retries: Failed records that are due, as ascending runs.
-        fresh: Records never emitted before; None when there are none, or no room.
-        generation: Comes back with every answer about these records.
+        fresh: Records never emitted before; None: there are none, or no room.
+        generation: Pass it with every ack or fail of these records.
     """
 
     retries: tuple[OffsetRange, ...]
@@ -35,12 +35,12 @@ class PartitionPlan:
 class GiveUp:
     """Records that failed too often; they are not tried again.
 
-    They hold the commit back until the caller acknowledges them, which it does once
-    they are safe elsewhere (a dead-letter topic) or were skipped on purpose.
+    They hold the commit back until the caller acknowledges them. The caller does so
+    once they are in the dead-letter topic or were skipped on purpose.
 
     Attributes:
         records: Contiguous offsets with the same number of attempts.
-        attempts: How often each of them was processed.
+        attempts: How often each record was processed.
     """
 
     records: OffsetRange
@@ -49,7 +49,7 @@ class GiveUp:
 
 @dataclass(slots=True)
 class Counts:
-    """What one partition manager has seen since it was made; only ever grows.
+    """Counters of one partition manager since its creation; they only grow.
 
     Attributes:
         emitted: Offsets emitted for the first time.
@@ -58,12 +58,12 @@ class Counts:
         failed: Failures, several for one offset.
         given_up: Offsets that failed more often than the limit allows, each once.
         holes: Offsets in emitted ranges for which the log has no record to read.
-        skipped: Offsets that the position jumped over, by reason: never read, or cut
-            off with the log's end after they were read.
+        skipped: Offsets that the position skipped, by reason: never read, or lost with
+            the log's end after they were read.
         ignored_acks: Offsets acknowledged late, twice, or without being emitted.
         ignored_fails: The same for failures.
-        lost: Offsets given up for good, by reason. Where a record is still being
-            processed when the log drops it, it counts only if that fails.
+        lost: Offsets lost for good, by reason. A record that is in flight when the log
+            drops it counts only if it fails.
     """
 
     emitted: int = 0

@@ -1,4 +1,4 @@
-"""What is stored beside an offset that storm-kafka does not know, in stores' JSON."""
+"""Fields of a stored offset that storm-kafka does not have, in stores' JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka_tx.model import CommittedOffset
 
 
 def extras_of(committed: CommittedOffset) -> dict[str, Any]:
-    """The topic's id, the leader's epoch, failed attempts, time: as far as known."""
+    """The known ones of topic id, leader epoch, failed attempts and time."""
     found: dict[str, Any] = {}
     if committed.topic_id:
         found["topic_id"] = committed.topic_id
@@ -26,11 +26,11 @@ def extras_of(committed: CommittedOffset) -> dict[str, Any]:
 def with_extras(
     committed: CommittedOffset, found: Mapping[str, Any]
 ) -> CommittedOffset:
-    """The same, with what ``extras_of`` gave.
+    """The same offset, with the fields of ``extras_of``.
 
     Raises:
-        ValueError: It makes no sense.
-        TypeError: It makes no sense.
+        ValueError: A field has an illegal value.
+        TypeError: A field has an illegal type.
     """
     failures = tuple((int(s), int(e), int(n)) for s, e, n in found.get("failures", ()))
     topic_id = str(found.get("topic_id", ""))

@@ -1,7 +1,7 @@
-"""Who may store the offsets of an id: the newest owner of each task, by epoch.
+"""The owners that may store the offsets of an id: the newest of each task, by epoch.
 
-And whether the store is where that owner left it: each write leaves a new word, and
-the next one looks for it.
+Also detects a store that was restored or replaced: each write leaves a new word, and
+the next write expects it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ LOST_BY = (
 
 
 def new_word() -> str:
-    """What a write leaves behind, by which the next one knows the store again."""
+    """A random word that a write leaves, so that the next one recognises the store."""
     return secrets.token_hex(4)
 
 
 @dataclass(slots=True)
 class Claim:
-    """What an owner holds: task ``task`` of ``tasks`` that share an id, since an epoch.
+    """An owner's claim: task ``task`` of ``tasks`` that share an id, since an epoch.
 
-    Epochs of an id only rise, whichever task they are of.
+    Epochs of an id only rise, across all tasks.
 
     Attributes:
-        words: Any of which its last write may have left; several where the outcome of
-            some is not known.
+        words: Words that its last write may have left; several if the outcome of a
+            write is not known.
     """
 
     task: int
@@ -44,16 +44,16 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The newest owners of an id; offset stores keep this beside the offsets.
+    """The newest owners of an id; stored beside the offsets.
 
-    Tasks that share an id do not fence each other. One that counts another number of
-    tasks does: partitions are then shared out anew, and nobody's claim holds any more.
+    Tasks that share an id do not fence each other. A task with another number of tasks
+    fences all: partitions are then assigned anew, and all old claims end.
 
     Attributes:
         last: The greatest epoch ever given.
-        tasks: How many tasks share the id.
-        epochs: Of the newest owner of each task that ever had one.
-        words: What the last write of each of them left.
+        tasks: Number of tasks that share the id.
+        epochs: Epoch of each task's newest owner.
+        words: Word that the last write of each owner left.
     """
 
     last: int = 0
@@ -62,27 +62,27 @@ class Owners:
     words: Mapping[int, str] = field(default_factory=dict)
 
     def claimed(self, task: int, tasks: int) -> tuple[Owners, Claim]:
-        """After a new owner of a task came, and its claim."""
+        """The owners after a new owner of a task has come, and its claim."""
         epoch, word = self.last + 1, new_word()
         others, words = (self.epochs, self.words) if tasks == self.tasks else ({}, {})
         owners = Owners(epoch, tasks, {**others, task: epoch}, {**words, task: word})
         return owners, Claim(task, tasks, epoch, (word,))
 
     def wrote(self, claim: Claim) -> Owners:
-        """After a write of this owner, which leaves its newest word."""
+        """The owners after a write of this owner, which leaves its newest word."""
         return replace(self, words={**self.words, claim.task: claim.words[-1]})
 
     def check(self, claim: Claim, *, store: str, id: str) -> None:  # noqa: A002
-        """Let pass who still is the newest owner of its task, on the store it left.
+        """Check that a writer is its task's newest owner, on the store that it left.
 
         Args:
-            claim: Of the writer.
+            claim: The writer's claim.
             store: The address of the store without secrets.
-            id: Whose offsets they are.
+            id: The id of the offsets.
 
         Raises:
-            FencedError: A newer one came.
-            StateLostError: The store went back, was emptied, or is another one.
+            FencedError: A newer owner came.
+            StateLostError: The store was restored, emptied, or replaced by another one.
         """
         is_owner = self.epochs.get(claim.task) == claim.epoch
         if is_owner and self.words.get(claim.task) in claim.words:
@@ -101,7 +101,7 @@ class Owners:
         )
 
     def payload(self) -> dict[str, Any]:
-        """As JSON can keep it."""
+        """The owners in JSON's types."""
         epochs = {str(task): epoch for task, epoch in self.epochs.items()}
         words = {str(task): word for task, word in self.words.items()}
         return {
@@ -113,10 +113,10 @@ class Owners:
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Owners:
-        """From ``payload``.
+        """Read the result of ``payload``.
 
         Raises:
-            KeyError, TypeError, ValueError, AttributeError: It is no such record.
+            KeyError, TypeError, ValueError, AttributeError: The payload is illegal.
         """
         epochs = {int(task): int(e) for task, e in payload["epochs"].items()}
         words = {int(task): str(word) for task, word in payload["words"].items()}
@@ -128,7 +128,7 @@ def lost_offsets(
     id: str,  # noqa: A002 - the word of every store
     by: str = LOST_BY,
 ) -> StateLostError:
-    """The error for offsets that are not as their owner has left them."""
+    """The error for offsets that differ from their owner's last write."""
     return StateLostError(
         f"the offsets of id '{id}' in {store} are not as this spout left them: the"
         f" store {by}. Nothing was written. Start again if the stored offsets are"

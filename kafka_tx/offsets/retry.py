@@ -1,4 +1,4 @@
-"""Failed records and when to try them again: exponential back-off, kept as runs."""
+"""Failed records and the times of their retries: exponential back-off, as runs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from kafka_tx.offsets.runs import OffsetRuns
 
 
 class WaitingRuns:
-    """Offsets with the time at which each is due; those due together stay runs.
+    """Offsets with their due times; offsets due at the same time stay runs.
 
-    Times are milliseconds of the caller's clock. What leaves, mostly leaves in the
-    order in which it is due, so a removal looks at the earliest times first.
+    Times are milliseconds of the caller's clock. Offsets mostly leave in the order of
+    their due times, so a removal searches the earliest times first.
     """
 
     def __init__(self) -> None:
-        self.offsets = OffsetRuns()  # all that wait, whenever they are due
+        self.offsets = OffsetRuns()  # all waiting offsets, of all due times
         self._by_due: dict[int, OffsetRuns] = {}
         self._times: list[int] = []  # the keys of _by_due, ascending
 
     def add(self, start: int, end: int, due_ms: int) -> None:
-        """Let ``[start, end)`` wait; none of it may be waiting."""
+        """Let ``[start, end)`` wait; none of it may wait already."""
         self.offsets.add(start, end)
         if due_ms not in self._by_due:
             self._by_due[due_ms] = OffsetRuns()
@@ -33,7 +33,7 @@ class WaitingRuns:
         self._by_due[due_ms].add(start, end)
 
     def remove(self, start: int, end: int) -> int:
-        """Take ``[start, end)`` out; returns how many of it waited."""
+        """Remove ``[start, end)``; return how many of it waited."""
         removed = left = self.offsets.remove(start, end)
         emptied = []
         for due_ms in self._times:
@@ -49,12 +49,12 @@ class WaitingRuns:
         return removed
 
     def remove_from(self, offset: int) -> int:
-        """Take out ``offset`` and all above; returns how many waited."""
+        """Remove ``offset`` and all above; return how many waited."""
         end = self.offsets.end
         return 0 if end is None else self.remove(offset, max(offset, end))
 
     def due(self, now_ms: int, max_offsets: int) -> list[tuple[int, int]]:
-        """Runs that are due, longest due first, together at most ``max_offsets``."""
+        """Due runs, longest due first, at most ``max_offsets`` together."""
         found: list[tuple[int, int]] = []
         for due_ms in self._times:
             if due_ms > now_ms:
@@ -68,18 +68,18 @@ class WaitingRuns:
         return found
 
     def first_due_ms(self) -> int | None:
-        """When the next offset is due (may lie in the past); None when none waits."""
+        """When the next offset is due (may be in the past); None: none waits."""
         return self._times[0] if self._times else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackOff:
-    """How long a failed record waits, and how often it is tried again.
+    """How long a failed record waits, and how often it is retried.
 
     The k-th failure waits ``initial_delay_ms * multiplier ** (k - 1)``, at most
     ``max_delay_ms``. ``limit`` is the number of *retries*: a record is processed up to
-    ``1 + limit`` times. None: for ever. 0: never again.
-    Source: Storm, ExponentialBackoffMsgRetryManager (deviates: 0 means none).
+    ``1 + limit`` times. None: no limit. 0: no retries. Source: Storm,
+    ExponentialBackoffMsgRetryManager (deviates: 0 means none).
 
     Raises:
         ConfigError: A delay or the limit is negative, or the multiplier is below 1.
@@ -106,7 +106,7 @@ class BackOff:
             )
 
     def delay_ms(self, failures: int) -> int:
-        """How long a record waits after that many failures (1 or more); saturates."""
+        """How long a record waits after so many failures (1 or more), in ms."""
         try:
             delay = self.initial_delay_ms * self.multiplier ** (failures - 1)
         except OverflowError:
@@ -114,12 +114,12 @@ class BackOff:
         return int(min(delay, self.max_delay_ms))
 
     def allows(self, failures: int) -> bool:
-        """Whether a record that failed that often may be tried again."""
+        """Whether a record with so many failures may be retried."""
         return self.limit is None or failures <= self.limit
 
 
 class Failure(NamedTuple):
-    """A run of records that failed together, with the same history.
+    """A run of records that failed together, with the same number of failures.
 
     ``failures`` counts this one; ``may_retry`` is False once the limit is passed.
     """
@@ -131,19 +131,19 @@ class Failure(NamedTuple):
 
 
 class RetryQueue:
-    """The failed records of one partition, in the order in which they are due.
+    """The failed records of one partition, in the order of their due times.
 
     A record is *waiting* from its failure until its retry starts, and keeps its count
     of failures until it is completed. Records that fail together stay one run. Times
-    are milliseconds of the caller's monotonic clock. An instance is false when it knows
-    of no record.
+    are milliseconds of the caller's monotonic clock. An instance is false if it holds
+    no record.
 
     Source: Storm, ExponentialBackoffMsgRetryManager.
     """
 
     def __init__(self, back_off: BackOff) -> None:
         self.back_off = back_off
-        # How often failed -> which offsets; 0: released, never failed.
+        # Number of failures -> offsets; 0: released, never failed.
         self._failures: dict[int, OffsetRuns] = {}
         self._waiting = WaitingRuns()
 
@@ -156,18 +156,18 @@ class RetryQueue:
         return self._waiting.offsets
 
     def knows(self, offset: int) -> bool:
-        """Whether the offset failed or was released and is not completed."""
+        """Whether the offset failed or was released, and is not completed."""
         return any(offset in runs for runs in self._failures.values())
 
     def failures(self, offset: int) -> int:
-        """How often an offset failed; 0 for one that is not known."""
+        """How often an offset failed; 0 if unknown."""
         for failures, runs in self._failures.items():
             if offset in runs:
                 return failures
         return 0
 
     def remember(self, start: int, end: int, failures: int) -> None:
-        """An earlier owner saw ``[start, end)`` fail so often; nothing waits."""
+        """``[start, end)`` failed so often under an earlier owner; nothing waits."""
         self._failures.setdefault(failures, OffsetRuns()).add(start, end)
 
     def failed_runs(self) -> Iterator[tuple[int, int, int]]:
@@ -188,7 +188,7 @@ class RetryQueue:
     def failed(self, start: int, end: int, now_ms: int) -> list[Failure]:
         """Count a failure of ``[start, end)``, none of which may be waiting.
 
-        What may be retried waits from now on; the rest does not, and keeps its count.
+        Records that may be retried wait from now on; the others keep their counts.
         """
         found = []
         for low, high, before in self._histories(start, end):
@@ -206,38 +206,38 @@ class RetryQueue:
     def released(self, start: int, end: int, now_ms: int) -> None:
         """Let ``[start, end)`` be emitted again at once, without counting a failure.
 
-        For records that were never tried: the job or the fetch broke, not they.
+        For records that were never tried, because the job or the fetch failed.
         """
         for low, high, failures in self._histories(start, end):
             self._failures.setdefault(failures, OffsetRuns()).add(low, high)
             self._waiting.add(low, high, now_ms)
 
     def due(self, now_ms: int, max_offsets: int) -> list[tuple[int, int]]:
-        """Runs that are due, longest due first, together at most ``max_offsets``.
+        """Due runs, longest due first, at most ``max_offsets`` together.
 
-        They stay due until ``started``.
+        Runs stay due until ``started``.
         """
         return self._waiting.due(now_ms, max_offsets)
 
     def next_due_ms(self) -> int | None:
-        """When the next retry is due (may lie in the past); None when none waits."""
+        """When the next retry is due (may be in the past); None: none waits."""
         return self._waiting.first_due_ms()
 
     def started(self, start: int, end: int) -> int:
-        """The retry of ``[start, end)`` is emitted; returns how many were waiting."""
+        """The retry of ``[start, end)`` is emitted; return how many were waiting."""
         return self._waiting.remove(start, end)
 
     def completed(self, start: int, end: int) -> None:
-        """Forget ``[start, end)``: acknowledged, or lost."""
+        """Drop ``[start, end)``: acknowledged, or lost."""
         self._waiting.remove(start, end)
         for failures in list(self._failures):
             self._forget(start, end, failures)
 
     def clear_from(self, offset: int) -> int:
-        """Forget ``offset`` and all above; returns how many were waiting.
+        """Drop ``offset`` and all above; return how many were waiting.
 
-        Those offsets may come back as other records (the log was cut), so nothing may
-        stay that remembers them.
+        These offsets may come back as other records (the log lost its end), so all
+        their counts are dropped.
         """
         dropped = self._waiting.remove_from(offset)
         for failures, runs in list(self._failures.items()):

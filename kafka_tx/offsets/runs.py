@@ -1,16 +1,16 @@
-"""A set of offsets that costs memory for its holes, not for its records.
+"""A set of offsets that needs memory for its holes, not for its records.
 
-Offsets are grouped into blocks of ``BLOCK``. A block that is wholly in the set costs
-nothing of its own: neighbours form one run of full blocks in a ``RunList``. Only a
-block that is partly in the set has a bitmap (one int). A single acknowledgement is one
-look-up and two operations on a 512-bit int, however many runs there are; a contiguous
-range of any length touches at most two bitmaps.
+Offsets are grouped into blocks of ``BLOCK``. A full block needs no memory of its own:
+full neighbours form one run in a ``RunList``. Only a block that is partly in the set
+has a bitmap (one int). A single acknowledgement is one look-up and two operations on a
+512-bit int, for any number of runs; a contiguous range of any length touches at most
+two bitmaps.
 
-The road not taken: one sorted list of all runs. Half a million runs, which a million
-offsets acknowledged in random order pass through, move half a list on every change.
-Blocked lists (as in sortedcontainers) bring that to about 2 µs an offset, still several
-times the bitmap. The price of the bitmap: an isolated hole costs about 400 bytes
-instead of 150; where holes are dense an offset costs a fraction of a byte.
+The rejected alternative is one sorted list of all runs. A million offsets acknowledged
+in random order make up to half a million runs, and every change moves half the list.
+Blocked lists (as in sortedcontainers) reduce this to about 2 µs an offset, still
+several times the bitmap's time. The bitmap's price: an isolated hole costs about 400
+bytes instead of 150. If holes are dense an offset costs a fraction of a byte.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class RunList:
 
     @property
     def first(self) -> int | None:
-        """The lowest integer, or None when empty."""
+        """The lowest integer, or None if empty."""
         return self._starts[0] if self._starts else None
 
     @property
     def last_end(self) -> int | None:
-        """One past the highest integer, or None when empty."""
+        """One past the highest integer, or None if empty."""
         return self._ends[-1] if self._ends else None
 
     def add(self, start: int, end: int) -> None:
-        """Put ``[start, end)`` in, joined with every run it overlaps or touches."""
+        """Add ``[start, end)``, and join it with every run it overlaps or touches."""
         if start >= end:
             return
         low = bisect_left(self._ends, start)
@@ -63,7 +63,7 @@ class RunList:
         self._ends[low:high] = [end]
 
     def remove(self, start: int, end: int) -> None:
-        """Take ``[start, end)`` out, cutting the runs at its edges."""
+        """Remove ``[start, end)``, and cut the runs at its edges."""
         low = bisect_right(self._ends, start)
         high = bisect_left(self._starts, end)
         if low >= high:
@@ -130,7 +130,7 @@ class OffsetRuns:
 
     @property
     def first(self) -> int | None:
-        """The lowest offset, or None when empty."""
+        """The lowest offset, or None if empty."""
         partly, full = self._partly.first, self._full.first
         if partly is not None and (full is None or partly < full):
             return (partly << _SHIFT) + _lowest_bit(self._bits[partly])
@@ -138,14 +138,14 @@ class OffsetRuns:
 
     @property
     def end(self) -> int | None:
-        """One past the highest offset, or None when empty."""
+        """One past the highest offset, or None if empty."""
         partly, full = self._partly.last_end, self._full.last_end
         if partly is not None and (full is None or partly > full):
             return ((partly - 1) << _SHIFT) + self._bits[partly - 1].bit_length()
         return None if full is None else full << _SHIFT
 
     def add(self, start: int, end: int) -> int:
-        """Put ``[start, end)`` in; returns how many offsets were not there before."""
+        """Add ``[start, end)``; return how many offsets are new."""
         before = self._size
         for block, mask in _edges(start, end):
             self._set(block, mask)
@@ -157,7 +157,7 @@ class OffsetRuns:
         return self._size - before
 
     def discard(self, offset: int) -> bool:
-        """Take one offset out; False when it was not there."""
+        """Remove one offset; False if it was not in the set."""
         block = offset >> _SHIFT
         bits = self._bits.get(block)
         if bits is None:
@@ -174,7 +174,7 @@ class OffsetRuns:
         return True
 
     def remove(self, start: int, end: int) -> int:
-        """Take ``[start, end)`` out; returns how many offsets were there."""
+        """Remove ``[start, end)``; return how many offsets it removed."""
         before = self._size
         if not before:
             return 0
@@ -186,12 +186,12 @@ class OffsetRuns:
         return before - self._size
 
     def remove_below(self, offset: int) -> int:
-        """Take out everything below ``offset``; returns how many offsets were there."""
+        """Remove everything below ``offset``; return how many it removed."""
         first = self.first
         return 0 if first is None or first >= offset else self.remove(first, offset)
 
     def remove_from(self, offset: int) -> int:
-        """Take out ``offset`` and all above; returns how many offsets were there."""
+        """Remove ``offset`` and all above; return how many it removed."""
         end = self.end
         return 0 if end is None or end <= offset else self.remove(offset, end)
 
@@ -313,7 +313,7 @@ def _bit_runs(bits: int, base: int) -> Iterator[tuple[int, int]]:
     """The runs of ones in ``bits``, shifted by ``base``, ascending."""
     while bits:
         start = _lowest_bit(bits)
-        carried = bits + (1 << start)  # adding at the run's start carries past its end
+        carried = bits + (1 << start)  # a carry from the run's start to past its end
         end = _lowest_bit(carried)
         yield base + start, base + end
         bits &= carried

@@ -1,4 +1,4 @@
-"""The unfinished records of one partition: in flight, waiting, given up, abandoned."""
+"""The unfinished records of one partition: in-flight, waiting, given up, abandoned."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from kafka_tx.offsets.runs import OffsetRuns, RunList
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRules:
-    """How partition managers behave; the same for all partitions of a spout.
+    """Settings of partition managers; the same for all partitions of a spout.
 
     Attributes:
-        back_off: When and how often failed records are tried again.
-        max_uncommitted_offsets: No fresh records while this many, per partition, are
-            emitted beyond the commit (holes not counted). Retries always go through:
-            they are inside. None: no bound.
-        max_offset_behind: What is unfinished and further than this below an offset that
-            is acknowledged is given up; so is an offset that fails further than this
-            below the last emitted one. None: never.
-        out_of_range: What to do when the log was cut below what was emitted.
+        back_off: When and how often failed records are retried.
+        max_uncommitted_offsets: Most offsets of a partition emitted beyond the commit
+            (holes not counted). At the limit no new records are emitted; retries, which
+            are included, still are. None: no limit.
+        max_offset_behind: An unfinished offset further than this below an acknowledged
+            offset is given up. So is an offset that fails further than this below the
+            last emitted one. None: never.
+        out_of_range: Policy if the log lost its end below emitted offsets.
         topology_id: Stored with every offset.
         topology_name: Stored with every offset.
 
     Raises:
-        ConfigError: A bound is below 1.
+        ConfigError: A limit is below 1.
     """
 
     back_off: BackOff = field(default_factory=BackOff)
@@ -51,14 +51,14 @@ class PartitionRules:
 
 
 class OffsetWindow:
-    """The emitted offsets of one partition, as far as they are unfinished.
+    """The emitted and unfinished offsets of one partition.
 
-    Only pending offsets are kept. What is completed beyond the first of them is what
-    lies between them, so it costs nothing; except what an earlier owner completed
-    beyond ``emitted_to``, which is kept until emitting gets there and then skipped.
+    Memory holds only pending offsets. Offsets between pending ones are completed, so
+    these cost nothing. Exception: offsets that an earlier owner completed beyond
+    ``emitted_to`` are held until emitting reaches and skips them.
 
     Attributes:
-        emitted_to: The next offset never emitted; does not go back.
+        emitted_to: The next offset to emit for the first time; only ``cut`` lowers it.
         pending: Emitted and unfinished offsets.
     """
 
@@ -78,13 +78,13 @@ class OffsetWindow:
 
     @property
     def first_unfinished(self) -> int:
-        """The first pending offset, or ``emitted_to`` when none is pending."""
+        """The first pending offset, or ``emitted_to`` if none is pending."""
         first = self.pending.first
         return self.emitted_to if first is None else first
 
     @property
     def reached(self) -> int:
-        """Behind the last offset that was emitted, now or by an earlier owner."""
+        """The end of all offsets emitted, now or by an earlier owner."""
         ahead = self._ahead.last_end
         return self.emitted_to if ahead is None else ahead
 
@@ -96,12 +96,12 @@ class OffsetWindow:
         return self.emitted_to - low - len(self._holes)
 
     def next_end(self, limit: int) -> int:
-        """Up to where fresh offsets may be emitted in one range, at most ``limit``."""
+        """The end of the next range of new offsets to emit, at most ``limit``."""
         ahead = self._ahead.first
         return limit if ahead is None else min(limit, ahead)
 
     def emit(self, end: int, now_ms: int) -> int:
-        """Make ``[emitted_to, end)`` pending; returns how many offsets that are."""
+        """Make ``[emitted_to, end)`` pending; return the number of offsets."""
         emitted = self.pending.add(self.emitted_to, end)
         self.emitted_to = end
         self._emissions.append((end, now_ms))
@@ -109,13 +109,13 @@ class OffsetWindow:
         return emitted
 
     def take_hole(self, start: int, end: int) -> int:
-        """What is pending of ``[start, end)`` has no records; returns how many."""
+        """Complete pending offsets without records; return their number."""
         for run in self.pending.overlap(start, end):
             self._holes.add(*run)
         return self.pending.remove(start, end)
 
     def skip_to(self, offset: int) -> int:
-        """Emit nothing below ``offset``; returns how many offsets are never emitted."""
+        """Emit nothing below ``offset``; return how many offsets are never emitted."""
         if offset <= self.emitted_to:
             return 0
         known = self._ahead.overlap(self.emitted_to, offset)
@@ -125,7 +125,7 @@ class OffsetWindow:
         return skipped
 
     def cut(self, end: int) -> int:
-        """Forget ``end`` and all above; returns how many pending offsets that drops."""
+        """Drop ``end`` and all above; return how many of these were pending."""
         dropped = self.pending.remove_from(end)
         self._holes.remove_from(end)
         self._ahead.remove(end, max(end, self.reached))
@@ -134,12 +134,12 @@ class OffsetWindow:
         return dropped
 
     def completed(self) -> Iterator[tuple[int, int]]:
-        """Runs that are finished beyond ``first_unfinished``, ascending, apart."""
+        """Finished runs beyond ``first_unfinished``, ascending, not touching."""
         yield from self.pending.gaps(self.first_unfinished, self.emitted_to)
         yield from self._ahead
 
     def oldest_since_ms(self) -> int | None:
-        """When the first pending offset was first emitted; None when none is."""
+        """When the first pending offset was first emitted; None: none is pending."""
         first = self.pending.first
         while self._emissions and (first is None or self._emissions[0][0] <= first):
             self._emissions.popleft()
@@ -153,13 +153,12 @@ class OffsetWindow:
 
 
 class Unfinished:
-    """What is known of records that are emitted and not completed, and how it changes.
+    """The states of records that are emitted and not completed, and their changes.
 
-    A pending record is in flight, waits for a retry, or is given up (answered for good,
-    and pending until the caller has put it somewhere safe). An *abandoned* record is
-    none of these: it was in flight when the commit stopped waiting for it, and is lost
-    only if it fails. Completions, give-ups and losses are counted
-    here.
+    A pending record is in-flight, waits for a retry, or is given up (no further retry;
+    pending until the caller has stored it elsewhere). An *abandoned* record is not
+    pending: it was in-flight when the commit stopped waiting for it, and is lost only
+    if it fails. Completions, give-ups and losses are counted here.
     """
 
     __slots__ = ("_abandoned", "_counts", "_given_up", "_max_behind", "retry", "window")
@@ -183,12 +182,12 @@ class Unfinished:
         return sum(len(runs) for runs in self._abandoned.values())
 
     def failures(self) -> Iterator[tuple[int, int, int]]:
-        """Runs of records that failed so often and are not finished, ascending."""
+        """Runs of unfinished records and their failure counts, ascending."""
         return self.retry.failed_runs()
 
     def in_flight(self, start: int, end: int) -> list[tuple[int, int]]:
         """The runs of ``[start, end)`` that are pending and do not wait for a retry."""
-        if end - start == 1:  # records mostly fail singly
+        if end - start == 1:  # records usually fail one at a time
             is_pending = start in self.window.pending
             is_waiting = start in self.retry.waiting
             return [(start, end)] if is_pending and not is_waiting else []
@@ -199,9 +198,9 @@ class Unfinished:
         ]
 
     def complete_one(self, offset: int) -> bool:
-        """Complete a pending record; False, and nothing done, when it is not pending.
+        """Complete a pending record; False, without a change, if it is not pending.
 
-        The way of nearly every acknowledgement, so it does as little as it can.
+        Nearly every acknowledgement calls this, so it is kept fast.
         """
         if not self.window.pending.discard(offset):
             return False
@@ -213,7 +212,7 @@ class Unfinished:
         return True
 
     def complete(self, start: int, end: int) -> int:
-        """Complete what is pending or abandoned; returns how many offsets that are."""
+        """Complete pending or abandoned offsets; return their number."""
         done = self.window.pending.remove(start, end)
         done += sum(runs.remove(start, end) for runs in self._abandoned.values())
         self._forget(start, end)
@@ -223,9 +222,9 @@ class Unfinished:
         return done
 
     def complete_holes(self, start: int, end: int) -> int:
-        """Complete offsets that have no record; returns how many.
+        """Complete offsets that have no record; return their number.
 
-        What failed before was a record: it is lost.
+        An offset that failed before had a record: it is lost.
         """
         for run in self._failed(start, end):
             self.lose(*run, LossReason.COMPACTED)
@@ -236,7 +235,7 @@ class Unfinished:
         return holes
 
     def _failed(self, start: int, end: int) -> list[tuple[int, int]]:
-        """What of ``[start, end)`` is pending and failed before."""
+        """Runs of ``[start, end)`` that are pending and failed before."""
         return [
             run
             for low, high in self.window.pending.overlap(start, end)
@@ -244,9 +243,9 @@ class Unfinished:
         ]
 
     def fail(self, start: int, end: int, now_ms: int) -> list[Failure]:
-        """Send a run in flight to the retries; returns the parts that are given up.
+        """Queue an in-flight run for a retry; return the parts that are given up.
 
-        What is too far behind is lost instead.
+        Offsets too far behind are lost instead.
         """
         self._counts.failed += end - start
         if self._max_behind is not None:
@@ -262,23 +261,23 @@ class Unfinished:
         return given_up
 
     def release(self, start: int, end: int, now_ms: int) -> None:
-        """Make a run in flight due again, except for what of it is given up."""
+        """Make an in-flight run due again, except for given-up offsets."""
         for part in list(self._given_up.gaps(start, end)):
             self.retry.released(*part, now_ms)
 
     # --- losing ---------------------------------------------------------------------
 
     def lose(self, start: int, end: int, reason: LossReason) -> int:
-        """Drop what is pending in ``[start, end)`` for good; returns how many."""
+        """Drop pending offsets of ``[start, end)`` for good; return their number."""
         lost = self.window.pending.remove(start, end)
         self._forget(start, end)
         self._counts.lost[reason] += lost
         return lost
 
     def abandon(self, below: int, reason: LossReason) -> None:
-        """Stop waiting for what is pending below an offset.
+        """Stop waiting for pending records below an offset.
 
-        What waits for a retry is lost at once. What is in flight may yet complete.
+        Waiting records are lost at once. In-flight records may still complete.
         """
         pending = self.window.pending
         first = pending.first
@@ -292,7 +291,7 @@ class Unfinished:
         self._forget(first, below)
 
     def lose_abandoned(self, start: int, end: int) -> int:
-        """Abandoned records failed after all; returns how many of them are lost."""
+        """Abandoned records have failed; return how many of them are lost."""
         lost = 0
         for reason, runs in self._abandoned.items():
             dropped = runs.remove(start, end)
@@ -301,7 +300,7 @@ class Unfinished:
         return lost
 
     def skip_to(self, offset: int, reason: LossReason) -> None:
-        """Emit nothing below ``offset``; what was not emitted is lost."""
+        """Emit nothing below ``offset``; offsets not yet emitted are lost."""
         if offset > self.window.emitted_to:
             self._forget(self.window.emitted_to, offset)
         skipped = self.window.skip_to(offset)
@@ -309,7 +308,7 @@ class Unfinished:
         self._counts.skipped[reason] += skipped
 
     def cut(self, end: int, now_ms: int) -> None:
-        """Lose ``end`` and all above, and emit what is in flight below it again."""
+        """Lose ``end`` and all above; emit in-flight records below ``end`` again."""
         self._counts.lost[LossReason.CUT] += self.window.cut(end)
         self.retry.clear_from(end)
         self._given_up = OffsetRuns()

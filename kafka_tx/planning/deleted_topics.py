@@ -21,7 +21,7 @@ class DeletedTopics:
     """Asks brokers by name for topics that a subscription no longer finds.
 
     A hidden topic (the user lacks permission) is not deleted, nor is one without an
-    answer. A topic that brokers report under another id was created anew: it is.
+    answer. A topic with another id was created anew: the old one is deleted.
 
     Args:
         cluster: The brokers to ask.
