@@ -1,4 +1,4 @@
-"""What becomes of the records of a chunk: done, failed, given up, fetched again."""
+"""Settles the records of a chunk: done, failed, given up, or fetched again."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class InFlightChunk:
     """A chunk of one spout's records that was sent.
 
     Attributes:
-        attempt: The number of the chunk, as its jobs know it.
-        spout: The component.
-        first_root: Of its block of root numbers.
-        emissions: What it holds, in the order of the numbers.
+        attempt: The number of the chunk, as its jobs use it.
+        spout: The spout's component name.
+        first_root: The first one of its root numbers.
+        emissions: Its records, in the order of the numbers.
         since_ms: When it was sent (monotonic).
-        waited: How often its time was over, and it was waited for nevertheless.
-        is_old: Whether its time is over with the next rotation.
-        left: Of its job's records those whose rows a rich bolt neither acked nor
-            failed (ascending); None: the job has not ended.
+        waited: How often its time-out was over, but the runner waited longer.
+        is_old: Whether it times out with the next rotation.
+        left: Records of an ended job that a rich bolt neither acked nor failed
+            (ascending); None: the job has not ended.
     """
 
     attempt: TransactionAttempt
@@ -66,17 +66,17 @@ class InFlightChunk:
         """The root after the last one."""
 
     def __len__(self) -> int:
-        """Records."""
+        """Number of records."""
         return int(self.end - self.first_root)
 
     @property
     def roots(self) -> Roots:
-        """All of them."""
+        """The roots of all its records."""
         return np.arange(self.first_root, self.end)
 
     @property
     def open(self) -> int:
-        """Records of which nothing is known yet."""
+        """Number of records without a result yet."""
         return len(self) if self.left is None else len(self.left)
 
     @property
@@ -86,13 +86,13 @@ class InFlightChunk:
         return tuple(NumberedRange(emission.range, first) for emission, first in pairs)
 
     def offsets(self, roots: Roots) -> Iterator[tuple[Emission, OffsetRange]]:
-        """What these roots (ascending) are, as runs of offsets."""
+        """The runs of offsets that belong to these roots (ascending)."""
         return self.offsets_of(runs_of(roots))
 
     def offsets_of(
         self, runs: Iterable[tuple[int, int]]
     ) -> Iterator[tuple[Emission, OffsetRange]]:
-        """What these runs of roots are, as runs of offsets."""
+        """The runs of offsets that belong to these runs of roots."""
         for low, high in runs:
             while low < high:
                 at = bisect_right(self._firsts, low) - 1
@@ -104,7 +104,7 @@ class InFlightChunk:
 
 
 class InFlightChunks:
-    """All chunks whose records are not all settled, in the order of their roots."""
+    """All chunks with records that are not settled, in the order of their roots."""
 
     def __init__(self) -> None:
         self._in_flight: dict[int, InFlightChunk] = {}
@@ -116,18 +116,18 @@ class InFlightChunks:
         return started.first_root in self._in_flight
 
     def add(self, started: InFlightChunk) -> None:
-        """It is sent, or waited for anew."""
+        """Add a chunk that is sent, or whose time-out begins again."""
         started.is_old = False
         self._in_flight[started.first_root] = started
 
     def settled(self, started: InFlightChunk, left: Roots = NO_ROOTS) -> None:
-        """All of its records have ended but those left; without any it is forgotten."""
+        """Settle all records but ``left``; drop the chunk if ``left`` is empty."""
         started.left = left
         if not len(left):
             self._in_flight.pop(started.first_root, None)
 
     def rotate(self) -> list[InFlightChunk]:
-        """Forget the flights that saw a rotation before; return them."""
+        """Drop and return the chunks that were already here at the last rotation."""
         fallen = [started for started in self._in_flight.values() if started.is_old]
         for started in fallen:
             del self._in_flight[started.first_root]
@@ -137,22 +137,22 @@ class InFlightChunks:
 
     @property
     def open(self) -> int:
-        """Records on their way."""
+        """Number of in-flight records."""
         return sum(started.open for started in self._in_flight.values())
 
 
 DEAD_LETTER_AGAIN_MS = 1_000
-"""Before a dead letter that could not be written is tried again."""
+"""Pause before a dead letter that could not be written is tried again."""
 
 _TEMPORARY = ("_MSG_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")
 
 
 class ChunkAnswers:
-    """Carries what jobs found out to the partition managers (the topology's thread).
+    """Passes the results of jobs to the partition managers, on the topology's thread.
 
     Args:
-        pollers: The spouts.
-        post: Has a call made on this thread.
+        pollers: The pollers of the spouts.
+        post: Runs a function on the topology's thread.
         clock: The machine's.
     """
 
@@ -171,13 +171,13 @@ class ChunkAnswers:
     # --- chunks ---
 
     def finished(self, started: InFlightChunk, chunk: Chunk) -> int:
-        """Its job has ended well; some of its records may still be open.
+        """The chunk's job has ended well; some of its records may still be open.
 
         Returns:
-            How many of its records were given to bolts; 0 when it had timed out.
+            How many of its records bolts were given; 0 if the chunk had timed out.
         """
         if started not in self.in_flight:
-            return 0  # its records were answered
+            return 0  # its records are settled
         facts = chunk.facts
         names = {str(e.range.topic_partition) for e in started.emissions}
         self._pollers[started.spout].metrics.fetched(facts, names)
@@ -198,24 +198,24 @@ class ChunkAnswers:
         return len(started) - len(ended.untried)
 
     def _untried(self, started: InFlightChunk, roots: Roots) -> None:
-        """There was no time for these; a lone record had the whole time-out."""
+        """Emit records again that bolts were not given in time; fail a lone record."""
         if len(started) == len(roots) == 1:
             self.timed_out(started, roots, "not worked off within the time-out")
         else:
             self._release(started, roots)
 
     def failed(self, started: InFlightChunk, reason: str) -> None:
-        """All of its records failed, since user code asked for that."""
+        """All records of the chunk failed, because user code failed them."""
         if self._end(started):
             self.fail(started, started.roots, reason)
 
     def unused(self, started: InFlightChunk) -> None:
-        """Its bolts were not ready: all of its records are emitted again."""
+        """Bolts could not be prepared: all records of the chunk are emitted again."""
         if self._end(started):
             self._release(started, started.roots)
 
     def lost(self, started: InFlightChunk, reason: str) -> None:
-        """Its job was lost; a record that is lost alone has failed."""
+        """The chunk's job was lost; the record of a chunk of one has failed."""
         if not self._end(started):
             return
         if len(started) == 1:
@@ -224,7 +224,7 @@ class ChunkAnswers:
             self._release(started, started.roots)
 
     def timed_out(self, started: InFlightChunk, roots: Roots, reason: str) -> None:
-        """These of its records (ascending), which bolts were given, took too long."""
+        """These records (ascending), which bolts were given, have timed out."""
         for _, records in started.offsets(roots):
             at = records.topic_partition
             self._pollers[started.spout].metrics.timed_out[at] += len(records)
@@ -232,12 +232,12 @@ class ChunkAnswers:
         self.fail(started, roots, reason)
 
     def wait_for(self, started: InFlightChunk) -> None:
-        """Its time is over, but its job runs and no bolt holds a row for too long."""
+        """Begin the time-out again: the job runs, and no bolt has reported a hang."""
         logger.info("the chunk takes its time", attempt=started.attempt)
         self.in_flight.add(started)
 
     def silent(self, started: InFlightChunk, reason: str) -> None:
-        """Its job does not end, and nobody knows why; a lone record has failed."""
+        """The job does not end, for an unknown reason; a lone record has failed."""
         if len(started) == 1:
             self.timed_out(started, started.roots, reason)
             return
@@ -250,7 +250,7 @@ class ChunkAnswers:
         self._release(started, started.roots)
 
     def hangs(self, started: InFlightChunk, roots: Roots, reason: str) -> None:
-        """A bolt does not give these of its records back; one of them is to blame."""
+        """A bolt hangs with these records of the chunk; one of them is the cause."""
         if not self._end(started):
             return
         everything = started.roots
@@ -265,7 +265,7 @@ class ChunkAnswers:
         self._release(started, everything)
 
     def fail(self, started: InFlightChunk, roots: Roots, reason: str) -> None:
-        """These records failed; those without a try left are given up."""
+        """These records failed; give up those without a retry left."""
         now_ms = self._clock.monotonic_ms()
         for emission, records in started.offsets(roots):
             manager, generation = emission.manager, emission.generation
@@ -278,7 +278,7 @@ class ChunkAnswers:
                 )
 
     def _end(self, started: InFlightChunk) -> bool:
-        """Forget it; False if it has timed out."""
+        """Drop the chunk; False if it has timed out before."""
         if started not in self.in_flight:
             return False
         self.in_flight.settled(started)
@@ -355,7 +355,7 @@ class ChunkAnswers:
             raise error
 
     def write_again(self) -> None:
-        """Try the dead letters whose time has come."""
+        """Try to write the dead letters that are due."""
         now_ms = self._clock.monotonic_ms()
         due = [each for each in self._again if each[0] <= now_ms]
         self._again = [each for each in self._again if each[0] > now_ms]
@@ -363,13 +363,13 @@ class ChunkAnswers:
             self._write(spout, emission, dead_letter)
 
     def wakes(self) -> Iterator[int]:
-        """When dead letters are to be tried again (monotonic)."""
+        """When dead letters are due to be tried again (monotonic ms)."""
         for at_ms, *_ in self._again:
             yield at_ms
 
 
 def _holes(facts: Mapping[str, object]) -> dict[str, OffsetRuns]:
-    """Where the partitions turned out to hold no record, by their text form."""
+    """Runs of offsets without a record, by the text form of their partitions."""
     return {
         name: OffsetRuns(*reported["holes"])
         for name, reported in facts.items()
@@ -380,7 +380,7 @@ def _holes(facts: Mapping[str, object]) -> dict[str, OffsetRuns]:
 def _complete(
     emission: Emission, records: OffsetRange, holes: OffsetRuns | None
 ) -> None:
-    """Everything of a range has ended; only what was a record counts as one."""
+    """Complete all offsets of a range; holes do not count as records."""
     manager, generation = emission.manager, emission.generation
     if holes is None:
         manager.ack(records, generation)
@@ -396,7 +396,7 @@ def _complete(
 
 
 def _is_fetch(reported: RootsFailed, facts: Mapping[str, object]) -> bool:
-    """Whether records failed since they could not be fetched, not since of them."""
+    """Whether the cause is a failed fetch, and not the records themselves."""
     classes = {
         name
         for fact in facts.values()

@@ -1,4 +1,4 @@
-"""What an at-least-once topology tells of itself: metrics, and the handle's numbers."""
+"""Metrics of an at-least-once topology, and the counts of its handle."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class SpoutMetrics:
-    """Tells the registry of one spout's partitions (the topology's thread).
+    """Reports one spout's partitions to the registry, on the topology's thread.
 
-    Partitions that are not there any more are forgotten.
+    Partitions that no longer exist are removed.
 
     Attributes:
         timed_out: Failures by time-out, by partition.
@@ -54,12 +54,12 @@ class SpoutMetrics:
         now_ms: int,
         touched: Collection[PartitionManager] | None = None,
     ) -> None:
-        """Bring everything up to date.
+        """Update all metrics.
 
         Args:
-            managers: All that are open; the same object as long as they are the same.
+            managers: All open managers; the same object until one comes or goes.
             now_ms: Monotonic.
-            touched: Those that may have changed since; None: all.
+            touched: Managers that may have changed since the last call; None: all.
         """
         if managers is not self._open:
             self._open = managers
@@ -83,8 +83,8 @@ class SpoutMetrics:
     def in_flight(self, chunks: Sequence[InFlightChunk], clock: Clock) -> None:
         """Show the chunks of this spout that are in flight now.
 
-        What is retried for ever is in flight since its first try: the time is kept
-        until a record is completed, or until nothing is left to do.
+        Records that are retried for ever are in flight since their first try: the time
+        stays until a record is completed, or until nothing is left to do.
         """
         now_ms = clock.monotonic_ms()
         waits = bool(chunks) or any(manager.waiting for manager in self._open)
@@ -107,7 +107,7 @@ class SpoutMetrics:
         self._registry.record_in_flight(self._id, in_flight, since_ms)
 
     def fetched(self, facts: Mapping[str, object], names: Iterable[str]) -> None:
-        """Fetches took so long; ``names`` are the partitions' text forms."""
+        """Record the times of fetches; ``names`` are the partitions' text forms."""
         for name in names:
             reported = facts.get(name)
             took_ms = reported.get("fetch_ms", ()) if isinstance(reported, dict) else ()
@@ -139,7 +139,7 @@ class SpoutMetrics:
         self._registry.record_attempt(self._id, ended)
 
     def totals(self) -> Mapping[str, int]:
-        """What all partitions counted since the start, by word."""
+        """The counts of all partitions since the start, by name."""
         found = Counter(self._sums)
         for word, counted in (
             ("skipped", self.skipped),
@@ -212,21 +212,21 @@ class SpoutMetrics:
 
 
 Counted = tuple[Mapping[str, int], Mapping[str, int]]
-"""What was in flight at a time, and what was counted until then."""
+"""The in-flight counts at one time, and the totals until that time."""
 
 
 class TopologyCounts:
-    """Measured on the topology's thread; any thread may read what is shown.
+    """Counts on the topology's thread; any thread may read the results.
 
     Args:
-        pollers: The spouts.
-        every_ms: Between two measurements.
+        pollers: The pollers of the spouts.
+        every_ms: Pause between two measurements.
         clock: The machine's.
 
     Attributes:
-        view: What is in flight; replaced whole.
-        totals: What was counted since the start; replaced whole.
-        recent: The last of both that differed from those before.
+        view: The in-flight counts; replaced as a whole.
+        totals: The counts since the start; replaced as a whole.
+        recent: The last pairs of both that differ from the pair before.
     """
 
     def __init__(
@@ -248,12 +248,12 @@ class TopologyCounts:
         self._pollers[chunk.spout].metrics.chunk_ended(chunk, self._clock, outcome)
 
     def ended(self) -> None:
-        """The topology has ended: a restart emits again what was in flight."""
+        """The topology has ended: a restart emits its in-flight records again."""
         for poller in self._pollers.values():
             poller.metrics.ended()
 
     def measure_if_due(self, chunks: Sequence[InFlightChunk], *, at_once: bool) -> None:
-        """Measure, and tell the metrics, if it is time."""
+        """Measure and update the metrics, if the next measurement is due."""
         now_ms = self._clock.monotonic_ms()
         if not at_once and now_ms - self._measured_ms < self._every_ms:
             return

@@ -36,9 +36,9 @@ class DeadLetter:
     """Records that failed together too often.
 
     Attributes:
-        records: Which.
-        attempts: How often each was processed.
-        error: Why it failed the last time.
+        records: Their offsets.
+        attempts: How often each record was processed.
+        error: The reason of the last failure.
     """
 
     records: OffsetRange
@@ -51,8 +51,8 @@ class Buried:
     """Records that are in the dead-letter topic now.
 
     Attributes:
-        written: How many.
-        cut: How many of them without their value: they did not fit.
+        written: Number of records.
+        cut: How many of them were too large and have no value.
     """
 
     written: int = 0
@@ -65,14 +65,14 @@ class DeadLetters:
     Key, value, timestamp and headers stay as they were, but a time outside of the years
     1 to 9999, which brokers may refuse, becomes the present one. The headers
     ``kafka_tx.topic``, ``kafka_tx.partition``, ``kafka_tx.offset``, ``kafka_tx.error``
-    and ``kafka_tx.attempts`` come behind them. Where that is too large for the topic
-    the letter has no value and no headers of the record, and says in ``kafka_tx.bytes``
-    how large the value is; the other headers tell where it can be read. At least once:
-    after a crash a letter may be written again.
+    and ``kafka_tx.attempts`` follow. If a dead letter is too large for the topic, it
+    has neither the value nor the headers of the record. Its header ``kafka_tx.bytes``
+    has the size of the value, and the other headers name the record's offset. Writes
+    are at least once: after a crash a dead letter may be written again.
 
     Args:
-        topic: Where to.
-        source: How records are read; with headers.
+        topic: The dead-letter topic.
+        source: How to read records, with their headers.
     """
 
     def __init__(self, topic: str, source: SourceConfig) -> None:
@@ -84,10 +84,10 @@ class DeadLetters:
         self._sender: Sender | None = None
 
     def check(self) -> None:
-        """Make sure that its topic can be written to (driver, at the start).
+        """Check that the topic can be written to (driver, at the start).
 
         Raises:
-            ConfigError: It does not exist, and brokers do not make it.
+            ConfigError: The topic does not exist, and brokers do not create it.
             KafkaError: The brokers refuse the user, or do not answer.
         """
         try:
@@ -106,13 +106,13 @@ class DeadLetters:
         dead_letter: DeadLetter,
         answer: Callable[[Buried, Exception | None], None],
     ) -> None:
-        """Write it; ``answer`` gets what was written, or the error."""
+        """Write a dead letter; ``answer`` gets the result, or the error."""
 
         def work() -> None:
             try:
                 written = self._write(dead_letter)
-            except Exception as error:  # noqa: BLE001 - told to who asked
-                self._sender = None  # what it failed with, it would fail with again
+            except Exception as error:  # noqa: BLE001 - for the caller
+                self._sender = None  # this sender would fail again
                 answer(Buried(), error)
             else:
                 answer(written, None)
@@ -162,17 +162,17 @@ class DeadLetters:
                 raise error
 
     def close(self, timeout_s: float) -> bool:
-        """End, after what was asked for; False if that takes longer."""
+        """End after all requested writes; False if that takes longer."""
         return self._worker.close(timeout_s)
 
 
 def out_records(
     reader: RangeReader, dead_letter: DeadLetter, topic: str
 ) -> Iterator[OutRecord]:
-    """The records of a letter as they are written.
+    """The records of a dead letter, in the form in which they are written.
 
     Raises:
-        OffsetOutOfRangeError: They are gone.
+        OffsetOutOfRangeError: The log no longer holds them.
         FetchError: They cannot be read now.
     """
     for batch in reader.read(dead_letter.records):
@@ -192,7 +192,7 @@ def out_records(
 
 
 def without_value(record: OutRecord) -> OutRecord:
-    """The same letter with nothing of the record but where it is, and a short key."""
+    """The same dead letter with only the record's place, and its key if it is short."""
     _, own = split(record.headers or ())
     own[BYTES] = str(len(record.value or b""))
     key = record.key if len(record.key or b"") <= LONGEST_KEY else None

@@ -1,4 +1,4 @@
-"""Rows that bolts of at-least-once topologies do not give back: noticed and told."""
+"""Notices and reports bolts of at-least-once topologies that hang with a row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kafka_tx.topology.run.messages import Roots
 logger = event_log(__name__)
 
 _LOOKS = 8
-"""So often it is looked, within the time that a row may take."""
+"""Number of checks within the time that a row may take."""
 
 _MOST_ROOTS = 10_000
 
@@ -29,12 +29,12 @@ _MOST_ROOTS = 10_000
 class HangWatch:
     """Watches a task from a thread of its own (executor). Pickled.
 
-    A report is sent for as long as the row is not given back: the driver may not have
-    heard it. While bolts get on, or reset the time-out, that is told too: the driver
-    waits for such a chunk.
+    While a bolt hangs, the report is repeated, because the driver may have missed it.
+    While bolts advance, or reset the time-out, that is reported, too: the driver waits
+    for such a chunk.
 
     Attributes:
-        address: Of the driver's ``ReportListener``.
+        address: The address of the driver's ``ReportListener``.
         attempt: The chunk.
         timeout_s: How long bolts may take for a row, or for an Arrow batch.
     """
@@ -45,7 +45,7 @@ class HangWatch:
 
     @contextmanager
     def __call__(self, task: AtLeastOnceTask) -> Iterator[None]:
-        """Watch it meanwhile."""
+        """Watch the task while the body runs."""
         has_ended = threading.Event()
         name = f"kafka-tx watches {task.id}"
         threading.Thread(
@@ -72,7 +72,7 @@ class HangWatch:
                 return
 
     def _hears(self, report: dict[str, object]) -> bool:
-        """Tell the driver; False when nobody listens any more."""
+        """Send a report to the driver; False if no listener answers any more."""
         try:
             send_report(self.address, {"attempt": str(self.attempt), **report})
         except ConnectionRefusedError:
@@ -83,20 +83,20 @@ class HangWatch:
 
 
 Hangs: TypeAlias = Callable[[TransactionAttempt, str, Roots], None]
-"""Takes a chunk, a component, and the records it does not give back."""
+"""Takes a chunk, the component that hangs, and the records it hangs with."""
 
 Moves: TypeAlias = Callable[[TransactionAttempt], None]
-"""Takes a chunk of which a task is getting on."""
+"""Takes a chunk of which a task advances."""
 
 
 class HangListener:
-    """Hears of rows, or Arrow batches, that bolts do not give back (driver).
+    """Takes reports of bolts that hang with rows or Arrow batches (driver).
 
     Args:
         driver: Where tasks reach this process.
         timeout_ms: How long bolts may take for a row.
-        hangs: Called for each that takes longer, repeatedly, on a thread of its own.
-        moves: Called there from time to time for chunks that get on.
+        hangs: Called for each longer one, repeatedly, on a thread of its own.
+        moves: Called on such a thread from time to time for chunks that advance.
 
     Raises:
         OSError: No port can be opened.
@@ -117,9 +117,9 @@ class HangListener:
         self._timeout_s = timeout_ms / 1_000
 
     def watch(self, attempt: TransactionAttempt) -> HangWatch:
-        """What tells of a task of this chunk, wherever it runs."""
+        """The watch of a task of this chunk, for any machine."""
         return HangWatch(self._reports.address, attempt, self._timeout_s)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._reports.close()

@@ -18,18 +18,18 @@ from kafka_tx.running.serial_worker import SerialWorker
 R = TypeVar("R")
 
 _WITHIN_S = 60.0
-"""How long a store may be silent, beside the time for which it tries again itself."""
+"""Seconds that a store may take to answer, besides the time of its own retries."""
 
 Offers = Mapping[PartitionManager, CommittedOffset]
 
 
 class OffsetKeeper:
-    """The offset store of one spout (driver). All methods are the topology's thread's.
+    """The offset store of one spout (driver). The topology's thread calls all methods.
 
     Args:
-        id: Of the consumer, as metrics name it.
+        id: The consumer's id in metrics.
         store: Used by one thread only.
-        registry: Told of every commit.
+        registry: Takes every commit.
         clock: The machine's.
     """
 
@@ -66,17 +66,17 @@ class OffsetKeeper:
 
     @property
     def must_renew(self) -> bool:
-        """Whether it is time to write all offsets again, also unchanged ones."""
+        """Whether all offsets are due to be written again, also unchanged ones."""
         if self._renew_ms is None:
             return False
         return self._clock.monotonic_ms() - self._renewed_ms >= self._renew_ms
 
     def now_ms(self) -> int:
-        """The clock's, monotonic."""
+        """The clock's monotonic time."""
         return self._clock.monotonic_ms()
 
     def renewed(self, began_ms: int) -> None:
-        """All offsets were written again, at that time (monotonic)."""
+        """All offsets were written again; ``began_ms`` is the monotonic start."""
         self._renewed_ms = began_ms
 
     def load(
@@ -103,7 +103,7 @@ class OffsetKeeper:
         return found
 
     def store_now(self, offers: Offers) -> None:
-        """Store, and wait for it.
+        """Store the offsets, and wait until they are stored.
 
         Raises:
             StateError: as ``OffsetStore.store``.
@@ -116,13 +116,13 @@ class OffsetKeeper:
     def store(
         self, offers: Offers, answer: Callable[[BaseException | None], None]
     ) -> None:
-        """Store; ``answer`` is called on the store's thread with the error, or None."""
+        """Store the offsets; the store's thread calls ``answer`` with error or None."""
         by_partition = _by_partition(offers)
 
         def make() -> None:
             try:
                 self._store.store(by_partition)
-            except BaseException as error:  # noqa: BLE001 - told to who asked
+            except BaseException as error:  # noqa: BLE001 - for the caller
                 answer(error)
             else:
                 answer(None)
@@ -135,7 +135,7 @@ class OffsetKeeper:
         bounds: Mapping[TopicPartition, LogBounds],
         began_ms: int,
     ) -> None:
-        """Tell the managers and the metrics that the store holds these."""
+        """Report to managers and metrics that these offsets are stored."""
         for manager, offset in offers.items():
             manager.committed(offset)
         self._registry.record_offsets(
@@ -159,17 +159,17 @@ class OffsetKeeper:
         return self._store.fitting(offset) >= len(offset.completed)
 
     def close(self, timeout_s: float) -> bool:
-        """End, after what was asked for; False if that takes longer."""
+        """End after all requested writes; False if that takes longer."""
         self._worker.submit(self._store.close)
         return self._worker.close(timeout_s)
 
     def ends_within(self, rest_s: Callable[[], float]) -> None:
-        """Wait no longer than that for the store from now on."""
+        """From now on, wait for the store at most ``rest_s()`` seconds."""
         self._rest_s = rest_s
 
     @property
     def longest_s(self) -> float:
-        """How long a call is waited for; the store's own tries are over by then."""
+        """Most seconds to wait for a call: longer than the store's own retries."""
         return _WITHIN_S + self._store.retry_ms / 1000
 
     def _wait(self, call: Callable[[], R]) -> R:
@@ -183,7 +183,7 @@ class OffsetKeeper:
 
 
 def _newest_ms(offsets: Iterable[CommittedOffset]) -> int | None:
-    """When the last of these was committed, as far as known."""
+    """The latest known commit time of these offsets; None: unknown."""
     known = (at.committed_ms for at in offsets if at.committed_ms is not None)
     return max(known, default=None)
 

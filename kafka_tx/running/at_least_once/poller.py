@@ -1,4 +1,4 @@
-"""One at-least-once Kafka spout on the driver: what it asks brokers, and when."""
+"""One at-least-once Kafka spout on the driver: its requests to brokers and store."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ logger = event_log(__name__)
 
 @dataclass(frozen=True)
 class PollerParts:
-    """What a poller is made of.
+    """The parts of a poller.
 
     Attributes:
-        name: The component.
-        coordinator: Of its partitions.
-        cluster: Used on the looking thread only.
-        keeper: Of its offsets.
+        name: The spout's component name.
+        coordinator: Finds the spout's partitions.
+        cluster: Used on the polling thread only.
+        keeper: Stores the spout's offsets.
         reader: Pickled into jobs.
-        scheme: From records to rows.
-        dead_letters: Where given-up records go; None: they are skipped.
+        scheme: Makes rows from records.
+        dead_letters: Writes given-up records; None: they are skipped.
         commit_interval_ms: ``state_update_interval_ms``.
         registry: Takes the metrics.
         clock: The machine's.
-        closing: Release what else was opened for it.
+        closing: Releases other resources of the spout.
     """
 
     name: str
@@ -57,9 +57,9 @@ class PollerParts:
     closing: tuple[Callable[[], None], ...] = ()
 
     def release(self, rest_s: Callable[[], float]) -> bool:
-        """Commit what is completed and release everything; False if that hangs.
+        """Commit completed records and release everything; False if that hangs.
 
-        ``rest_s`` tells how long it may still take, all in all.
+        ``rest_s`` returns the seconds that are left for all of this.
         """
         self.keeper.ends_within(rest_s)
         try:
@@ -82,38 +82,38 @@ class PollerParts:
 
 
 _STORE_POLL_MS = 5_000
-"""How long nothing is stored before the store is asked whether it is as it was left."""
+"""Time without a write after which the store is polled for changes by others."""
 
 REFRESH_MS = 1_000
-"""Least time between two looks for partitions and leaders."""
+"""Least time between two polls for partitions and leaders."""
 
 HOLD_MS = 500
-"""How long a partition rests whose fetch failed."""
+"""How long a partition pauses after a failed fetch."""
 
 _LEAST_MS = 10
-"""Before the same is tried again."""
+"""Least pause before a call is tried again."""
 
 
 class Looks(NamedTuple):
-    """Numbers of looks at logs, and of those for partitions."""
+    """The numbers of polls of log bounds, and of polls for partitions."""
 
     logs: int
     partitions: int
 
     def include(self, other: Looks) -> bool:
-        """Whether these are as new."""
+        """Whether these polls are at least as new as the others."""
         return self.logs >= other.logs and self.partitions >= other.partitions
 
 
 class OpenPartitions:
-    """Managers, and what the logs hold; the topology's thread only.
+    """Managers of open partitions, and log bounds; the topology's thread only.
 
-    A partition sleeps from when all that its log holds is completed and stored, to when
-    a look sees its log change. Nothing is asked of it meanwhile.
+    A partition sleeps when all records of its log are completed and stored, and wakes
+    when a poll finds that its log has changed. A sleeping partition is skipped.
 
     Attributes:
         managers: In assignment order.
-        bounds: What the logs hold, when last looked at.
+        bounds: The log bounds of the last poll.
     """
 
     def __init__(self) -> None:
@@ -125,12 +125,12 @@ class OpenPartitions:
 
     @property
     def names(self) -> Collection[TopicPartition]:
-        """All of them."""
+        """All open partitions."""
         return self._by_partition.keys()
 
     @property
     def awake(self) -> Collection[PartitionManager]:
-        """Those that may have something to do."""
+        """The managers that may have work."""
         return self._awake.keys()
 
     def take_touched(self) -> Collection[PartitionManager]:
@@ -139,10 +139,10 @@ class OpenPartitions:
         return touched
 
     def replace(self, managers: Sequence[PartitionManager]) -> bool:
-        """Partitions may have come, gone, or be others of the same name.
+        """Take new managers: partitions may have come, gone or been re-created.
 
         Returns:
-            Whether one woke that slept, or was not there before.
+            Whether a sleeping partition woke, or a partition is new.
         """
         former = set(self.managers)
         self.managers = managers
@@ -160,10 +160,10 @@ class OpenPartitions:
         return manager not in asleep or not self.is_done(manager)
 
     def seen(self, bounds: Bounds) -> bool:
-        """Take in a look, and wake the partitions whose log changed.
+        """Take the bounds of a poll, and wake the partitions whose log changed.
 
         Returns:
-            Whether one did.
+            Whether a partition woke.
         """
         former = self.bounds
         self.bounds = {p: b for p, b in bounds.items() if isinstance(b, LogBounds)}
@@ -174,16 +174,16 @@ class OpenPartitions:
         return bool(news)
 
     def asleep(self) -> Mapping[TopicPartition, LogBounds]:
-        """What the logs hold in which nothing was left to be done."""
+        """The log bounds of sleeping partitions."""
         awake = {manager.topic_partition for manager in self._awake}
         return {p: b for p, b in self.bounds.items() if p not in awake}
 
     def put_to_sleep(self) -> None:
-        """Let those sleep that have nothing left to do."""
+        """Let partitions sleep that have no work left."""
         self._awake = {m: None for m in self._awake if not self.is_done(m)}
 
     def is_done(self, manager: PartitionManager) -> bool:
-        """Whether all that its log is known to hold is completed and stored."""
+        """Whether all known records of its log are completed and stored."""
         bounds = self.bounds.get(manager.topic_partition)
         return (
             bounds is not None
@@ -195,10 +195,10 @@ class OpenPartitions:
 
 
 class SpoutPoller:
-    """Knows one spout's partitions and talks to brokers and store for it.
+    """Holds one spout's partitions, and calls brokers and the store for the spout.
 
-    All methods are called on the topology's thread; what takes long happens on threads
-    of the poller, and comes back through ``post``.
+    The topology's thread calls all methods. Slow calls run on the poller's own threads,
+    and their results come back through ``post``.
     """
 
     def __init__(self, parts: PollerParts, post: Post) -> None:
@@ -222,7 +222,7 @@ class SpoutPoller:
         self._commits = CommitTimer(parts.commit_interval_ms, clock.now_ms())
         self._asked_ms = clock.monotonic_ms()
         self._crowded: Collection[PartitionManager] = ()
-        """Those for which the store has no more room; they emit nothing new."""
+        """Managers without room in the store for more runs; they emit nothing new."""
         self._is_storing = False
         self._held_until: dict[TopicPartition, int] = {}
         self._times = log_bounds.PollTimes()
@@ -230,24 +230,24 @@ class SpoutPoller:
         self._whole_at_ms = 0
         self._is_refresh_wanted = self._has_seen_all = False
         self._seen = Looks(0, 0)
-        """The newest that were answered."""
+        """The newest polls that were answered."""
         self._take_managers()
 
     # --- partitions ---
 
     @property
     def managers(self) -> Sequence[PartitionManager]:
-        """Of the partitions that are open, in assignment order."""
+        """The managers of open partitions, in assignment order."""
         return self._partitions.managers
 
     @property
     def bounds(self) -> Mapping[TopicPartition, LogBounds]:
-        """What the logs hold, when last looked at."""
+        """The log bounds of the last poll."""
         return self._partitions.bounds
 
     @property
     def awake(self) -> Collection[PartitionManager]:
-        """Those that may have something to do; nothing is asked of the others."""
+        """The managers that may have work; the others are skipped."""
         return self._partitions.awake
 
     def take_touched(self) -> Collection[PartitionManager]:
@@ -263,17 +263,17 @@ class SpoutPoller:
         self._times.is_wanted |= is_awoken or is_anew
 
     def fetch_failed(self, partition: TopicPartition) -> None:
-        """Its leader may have moved: look again, and let the partition rest."""
+        """The leader may have moved: poll again, and let the partition pause."""
         now_ms = self.parts.clock.monotonic_ms()
         self._held_until[partition] = now_ms + HOLD_MS
         self._refresh()
 
     def want_polls(self) -> None:
-        """Look for partitions, and at logs, as soon as no such look is under way."""
+        """Poll for partitions and log bounds, as soon as no such poll runs."""
         self._is_refresh_wanted = self._times.is_wanted = True
 
     def refresh_if_due(self) -> None:
-        """Look for partitions and leaders again, if it is time."""
+        """Poll for partitions and leaders again, if the next poll is due."""
         if self._is_refresh_wanted and not self._refreshes.is_busy:
             self._is_refresh_wanted = False
             self._refreshes.ask()
@@ -281,7 +281,7 @@ class SpoutPoller:
             self._refresh()
 
     def _refresh(self) -> None:
-        """Look for partitions and leaders again, but not all the time."""
+        """Poll for partitions and leaders again, but not too often."""
         now_ms = self.parts.clock.monotonic_ms()
         last_ms = self._refreshed_ms
         if self._refreshes.is_busy or (
@@ -300,10 +300,10 @@ class SpoutPoller:
         answer()
         self._take_managers()
 
-    # --- looks ---
+    # --- polls ---
 
     def poll_if_due(self) -> None:
-        """Ask where the logs begin and end, if it is time and no answer is due."""
+        """Poll the log bounds, if the next poll is due and no poll runs."""
         now_ms = self.parts.clock.monotonic_ms()
         if self._looks.is_busy or now_ms < self._times.due_ms(len(self.managers)):
             return
@@ -317,7 +317,7 @@ class SpoutPoller:
         self._looks.ask()
 
     def _look(self) -> Bounds:
-        """On a thread of its own."""
+        """Poll the log bounds, on a thread of its own."""
         if not self._wanted:
             return {}
         bounds = log_bounds.look(self.parts.cluster, self._wanted, self._asleep)
@@ -352,7 +352,7 @@ class SpoutPoller:
     # --- chunks ---
 
     def chunk(self, room: int) -> list[Emission]:
-        """Emit up to so many records; nothing when there is nothing to emit.
+        """Emit at most ``room`` records; empty if there is no record to emit.
 
         Raises:
             OffsetOutOfRangeError: A log was cut and the policy is to fail.
@@ -386,7 +386,7 @@ class SpoutPoller:
     # --- commits ---
 
     def commit_if_due(self, *, at_once: bool = False) -> None:
-        """Store what is completed, if it is time; now and then also if nothing is."""
+        """Store completed offsets if that is due; sometimes also unchanged ones."""
         clock, keeper = self.parts.clock, self.parts.keeper
         if self._is_storing or not (at_once or self._commits.is_due(clock.now_ms())):
             return
@@ -444,9 +444,9 @@ class SpoutPoller:
 
     @property
     def is_idle(self) -> bool:
-        """Everything seen is completed, the store has it, and nothing is out of sight.
+        """Whether all known records are completed and stored, in all partitions.
 
-        Neither a partition that cannot be opened, nor one that does not answer.
+        False if a partition cannot be opened or does not answer.
         """
         is_all_known = self._has_seen_all and self.parts.coordinator.is_complete
         if self._is_storing or not is_all_known:
@@ -454,20 +454,20 @@ class SpoutPoller:
         return all(map(self._partitions.is_done, self.awake))
 
     def next_polls(self) -> Looks:
-        """The first ones that begin after this call (any thread)."""
+        """The first polls that begin after this call (any thread)."""
         return Looks(self._looks.asked + 1, self._refreshes.asked + 1)
 
     def ended_polls(self) -> Looks:
-        """The newest that were answered."""
+        """The newest polls that were answered."""
         return self._seen
 
     @property
     def is_completed(self) -> bool:
-        """Nothing is pending, but the store may not know."""
+        """Whether no record is pending; offsets may not be stored yet."""
         return all(manager.pending == 0 for manager in self.awake)
 
     def wakes_at_ms(self) -> int:
-        """When something is to be done next, as far as the poller knows (monotonic)."""
+        """When the next work of the poller is due (monotonic)."""
         now_ms = self.parts.clock.monotonic_ms()
         times = [now_ms + self._commits.wait_ms(self.parts.clock.now_ms())]
         if not self._looks.is_busy:
@@ -479,9 +479,9 @@ class SpoutPoller:
     # --- the end ---
 
     def close(self, rest_s: Callable[[], float]) -> bool:
-        """Commit what is completed and release everything; False if that hangs.
+        """Commit completed records and release everything; False if that hangs.
 
-        ``rest_s`` tells how long it may still take, all in all.
+        ``rest_s`` returns the seconds that are left for all of this.
         """
         workers = (self._looks, self._refreshes)
         are_free = [worker.close(rest_s()) for worker in workers]

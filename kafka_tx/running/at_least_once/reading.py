@@ -1,4 +1,4 @@
-"""What tasks of an at-least-once Kafka spout read: many ranges, few fetches."""
+"""Reads for the tasks of an at-least-once Kafka spout: many ranges in few fetches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kafka_tx.topology.rows.schemes import Scheme
 from kafka_tx.topology.run.messages import NO_ROOTS
 
 NEAR = 500
-"""Ranges that are no further apart are fetched together."""
+"""Ranges that are at most so many offsets apart are fetched together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +39,19 @@ class NumberedRange:
 class KafkaRecords:
     """Ranges of Kafka partitions; task ``i`` of ``n`` does every n-th fetch. Pickled.
 
-    Every offset of a range is *read*, also those without a record (holes), and those
-    whose record gives no row: they are done with that. What of a range cannot be read,
-    and every record that the scheme cannot decode, fails; the others go on.
+    Every offset of a range counts as *read*. An offset without a record (a hole), or
+    whose record gives no row, is then done. Offsets that cannot be read, and records
+    that the scheme cannot decode, fail; the others go on.
 
     The facts of a partition: ``records``, how many there really were; ``errors``, the
-    classes of what went wrong; ``holes``, if there were any: the runs of offsets
+    classes of all errors; ``holes``, if there are any: the runs of offsets
     ``(start, end)`` without a record; and ``fetch_ms``: how long each fetch took,
     without the time of bolts.
 
     Attributes:
-        ranges: Which, in any order; several may be of one partition.
+        ranges: The ranges, in any order; several may be of one partition.
         reader: Reads one range.
-        scheme: From records to rows.
+        scheme: Makes rows from records.
     """
 
     ranges: tuple[NumberedRange, ...]
@@ -79,9 +79,9 @@ class KafkaRecords:
 def fetches_of(
     ranges: Iterable[NumberedRange], near: int = NEAR
 ) -> list[list[NumberedRange]]:
-    """Put ranges together that lie near each other: failed records mostly are single.
+    """Group ranges that are near each other: failed records are mostly single ones.
 
-    What lies between them is fetched and thrown away.
+    Records between the ranges are fetched and dropped.
     """
     found: list[list[NumberedRange]] = []
     for numbered in sorted(ranges, key=lambda each: each.range):
@@ -99,14 +99,14 @@ def fetches_of(
 
 
 class _Fetch:
-    """Gives ascending ranges of a partition their records, out of one fetch.
+    """Reads ascending ranges of a partition with one fetch.
 
-    A fetch that failed is begun anew with the next range.
+    After a failure, a new fetch begins with the next range.
 
     Args:
         reader: Reads one range.
-        scheme: From records to rows.
-        end: Of the last range.
+        scheme: Makes rows from records.
+        end: The end of the last range.
         reported: The facts of the partition.
     """
 
@@ -123,7 +123,7 @@ class _Fetch:
         """Time spent in the fetch."""
 
     def records(self, numbered: NumberedRange) -> Iterator[Records]:
-        """The records of the next range; what of it cannot be read fails."""
+        """The records of the next range; records that cannot be read fail."""
         position, problem = numbered.range.start, ""
         shift = numbered.first_root - position
         batches = self._batches_of(numbered.range)
@@ -150,7 +150,7 @@ class _Fetch:
             yield Records([], NO_ROOTS, left, problem)
 
     def _batches_of(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """What the fetch holds of a range; no batch is empty."""
+        """The fetched batches of a range; no batch is empty."""
         while True:
             batch = self._rest if self._rest is not None else self._next(wanted)
             self._rest = None
@@ -181,7 +181,7 @@ class _Fetch:
     def _decoded(
         self, batch: pa.RecordBatch, position: int, shift: int
     ) -> Iterator[Records]:
-        """The rows of a batch; what the scheme cannot decode fails on its own."""
+        """The rows of a batch; a record that the scheme cannot decode fails alone."""
         offsets = batch.column("offset").to_numpy()
         try:
             decoded = self._scheme.decode(batch)
@@ -219,7 +219,7 @@ class _Fetch:
 def _note_holes(
     reported: dict[str, Any], position: int, offsets: npt.NDArray[np.int64]
 ) -> None:
-    """Note what lies between ``position`` and the last of ``offsets`` (ascending)."""
+    """Add the holes from ``position`` to the last of ``offsets`` (ascending)."""
     starts = np.concatenate(([position], offsets[:-1] + 1))
     (before,) = np.nonzero(starts < offsets)
     if len(before):

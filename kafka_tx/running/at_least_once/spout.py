@@ -48,13 +48,13 @@ logger = event_log(__name__)
 
 @dataclass(frozen=True)
 class Deployment:
-    """Which topology a spout is opened for.
+    """The topology that a spout is opened for.
 
     Attributes:
         topology: Its id; names the offsets' owner.
-        name: This start of it: offsets of another one may be ignored, by
-            ``ignore_stored_offsets``.
-        store: URL of the offset store where the spout names none.
+        name: The name of this deployment: ``ignore_stored_offsets`` may ignore
+            offsets of another one.
+        store: URL of the offset store if the spout names none.
         registry: Takes the metrics.
         clock: The machine's.
         spouts: How many spouts the topology has.
@@ -71,15 +71,15 @@ class Deployment:
 class KafkaSpout:
     """Reads Kafka's records for a ``TopologyBuilder``; each is retried on its own.
 
-    1. It becomes the owner of its id in the offset store, once nothing that it finds
-       there or in the cluster stops the topology's start: a former owner that still
-       lives ends with ``FencedError`` when it next stores offsets (a Kafka group as
-       store cannot tell owners apart).
+    1. The spout checks the offset store and the cluster first. If nothing stops the
+       start, the spout becomes the owner of its id. A former owner that still runs
+       stops with ``FencedError`` when it next stores offsets (a Kafka group as store
+       cannot tell owners apart).
     2. A partition coordinator (static, ZooKeeper, brokers: by the kind of ``hosts``)
-       finds the partitions; each begins where the store says, else at
+       finds the partitions. Each begins at its stored offset, or without one at
        ``start_offset_time``.
-    3. Records are emitted in chunks, partition after partition; failed ones whose retry
-       is due go first.
+    3. Records are emitted in chunks, partition after partition. Failed records whose
+       retry is due go first.
     4. Offsets are stored every ``state_update_interval_ms``, up to the first record
        that is not completed. A failed record is retried as configured; after its last
        try it becomes a dead letter, or is skipped.
@@ -93,16 +93,16 @@ class KafkaSpout:
 
     @property
     def fields(self) -> Fields:
-        """Those of the scheme."""
+        """The fields of the scheme."""
         return self.config.scheme.fields
 
     def empty_chunk(self) -> AtLeastOnceSource:
-        """A chunk of nothing."""
+        """A chunk without records."""
         reader = TaskReader(self._source("nowhere:9092"))
         return KafkaRecords((), reader, self.config.scheme)
 
     def judge(self, component: str, deployment: Deployment) -> None:
-        """Look for what ``poller`` would raise; nobody is fenced, nothing is written.
+        """Raise the errors of ``poller`` early; fences no owner and writes nothing.
 
         Raises: as ``poller``.
         """
@@ -110,13 +110,13 @@ class KafkaSpout:
         self._opened(component, unseen, owns=False).discard()
 
     def poller(self, component: str, deployment: Deployment) -> PollerParts:
-        """Make what the driver needs; looks at the cluster and the store once.
+        """Make the parts for the driver; reads the cluster and the store once.
 
         Raises:
             ConfigError: The store, the dead-letter topic or a Kafka setting cannot be
                 used.
-            KafkaError: The cluster cannot be looked at.
-            StateError: The store cannot be reached, or an offset in it not be read.
+            KafkaError: The brokers do not answer or refuse.
+            StateError: The store cannot be reached, or its offsets cannot be read.
         """
         return self._opened(component, deployment, owns=True)
 
@@ -176,7 +176,7 @@ class KafkaSpout:
     def _coordinator(
         self, view: ClusterView, managers: SpoutManagers, clock: Clock
     ) -> tuple[RefreshingCoordinator, Callable[[], None]]:
-        """The coordinator for the kind of hosts, and what releases its look."""
+        """The coordinator for the kind of hosts, and a function that closes it."""
         config, hosts = self.config, self.config.hosts
         share = (config.task_index, config.total_tasks)
         look: Callable[[Subscription], Mapping[str, TopicDescription]] = view.topics
@@ -197,7 +197,7 @@ class KafkaSpout:
         return coordinator, close
 
     def _servers(self) -> str:
-        """Where clients connect first.
+        """The bootstrap servers of clients.
 
         Raises:
             BrokerUnavailableError: ZooKeeper shows no leader of the topics.
@@ -235,7 +235,7 @@ class KafkaSpout:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What is known of a partition before it is opened."""
+    """The known facts of a partition before it is opened."""
 
     stored: CommittedOffset | None
     bounds: LogBounds | Unavailable
@@ -245,8 +245,8 @@ class _Found:
 class SpoutManagers:
     """A coordinator's ``ManagerSource`` (driver).
 
-    What partitions need is asked for all of them at once, before the first is opened,
-    and apart from that: the topology's thread does not wait for it.
+    Offsets and logs of all partitions are fetched at once, before the first partition
+    is opened, on another thread: the topology's thread does not wait for them.
     """
 
     def __init__(
@@ -271,8 +271,8 @@ class SpoutManagers:
         """See ``ManagerSource``.
 
         Raises:
-            StateError: The stored offsets cannot be had, or some of them are gone.
-            BrokerUnavailableError: The logs cannot be looked at now.
+            StateError: The stored offsets cannot be read, or some of them are gone.
+            BrokerUnavailableError: The log bounds cannot be fetched now.
         """
         self._found = {}
         self._found = self._look_up(set(partitions))
@@ -289,8 +289,8 @@ class SpoutManagers:
         Raises:
             OffsetOutOfRangeError: The start is not in the log, and the policy is to
                 fail.
-            BrokerUnavailableError: The log could not be looked at, nobody tells whose
-                it is, or its end lies below what is stored and may be an old answer.
+            BrokerUnavailableError: The log's bounds or topic id are not known now, or
+                its end lies below the stored offset and may be an old answer.
         """
         found = self._found.pop(partition, None)
         if found is None:
@@ -301,7 +301,7 @@ class SpoutManagers:
         assert isinstance(found.bounds, LogBounds)
         assert not isinstance(found.position, Unavailable)
         log = self._settled(partition, found.stored, found.bounds)
-        # Also what came while nobody looked was seen by nobody.
+        # No run has seen a partition that was added while the topology was stopped.
         is_new = is_new or self._has_stored.get(partition.topic, False)
         is_unseen = is_new and found.stored is None
         decision = choose_start(
@@ -335,7 +335,7 @@ class SpoutManagers:
         stored: CommittedOffset | None,
         bounds: LogBounds,
     ) -> LogBounds:
-        """The log, as far as it is the one of the stored offset."""
+        """The log's bounds, if the log is the one of the stored offset."""
         if stored is None:
             return bounds
         standing = stand(stored.reached, bounds)
@@ -380,9 +380,9 @@ class SpoutManagers:
         partitions: set[TopicPartition],
         stored: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
-        """Whether offsets are gone, the first time that a topic is looked up.
+        """Check for lost offsets, the first time that a topic is looked up.
 
-        Later what has no offset is new, or was never begun.
+        Later a partition without offset is new, or was never begun.
         """
         if self._start.ignore_stored_offsets:
             return
@@ -403,7 +403,7 @@ class SpoutManagers:
         self._has_stored |= {p.topic: p.topic in topics for p in first}
 
     def close(self, managers: Sequence[PartitionManager]) -> None:
-        """Commit what is completed; see ``ManagerSource``."""
+        """Commit completed records; see ``ManagerSource``."""
         offers = {manager: manager.next_to_commit() for manager in managers}
         wanted = {m: offset for m, offset in offers.items() if offset is not None}
         if wanted:
@@ -411,7 +411,7 @@ class SpoutManagers:
 
 
 def _named(partitions: Sequence[TopicPartition]) -> str:
-    """As Kafka's own tools take them: ``topic:1,3``, with --topic before each topic."""
+    """Partitions for Kafka's tools: ``topic:1,3``, with --topic before each topic."""
     topics: dict[str, list[int]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)

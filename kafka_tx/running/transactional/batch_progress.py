@@ -1,4 +1,4 @@
-"""What a topology did: committed batches, times of their phases, metrics."""
+"""Progress of a topology: committed batches, times of their phases, metrics."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class BatchProgress:
 
     Attributes:
         attempt: The attempt that was committed.
-        metadata: What the spout planned.
+        metadata: The spout's plan.
         records: Records read.
-        bytes: Their size; None where the spout does not tell.
-        emitted: Rows that components sent on.
-        phases_ms: Milliseconds of the last attempt in each phase: planning (0 where a
+        bytes: Their size; None if the spout does not report it.
+        emitted: Rows that components emitted.
+        phases_ms: Milliseconds of the last attempt in each phase: planning (0 if a
             replay was not planned again), processing, waiting, committing.
         duration_ms: From the planning of its last attempt until the store recorded it.
-        committed_at_ms: When that was (Unix time).
+        committed_at_ms: When the store recorded it (Unix time).
     """
 
     attempt: TransactionAttempt
@@ -78,7 +78,7 @@ class _Timeline:
     processed: Processed | None = None
 
     def phases_ms(self, ended_ms: int) -> dict[str, float]:
-        """How long each phase took until then; those that never began took nothing."""
+        """The time of each phase until ``ended_ms``; 0 for a phase that never began."""
         began = self.processing if self.planning is None else self.planning
         begins = [began, self.processing, self.waiting, self.committing]
         names = ("planning", "processing", "waiting", "committing")
@@ -99,7 +99,7 @@ class _InFlight(NamedTuple):
 
 @dataclass
 class Journal:
-    """Follows attempts by what the runner tells; all calls on the runner's thread.
+    """Follows attempts by the runner's calls, all of them on the runner's thread.
 
     Attributes:
         id: The topology's id.
@@ -107,8 +107,8 @@ class Journal:
         clock: The machine's.
         shown: Partitions whose committed offsets are shown.
         recent: The last committed batches, oldest first; read by any thread.
-        kept: What the store keeps of the last ones, as ``held_record`` makes it.
-        history: How many it keeps.
+        kept: The stored records of the last batches, as ``held_record`` makes them.
+        history: How many batches the store keeps.
     """
 
     id: str
@@ -133,7 +133,7 @@ class Journal:
         self._first.setdefault(attempt.txid, now)
 
     def planned(self, attempt: TransactionAttempt) -> None:
-        """Its plan is made."""
+        """The batch is planned."""
         began = self._planning.pop(attempt, None)
         if began is not None:
             self._planned[attempt.txid] = (began, self.clock.monotonic_ms())
@@ -171,7 +171,7 @@ class Journal:
             outcome = Outcome.CANCELLED
 
     def held(self, attempt: TransactionAttempt, metadata: object) -> dict[str, str]:
-        """What is stored with its commit, which is about to be recorded."""
+        """The records to store with its commit, just before the commit is recorded."""
         timeline = self._timelines.get(attempt)
         reported = Reported()
         if timeline is not None and timeline.processed is not None:
@@ -191,7 +191,7 @@ class Journal:
         return dict(self.kept)
 
     def committed(self, attempt: TransactionAttempt, metadata: object) -> BatchProgress:
-        """It is recorded in the store."""
+        """The batch is recorded in the store."""
         timeline = self._timelines.pop(attempt)
         self._first.pop(attempt.txid, None)
         replays = self._dropped.pop(attempt.txid, 0)
@@ -235,7 +235,7 @@ class Journal:
             self._show_in_flight(sorted(in_flight))
 
     def ended(self) -> None:
-        """Nothing is in flight any more: a restart replays what was."""
+        """Show no batch as in-flight; a restart replays the in-flight batches."""
         self._first.clear()
         self._dropped.clear()
         self._planned.clear()
@@ -287,7 +287,7 @@ class Journal:
         )
 
     def _show_start(self, attempt: TransactionAttempt, metadata: object) -> None:
-        """Show where the very first batch begins: its records are lag until then."""
+        """Show the start of the very first batch, so that its records count as lag."""
         batch = kafka_batch(metadata)
         if starts := batch.starts():
             stored = OffsetsStored(
@@ -325,7 +325,7 @@ def _progress(
 
 
 def _read(processed: Processed) -> tuple[int, int | None]:
-    """Records that the tasks of an attempt read, and their size where that is told."""
+    """Records that the tasks of an attempt read, and their size if it is reported."""
     reported = [f for f in processed.facts.values() if isinstance(f, dict)]
     counted = [f["records"] for f in reported if "records" in f]
     sizes = [f["bytes"] for f in reported if "bytes" in f]
@@ -355,7 +355,7 @@ def _event(topology_id: str, progress: BatchProgress, replays: int) -> BatchComm
 
 
 def kafka_batch(metadata: object) -> BatchMetadata:
-    """What a Kafka spout planned; of another spout a batch without partitions."""
+    """The plan of a Kafka spout; for other spouts a batch without partitions."""
     return metadata if isinstance(metadata, BatchMetadata) else _NO_BATCH
 
 
@@ -365,11 +365,11 @@ _NO_BATCH = BatchMetadata(0, ())
 class TerminalProgress:
     """Draws one line that is overwritten with each committed batch.
 
-    Where that goes to a file or a pipe, each batch has a line of its own.
+    In a file or a pipe, each batch has a line of its own.
 
     Args:
         topology_id: Shown first.
-        stream: Where to; by default the error stream, as Spark's own bar.
+        stream: The stream to draw on; by default stderr, as Spark's own bar.
     """
 
     def __init__(self, topology_id: str, stream: TextIO | None = None) -> None:

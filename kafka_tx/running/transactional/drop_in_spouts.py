@@ -1,4 +1,4 @@
-"""Kafka spouts as users make them: from the options of the drop-in source."""
+"""Kafka spouts that users make from the options of the drop-in source."""
 
 from __future__ import annotations
 
@@ -38,34 +38,34 @@ _NOT_FOR_SPOUTS = {
     "transaction": "the topology's id is the builder's first argument",
     "minpartitions": "give parallelism to the builder",
 }
-"""By what a name begins with once it is folded."""
+"""By the prefix of a name in lower case."""
 
 _UNPLANNED = Unavailable("no batch has read it yet")
 
 
 class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
-    """How both spouts are made.
+    """Makes both kinds of spouts from options.
 
     Args:
-        options: Those of the drop-in source, without ``tx.…``: at least
+        options: Options of the drop-in source, without ``tx.…``: at least
             ``kafka.bootstrap.servers`` and one of ``subscribe``, ``subscribePattern``
             and ``assign``. ``startingOffsets`` is ``earliest`` if not given; also
             ``latest``, JSON that names all partitions, or ``committed``: the offsets of
-            the topology's ``tx.commitGroupId``, else of ``kafka.group.id``. It counts
-            for the very first batch; then the topology's store decides.
+            the topology's ``tx.commitGroupId``, or of ``kafka.group.id``. It applies
+            to the very first batch only; later the topology's store decides.
             ``maxOffsetsPerTrigger`` and ``maxRecordsPerPartition`` bound a batch,
             ``minOffsetsPerTrigger`` and ``maxTriggerDelay`` let it wait.
-        scheme: From records to rows.
-        max_bytes: Bounds a batch by size, about.
-        out_of_range: ``fail`` or ``earliest``, when the next offset of a partition is
-            not in the log any more. None: as the option ``failOnDataLoss`` says; where
-            that is not given either, a transactional spout fails and an opaque one goes
-            on. To go on: at the log's start, where retention came first; at the log's
-            end, where it lost its end, since what is above was read before; at the
-            start of a topic that was made anew. What is given up is counted and logged.
-        poll_ms: While there is nothing to read, ask the brokers this often; less and
-            less often while that lasts, with many partitions.
-        refresh_ms: While there is nothing to read, look for new partitions this often.
+        scheme: Makes rows from records.
+        max_bytes: The approximate size of a batch, at most.
+        out_of_range: ``fail`` or ``earliest``, if the next offset of a partition is not
+            in the log any more. None: the option ``failOnDataLoss`` decides; without
+            that option, a transactional spout fails and an opaque one goes on. It goes
+            on at the log's start after retention; at the log's end, if the log lost
+            records at its end that were read before; and at the start of a re-created
+            topic. Skipped records are counted and logged.
+        poll_ms: Pause between polls of the brokers while there is nothing to read; with
+            many partitions, the pause grows over time.
+        refresh_ms: Pause between polls for new partitions while nothing is to be read.
 
     Raises:
         ConfigError: An option is missing, unknown to spouts, or illegal.
@@ -100,19 +100,19 @@ class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
             assembly.SystemClock(),
         )
         self.config = config
-        """What the options say; settings of clients included."""
+        """The parsed options, with the settings of Kafka clients."""
 
     def commits_to(self, transactions: TransactionsConfig) -> None:
-        """Learn where the topology commits to; called before ``open``."""
+        """Set the id and group that the topology commits to. Called before ``open``."""
         self.config = replace(self.config, transactions=transactions)
 
     def first_offsets(
         self, partitions: list[TopicPartition]
     ) -> Mapping[TopicPartition, int | Unavailable | None]:
-        """As the drop-in source starts, to the words of its errors.
+        """The same first offsets and error texts as those of the drop-in source.
 
         Raises:
-            OffsetsError: The rule names other partitions than there are, no record
+            OffsetsError: The rule names other partitions than exist, no record
                 matches a start time, or there is no committed offset.
             BrokerUnavailableError: A partition or the group does not answer.
         """
@@ -124,10 +124,10 @@ class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
         return committed_or(config, self._cluster, partitions, rule, known)
 
     def bounds(self) -> Mapping[TopicPartition, LogBounds | Unavailable]:
-        """What the logs held when they were looked at last.
+        """The log bounds of the last poll.
 
-        A partition that no batch has read yet is not known, as while it has no leader.
-        While nothing is to be read the spout looks more and more rarely.
+        A partition is missing while no batch has read it, or while it has no leader.
+        While there is nothing to read, the spout polls more and more rarely.
         Called on the driver, by the thread that plans.
 
         Raises:
@@ -147,19 +147,19 @@ class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
 class TransactionalKafkaSpout(KafkaSpoutFromOptions):
     """Numbered batches of Kafka records; a replay holds exactly the same ones.
 
-    A replay that cannot read them any more stops with ``ReplayImpossibleError``.
-    Arguments: those of ``KafkaSpoutFromOptions``, its base.
+    If these records are gone, the replay stops with ``ReplayImpossibleError``.
+    Arguments: see ``KafkaSpoutFromOptions``, the base class.
     """
 
 
 class OpaqueTransactionalKafkaSpout(
     KafkaSpoutFromOptions, kafka_spouts.OpaqueKafkaBatchSpout
 ):
-    """As the transactional one, but a replay may hold other records.
+    """Numbered batches of Kafka records; a replay may hold other records.
 
     Each record is committed once. A partition that cannot be reached contributes an
     empty range, and catches up later.
-    Arguments: those of ``KafkaSpoutFromOptions``, its base.
+    Arguments: see ``KafkaSpoutFromOptions``, the base class.
     """
 
 

@@ -1,4 +1,4 @@
-"""What a topology's runner is made of: its spout's thread, and what others see."""
+"""The parts of a topology's runner: the spout's thread, and views for other threads."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from kafka_tx.transactions.in_flight_batches import BatchPhase
 logger = event_log(__name__)
 
 _READY_WITHIN_S = 0.02
-"""How long the runner waits for the spout to say whether it is ready."""
+"""Seconds that the runner waits for the spout's answer whether it is ready."""
 
 
 class SpoutThread:
-    """Calls a spout, one call after the other, in the order in which it was asked.
+    """Calls a spout, one call after the other, in the order of the requests.
 
     Args:
         name: The topology's id.
-        spout: The user's.
-        component: Its name.
-        after_poll: Called after the spout was asked whether it is ready.
+        spout: The user's spout.
+        component: The spout's component name.
+        after_poll: Called after each ``is_ready`` of the spout.
     """
 
     def __init__(
@@ -54,17 +54,17 @@ class SpoutThread:
         self._drained: Future[bool | None] | None = None
 
     def open(self) -> None:
-        """Open the spout, and wait for that.
+        """Open the spout, and wait until it is open.
 
         Raises:
-            Exception: What ``open`` raises.
+            Exception: The error of the spout's ``open``.
         """
         self._worker.submit(self._spout.open).result()
 
     def is_ready(self, txid: int) -> bool | None:
-        """Whether a new batch may be planned; None: it does not say so quickly.
+        """Whether a new batch may be planned; None: no answer yet, ask again.
 
-        An answer that took long is given at the next call.
+        The next call returns an answer that came too late for this one.
 
         Raises:
             KafkaTxError: The spout failed beyond repair.
@@ -77,9 +77,9 @@ class SpoutThread:
         return ready
 
     def is_drained(self, txid: int) -> bool | None:
-        """Whether nothing is left to be planned; None: it does not say so quickly.
+        """Whether nothing is left to be planned; None: no answer yet, ask again.
 
-        An answer that took long is given at the next call.
+        The next call returns an answer that came too late for this one.
 
         Raises:
             KafkaTxError: The spout failed beyond repair.
@@ -94,7 +94,7 @@ class SpoutThread:
     def _answer(
         self, reported: Future[bool] | Future[bool | None], txid: int
     ) -> bool | None:
-        """What the spout says; None: nothing yet. An error that will pass: no."""
+        """The spout's answer; None: no answer yet; False after a retryable error."""
         try:
             return reported.result(_READY_WITHIN_S)
         except TimeoutError:
@@ -118,11 +118,11 @@ class SpoutThread:
         """Plan a batch.
 
         Args:
-            attempt: Whose.
+            attempt: The attempt at the batch.
             previous: Metadata of the batch before.
-            planned: Told the metadata, whether the batch is known to be empty, and
-                whether that means that nothing is left.
-            failed: Told what stops the topology; None: ask again later.
+            planned: Called with the metadata, whether the batch is known to be empty,
+                and whether the spout also has nothing left.
+            failed: Called with the error that stops the topology; None: retry later.
         """
 
         def work() -> None:
@@ -143,17 +143,17 @@ class SpoutThread:
         self._worker.submit(work)
 
     def batch(self, attempt: TransactionAttempt, metadata: Json) -> Future[BatchSource]:
-        """What the tasks of an attempt are sent."""
+        """The reads for the tasks of an attempt."""
         return self._worker.submit(lambda: self._spout.batch(attempt, metadata))
 
     def observed(
         self, attempt: TransactionAttempt, metadata: Json, facts: dict[str, Json]
     ) -> None:
-        """Tell what the tasks of an attempt found out."""
+        """Report the facts that the tasks of an attempt found to the spout."""
         self._tell(lambda: self._spout.observed(attempt, metadata, facts))
 
     def committed(self, txid: int, metadata: Json) -> None:
-        """Tell that a batch is recorded."""
+        """Report to the spout that a batch is recorded."""
         self._tell(lambda: self._spout.committed(txid, metadata))
 
     def close(self, timeout_s: float) -> bool:
@@ -165,10 +165,10 @@ class SpoutThread:
         self._worker.submit(call).add_done_callback(log_failure)
 
     def _check(self, error: BaseException, attempt: TransactionAttempt) -> None:
-        """Log what will pass.
+        """Log an error after which the spout goes on.
 
         Raises:
-            KafkaTxError: What will not.
+            KafkaTxError: The error stops the topology.
         """
         failure = failure_of(error, attempt, self._component, 0, is_spout=True)
         if not isinstance(failure, BatchFailed):
@@ -177,38 +177,38 @@ class SpoutThread:
 
 
 def log_failure(done: Future[Any]) -> None:
-    """Something beside the batches failed; they go on."""
+    """Log an error of a listener or of a call to the spout; batches go on."""
     error = done.exception()
     if error is not None:
         logger.error("a call beside the batches failed", exc_info=error)
 
 
 class Mirror(Protocol):
-    """Takes committed metadata elsewhere, without ever waiting or failing."""
+    """Sends committed metadata to another place; a call never waits or fails."""
 
     def __call__(self, metadata: Json, /) -> None:
-        """Take the newest."""
+        """Send the newest metadata."""
         ...
 
     def close(self) -> None:
-        """Take what waits, within a bounded time, and end."""
+        """Send the waiting metadata, within a bounded time, and end."""
         ...
 
 
 @dataclass(frozen=True)
 class RunnerParts:
-    """What a runner is made of.
+    """The parts of a runner.
 
     Attributes:
-        spout: The user's.
-        spout_name: Its component.
-        store: Acquired.
-        coordinator: Opened on what the store held.
-        journal: Takes what happened.
+        spout: The user's spout.
+        spout_name: The spout's component name.
+        store: The store; this process is its owner.
+        coordinator: Opened with the state from the store.
+        journal: Records the progress of attempts.
         clock: The machine's.
-        listeners: Told of committed batches.
-        watch: Looks at the spout's logs.
-        mirror: Sends committed metadata elsewhere, after the store has it.
+        listeners: Called after each committed batch.
+        watch: Polls the spout's logs.
+        mirror: Sends committed metadata to another place, after the store has it.
     """
 
     spout: Spout
@@ -224,36 +224,36 @@ class RunnerParts:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the coordinator said after the last event, for other threads."""
+    """The coordinator's state after the last event, for other threads."""
 
     committed_txid: int | None
     phases: Mapping[TransactionAttempt, BatchPhase]
 
 
 class IdleLooks:
-    """Counts how often nothing was in flight and the spout had nothing new."""
+    """Counts polls at which no batch was in flight and the spout had no new records."""
 
     def __init__(self) -> None:
         self.waiters = Waiters()
         self._looks = 0
 
     def saw(self) -> None:
-        """Once more."""
+        """Count one more of these polls."""
         with self.waiters.changing():
             self._looks += 1
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait until all that is there now was seen; False when the time is up."""
+        """Wait until polls have seen all present records; False if the time is up."""
         return self.waiters.wait(self._ask, timeout_s)
 
     def _ask(self) -> Callable[[], bool]:
-        # The look under way may have begun before the caller's rows were there.
+        # A poll that runs now may have begun before the caller's rows existed.
         wanted = self._looks + 2
         return lambda: self._looks >= wanted
 
 
 Event = Callable[[], list[Action[Json]]]
-"""Run by the runner's thread; what it gives is carried out there."""
+"""The runner's thread calls it and performs the actions that it returns."""
 
 
 class AttemptAnswers:
@@ -261,11 +261,11 @@ class AttemptAnswers:
 
     Args:
         post: Takes an event, from any thread.
-        machine: Is told; on the runner's thread only.
-        observe: Called there before the machine hears that an attempt is processed.
-        held: Called there when a commit phase is complete; gives the records about the
-            batch that are stored with its commit.
-        ended: Called there when the thread of an attempt has ended.
+        machine: The coordinator; called on the runner's thread only.
+        observe: Called on that thread before the coordinator's ``processed``.
+        held: Called on that thread when a commit phase is complete; returns the records
+            about the batch to store with its commit.
+        ended: Called on that thread when the thread of an attempt has ended.
     """
 
     def __init__(
