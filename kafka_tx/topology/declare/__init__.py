@@ -1,1 +1,1 @@
-"""What users declare: spouts, bolts, groupings; and the graph they become."""
+"""Declarations of users: spouts, bolts and groupings, and the graph made of them."""

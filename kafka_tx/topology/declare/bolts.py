@@ -1,4 +1,4 @@
-"""Bolts: what users write.
+"""Bolts: the user code of a topology.
 
 =============  ======================================  ==============================
 bolt           is given                                acks
@@ -11,10 +11,10 @@ RichBolt       single rows (at-least-once only)        the user's code does
 =============  ======================================  ==============================
 
 A bolt class is instantiated for every attempt and task, on the executor or driver that
-runs the task; nothing is kept in it from one batch to the next. It declares what it
-emits in ``fields`` (and, for more streams than one, in ``streams``).
+runs the task. An instance keeps nothing from one batch to the next. The class declares
+its output in ``fields`` (and, for more streams than one, in ``streams``).
 
-``FailedException`` raised anywhere in a bolt asks for a replay of the batch; any other
+A ``FailedException`` from any method of a bolt causes a replay of the batch. Any other
 exception stops the topology with that error.
 """
 
@@ -31,23 +31,23 @@ from kafka_tx.topology.rows.fields import DEFAULT_STREAM, FieldsLike
 from kafka_tx.topology.rows.row import Row
 
 TOPOLOGY_ID = "topology.id"
-"""Where the settings of a running topology have its id."""
+"""The setting that holds the id of a running topology."""
 SINK_MEMORY = "topology.sink.memory."
-"""Where they have, by the sink's id, what the driver has read of its markers."""
+"""Prefix of the settings, by sink id, that hold the markers the driver has read."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """Where an instance of a bolt runs.
+    """The task in which an instance of a bolt runs.
 
     Attributes:
-        component: Its name in the topology.
+        component: The bolt's name in the topology.
         task: Index of this task within the component, from 0.
-        tasks: How many tasks the component really has in this batch.
-        attempt: What this instance is made for. In an at-least-once topology the txid
-            is the number of the chunk of records.
-        settings: The topology's settings, as given to it; in a transactional topology
-            on Spark also its id.
+        tasks: Actual number of the component's tasks in this batch.
+        attempt: The attempt of this instance. In an at-least-once topology the txid is
+            the number of the chunk of records.
+        settings: The settings given to the topology; in a transactional topology on
+            Spark also the topology's id.
     """
 
     component: str
@@ -58,7 +58,7 @@ class TaskContext:
 
 
 class Collector(Protocol):
-    """Takes what a bolt emits; the attempt is put before the values by itself."""
+    """Takes the rows that a bolt emits, and puts the attempt before their values."""
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         """Emit one row: one value for each declared field, without ``tx``.
@@ -81,27 +81,27 @@ class Collector(Protocol):
         Args:
             batch: The rows.
             stream: A declared stream.
-            rows: For each row the index of the row of ``execute_arrow``'s batch that it
-                comes from. Only at-least-once topologies use it, to know which record
-                failed; without it there is one row for each row given, in order.
+            rows: For each emitted row, the index of its source row in the batch of
+                ``execute_arrow``. Only at-least-once topologies use it, to find the
+                record that failed. None: one row for each given row, in order.
 
         Raises:
             ConfigError: Columns are missing or not declared, or a type does not fit; or
-                it is needed to know where the rows come from.
+                ``rows`` is needed to find the source rows.
         """
         ...
 
     def reset_timeout(self, row: Row) -> None:
-        """Give the row the whole time-out once more: it takes long, but goes on.
+        """Begin the row's time-out again, because its work takes long but goes on.
 
-        At-least-once topologies only, and only for the row at hand: elsewhere nothing
-        waits for single rows. Source: Storm, OutputCollector.resetTimeout.
+        At-least-once topologies only, and only for the row in ``execute``: other
+        kinds have no time-out for rows. Source: Storm, OutputCollector.resetTimeout.
         """
         ...
 
 
 class RichCollector(Protocol):
-    """Takes what a ``RichBolt`` emits, acks and fails."""
+    """Takes the rows that a ``RichBolt`` emits, acks and fails."""
 
     def emit(
         self,
@@ -111,13 +111,13 @@ class RichCollector(Protocol):
     ) -> None:
         """Emit one row, anchored on these input rows.
 
-        The records behind the anchors complete only after this row did. A row that is
-        named twice counts twice and still completes. Without anchors the row is not
-        tracked: its failure replays nothing.
+        The records of the anchors complete only after the emitted row completes. A row
+        that is named twice counts twice and still completes. Without anchors the row is
+        not tracked: its failure replays nothing.
 
         Raises:
             ConfigError: The stream is not declared, the number of values is wrong, or
-                an anchor is not a row this bolt was given, or was acked already.
+                an anchor is not a row of this bolt, or was acked before.
         """
         ...
 
@@ -130,12 +130,12 @@ class RichCollector(Protocol):
         ...
 
     def fail(self, row: Row, reason: str = "failed by the bolt") -> None:
-        """The records behind the row are to be replayed; dead letters tell why."""
+        """Replay the records of the row; dead letters contain the reason."""
         ...
 
 
 class Bolt:
-    """What all bolts declare. Subclass one of the others, not this."""
+    """The base of all bolts. Subclass one of the other classes, not this one."""
 
     fields: FieldsLike = ()
     """Fields of the default stream, without ``tx``: names, pairs (name, type), DDL text
@@ -154,7 +154,7 @@ class Bolt:
         return True
 
     def cleanup(self) -> None:
-        """Release what was opened; called once, also after a failure.
+        """Release all resources; called once, also after a failure.
 
         Not called on an instance that is lost with its process.
         """
@@ -170,7 +170,7 @@ class BasicBolt(Bolt):
         """Called once, before the first row."""
 
     def execute(self, row: Row, collector: Collector) -> None:
-        """Handle one row; what is emitted is anchored on it."""
+        """Handle one row; emitted rows are anchored on it."""
         raise NotImplementedError
 
     def execute_arrow(self, batch: pa.RecordBatch, collector: Collector) -> None:
@@ -179,7 +179,7 @@ class BasicBolt(Bolt):
 
 
 class BatchBolt(Bolt):
-    """Handles the rows of one batch in one task, and is told when there are no more.
+    """Handles the rows of one batch in one task, and gets a call at their end.
 
     Lifecycle of an instance: ``prepare``; ``execute`` or ``execute_arrow`` any number
     of times, also never; ``finish_batch``; ``cleanup``. For a committer everything up
@@ -205,9 +205,9 @@ class BatchBolt(Bolt):
         raise NotImplementedError
 
     def finish_batch(self) -> None:
-        """All rows of the batch that belong to this task were given.
+        """Called after the last row of the batch in this task.
 
-        Also called when there were none: an empty batch has its (zero) result too.
+        Also called if the task has no rows: an empty batch has its (zero) result, too.
         """
 
 
@@ -265,7 +265,7 @@ def reads_arrow(bolt: Bolt) -> bool:
 
 
 def does_something(bolt: Bolt) -> bool:
-    """Whether the bolt overrides one of the methods that make it do anything."""
+    """Whether the bolt overrides one of the methods that are given rows."""
     if isinstance(bolt, DataFrameBolt):
         return bolt._function is not None or _overrides(bolt, "transform")
     return _overrides(bolt, "execute") or _overrides(bolt, "execute_arrow")

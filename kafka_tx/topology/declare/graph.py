@@ -1,6 +1,6 @@
-"""The graph of a topology: components, what they emit, who reads what.
+"""The graph of a topology: components, their output and their inputs.
 
-A graph exists only checked: building one names everything that is wrong with it.
+A graph is always checked: building one reports every problem of the graph.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafka_tx.topology.rows.fields import DEFAULT_STREAM, Fields
 
 
 class ComponentKind(StrEnum):
-    """What a component is."""
+    """The kinds of components."""
 
     SPOUT = "spout"
     BASIC = "basic bolt"
@@ -54,14 +54,14 @@ class Component:
 
     Attributes:
         name: Unique in its topology.
-        kind: What it is.
-        parallelism: Tasks asked for; None: as many as its source has, but one for
-            committers and below a global grouping. Never None in a graph.
+        kind: Its kind.
+        parallelism: Requested tasks; None: as many as its source has, but one for
+            committers and after a global grouping. Never None in a graph.
         inputs: Its groupings, in the order declared; empty for a spout.
         outputs: Fields by stream; the default stream only if it has fields.
         template: Makes the bolt; None for spouts.
         reads_arrow: Whether the bolt takes record batches instead of rows.
-        placement: Where the user wants it to run; None: as the physical plan says.
+        placement: Where the user wants it to run; None: the physical plan decides.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Component:
 
     @property
     def tasks(self) -> int:
-        """Tasks asked for; in a graph always known."""
+        """Requested tasks; always known in a graph."""
         assert self.parallelism is not None, self.name
         return self.parallelism
 
@@ -91,7 +91,7 @@ class Graph:
 
     Attributes:
         id: The id of the topology.
-        components: Sources before what reads them; else in the order declared.
+        components: Sources before their readers; apart from that as declared.
     """
 
     id: str
@@ -104,7 +104,7 @@ class Graph:
 
     @cached_property
     def readers(self) -> Mapping[str, tuple[tuple[Component, Input], ...]]:
-        """For each component who reads it, and how; in graph order."""
+        """The readers of each component with their inputs, in graph order."""
         found: dict[str, list[tuple[Component, Input]]] = {
             component.name: [] for component in self.components
         }
@@ -126,12 +126,12 @@ def checked_graph(
     Args:
         topology_id: Names the graph in errors.
         components: In the order declared.
-        problems: What is wrong with components by themselves; if there is anything,
-            the graph is not looked at, since it would only complain about the same.
+        problems: Problems of single components. If there are any, the graph is not
+            checked, because it would only report the same problems.
 
     Raises:
-        ConfigError: Lists all that is wrong, each line with the component's name:
-            names that are twice there, no grouping, unknown sources, streams and
+        ConfigError: Lists all problems, each line with the component's name:
+            duplicate names, missing groupings, unknown sources, streams and
             fields, groupings that do not fit, parallelism, cycles.
     """
     declared = list(components)
@@ -231,7 +231,7 @@ def _dataframe_problems(given: Input, fields: Fields) -> list[str]:
 
 
 def _in_order(known: Mapping[str, Component]) -> list[Component]:
-    """Sources first, else as declared; what is on or below a cycle is left out."""
+    """Sources first, then as declared; without components on or after a cycle."""
     done: dict[str, Component] = {}
     waiting = list(known.values())
     while waiting:

@@ -4,9 +4,8 @@ Routers are deterministic: the same rows in the same order, from the same task o
 source, reach the same tasks again, also in another process. Python salts its own hash
 of text per process, so fields are hashed here: equal values hash equally, whether they
 come as a Python value or in an Arrow column, and whatever integer, text or float type
-the column has. Where a column holds another value than it was given
-(``changes_values``), callers hash that one. Different values may collide; that only
-makes two keys share a task.
+the column has. If a column changes a value (``changes_values``), callers hash the
+changed value. Different values may have the same hash; their keys then share a task.
 """
 
 from __future__ import annotations
@@ -84,10 +83,10 @@ def hash_columns(columns: Sequence[pa.Array]) -> Hashes:
 
 
 def changes_values(kind: pa.DataType) -> bool:
-    """Whether a column of this type may give back other values than it was given.
+    """Whether a column of this type may change the values that are put into it.
 
-    A ``float`` rounds, a date forgets the time, coarser times forget microseconds,
-    members of a struct that are absent become null, and a map is a list of pairs.
+    A ``float`` rounds, a date drops the time, coarser times drop microseconds, absent
+    members of a struct become null, and a map becomes a list of pairs.
     """
     types = pa.types
     if types.is_temporal(kind):
@@ -214,8 +213,8 @@ class Grouping:
     """How rows of one stream are spread over the tasks of one bolt.
 
     Attributes:
-        kind: Which grouping.
-        fields: For a fields grouping the names, in the order given; else empty.
+        kind: The kind of grouping.
+        fields: The names of a fields grouping, in their order; empty for other kinds.
     """
 
     kind: GroupingKind
@@ -239,11 +238,11 @@ def router_for(
     """The router of one task of a source.
 
     Args:
-        grouping: How.
+        grouping: The grouping of the rows.
         fields: The fields of the stream.
         tasks: Number of tasks of the target, at least 1.
         source_task: Index of the emitting task; shuffles of different tasks begin at
-            different targets, so that small blocks do not all meet in task 0.
+            different targets, so that small blocks do not all go to task 0.
     """
     match grouping.kind:
         case GroupingKind.ALL:
@@ -259,7 +258,7 @@ def router_for(
 
 
 class OneRouter:
-    """Everything to task 0, as in Storm to the lowest task."""
+    """Sends all rows to task 0, as Storm does to the lowest task."""
 
     def route(self, block: Block) -> Iterator[tuple[int, Block]]:
         """The block, whole."""
@@ -267,7 +266,7 @@ class OneRouter:
 
 
 class AllRouter:
-    """Everything to every task."""
+    """Sends all rows to every task."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
@@ -279,7 +278,7 @@ class AllRouter:
 
 
 class ShuffleRouter:
-    """Equal shares in turn; a share of an Arrow batch is one slice of it."""
+    """Sends equal shares in turn; a share of an Arrow batch is one slice of it."""
 
     def __init__(self, tasks: int, first: int) -> None:
         self._tasks = tasks
@@ -288,7 +287,7 @@ class ShuffleRouter:
     def route(self, block: Block) -> Iterator[tuple[int, Block]]:
         """One share for each task that gets any row.
 
-        The rows that are left over after equal shares go on where the last ones ended.
+        Rows left over after equal shares go to the tasks after the last ones served.
         """
         rows = size(block)
         share, more = divmod(rows, self._tasks)
@@ -301,14 +300,14 @@ class ShuffleRouter:
 
 
 class FieldsRouter:
-    """Rows with equal values in some fields to one task: hash modulo tasks.
+    """Sends rows with equal values in some fields to one task: hash modulo tasks.
 
     Args:
-        indexes: Of the fields.
-        tasks: Of the target.
-        kinds: Their declared types; None: they have none. Where Arrow holds another
-            value than Python (0.1 as ``float``, a dictionary as map), its value counts,
-            so that rows and record batches with one key meet.
+        indexes: The indexes of the fields.
+        tasks: The number of the target's tasks.
+        kinds: The fields' declared types; None: no types. If Arrow changes a value
+            (0.1 as ``float``, a dictionary as map), the changed value is hashed, so
+            that rows and record batches with the same key go to the same task.
     """
 
     def __init__(

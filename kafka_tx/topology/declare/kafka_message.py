@@ -1,4 +1,4 @@
-"""From a topology's rows to Kafka's messages: which fields, and into which topic."""
+"""Makes Kafka records from a topology's rows: by which fields, and for which topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafka_tx.topology.rows.row import Row
 
 @dataclass(frozen=True, slots=True)
 class KafkaMessage:
-    """What a mapper makes of a row; text is written as UTF-8.
+    """The Kafka record that a mapper makes of a row; text is written as UTF-8.
 
     Attributes:
         partition: None: the key decides.
@@ -32,7 +32,7 @@ class KafkaMessage:
 
 @dataclass(frozen=True, slots=True)
 class FieldMapper:
-    """Takes key and value of a message from fields.
+    """Takes key and value of a record from fields.
 
     A missing key field is a null key; a missing value field is an error.
 
@@ -52,7 +52,7 @@ class FieldMapper:
         check_kind("value", self.value, str, "the name of a field")
 
     def __call__(self, row: Row) -> KafkaMessage:
-        """The message of a row.
+        """The record of a row.
 
         Raises:
             ConfigError: The row has no such field.
@@ -63,10 +63,10 @@ class FieldMapper:
         return KafkaMessage(row._get(self.value), key)
 
     def columns(self, batch: pa.RecordBatch) -> tuple[pa.Array | None, pa.Array]:
-        """Keys, where there is such a field, and values of many rows.
+        """Keys, if the key field exists, and values of many rows.
 
         Raises:
-            ConfigError: as for a row.
+            ConfigError: The rows have no value field.
         """
         names = batch.schema.names
         if self.value not in names:
@@ -82,7 +82,7 @@ class FieldMapper:
 
 @dataclass(frozen=True, slots=True)
 class FieldTopic:
-    """Takes the topic of a message from a field.
+    """Takes the topic of a record from a field.
 
     Attributes:
         field: Its name, or its index in the row (0 is ``tx`` in a transactional
@@ -101,13 +101,13 @@ class FieldTopic:
         check_kind("default", self.default, (str, NoneType), "a topic, or None")
 
     def __call__(self, row: Row) -> str | None:
-        """The topic of a row; None: it is not written."""
+        """The topic of a row; None: the row is not written."""
         index = self.index(row._fields)
         topic = self.default if index is None else row[index]
         return None if topic is None else str(topic)
 
     def index(self, fields: Sequence[str]) -> int | None:
-        """Where the field is, if it is there."""
+        """The index of the field; None if there is no such field."""
         if isinstance(self.field, int):
             return self.field if 0 <= self.field < len(fields) else None
         return list(fields).index(self.field) if self.field in fields else None

@@ -23,8 +23,8 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
     """Emits rows of lists in memory, which may grow while the topology runs.
 
     Metadata of a partition is ``[index, amount]``: rows ``[index, index + amount)``. A
-    replay is the same rows, also when more were appended since. The rows stay on the
-    driver; tasks are sent those of their batch.
+    replay has the same rows, also after ``append``. The rows stay on the driver; tasks
+    get only the rows of their batch.
 
     Args:
         data: Rows by partition, or the rows of partitions 0, 1, …
@@ -88,7 +88,7 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
         self._planned_to.clear()
 
     def is_ready(self) -> bool:
-        """While there are rows that no batch holds yet."""
+        """Whether there are rows that no batch holds yet."""
         return not self.is_exhausted
 
     def partitions(self) -> Sequence[str]:
@@ -103,11 +103,11 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
         return [index, amount]
 
     def empty_after(self, metadata: Json) -> Json:
-        """No rows, right after these."""
+        """The metadata of no rows, right after these rows."""
         return [sum(metadata), 0]
 
     def is_empty(self, metadata: Mapping[str, Json]) -> bool:
-        """No partition has a row in it."""
+        """Whether no partition has a row in the batch."""
         return not any(amount for _, amount in metadata.values())
 
     def emitter(
@@ -127,10 +127,10 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
 class OpaqueMemoryTransactionalSpout(
     MemoryTransactionalSpout, OpaquePartitionedTransactionalSpout
 ):
-    """The same, opaque; partitions can be lost and found again, as with a broker.
+    """The opaque form; partitions can be lost and found again, as with a broker.
 
-    A lost partition takes part with nothing, at its position; a batch that was planned
-    with rows of it before fails, and is planned anew without them.
+    A lost partition has an empty range at its position. A batch that was planned
+    with its rows before fails, and is planned anew without these rows.
     Source: Storm, OpaqueMemoryTransactionalSpout (deviates: lost means lost).
     """
 
@@ -150,7 +150,7 @@ class OpaqueMemoryTransactionalSpout(
         (self._lost.add if lost else self._lost.discard)(str(partition))
 
     def is_ready(self) -> bool:
-        """While there are rows that no batch holds yet in partitions not lost."""
+        """Whether partitions that are not lost have rows that no batch holds yet."""
         return any(
             self._planned_to.get(partition, 0) < len(rows)
             for partition, rows in self._rows.items()

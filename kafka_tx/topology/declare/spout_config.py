@@ -243,21 +243,21 @@ class SpoutConfig:
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    # --- what the parts are told ------------------------------------------------------
+    # --- settings for the parts -------------------------------------------------------
 
     @property
     def subscription(self) -> Subscription:
-        """What the coordinator looks for."""
+        """The topics of the coordinator."""
         return TopicPattern(self.topic) if self.is_pattern else Topics((self.topic,))
 
     @property
     def refresh_interval_ms(self) -> int:
-        """Between two looks at topics and leaders."""
+        """Time between two polls for topics and leaders."""
         return self.hosts.refresh_freq_secs * 1_000
 
     @property
     def policy(self) -> OutOfRange:
-        """What to do with an offset that is not in the log."""
+        """The policy for an offset that is not in the log."""
         may_move = self.use_start_offset_time_if_offset_out_of_range
         return self.out_of_range if may_move else OutOfRange.FAIL
 
@@ -273,7 +273,7 @@ class SpoutConfig:
     def partition_rules(
         self, topology_name: str, deployment: str = ""
     ) -> PartitionRules:
-        """How partition managers behave."""
+        """The rules of partition managers."""
         return PartitionRules(
             back_off=self.back_off(),
             max_uncommitted_offsets=self.max_uncommitted_offsets,
@@ -307,7 +307,7 @@ class SpoutConfig:
 
     @property
     def store_url(self) -> str | None:
-        """URL of the offset store; None where the topology decides."""
+        """URL of the offset store; None: the topology decides."""
         if self.zk_servers is None:
             return self.store
         hosts = ",".join(
@@ -316,7 +316,7 @@ class SpoutConfig:
         )
         return f"zookeeper://{hosts}/{self.zk_root.strip('/')}"
 
-    # --- what people see --------------------------------------------------------------
+    # --- output for people ------------------------------------------------------------
 
     @classmethod
     def table(cls) -> str:

@@ -28,12 +28,12 @@ def parse_broker(text: str, option: str = "hosts") -> Broker:
 
 @dataclass(frozen=True)
 class StaticHosts:
-    """A fixed list of partitions, each with its broker; no others are looked for.
+    """A fixed list of partitions, each with its broker; no others are polled for.
 
     Attributes:
         brokers: ``{0: "host:9092", 1: "other"}``.
         refresh_freq_secs: Seconds until a partition that could not be started is tried
-            again, and between two questions whether the topic was made anew.
+            again, and between two polls whether the topic was re-created.
     """
 
     brokers: Mapping[int, str]
@@ -74,7 +74,7 @@ class ZkHosts:
             or ``zookeeper://h1:2181/chroot?tls=true&…`` with the options of a store.
         broker_zk_path: Where brokers register, below the chroot.
         refresh_freq_secs: Seconds between two requests for topics and leaders.
-        bootstrap_servers: Where clients connect first; None: to the leaders found.
+        bootstrap_servers: The clients' bootstrap servers; None: the leaders found.
     """
 
     connect: str = field(repr=False)
@@ -92,7 +92,7 @@ class ZkHosts:
 
 @dataclass(frozen=True)
 class BrokerHosts:
-    """Topics and leaders are asked of the brokers: for every current Kafka cluster.
+    """Polls brokers for topics and leaders: for every current Kafka cluster.
 
     Attributes:
         bootstrap_servers: ``h1:9092,h2:9092``.
@@ -133,7 +133,7 @@ SCHEMES = "a Scheme, such as RawScheme() or StringScheme()"
 
 
 def is_scheme(value: object) -> bool:
-    """Whether records can be decoded with it; a class has to be called first."""
+    """Whether the value is a scheme; a class is not, because you must call it first."""
     return (
         hasattr(value, "fields")
         and hasattr(value, "decode")
@@ -142,7 +142,7 @@ def is_scheme(value: object) -> bool:
 
 
 def check_types(config: Any) -> None:  # noqa: ANN401 - a SpoutConfig
-    """Refuse what another language would not have compiled.
+    """Refuse values of wrong types.
 
     Raises:
         ConfigError: Names the setting, the value and what it may be.

@@ -1,8 +1,8 @@
-"""Spouts: where the batches of a transactional topology come from.
+"""Spouts: the sources of the batches of a transactional topology.
 
-A spout object lives on the driver. There it says what each batch holds (*plan*); what
-it sends to the tasks then reads exactly that (*read*). Between the two lies only
-metadata, made of JSON values, which the transaction coordinator keeps: for a
+A spout object lives on the driver, where it decides which rows each batch holds
+(*plan*). The object that it sends to the tasks then reads exactly these rows (*read*).
+Plan and read share only metadata of JSON values, which the coordinator stores: for a
 transactional spout before anything is emitted, for an opaque one when the batch has
 committed.
 
@@ -33,49 +33,49 @@ Json: TypeAlias = Any
 
 
 class BatchSource(Protocol):
-    """What the tasks of a spout are sent for one attempt. Pickled."""
+    """Reads one attempt's rows in the tasks of a spout. Sent to the tasks, pickled."""
 
     def read(self, task: int, tasks: int, facts: dict[str, Json]) -> Iterator[Block]:
-        """Yield the rows of the batch that are this task's, of ``tasks`` in all.
+        """Yield this task's share of the rows of the batch.
 
         Args:
             task: Index of this task, from 0.
             tasks: How many tasks share the batch; all of them are called.
-            facts: Filled, per partition, with what is worth telling the driver about
-                the reading (records, bytes, a checksum).
+            facts: Filled, per partition, with facts of the read for the driver
+                (records, bytes, a checksum).
         """
         ...
 
 
 class Spout:
-    """What all transactional spouts have. Subclass one of the others, not this."""
+    """The base of all transactional spouts. Subclass another class, not this one."""
 
     fields: FieldsLike = ()
-    """What is emitted, without ``tx``."""
+    """The emitted fields, without ``tx``."""
 
     mode: Mode = "transactional"
     """Whether a replay holds the same records; if not, the mode is ``opaque``."""
 
     def open(self) -> None:
-        """Forget all that was planned: the topology starts, perhaps not the first time.
+        """Drop all plans: the topology starts, perhaps not for the first time.
 
-        Called on the driver, first; what counts is what the store says.
+        Called on the driver, first. The store's state decides where batches go on.
         """
 
     def is_ready(self) -> bool:
-        """Whether a brand-new batch may be planned now; never asked for a replay.
+        """Whether a brand-new batch may be planned now; never called for a replay.
 
         Called on the driver, again and again: it must not block.
         """
         return True
 
     def is_drained(self) -> bool | None:
-        """Whether nothing that is there now is left to be planned.
+        """Whether all present rows are planned.
 
-        Called on the driver after an empty batch was planned; and while somebody waits
-        for the answer, nothing is in flight and the spout is not ready. It is to look
-        anew, however rarely ``is_ready`` does. None: the spout cannot tell; then an
-        empty batch says so.
+        Called on the driver after an empty batch was planned. Also called while a
+        caller waits for idleness, no batch is in flight and the spout is not ready.
+        The method must poll the source anew, even if ``is_ready`` polls rarely. None:
+        unknown; an empty batch then counts as yes.
         """
         return None if self.is_ready() else True
 
@@ -83,7 +83,7 @@ class Spout:
         """The metadata of a new batch, from that of ``txid - 1`` (None for txid 1).
 
         Called on the driver: once per txid ever for a transactional spout, once per
-        attempt for an opaque one. A retryable error is no failure: it is asked again.
+        attempt for an opaque one. After a retryable error, it is called again.
         """
         raise NotImplementedError
 
@@ -95,7 +95,7 @@ class Spout:
         return False
 
     def batch(self, attempt: TransactionAttempt, metadata: Json) -> BatchSource:
-        """What is sent to the tasks of this attempt. Called on the driver.
+        """The object to send to the tasks of this attempt. Called on the driver.
 
         Raises:
             ReplayImpossibleError: The batch cannot be read again as it was.
@@ -103,16 +103,16 @@ class Spout:
         raise NotImplementedError
 
     def empty_batch(self) -> BatchSource:
-        """A batch of nothing; ``build`` pickles it to see whether that can be done."""
+        """A batch without rows; ``build`` pickles it as a check."""
         return self.batch(TransactionAttempt(0, 0), None)
 
     def observed(
         self, attempt: TransactionAttempt, metadata: Json, facts: Mapping[str, Json]
     ) -> None:
-        """What the tasks found out by reading. Called on the driver, once processed."""
+        """Take the facts of the tasks' reads. Called on the driver, once processed."""
 
     def committed(self, txid: int, metadata: Json) -> None:
-        """The batch is recorded; nothing below this txid is needed any more.
+        """The batch is recorded; older txids are not needed any more.
 
         Called on the driver, in txid order. Source: Storm, cleanupBefore.
         """
@@ -125,7 +125,7 @@ class TransactionalSpout(Spout):
     """Plans a batch as a whole; any number of tasks read it, a replay is the same.
 
     Override ``initialize_transaction`` and ``emit_batch``. The object itself is pickled
-    and sent to the tasks unless ``emitter`` gives something else for it.
+    and sent to the tasks, unless ``emitter`` returns another object.
     """
 
     def emit_batch(
@@ -138,12 +138,12 @@ class TransactionalSpout(Spout):
         raise NotImplementedError
 
     def emitter(self) -> TransactionalSpout:
-        """What is sent to the tasks."""
+        """The object to send to the tasks."""
         return self
 
     @final
     def batch(self, attempt: TransactionAttempt, metadata: Json) -> BatchSource:
-        """The emitter with what it is to emit."""
+        """The emitter with the metadata of its batch."""
         return _WholeBatch(self.emitter(), attempt, metadata)
 
 
@@ -153,7 +153,7 @@ class PartitionEmitter(Protocol):
     def read(
         self, partition: str, metadata: Json, facts: dict[str, Json]
     ) -> Iterator[Block]:
-        """Yield the rows of that partition's metadata, the same ones every time."""
+        """Yield the rows of a partition's metadata, the same rows every time."""
         ...
 
 
@@ -166,34 +166,34 @@ class PartitionedTransactionalSpout(Spout):
     partitions take part, so that a replay never reads one that was added later; task
     ``i`` of ``n`` reads the partitions ``i, i + n, …`` of it.
 
-    The object itself is pickled and sent to the tasks unless ``emitter`` gives
-    something else for it.
+    The object itself is pickled and sent to the tasks, unless ``emitter`` returns
+    another object.
     """
 
     def partitions(self) -> Sequence[str]:
-        """The partitions there are now; new ones come last. Called on the driver."""
+        """The present partitions; new ones come last. Called on the driver."""
         raise NotImplementedError
 
     def plan(self, partition: str, last: Json | None) -> Json | Unavailable | None:
-        """What a new batch holds of a partition. Called on the driver.
+        """Plan a partition's part of a new batch. Called on the driver.
 
         Args:
-            partition: Which one; also one that is not in ``partitions`` any more.
+            partition: Its name; also one that is not in ``partitions`` any more.
             last: Its metadata in the batch before; None if it was in none yet.
 
         Returns:
-            The metadata; when nothing is there to read that of an empty batch at the
-            same position. ``Unavailable``: it cannot be reached now; it then takes part
-            with ``empty_after(last)``, or not at all while it has no position. None:
-            it is gone for good; this batch and later ones leave it out, and should its
-            name come back, it is a new partition.
+            The metadata; if there is nothing to read, that of an empty part at the same
+            position. ``Unavailable``: the partition cannot be reached now; its part is
+            ``empty_after(last)``, or missing while it has no position. None: the
+            partition is gone for good; this batch and later ones leave it out. If its
+            name comes back, it is a new partition.
         """
         raise NotImplementedError
 
     def offers(
         self, lasts: Mapping[str, Json | None]
     ) -> Mapping[str, Json | Unavailable | None]:
-        """``plan`` of all partitions; what is left out counts as unavailable."""
+        """``plan`` of all partitions; a missing partition counts as unavailable."""
         return {
             partition: self.plan(partition, last) for partition, last in lasts.items()
         }
@@ -205,7 +205,7 @@ class PartitionedTransactionalSpout(Spout):
     def read(
         self, partition: str, metadata: Json, facts: dict[str, Json]
     ) -> Iterator[Block]:
-        """Yield the rows of that metadata, always the same ones. Called in a task."""
+        """Yield the rows of the metadata, always the same ones. Called in a task."""
         raise NotImplementedError
 
     def emitter(
@@ -213,7 +213,7 @@ class PartitionedTransactionalSpout(Spout):
         attempt: TransactionAttempt,  # noqa: ARG002 - subclasses use it
         metadata: Mapping[str, Json],  # noqa: ARG002 - subclasses use it
     ) -> PartitionEmitter:
-        """What is sent to the tasks of this attempt at the batch with this metadata."""
+        """The object to send to the tasks of this attempt at this batch."""
         return self
 
     def initialize_transaction(
@@ -223,7 +223,7 @@ class PartitionedTransactionalSpout(Spout):
     ) -> Mapping[str, Json]:
         """The metadata of a new batch: partitions known before, then the new ones.
 
-        Without those that are gone for good.
+        Partitions that are gone for good are left out.
         """
         lasts: dict[str, Json | None] = dict(previous or {})
         lasts |= {p: None for p in self.partitions() if p not in lasts}

@@ -1,4 +1,4 @@
-"""How user code gets to the tasks: pickled once at build, made anew for each task."""
+"""Brings user code to the tasks: pickled once at build, made anew for each task."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Dumps: TypeAlias = Callable[[object], bytes]
 
 
 class Template:
-    """A bolt as the user gave it, ready to travel.
+    """A bolt as the user gave it, ready to be sent to tasks.
 
-    Given a class or a function, every instance is the result of a call; given a bolt,
-    every instance is a copy of what it was at build. In the process that built the
-    topology the user's own class or function is called, so that what it refers to (a
-    list that collects results, say) is the user's own too; elsewhere a copy of it.
+    From a class or a function, every instance is the result of a call. From a bolt,
+    every instance is a copy of the bolt at build. The process that built the topology
+    calls the user's own class or function, so objects that it refers to (a list that
+    collects results, say) are the user's own. Other processes call a copy.
 
-    In that process the payload is never read: to read a class that was pickled by value
-    gives the class itself other functions, which refer to copies.
+    The building process never unpickles the payload: unpickling a class that was
+    pickled by value gives the class itself other functions, which refer to copies.
 
     Source: Storm, BatchBoltExecutor.
     """
@@ -33,7 +33,7 @@ class Template:
 
     def __init__(self, given: object, payload: bytes) -> None:
         self.given = given
-        """What the user gave, in the process that built the topology; else None."""
+        """The user's object in the process that built the topology; elsewhere None."""
         self.payload = payload
 
     def new(self) -> Bolt:
@@ -48,7 +48,7 @@ class Template:
 
 
 def template_of(component: str, given: object, dumps: Dumps) -> Template:
-    """Pickle what a component was given, and keep it as it is now.
+    """Pickle the object that a component was given, in its present state.
 
     Raises:
         ConfigError: It cannot be pickled or copied; names the component.
