@@ -405,7 +405,7 @@ class RefreshingCoordinator:
         self.look()()
 
     def look(self) -> Callable[[], None]:
-        """The part of ``refresh`` that waits for brokers; changes no state.
+        """The part of ``refresh`` that may block; changes nothing here.
 
         May be called on another thread, one call at a time.
 

@@ -1,1 +1,1 @@
-"""The source's planner: micro-batches, and the transactions they become. No Spark."""
+"""The source's planner: micro-batches and their transactions, without Spark."""

@@ -1,7 +1,7 @@
-"""Whether Spark's checkpoint and the store tell the same story, and the text if not.
+"""Compares Spark's checkpoint with the store, and writes the error if they disagree.
 
-The advice of each text is safe when it is followed: a txid that a sink has seen is
-never given to other records.
+The advice of each text is safe to follow: a txid that a sink has seen is never given to
+other records.
 """
 
 from __future__ import annotations
@@ -26,52 +26,52 @@ class Case(Enum):
     """How a checkpoint contradicts its store."""
 
     RENAMED = "renamed"
-    """It belongs to another ``tx.id``, and this one has no state."""
+    """The checkpoint belongs to another ``tx.id``, and this id has no state."""
 
     FOREIGN = "foreign"
-    """It belongs to another ``tx.id``, and this one has a state of its own."""
+    """The checkpoint belongs to another ``tx.id``, and this id has its own state."""
 
     EMPTY = "empty"
-    """The store knows nothing, the checkpoint does."""
+    """The store is empty, the checkpoint is not."""
 
     ANOTHER = "another"
-    """The store has begun anew since, or is another one."""
+    """The store has begun anew since the checkpoint, or is another one."""
 
     UNNUMBERED = "unnumbered"
-    """The checkpoint was read on for some runs without ``tx.id``."""
+    """Some runs went on from the checkpoint without ``tx.id``."""
 
     AHEAD = "ahead"
-    """The checkpoint has transactions that the store does not know."""
+    """The checkpoint has transactions that the store does not have."""
 
     TOGETHER = "together"
-    """AHEAD, and the sinks in the store's database do not know them either."""
+    """AHEAD, and the sinks in the store's database do not have them either."""
 
     ALONE = "alone"
     """AHEAD, and the sinks in the store's database have them."""
 
     SCATTERED = "scattered"
-    """AHEAD, and the sinks in the store's database are at neither."""
+    """AHEAD, and these sinks match neither the checkpoint nor the store."""
 
     BEHIND = "behind"
-    """The store has committed transactions that the checkpoint does not know."""
+    """The store has committed transactions that the checkpoint does not have."""
 
     APART = "apart"
-    """Both went on from the same transaction, or the store was set by a person."""
+    """Both went on from the same transaction, or a person has set the store."""
 
     IN_ANOTHER_MODE = "in another mode"
-    """Another ``tx.mode`` has planned its unfinished transaction."""
+    """The unfinished transaction was planned in another ``tx.mode``."""
 
     PARTED = "parted"
-    """It has an unfinished transaction with other records of the other sources."""
+    """An unfinished transaction has other records of the other sources."""
 
     UNDECIDED = "undecided"
-    """It decided for one source of a query that has several."""
+    """The checkpoint decided for one source of a query with several."""
 
 
 _ONLY_CHECKPOINT = frozenset({Case.RENAMED, Case.EMPTY, Case.UNNUMBERED})
-"""Where to go on from the store would lose or repeat what the checkpoint has done."""
+"""Going on from the store would lose or repeat the checkpoint's records."""
 _ONLY_STORE = frozenset({Case.BEHIND, Case.APART})
-"""Where a new checkpoint goes on rightly."""
+"""A new checkpoint goes on correctly from the store."""
 
 _RIGHT = {
     Case.FOREIGN: "error",
@@ -80,7 +80,7 @@ _RIGHT = {
     Case.ALONE: "checkpoint",
     **dict.fromkeys(_ONLY_CHECKPOINT, "checkpoint"),
 }
-"""The one way that loses nothing; the other one is not gone, whoever asks for it."""
+"""The only choice without a loss; the other choice is refused."""
 
 IS_OLDER = (
     "The store is older than the checkpoint: it was restored from a copy, its database"
@@ -174,7 +174,7 @@ _SEVERAL = {
     " offsets by hand. To continue where the store is, start with a new"
     " checkpointLocation.",
 }
-"""The same for one source of several: one decision must hold for all of them."""
+"""The same for one source of several: one decision must apply to all sources."""
 
 _NOBODY_DECIDES = (
     " If a query has several streaming sources, tx.onDisagreement decides nothing: each"
@@ -187,7 +187,7 @@ _COUNTED_IN_STORE = (
     " that were made together."
 )
 _BY_CHECKPOINT = frozenset({Case.RENAMED, Case.EMPTY, Case.ANOTHER, Case.AHEAD})
-"""Where numbers may go on that the checkpoint alone tells."""
+"""The txids may go on from the checkpoint alone."""
 
 _ALONE = (
     " Before you set tx.onDisagreement, make sure that no other run of this tx.id is"
@@ -196,17 +196,17 @@ _ALONE = (
 
 
 def numbering_of(offset: SourceOffset) -> str:
-    """Which sequence of txids a checkpoint counts in; empty: in none."""
+    """The numbering of a checkpoint's txids; empty: it has none."""
     return offset.mark.numbering if offset.mark else ""
 
 
 def fits(numbering: str, batch: BatchMetadata, end: SourceOffset) -> bool:
-    """Whether a stored batch, of this numbering, is the one that ends at an offset.
+    """Whether a stored batch, of this numbering, is the batch that ends at an offset.
 
-    Transactional, the txid says so, whoever has read the plan since; but not an owner
-    before the one that made it: that one logged a plan that the store has lost. An
-    opaque one may have been planned anew since, and sinks then hold what nobody has in
-    that checkpoint.
+    Transactional: the same txid is enough, also for later owners of the plan. An offset
+    of an owner before the planner does not fit: that owner logged a plan that the store
+    has lost. Opaque: the owner must match, too, since the batch may have been planned
+    anew, and sinks then hold records that the checkpoint lacks.
     """
     if batch.spark_batch or batch.logged_ends() != dict(end.positions):
         return False
@@ -220,12 +220,12 @@ def fits(numbering: str, batch: BatchMetadata, end: SourceOffset) -> bool:
 
 
 def logged_as(end: SourceOffset) -> str:
-    """What the plan of a batch is known by in Spark's log: its first txid and owner."""
+    """The key of a batch's plan in Spark's log: its first txid and owner."""
     return f"{end.mark.txid}@{end.mark.epoch}" if end.mark else ""
 
 
 def _planner(batch: BatchMetadata) -> int:
-    """The epoch of the owner whose plan it is; 0: not known."""
+    """The epoch of the owner that planned the batch; 0: not known."""
     epoch = batch.logged_as.rpartition("@")[2]
     return int(epoch) if epoch.isdecimal() else 0
 
@@ -236,13 +236,13 @@ def agrees(
     state: Committed,
     last: BatchMetadata | None,
 ) -> bool:
-    """Whether the next transaction of a checkpoint is the next one of the store.
+    """Whether checkpoint and store have the same next transaction.
 
     Args:
-        numbering: Of the store.
-        start: Where the checkpoint is.
-        state: What the store has committed.
-        last: The last committed batch that had records, as far as it is kept.
+        numbering: The store's numbering.
+        start: The checkpoint's offset.
+        state: The store's committed position.
+        last: The last committed batch with records, if still stored.
     """
     if last is not None and fits(numbering, last, start):
         return True
@@ -268,7 +268,7 @@ def case_of(
     *,
     is_alone: bool = True,
 ) -> Case:
-    """How they contradict each other, given that they do.
+    """How checkpoint and store disagree; call this only if they do.
 
     Opaque, a checkpoint that is one transaction ahead is not: another one has planned
     that txid anew since, and sinks take back what they have of it. Where the query has
@@ -276,12 +276,12 @@ def case_of(
     Neither is one where the store went back, and on from there with another checkpoint.
 
     Args:
-        transactions: Of the query.
-        numbering: Of the store.
-        offset: Where the checkpoint is.
-        state: What the store has committed.
-        topics: Asks which topics there are now.
-        unread: What the store has planned next.
+        transactions: The query's options for transactions.
+        numbering: The store's numbering.
+        offset: The checkpoint's offset.
+        state: The store's committed position.
+        topics: Fetches the ids of the existing topics.
+        unread: The store's next planned batch.
         last: As of ``agrees``.
         is_alone: Whether the query has no other source.
     """
@@ -302,10 +302,10 @@ def case_of(
 
 
 def follows_another(mark: TransactionMark, before: BatchMetadata | None) -> bool:
-    """Whether a later owner has planned what a checkpoint's txid comes after.
+    """Whether a later owner has planned the batch before a checkpoint's txid.
 
-    Txids are planned in order: the checkpoint's one followed another batch, which the
-    store had before it went back.
+    Txids are planned in order: the checkpoint's txid followed another batch, which the
+    store had before it was restored.
     """
     return before is not None and _planner(before) > mark.epoch
 
@@ -316,9 +316,9 @@ def _is_from_another(
     unread: BatchMetadata | None,
     last: BatchMetadata | None,
 ) -> bool:
-    """Whether a later txid of a checkpoint does not follow what the store has.
+    """Whether a later txid of a checkpoint does not follow the store's batches.
 
-    It was planned before that; or it is the next one, and holds other records.
+    It was planned before these; or it is the next txid, with other records.
     """
     if follows_another(mark, last):
         return True
@@ -330,13 +330,13 @@ def _is_from_another(
 
 
 def ahead(sinks: Mapping[str, int], stored: int, done: int) -> Case:
-    """Which of the two is right, by the sinks that are in the store's database.
+    """Decide between the two by the sinks in the store's database.
 
     Args:
-        sinks: The txid that each of them wrote last.
-        stored: The txid that the store has committed. With it sinks have that one, or
-            the next one, whose commit came too late.
-        done: The last txid that the checkpoint is done with: sinks had it.
+        sinks: The last txid that each sink wrote.
+        stored: The store's committed txid. Sinks that match the store have this txid,
+            or the next one, whose commit came too late.
+        done: The checkpoint's last finished txid: sinks had it.
     """
     newest = max(sinks.values(), default=None)
     if newest is None:
@@ -347,9 +347,9 @@ def ahead(sinks: Mapping[str, int], stored: int, done: int) -> Case:
 
 
 def _unnumbered(offset: SourceOffset, state: Committed, topics: TopicIds) -> Case:
-    """Which is newer; of two topics of one name, the one that is there now is.
+    """Decide which is newer; of two topic ids, the existing topic's is newer.
 
-    Where that is a third one, neither knows anything of it.
+    If the existing topic has a third id, neither side has read it.
     """
     former, ids = state.topic_ids, offset.topic_ids
     anew = {t for t, known in ids.items() if is_another(former.get(t), known)}
@@ -368,10 +368,10 @@ def _unnumbered(offset: SourceOffset, state: Committed, topics: TopicIds) -> Cas
 def who_decides(
     transactions: TransactionsConfig, case: Case, query: QueryShape | None
 ) -> Literal["error", "checkpoint", "store"]:
-    """What ``tx.onDisagreement`` says, as far as that may be followed.
+    """The value of ``tx.onDisagreement``, if it may be followed.
 
-    Not where the query has several sources: each would decide for itself, and one batch
-    is all of their parts.
+    It may not in a query with several sources: each source would decide separately, but
+    one batch contains parts of all.
     """
     if query is not None and query.has_several_sources:
         return "error"
@@ -392,13 +392,13 @@ def contradiction(
     """The error that stops the query.
 
     Args:
-        transactions: Of the query.
-        numbering: Of the store.
-        offset: Where the checkpoint is.
-        state: What the store has committed.
-        case: How they contradict each other.
-        query: What else the query keeps, as stored.
-        sinks: The last txids of those in the store's database.
+        transactions: The query's options for transactions.
+        numbering: The store's numbering.
+        offset: The checkpoint's offset.
+        state: The store's committed position.
+        case: How they disagree.
+        query: The stored shape of the query.
+        sinks: The last txids of sinks in the store's database.
         done: As of ``ahead``.
     """
     tx_id = transactions.id
@@ -433,7 +433,7 @@ def contradiction(
 def in_another_mode(
     transactions: TransactionsConfig, batch: BatchMetadata
 ) -> CheckpointDisagreesError:
-    """The error for an unfinished transaction that is not planned in this mode."""
+    """The error for an unfinished transaction that was planned in another mode."""
     return CheckpointDisagreesError(
         f"transaction {batch.txid} of '{transactions.id}' was planned with"
         f" tx.mode={batch.mode} and is not finished. With tx.mode={transactions.mode}"
@@ -454,7 +454,7 @@ def _for_several(case: Case, query: QueryShape, logged: str, numbering: str) -> 
 
 
 def _beside(case: Case, mark: TransactionMark | None, query: QueryShape | None) -> str:
-    """What else is to be known before the advice for one source is followed."""
+    """Warnings to read before following the advice for one source."""
     reported = ""
     if mark is not None and case in _BY_CHECKPOINT:
         reported += _COUNTED_IN_STORE.format(logged=mark.txid)

@@ -33,27 +33,27 @@ logger = event_log(__name__)
 Mirror = Callable[[Mapping[TopicPartition, int]], None]
 
 LET_GO_AFTER_MS = 15 * 60_000
-"""How long what an ended query used is kept for its next run."""
+"""How long the resources of an ended query are held for its next run."""
 
 _WAITING = 100
-"""Batches that wait for the planning process; beyond that the oldest are forgotten."""
+"""Most batches that wait for the planning process; the oldest are dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """One source's part of one batch that Spark's commit log holds.
+    """One source's part of a batch that is in Spark's commit log.
 
     Attributes:
         start: Spark's start offset; None for the first batch of a query.
-        end: Its end offset, with the transaction mark.
-        latest: What ``reportLatestOffset`` said, with the log starts; from Spark 4.0
-            and 4.1, which do not ask for that, the end once more.
-        duration_ms: How long the trigger took.
-        phases_ms: How long each phase of ``catalogue.PHASE`` took, as far as known.
-        read_reports: What the tasks reported; None where they could not.
-        spark_batch: Spark's name of the batch, by which one without new records is
-            known; empty where that is not to be had.
-        dead_letters: Those of its records; None where the query writes none.
+        end: Spark's end offset, with the transaction mark.
+        latest: The result of ``reportLatestOffset``, with the log starts. Spark 4.0 and
+            4.1 do not call it: then the end offset.
+        duration_ms: Duration of the trigger.
+        phases_ms: Duration of each phase of ``catalogue.PHASE``, as far as known.
+        read_reports: The task reports; None: tasks could not report.
+        spark_batch: Spark's name of the batch, which identifies a batch without new
+            records; empty: not available.
+        dead_letters: Number of its dead letters; None: the query writes none.
     """
 
     start: SourceOffset | None
@@ -67,7 +67,7 @@ class Finished:
 
     @property
     def ranges(self) -> list[OffsetRange]:
-        """What Spark's log says that it holds."""
+        """The ranges of the batch in Spark's log."""
         before = self.start.positions if self.start else {}
         begins = {**before, **self.end.begins}
         return [
@@ -78,7 +78,7 @@ class Finished:
 
     @property
     def has_records(self) -> bool:
-        """Whether the source moved: the transaction is the one that its end carries."""
+        """Whether the source moved; then the mark of ``end`` names the transaction."""
         return moves(self.start, self.end)
 
 
@@ -87,7 +87,7 @@ class _Query:
     ledger: Ledger
     mirror: Mirror | None
     waiting: deque[Finished] = field(default_factory=lambda: deque(maxlen=_WAITING))
-    doubtful_txid: int = 0  # whether its commit landed is unknown
+    doubtful_txid: int = 0  # the outcome of its commit is unknown
     seen_txid: int = 0
     partitions: list[TopicPartition] = field(default_factory=list)
     numbering: str = ""
@@ -97,12 +97,12 @@ class _Query:
 
 
 class CommitFeed:
-    """Commits each finished transaction once and tells the metrics after that.
+    """Commits each finished transaction once, then updates the metrics.
 
-    The planning process commits too, at the next trigger; whoever comes first does it,
-    and the other finds it done. A batch whose commit this process may not make (it was
-    planned under an older epoch and replayed) waits until the planning process made it.
-    One thread at a time may call it; ``partitions`` any.
+    The planning process commits, too, at the next trigger; the first of the two
+    commits, and the other finds the commit. A batch that this process may not commit
+    (it was planned under an older epoch and replayed) waits until the planning process
+    has committed it. One thread at a time may call this; any thread ``partitions``.
     """
 
     def __init__(
@@ -132,31 +132,31 @@ class CommitFeed:
         self._flush(mark.id, query)
 
     def flush(self) -> None:
-        """Look again for batches that the planning process committed meanwhile."""
+        """Process waiting batches that the planning process has committed meanwhile."""
         for id_, query in self._queries.items():
             self._flush(id_, query)
 
     def partitions(self) -> dict[str, list[TopicPartition]]:
-        """The partitions of every id whose committed offsets are shown."""
+        """By id, the partitions whose committed offsets are shown."""
         known = list(self._queries.items())
         return {id_: query.partitions for id_, query in known if query.partitions}
 
     def began(self, id_: str) -> None:
-        """A query of this id has started: what it uses is kept."""
+        """A query of this id has started: hold its resources."""
         self._ended_at(id_, None)
 
     def stands_at(self, id_: str, partitions: Iterable[TopicPartition]) -> None:
-        """The store of a query that started has committed offsets of these."""
+        """The store of a started query has committed offsets of these partitions."""
         query = self._query(id_)
         if query is not None and not query.partitions:
             query.partitions = sorted(partitions)
 
     def ended(self, id_: str) -> None:
-        """The last query of this id has ended as it should."""
+        """The last query of this id has ended without an error."""
         self._ended_at(id_, self._clock.monotonic_ms())
 
     def let_go(self, release: Callable[[str], None]) -> None:
-        """Forget the ids that ended ``LET_GO_AFTER_MS`` ago; release each of them."""
+        """Drop ids that ended ``LET_GO_AFTER_MS`` ago; ``release`` each."""
         until_ms = self._clock.monotonic_ms() - LET_GO_AFTER_MS
         gone = [
             id_
@@ -168,7 +168,7 @@ class CommitFeed:
             release(id_)
 
     def forget(self, id_: str) -> None:
-        """Open the parts of an id anew with its next batch."""
+        """Drop an id's open resources; its next batch opens them again."""
         query = self._queries.pop(id_, None)
         if query is not None:
             query.ledger.close()
@@ -189,7 +189,7 @@ class CommitFeed:
                 ledger, mirror = self._open_parts(id_)
             except KafkaTxError as error:
                 level = logging.DEBUG if id_ in self._refused else logging.WARNING
-                self._refused.add(id_)  # it fails with every batch
+                self._refused.add(id_)  # every batch would fail
                 logger.log(level, "cannot commit from here: %s", error, id=id_)
                 return None
             self._refused.discard(id_)
@@ -215,7 +215,7 @@ class CommitFeed:
         state = query.ledger.load()
         txid, stored = _which(batch, end.mark, state)
         if not txid:
-            return True  # nobody asked for a txid
+            return True  # no txid was requested
         tables = self._tables(end.mark.id, end.mark.numbering, txid)
         reported = _reported(batch, stored, tables)
         if not self._is_committed(query, end, state.txid, txid, stored, reported):
@@ -245,7 +245,7 @@ class CommitFeed:
         stored: BatchMetadata | None,
         reported: Reported,
     ) -> bool:
-        """Commit a transaction unless it is committed; False: the planner must."""
+        """Commit a transaction if not committed yet; False: the planner must."""
         assert end.mark is not None
         done = committed_txid >= txid
         mine = done and query.doubtful_txid == txid == committed_txid
@@ -267,15 +267,15 @@ class CommitFeed:
         return True
 
     def _tell(self, query: _Query, epoch: int, txid: int, reported: Reported) -> None:
-        """Have the store keep what tasks told, also of what the planner committed.
+        """Store task reports, also for batches that the planner committed.
 
-        A planner that commits again writes what it remembers, without it.
+        The planner's next commit writes its cached records, without these reports.
         """
         kept = {
             key: each for key, each in query.reported.items() if key[1] > txid - KEPT
         }
         query.reported = {**kept, (epoch, txid): reported}
-        with suppress(FencedError):  # the newer owner's run tells what it reads
+        with suppress(FencedError):  # the newer owner's run reports its own reads
             query.ledger.tell(epoch, query.reported)
 
     def _count_unreported(
@@ -285,10 +285,10 @@ class CommitFeed:
         before_txid: int,
         held: Mapping[int, Held],
     ) -> None:
-        """Count what the planner committed and Spark reported to nobody.
+        """Count batches that the planner committed and Spark did not report.
 
-        That is above all the batch that an earlier process had finished and not
-        committed. What was committed before this run was counted there.
+        This is mostly a batch that an earlier process finished and did not commit.
+        Batches committed before this run were counted in earlier runs.
         """
         for txid, each in held.items():
             is_own = query.seen_txid > 0 or each.epoch == mark.epoch
@@ -353,7 +353,7 @@ class CommitFeed:
             )
         )
         failures = _extra(batch.latest).get("mirrorFailures", 0)
-        seen = query.mirror_failures.get(end.mark.epoch, 0)  # a planner counts its own
+        seen = query.mirror_failures.get(end.mark.epoch, 0)  # one count a planner
         if failures > seen:
             name = catalogue.MIRROR_FAILURES.name
             self._registry.add(name, failures - seen, id=end.mark.id)
@@ -363,7 +363,7 @@ class CommitFeed:
 def _which(
     batch: Finished, mark: TransactionMark, state: LedgerState
 ) -> tuple[int, BatchMetadata | None]:
-    """Which txid it is, and what the store says of it; 0: it has none."""
+    """The txid of a batch (0: none), and its stored metadata."""
     if batch.has_records:
         return mark.txid, state.planned.get(mark.txid)
     stored = state.batch_of(batch.spark_batch) if batch.spark_batch else None
@@ -395,7 +395,7 @@ def _bounds(latest: Mapping[str, Any] | None) -> dict[TopicPartition, LogBounds]
 def _reported(
     batch: Finished, stored: BatchMetadata | None, tables: tuple[TableWrite, ...]
 ) -> Reported:
-    """What the tasks told; they may have told of an earlier try, too."""
+    """The task reports of this batch; some may be of an earlier try."""
     ranges = batch.ranges if stored is None else stored.ranges
     reported = (batch.read_reports or ReadReports()).reported_for(ranges)
     phases_ms = {name: round(each) for name, each in batch.phases_ms.items()}

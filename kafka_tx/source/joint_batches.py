@@ -1,10 +1,10 @@
 """Batches of queries with several sources: each source replays its part, or none does.
 
-One source numbers the rows of all. A txid that a sink may have seen must come again
-with the same records of every source, so each source with a ``tx.id`` numbers every
-batch of the query, also one without records of its own, and keeps which txids of the
-others go with it. From a new checkpoint each gives its part of an unfinished batch
-again, and nothing beside it; a source without ``tx.id`` cannot, so such a checkpoint is
+One source's txids number the rows of all sources. A txid that a sink may have seen must
+be replayed with the same records of every source. So each source with a ``tx.id``
+numbers every batch of the query, also one without its own records, and stores the other
+sources' txids of the batch. From a new checkpoint each source replays only its part of
+an unfinished batch. A source without ``tx.id`` cannot do this, so a new checkpoint is
 refused while a transaction is unfinished.
 """
 
@@ -35,12 +35,11 @@ LedgerOf = Callable[[str], Ledger]
 
 
 class JointBatches:
-    """What the source of one ``tx.id`` has to do with its query's other sources.
+    """Coordinates the source of one ``tx.id`` with its query's other sources.
 
     Args:
-        ledger_of: Of the ids of the other sources; None: there are none. One that keeps
-            another store is not found there; then a new checkpoint may be refused that
-            could be right.
+        ledger_of: Opens ledgers of other sources; None: there are none. A source with
+            another store is not found; then a correct new checkpoint may be refused.
     """
 
     def __init__(
@@ -56,15 +55,15 @@ class JointBatches:
         self._has_waited = False
 
     def settle(self) -> None:
-        """Learn what became elsewhere of the batch that was unfinished when it began.
+        """Find out whether other sources committed the first unfinished batch.
 
-        The batch is finished if any of its sources has just committed its part, since
-        all of them wait for Spark's commit log. None commits the next one before all
-        have committed this one: whoever is further has done so without them. Otherwise
-        a part without records is held while another source has some to give again.
+        The batch is finished if any source has just committed its part, since all wait
+        for Spark's commit log. None commits the next batch before all have committed
+        this one: a source further ahead has gone on without the others. Otherwise a
+        part without records is held while another source has records to replay.
 
         Raises:
-            StateUnavailableError, StateError: Of the ledgers of the others.
+            StateUnavailableError, StateError: From the other sources' ledgers.
         """
         kept = self._kept
         batch = kept.next()
@@ -83,13 +82,12 @@ class JointBatches:
         self._is_settled = True
 
     def wait_for_others(self, batch: BatchMetadata) -> None:
-        """Leave it to the other sources to give their parts of it again, once.
+        """Wait once for the other sources to replay their parts of the batch.
 
-        They do so when Spark asks each source for its next batch, if they are in this
-        query.
+        Sources of this query do so when Spark asks each for its next batch.
 
         Raises:
-            CheckpointDisagreesError: They are not: this source would wait for ever.
+            CheckpointDisagreesError: They are not: the wait would not end.
         """
         assert batch.joint is not None
         if self._has_waited:
@@ -97,10 +95,10 @@ class JointBatches:
         self._has_waited = True
 
     def check_done(self, start: SourceOffset) -> None:
-        """Refuse what Spark is done with and the store has not seen handed out.
+        """Refuse a batch that Spark has finished and the store has only as planned.
 
-        All sources number a batch before any sink sees it: the store went back since,
-        and what the others had in later batches is not in this checkpoint.
+        All sources number a batch before any sink sees it. So the store is an older
+        copy, and this checkpoint lacks the other sources' later batches.
 
         Raises:
             CheckpointDisagreesError: The store is older than the checkpoint.
@@ -114,7 +112,7 @@ class JointBatches:
         """Refuse to go on beside an unfinished batch of a source without ``tx.id``.
 
         Raises:
-            CheckpointDisagreesError: A new checkpoint, or another one than the batch's.
+            CheckpointDisagreesError: The checkpoint is new, or not the batch's.
         """
         batch = self._kept.next()
         if batch is None or batch.joint is None or not batch.joint.without_id:
@@ -123,10 +121,10 @@ class JointBatches:
             raise self._parted(batch, batch.joint)
 
     def known(self, batch: BatchMetadata, question: Question) -> JointBatch | None:
-        """The batch as all sources had it when a sink may have seen it, if one may.
+        """The joint batch that a sink may have seen; None: no sink can have seen it.
 
-        So may a batch that another checkpoint has, under the name that it was planned
-        with, from when this was the query's only source.
+        Sinks may also have seen a batch of another checkpoint, under its planned name,
+        from a time when this was the query's only source.
         """
         kept, query = self._kept, self._kept.query
         is_alone = query is not None and not query.has_several_sources
@@ -137,12 +135,12 @@ class JointBatches:
         return self._single(batch) if is_seen else batch.joint
 
     def numbered(self, batch: BatchMetadata, question: Question) -> BatchMetadata:
-        """The batch, with what goes with it stored before any sink sees it.
+        """The batch, after its joint batch is stored, before any sink sees it.
 
         Raises:
-            CheckpointDisagreesError: The txid went with other records of other sources;
-                or the checkpoint decided for this source alone, or the store of one of
-                them has begun anew.
+            CheckpointDisagreesError: The txid was used with other records of other
+                sources; the checkpoint decided for this source alone; or a store of
+                another source has begun anew.
         """
         kept, given = self._kept, question.joint
         assert question.shape is not None
@@ -164,10 +162,10 @@ class JointBatches:
         return JointBatch(self._tx.id, {self._tx.id: part})
 
     def _check_numbers(self, given: JointBatch, shape: QueryShape) -> None:
-        """Refuse where one source went back, or began anew, and the others did not.
+        """Refuse if only one source's store was restored or began anew.
 
-        Txids of batches that held records of the others alone are in no checkpoint; and
-        of the batches that sinks have a checkpoint may be an older one.
+        No checkpoint has the txids of batches with only the others' records. A
+        checkpoint may also be older than the batches of the sinks.
         """
         before = self._kept.committed
         if given.numbers == self._tx.id:
@@ -180,8 +178,8 @@ class JointBatches:
     def _is_doubtful(self, given: JointBatch) -> bool:
         """Whether sinks may have batches that the checkpoint of this source lacks.
 
-        Those that the source has finished that numbers. A person who sets its offsets
-        looks into the sink.
+        These are batches that the numbering source has finished. A person who sets that
+        source's offsets checks the sink.
         """
         if given.numbers == self._tx.id:
             return True
@@ -190,7 +188,7 @@ class JointBatches:
         return last is not None and last.joint is not None
 
     def check_records(self) -> None:
-        """Refuse to number a batch without records where the txid is one with others.
+        """Refuse to number an empty batch if its txid is of a joint batch.
 
         Raises:
             CheckpointDisagreesError: It is.
@@ -202,7 +200,7 @@ class JointBatches:
     def _part(self, name: str, joint: JointBatch) -> tuple[bool, bool]:
         """Whether another source has committed its part, and has records of it.
 
-        What a person has set is no commit: its metadata is gone.
+        A position set by a person is no commit: the metadata is gone.
         """
         state = self._state_of(name)
         txid = joint.parts[name].txid
@@ -213,9 +211,9 @@ class JointBatches:
         return is_finished, not is_finished and any(len(r) for r in batch.ranges)
 
     def others(self, batch: BatchMetadata) -> Parts:
-        """Its parts that other sources with a ``tx.id`` have and are not past.
+        """The unfinished parts of a batch in other sources with a ``tx.id``.
 
-        None: it is not known what that source had in it.
+        None: that source's part is not known.
         """
         found: dict[str, BatchMetadata | None] = {}
         joint = batch.joint
@@ -262,7 +260,7 @@ def _undecided(
 def _begun_anew(
     tx_id: str, joint: JointBatch, query: QueryShape
 ) -> CheckpointDisagreesError:
-    """The error for one of several sources that counts in another numbering."""
+    """The error for one of several sources that has another numbering."""
     why = (
         f"the store of '{tx_id}' was reset or replaced since the last batch of"
         f" {_sources(query)}, and has another numbering now. The query would repeat"
@@ -292,7 +290,7 @@ def _one_alone(
 
 
 def _store_is_older(tx_id: str, txid: int) -> CheckpointDisagreesError:
-    """The error for a finished batch that the store knows as planned only."""
+    """The error for a finished batch that the store has only as planned."""
     return CheckpointDisagreesError(
         f"Spark has finished transaction {txid} of '{tx_id}', but the store does not"
         " have the offsets of the other sources in that batch. Nothing was written."
@@ -308,13 +306,13 @@ def _parted(
     joint: JointBatch,
     query: QueryShape | None,
 ) -> CheckpointDisagreesError:
-    """The error for a transaction that comes without what it was one batch with.
+    """The error for a transaction that comes without the other parts of its batch.
 
     Args:
-        tx_id: Of the source that finds it.
-        batches: Its parts.
-        joint: The batch as it was handed out.
-        query: What else the query kept then.
+        tx_id: Id of the source that finds the fault.
+        batches: Parts of the batch.
+        joint: The joint batch that sinks may have seen.
+        query: Shape of the query at that time.
     """
     others = [f"'{name}'" for name in joint.parts if name != tx_id]
     beside = (

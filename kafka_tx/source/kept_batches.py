@@ -1,4 +1,4 @@
-"""What the store of a ``tx.id`` holds, as its present owner sees and writes it."""
+"""The stored state of a ``tx.id``, as its current owner reads and writes it."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ logger = event_log(__name__)
 Mirror = Callable[[Mapping[TopicPartition, int]], None]
 
 _CHECK_MS = 5_000
-"""How often an idle query looks whether the store is where it was left."""
+"""How often an idle query checks that the store has not changed."""
 
 SILENT_MS = 10_000
-"""How long an owner that lives can be silent: three times what it takes to beat."""
+"""Longest silence of a living owner: three times the interval of its signs of life."""
 
 _LISTEN_MS = 500
 
 _RENEW_MS = 3_600_000
-"""How often offsets are written to a group again that did not change."""
+"""How often unchanged offsets are written to a group again."""
 
 
 class KeptBatches:
-    """The committed transaction of an id and its planned ones, in memory and in store.
+    """The committed and planned transactions of an id, in memory and in the store.
 
     Attributes:
-        epoch: Of this owner; 0 before ``open``.
-        is_owner: Whether the store knows that: ``take`` went through.
-        committed: What the store has committed; None: nothing yet.
-        planned: What each txid holds, from the committed one on.
-        own: Txids that this owner has planned, or has seen to be readable.
-        numbering: Which sequence the txids are of; empty: nothing is stored yet.
-        sinks: Last txids of sinks in the store's database, when last asked for.
-        query: What else the query keeps that was handed the last batch; None: none was.
+        epoch: Epoch of this owner; 0 before ``open``.
+        is_owner: Whether ``take`` has stored this owner.
+        committed: The store's committed position; None: nothing yet.
+        planned: Metadata of each txid, from the committed one on.
+        own: Txids that this owner has planned, or has checked to be readable.
+        numbering: Numbering of the txids; empty: nothing is stored yet.
+        sinks: Last txids of sinks in the store's database, as of the last poll.
+        query: Shape of the query that got the last batch; None: no query got one.
         held: A txid without records, while other sources of the query have records of
-            that batch to give again; 0: none.
+            this batch to replay; 0: none.
     """
 
     def __init__(
@@ -84,28 +84,28 @@ class KeptBatches:
 
     @property
     def txid(self) -> int:
-        """The committed one; 0 without any."""
+        """The committed txid; 0: none."""
         return self.committed.txid if self.committed else 0
 
     def newest(self, numbering: str) -> int:
-        """The greatest txid that the store knows of a numbering, its own one if empty.
+        """The greatest txid that the store has of a numbering (empty: its own).
 
-        Of another one it knows none: a batch that sinks have seen keeps its txid.
+        It has none of another numbering: a batch that sinks have seen keeps its txid.
         """
         if numbering not in ("", self.numbering):
             return 0
         return max([self.txid, *self.planned])
 
     def next(self) -> BatchMetadata | None:
-        """The batch that is first in line, if it is planned."""
+        """The batch after the committed one, if planned."""
         return self.planned.get(self.txid + 1)
 
     def ids(self) -> Mapping[str, str]:
-        """Ids of the topics that the committed positions are of."""
+        """Topic ids of the committed positions."""
         return self.committed.topic_ids if self.committed else {}
 
     def leader_epochs(self) -> Mapping[TopicPartition, int]:
-        """Of the leaders that held the committed positions, as far as known."""
+        """Known leader epochs of the committed positions."""
         return self.committed.leader_epochs if self.committed else {}
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -115,10 +115,10 @@ class KeptBatches:
     # --- ownership ---
 
     def open(self) -> None:
-        """Read what is stored, once. What follows before ``take`` is a rehearsal.
+        """Read the store, once. Changes before ``take`` stay in a draft.
 
         Raises:
-            OwnerLivesError: And this query spares owners that live.
+            OwnerLivesError: This query does not fence living owners.
         """
         if self.epoch:
             return
@@ -134,11 +134,11 @@ class KeptBatches:
         self._send_to_group()
 
     def take(self) -> None:
-        """Take over the id, once: from here on an older owner is fenced.
+        """Take over the id, once: from now on an older owner is fenced.
 
         Raises:
-            StateConflictError: The store has changed since it was read; nobody was
-                fenced, nothing was written.
+            StateConflictError: The store has changed since ``open``; nobody was fenced,
+                nothing was written.
         """
         if self.is_owner or not self.epoch:
             return
@@ -156,7 +156,7 @@ class KeptBatches:
         )
 
     def _listen(self) -> None:
-        """Wait until an owner that has not let go would have changed something."""
+        """Wait until a living owner would have changed its sign of life."""
         signs = self._ledger.signs()
         until_ms = self._clock.monotonic_ms() + SILENT_MS
         while signs is not None and self._clock.monotonic_ms() < until_ms:
@@ -165,18 +165,18 @@ class KeptBatches:
                 raise at_work(self._ledger)
 
     def beat(self) -> None:
-        """Leave a sign of life, as often as ``SILENT_MS`` asks. In any thread.
+        """Write a sign of life, as often as ``SILENT_MS`` requires. In any thread.
 
         Raises:
-            FencedError: Another query has taken over, or this one is just about to
-                raise its epoch.
-            StateUnavailableError, StateError: Of the store.
+            FencedError: Another query has taken over, or this query is raising its own
+                epoch now.
+            StateUnavailableError, StateError: From the store.
         """
         if self.is_owner:
             self._ledger.beat(self.epoch)
 
     def let_go(self) -> None:
-        """Take the sign away, as the last thing: nobody need wait for this owner.
+        """Remove the sign of life, as the last step: nobody needs to wait.
 
         Raises: as ``beat``.
         """
@@ -184,22 +184,22 @@ class KeptBatches:
             self._ledger.let_go(self.epoch)
 
     def check(self) -> None:
-        """Make sure that nobody has taken over, and that the store did not go back.
+        """Check that nobody has taken over, and that the store was not restored.
 
         Raises:
             FencedError: Another query has taken over.
-            StateLostError: The store is not where this owner left it.
+            StateLostError: The store is not in the state that this owner left.
         """
         self._ledger.check(self.epoch)
         self._checked_ms = self._clock.monotonic_ms()
 
     def check_mode(self) -> None:
-        """Refuse to plan anew what is fixed until it is finished.
+        """Refuse to plan a transactional batch anew before it is finished.
 
-        What was planned opaque is not: only sinks have it that take back what they got.
+        Opaque batches may be planned anew: only sinks that undo writes have them.
 
         Raises:
-            CheckpointDisagreesError: Opaque, and the next one was always transactional.
+            CheckpointDisagreesError: Opaque, and the batch was always transactional.
         """
         batch = self.next()
         if batch is None or batch.was_opaque:
@@ -208,7 +208,7 @@ class KeptBatches:
             raise agreement.in_another_mode(self._tx, batch)
 
     def rest(self) -> None:
-        """There is nothing to plan: look at the store now and then all the same.
+        """There is nothing to plan: still check the store at intervals.
 
         Raises: as ``check``.
         """
@@ -217,10 +217,10 @@ class KeptBatches:
         self._renew_in_group()
 
     def own_newest(self, offset: SourceOffset) -> None:
-        """Hold an epoch above all that the checkpoint has seen, as sinks have.
+        """Raise the epoch above those in the checkpoint: sinks may have them, too.
 
-        It has seen later ones, or an equal one that was not this owner's, where the
-        store was put back from a copy.
+        If the store was restored from a copy, the checkpoint may have later epochs, or
+        the same epoch of another owner.
         """
         seen = offset.mark.epoch if offset.mark else 0
         is_own = self._is_logged or self.is_initial(offset)
@@ -239,9 +239,9 @@ class KeptBatches:
     # --- writing ---
 
     def named(self, batch: BatchMetadata) -> BatchMetadata:
-        """The batch as Spark's log is about to name it, stored under that name.
+        """The batch with its name in Spark's next log entry, stored under this name.
 
-        A transactional one may go by any of its names.
+        A transactional batch may use any of its names.
         """
         name = f"{batch.txid}@{self.epoch}"
         is_named = batch.logged_as and batch.mode == "transactional"
@@ -251,19 +251,19 @@ class KeptBatches:
         return self.in_this_mode(batch)
 
     def in_this_mode(self, batch: BatchMetadata) -> BatchMetadata:
-        """The batch as one of this owner's mode, before a sink has it from here."""
+        """The batch in this owner's mode, before it is handed to a sink."""
         if batch.mode != self._tx.mode and batch.txid > self.txid:
             batch = replace(batch, mode=self._tx.mode)
             self.note(batch)
         return batch
 
     def store(self, batch: BatchMetadata) -> None:
-        """Store what a txid holds, instead of what it held before."""
+        """Store the metadata of a txid, and replace earlier metadata."""
         self.note(batch)
         self.own.add(batch.txid)
 
     def note(self, batch: BatchMetadata) -> None:
-        """The same, where what it holds need not be readable."""
+        """As ``store``, for a batch that may be unreadable."""
         former = self.planned.get(batch.txid)
         if former is not None and (former.was_opaque or former.mode == "opaque"):
             batch = replace(batch, was_opaque=True)
@@ -271,12 +271,12 @@ class KeptBatches:
         self.planned[batch.txid] = batch
 
     def describe(self, query: QueryShape) -> None:
-        """Store what else the query keeps."""
+        """Store the query's shape."""
         self._ledger.describe(self.epoch, query)
         self.query = query
 
     def commit(self, txid: int) -> None:
-        """Commit what is first in line."""
+        """Commit the next batch."""
         now_ms = self._clock.now_ms()
         is_first = self._ledger.commit(self.epoch, txid, completed_ms=now_ms)
         self.committed = self._ledger.last_committed()
@@ -284,11 +284,11 @@ class KeptBatches:
         self.planned = {n: b for n, b in self.planned.items() if n >= kept}
         self.own = {n for n in self.own if n >= txid}
         self.held = 0
-        if is_first:  # else the listener sends
+        if is_first:  # otherwise the listener sends
             self._send_to_group()
 
     def commit_if_next(self, end: SourceOffset) -> None:
-        """Commit the transaction that ends here if it is next, and the stored one."""
+        """Commit the transaction that ends here if it is the next stored one."""
         batch = self.next()
         if batch is not None and self.fits(batch, end):
             self.commit(batch.txid)
@@ -303,10 +303,10 @@ class KeptBatches:
         *,
         by_checkpoint: bool = False,
     ) -> None:
-        """Make a position that the store did not have the committed one.
+        """Commit a position that the store did not have.
 
-        Of the numbering given, else of the one that is stored, else of a new one.
-        ``by_checkpoint``: a checkpoint decides it, against what the store says.
+        Its numbering: the given one, else the stored one, else a new one.
+        ``by_checkpoint``: a checkpoint decides the position, against the store.
         """
         former = self.committed or Committed(0, {})
         topics = {p.topic for p in positions}
@@ -340,7 +340,7 @@ class KeptBatches:
     # --- the group ---
 
     def _renew_in_group(self) -> None:
-        """Brokers forget offsets that nobody writes, however idle the topics are."""
+        """Write offsets again: brokers expire old ones, even of idle topics."""
         if self._clock.monotonic_ms() - self._mirrored_ms >= _RENEW_MS:
             self._send_to_group()
 
@@ -355,7 +355,7 @@ class KeptBatches:
     # --- Spark's offsets ---
 
     def fits(self, batch: BatchMetadata, end: SourceOffset) -> bool:
-        """Whether a stored batch is the one that ends at a logged offset."""
+        """Whether a stored batch is the batch that ends at a logged offset."""
         return agreement.fits(self.numbering, batch, end)
 
     def agrees(self, start: SourceOffset) -> bool:
@@ -369,15 +369,15 @@ class KeptBatches:
         )
 
     def last(self) -> BatchMetadata | None:
-        """The last committed batch that had records, as far as it is kept."""
+        """The last committed batch with records, if still stored."""
         return self.planned.get(self.committed.carried) if self.committed else None
 
     def case_of(self, offset: SourceOffset, *, is_finished: bool = True) -> Case:
-        """How a checkpoint contradicts the store, and what sinks beside it say.
+        """How a checkpoint disagrees with the store and the sinks beside it.
 
         Args:
             offset: Where the checkpoint is.
-            is_finished: Whether Spark is done with the batch that ends there.
+            is_finished: Whether Spark has finished the batch that ends there.
         """
         is_alone = self.query is None or not self.query.has_several_sources
         case = agreement.case_of(
@@ -400,7 +400,7 @@ class KeptBatches:
     def contradiction(
         self, offset: SourceOffset, *, is_finished: bool = True
     ) -> CheckpointDisagreesError:
-        """The error for a checkpoint that does not go with the store."""
+        """The error for a checkpoint that disagrees with the store."""
         case = self.case_of(offset, is_finished=is_finished)
         return agreement.contradiction(
             self._tx,
@@ -419,13 +419,13 @@ class KeptBatches:
         return mark is not None and mark.start and mark.epoch == self.epoch
 
     def settled(self, start: SourceOffset) -> dict[TopicPartition, int]:
-        """The positions that a checkpoint means which agrees with the store."""
+        """The positions of a checkpoint that agrees with the store."""
         assert self.committed is not None
         stored = self.committed.offsets
         return {p: stored.get(p, at) for p, at in start.positions.items()}
 
     def offset(self, batch: BatchMetadata, start: SourceOffset) -> SourceOffset:
-        """Its end; with its beginning where Spark's log has none, or another."""
+        """The batch's end; with its start if Spark's log lacks this start."""
         ends = batch.logged_ends()
         self._is_logged = True
         is_first = start.mark is not None and start.mark.start
@@ -448,7 +448,7 @@ class KeptBatches:
         *,
         start: bool = False,
     ) -> TransactionMark:
-        """What goes into Spark's log beside positions, with what is out of sight."""
+        """The mark for Spark's log, with the positions of hidden topics."""
         state = self.committed or Committed(0, {})
         unseen = {
             p: at
@@ -473,6 +473,6 @@ class KeptBatches:
 
 
 def _done(offset: SourceOffset, *, is_finished: bool) -> int:
-    """The last txid that sinks had of what a checkpoint has logged."""
+    """The last txid in a checkpoint's log that sinks had."""
     logged = offset.mark.txid if offset.mark else 0
     return logged if is_finished else logged - 1

@@ -1,4 +1,4 @@
-"""What a checkpoint says of batches, those without new records among them."""
+"""Batches as a checkpoint has logged them, also those without new records."""
 
 from __future__ import annotations
 
@@ -37,14 +37,13 @@ Topics = Mapping[str, str]
 def first_begins(
     rule: Earliest | Latest | AtTime | PerPartition | FromCommitted, ends: Positions
 ) -> dict[TopicPartition, int]:
-    """Where a query's first batch began that was logged without saying so.
+    """The start of a query's first batch that was logged without its start.
 
-    Such a batch was planned by Spark's own source or an older version. Offsets that the
-    rule names are what they were (and are left out), ``earliest`` was 0 as far as
-    anybody can tell.
+    Spark's own source or an older version planned such a batch. Offsets that the rule
+    names have not changed (and are left out); ``earliest`` is assumed to have been 0.
 
     Raises:
-        OffsetsError: The rule means something else now than it did then.
+        OffsetsError: The rule resolves to other offsets now than at that time.
     """
     if isinstance(rule, Earliest):
         return dict.fromkeys(ends, 0)
@@ -69,14 +68,14 @@ def readable_ranges(
     look: ClusterState,
     losses: Losses,
 ) -> list[OffsetRange]:
-    """What is left of a logged batch, every loss reported.
+    """The readable rest of a logged batch; reports every loss.
 
     Args:
-        begins: Where it began; partitions that are not named were new in it.
-        end: As logged. Of one with a mark, the store's batch says whether topics are
-            others by now.
-        look: Settled.
-        losses: Told of what is gone.
+        begins: Starts of the batch; partitions without a start were new in the batch.
+        end: The logged end. If it has a mark, the store's batch tells whether topics
+            were created anew.
+        look: An answer whose findings count.
+        losses: Receives every loss.
     """
     losses.deleted(
         p
@@ -103,7 +102,7 @@ def _readable(
     ids: Topics,
     losses: Losses,
 ) -> OffsetRange:
-    """What is left of one partition's part, which ends where ``below`` does."""
+    """The readable rest of one partition's part, which ends at the end of ``below``."""
     partition, end = below.topic_partition, below.end
     bounds = look.bounds.get(partition)
     epoch = below.leader_epoch
@@ -114,11 +113,11 @@ def _readable(
         return below.between(end, end)
     if begin == end or (bounds is None and begin is not None):
         return below.between(min(begin, end), end)
-    assert bounds is not None  # new in this batch: the caller made sure
+    assert bounds is not None  # new in this batch: the caller has checked
     first = min(bounds.log_start, end)
     if begin is None and first > 0:
         losses.added_late(partition, first)
-    elif begin is not None and begin > end:  # logged by an older version: made anew
+    elif begin is not None and begin > end:  # logged by an older version: created anew
         losses.recreated(partition, begin, bounds.end)
     elif begin is not None and first > begin:
         losses.trimmed(partition, begin, first)
@@ -134,10 +133,10 @@ def _readable(
 def begun(
     start: SourceOffset, end: SourceOffset
 ) -> tuple[Positions, Topics, LeaderEpochs]:
-    """Where a logged batch began, of which topics, and which leaders held that.
+    """The start of a logged batch, with its topic ids and leader epochs.
 
-    One that began elsewhere than the end before it says so itself, as the first of a
-    checkpoint does: no log has its start.
+    If a batch did not begin at the end before it, its own offset has the start. So does
+    the first batch of a checkpoint, whose start is in no log.
     """
     said = {partition.topic for partition in (*_unseen_at(end), *end.begins)}
     former, ids = start.topic_ids, dict(end.topic_ids)
@@ -158,7 +157,7 @@ def begun(
 
 
 def all_of(offset: SourceOffset) -> dict[TopicPartition, int]:
-    """Its positions, also of what was out of sight."""
+    """All positions of an offset, also of hidden topics."""
     return {**_unseen_at(offset), **offset.positions}
 
 
@@ -167,18 +166,18 @@ def _unseen_at(offset: SourceOffset) -> Positions:
 
 
 class RangesFromLog(Protocol):
-    """What is left between a position and an end that Spark logged."""
+    """Returns the readable ranges between a position and an end that Spark logged."""
 
     def __call__(self, start: Positions, end: SourceOffset) -> list[OffsetRange]:
         """Ask the brokers."""
 
 
 class Disagreements:
-    """Decides what such a batch holds: as logged, as stored, or nobody can tell.
+    """Decides the ranges of a logged batch: as logged, as stored, or an error.
 
     Args:
-        begin: Asks where a query without transactions would begin.
-        ranges_from_log: Of the planner.
+        begin: Returns the start of a query without transactions.
+        ranges_from_log: The planner's method.
     """
 
     def __init__(
@@ -194,10 +193,10 @@ class Disagreements:
         self._ranges_from_log = ranges_from_log
 
     def batch(self, start: SourceOffset, end: SourceOffset) -> BatchMetadata | None:
-        """Its transaction, stored now; None: the store decides otherwise.
+        """The transaction of a logged batch, stored now; None: the store decides.
 
         Raises:
-            CheckpointDisagreesError: And nothing says who decides.
+            CheckpointDisagreesError: They disagree, and no option decides.
         """
         kept = self._kept
         if end.mark is None and not kept.txid and not kept.planned:
@@ -222,11 +221,11 @@ class Disagreements:
         raise kept.contradiction(end, is_finished=False)
 
     def _is_next(self, start: SourceOffset, end: SourceOffset) -> bool:
-        """Whether it begins where the store is, and only its ranges are not there.
+        """Whether it begins at the store's position, and only its ranges are missing.
 
-        They were planned after the copy was made that the store was put back from; or,
-        opaque, another checkpoint planned the txid anew. Not where that one was handed
-        out with other sources' records: sinks may have it.
+        The store was restored from a copy older than the ranges; or (opaque) another
+        checkpoint has planned the txid anew. False if that plan was handed out with
+        other sources' records: sinks may have it.
         """
         mark, kept = end.mark, self._kept
         expected = (kept.numbering, kept.txid + 1)
@@ -244,7 +243,7 @@ class Disagreements:
     ) -> BatchMetadata:
         """A batch that was logged before ``tx.id`` was set becomes transaction 1."""
         positions = dict(start.positions)
-        if start.mark is not None:  # the checkpoint's first: Spark asked where it began
+        if start.mark is not None:  # the checkpoint's first: Spark asked for its start
             positions = dict(self._begin())
         ranges = self._ranges_from_log(positions, end)
         begins = {r.topic_partition: r.start for r in ranges}
@@ -259,8 +258,8 @@ class Disagreements:
     ) -> BatchMetadata:
         """Plan a transaction as Spark's log has it.
 
-        It began where the log says, else at the start of topics that are others since.
-        What is out of sight keeps its range: that is not read, not lost.
+        The batch begins at its logged start, or at the start of topics created anew.
+        Hidden topics keep their ranges: these are neither read nor lost.
         """
         former, ids = self._kept.ids(), end.topic_ids
         begins: dict[TopicPartition, int] = {}
@@ -274,7 +273,7 @@ class Disagreements:
             if began != position and not is_anew:
                 reason = LossReason.TRIMMED if began > position else LossReason.CUT
                 skipped[partition, reason] = abs(began - position)
-        begins = {**end.begins, **begins}  # new ones, whose topic may be out of sight
+        begins = {**end.begins, **begins}  # new partitions, whose topic may be hidden
         ranges = self._ranges_from_log(begins, end)
         found = {r.topic_partition for r in ranges}
         ranges += [
@@ -303,23 +302,23 @@ class Disagreements:
             attempts=former.attempts if former else 1,
         )
         self._kept.store(batch)
-        self._kept.own.discard(txid)  # whether it can be read is still to be seen
+        self._kept.own.discard(txid)  # not yet checked to be readable
         return self._kept.planned[txid]
 
 
 _INSTEAD = "instead"
-"""Name of a plan without records for a txid that was planned with records before."""
+"""Name of an empty plan for a txid that was planned with records before."""
 
 
 def stored_empty(kept: KeptBatches, question: Question) -> BatchMetadata | None:
-    """The transaction of the batch, where an earlier try has stored it."""
+    """The transaction of the batch, if an earlier try has stored it."""
     if agreement.numbering_of(question.end) not in ("", kept.numbering):
         return None  # equal names of another numbering
     names = {question.spark_batch, question.query_batch}
     known = (b for b in kept.planned.values() if b.spark_batch in names)
     held = kept.planned.get(kept.held)
     stored = next(known, held)
-    if stored is not None and stored is held:  # it comes again: this run has it now
+    if stored is not None and stored is held:  # a replay: this run has the batch now
         if stored.spark_batch not in names:
             stored = replace(held, spark_batch=question.spark_batch)
             kept.note(stored)
@@ -330,10 +329,10 @@ def stored_empty(kept: KeptBatches, question: Question) -> BatchMetadata | None:
 def new_empty(
     transactions: TransactionsConfig, kept: KeptBatches, question: Question
 ) -> BatchMetadata:
-    """The same, stored now, once checkpoint and store are settled.
+    """The transaction of the batch, stored now, once checkpoint and store agree.
 
     Raises:
-        CheckpointDisagreesError: Transactional, and its txid has records already.
+        CheckpointDisagreesError: Transactional, and the txid has records already.
     """
     before = kept.committed
     assert before is not None
@@ -358,14 +357,14 @@ def new_empty(
 
 
 def is_spent(kept: KeptBatches, batch: BatchMetadata, start: SourceOffset) -> bool:
-    """Whether the next batch is one without records that Spark is done with.
+    """Whether the next batch has no records and Spark has finished it.
 
-    Its checkpoint tells no end of it. Being asked for what follows means that it is
-    finished; or its checkpoint is gone with all of its state, and what the batch
-    brought is written or lost: its txid is spent either way. Not so where sinks may
-    have its txid with records that were planned before: each checkpoint but its own
-    plans it anew, so that they take them back. Nor where other sources of the query
-    have records of it: they may come again.
+    No checkpoint has an end of such a batch. If Spark asks for the next batch, this one
+    is finished; or its checkpoint is gone with all its state, and the rows are written
+    or lost. The txid is used up in both cases. Exception: sinks may have the txid with
+    records that were planned before. Then every other checkpoint plans the txid anew,
+    so that sinks undo these rows. Second exception: other sources of the query have
+    records of the batch, which may be replayed.
     """
     if not batch.spark_batch or batch.txid == kept.held:
         return False

@@ -1,7 +1,7 @@
-"""The streaming source's decisions, without Spark: where a micro-batch ends and begins.
+"""The streaming source's decisions, without Spark: starts and ends of micro-batches.
 
-Lives in Spark's long-lived planning process on the driver's machine. ``stream.py`` is
-the thin edge that Spark calls.
+Runs in Spark's long-lived planning process on the driver's machine. Spark calls
+``stream.py``, the thin edge.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from kafka_tx.source.logged_batches import first_begins, readable_ranges
 from kafka_tx.source.questions import Answer, Question, goes_on
 
 _POLL_AGAIN_MS = 1_000
-"""How old the last look may be where the end of the run is known."""
+"""Largest age of the last poll if the end of the run is known."""
 
 Logs = Mapping[TopicPartition, LogBounds | None]
-"""What logs hold; None where nobody tells, or not whose log it is."""
+"""Bounds of logs; None: not reported, or without a topic id."""
 
 GroupOffsets = Callable[[list[TopicPartition]], dict[TopicPartition, int]]
 """Committed offsets of a Kafka group; partitions without one are left out."""
@@ -40,22 +40,22 @@ GroupOffsets = Callable[[list[TopicPartition]], dict[TopicPartition, int]]
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchPlan:
-    """A batch that could run: its ranges, and the position of every partition after."""
+    """A batch that could run: its ranges, and all positions after the batch."""
 
     ranges: tuple[OffsetRange, ...]
     ends: Positions
     topic_ids: Mapping[str, str]
-    """Of the topics that the ends are of; one that nobody tells now is what it was.
+    """Topic ids of the ends; a topic without a reported id keeps its former id.
 
-    Those that were deleted for good have the id ``DELETED``.
+    Topics that were deleted have the id ``DELETED``.
     """
 
     def moves(self, start: Positions) -> bool:
-        """Whether it reads or skips anything: otherwise there is no batch."""
+        """Whether the plan reads or skips anything: otherwise there is no batch."""
         return dict(start) != dict(self.ends) or any(len(r) for r in self.ranges)
 
     def begins(self, start: Positions) -> dict[TopicPartition, int]:
-        """Where it begins to read, where that is not the former position."""
+        """Starts of partitions that do not begin at their former position."""
         begins = {r.topic_partition: r.start for r in self.ranges}
         return {p: begin for p, begin in begins.items() if start.get(p) != begin}
 
@@ -63,10 +63,10 @@ class MicroBatchPlan:
 class MicroBatches:
     """Plans micro-batches for a query without ``tx.id``.
 
-    Life of a batch: ``latest`` picks its end, Spark logs it, ``ranges`` tells what to
-    read between two ends, possibly in a later process, and then again. Where a batch
-    does not begin at the end of the one before (the first one; new partitions; what was
-    lost), the end that Spark logs says where.
+    Life of a batch: ``latest`` picks its end, Spark logs the end, ``ranges`` returns
+    the offsets between two ends, also in a later process and repeatedly. If a batch
+    does not begin at the end of the one before (first batch, new partitions, losses),
+    the end that Spark logs includes the start.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class MicroBatches:
         self._committed = committed
         self.losses = Losses(fails=config.fails_on_data_loss)
         self.skipped: Skipped = {}
-        """What the batch that was planned last jumps over."""
+        """Offsets that the last planned batch skips."""
         self._looks = ClusterPoller(
             view,
             self._discovery,
@@ -99,26 +99,26 @@ class MicroBatches:
         self._cut_to: dict[TopicPartition, tuple[int, int]] = {}
         self._planned: dict[str, tuple[OffsetRange, ...]] = {}
 
-    # --- what Spark asks ---
+    # --- called by Spark ---
 
     def initial(self) -> SourceOffset:
-        """Where a query without checkpoint begins.
+        """The start of a query without a checkpoint.
 
         Raises:
             UnknownTopicError: A named topic or partition does not exist.
-            OffsetsError: ``startingOffsets`` does not fit the topic.
-            KafkaError: The cluster cannot be asked.
+            OffsetsError: ``startingOffsets`` does not match the topic.
+            KafkaError: The cluster does not answer.
         """
         self._initial = self.start_positions()
         ids = _ids_of(self._initial, self._topic_ids)
         return SourceOffset(self._initial, noted_ids=ids)
 
     def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
-        """The end of the next batch; ``start`` itself when there is nothing to do.
+        """The end of the next batch; ``start`` itself if there is nothing to do.
 
         Args:
             start: The end of the batch before.
-            everything: The trigger asked to ignore all limits.
+            everything: The trigger ignores all limits.
         """
         self._topic_ids.update(start.topic_ids)
         others = {
@@ -140,7 +140,7 @@ class MicroBatches:
         return end
 
     def ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
-        """What to read between two ends. Asked several times, also after a restart."""
+        """The ranges between two ends. Called several times, also after a restart."""
         if not goes_on(start, end) and start.begins == end.begins:
             return []
         planned = self._planned.get(_key(start, end))
@@ -151,33 +151,33 @@ class MicroBatches:
         return [r.of_topic(ids.get(r.topic_partition.topic)) for r in planned if len(r)]
 
     def number(self, question: Question) -> Answer:
-        """Which transaction a batch of Spark is; there are none without ``tx.id``."""
+        """The transaction of a Spark batch; there are none without ``tx.id``."""
         raise ConfigError(
             f"batch {question.query_batch} is no transaction: the source has no tx.id",
             option="tx.id",
         )
 
     def finished(self, end: SourceOffset) -> None:
-        """Spark will not ask below ``end`` again; nothing is kept here."""
+        """Spark will not ask below ``end`` again; nothing is stored here."""
 
     def prepare_available_now(self) -> None:
-        """Freeze the end: whatever comes later is not part of this run."""
+        """Freeze the end: later records are not part of this run."""
         self._target = {p: b.end for p, b in self._looks.now().bounds.items()}
 
     def report(self) -> SourceOffset | None:
-        """The end of every partition as last seen, for the progress report."""
+        """The last known end of every partition, for the progress report."""
         look = self._looks.last
         if look is None or not look.bounds:
             return None
         return SourceOffset({p: b.end for p, b in look.bounds.items()})
 
     def log_starts(self) -> dict[TopicPartition, int]:
-        """The log start of every partition as last seen."""
+        """The last known log start of every partition."""
         look = self._looks.last
         return {p: b.log_start for p, b in look.bounds.items()} if look else {}
 
     def topic_ids(self) -> Mapping[str, str]:
-        """Ids of the topics as last seen; unknown ones are left out."""
+        """Last known ids of the topics; unknown ones are left out."""
         look = self._looks.last
         return look.found.topic_ids() if look else {}
 
@@ -185,31 +185,31 @@ class MicroBatches:
         """Release connections."""
         self._view.close()
 
-    # --- what is known of positions ---
+    # --- known positions ---
 
     def _ids(self) -> Mapping[str, str]:
-        """Ids of the topics that positions are of; unknown ones are left out."""
+        """Topic ids of the positions; unknown ones are left out."""
         return self._topic_ids
 
     def _held_by(self) -> LeaderEpochs:
-        """Of the leaders that held the positions; unknown ones are left out."""
+        """Leader epochs of the positions; unknown ones are left out."""
         return self._leader_epochs
 
     def _remembered(self, partition: TopicPartition) -> int | None:
-        """The position of a partition that Spark's offsets do not name."""
+        """The position of a partition that Spark's offsets lack."""
         return self._out_of_sight.get(partition)
 
     def _deleted(
         self,
-        ends: Positions,  # noqa: ARG002 - with a store there are positions elsewhere
+        ends: Positions,  # noqa: ARG002 - a store has more positions
         look: ClusterState,  # noqa: ARG002
         ids: Mapping[str, str],  # noqa: ARG002
     ) -> set[str]:
-        """Topics out of sight whose positions need not be kept."""
+        """Hidden topics whose positions can be dropped."""
         return set()
 
     def _actual(self, partition: TopicPartition, logged: int) -> int:
-        """The position that a logged one means: less where a log lost its end."""
+        """The position after a logged one is checked: lower if a log lost its end."""
         known, cut_to = self._cut_to.get(partition, (logged, logged))
         return cut_to if known == logged else logged
 
@@ -233,7 +233,7 @@ class MicroBatches:
         return resolve(config, self._view, partitions, rule, starting=True)
 
     def plan(self, start: Positions, *, everything: bool) -> MicroBatchPlan | None:
-        """A new batch from ``start``, or None when it should wait for more records."""
+        """A new batch from ``start``, or None to wait for more records."""
         ids = dict(self._ids())
 
         last: tuple[ClusterState, dict[TopicPartition, Standing]] | None = None
@@ -270,12 +270,12 @@ class MicroBatches:
         return MicroBatchPlan(ranges, ends, reported)
 
     def ranges_from_log(self, start: Positions, end: SourceOffset) -> list[OffsetRange]:
-        """What is left between two ends that Spark logged in an earlier run.
+        """The readable ranges between two ends that Spark logged in an earlier run.
 
         Raises:
             BrokerUnavailableError: A partition that was new in this batch does not
-                answer, so nobody knows where it began.
-            OffsetsError: The first batch, and nobody knows where it began.
+                answer, so its start is unknown.
+            OffsetsError: The start of the first batch is unknown.
         """
         begins: dict[TopicPartition, int] = dict(start)
         if start == self._initial and end.mark is None and not end.begins:
@@ -304,7 +304,7 @@ class MicroBatches:
         return ranges
 
     def _waits(self, starts: Positions, ends: Positions) -> bool:
-        """Whether ``minOffsetsPerTrigger`` holds the batch back; never AvailableNow."""
+        """Whether ``minOffsetsPerTrigger`` delays the batch; never in AvailableNow."""
         limits = self._config.limits
         if limits.min_records is None or self._target is not None:
             return False
@@ -322,10 +322,10 @@ class MicroBatches:
         return False
 
     def _recent_poll(self, start: Positions) -> ClusterState | None:
-        """The last look, where the end is frozen and a newer one would tell nothing.
+        """The last answer, if the end is frozen so that a new poll brings no news.
 
-        Not for durable transactions: what retention has taken since would be stored as
-        part of a batch, which then could not be replayed.
+        Not for durable transactions: records that retention has removed since would be
+        stored in a batch, which then could not be replayed.
         """
         look, target = self._looks.last, self._target
         if target is None or look is None or self._config.transactions is not None:
@@ -342,7 +342,7 @@ class MicroBatches:
     def _starts(
         self, standings: Mapping[TopicPartition, Standing], look: ClusterState
     ) -> dict[TopicPartition, int]:
-        """Where reading begins, every loss reported."""
+        """The starts of reading; reports every loss."""
         gone = {p for p, s in standings.items() if s.finding is Finding.DELETED}
         self.losses.deleted(gone)
         starts = {}
@@ -361,7 +361,7 @@ class MicroBatches:
     def _freeze_anew(
         self, partition: TopicPartition, finding: Finding, look: ClusterState
     ) -> None:
-        """The frozen end of a log that is gone says nothing about the one there now."""
+        """Drop the frozen end of a log that is gone: the new log differs."""
         bounds = look.bounds.get(partition)
         is_another = finding in {Finding.ANEW, Finding.CUT}
         if self._target is not None and is_another and bounds is not None:
@@ -370,7 +370,7 @@ class MicroBatches:
     def _epochs_after(
         self, standings: Mapping[TopicPartition, Standing], logs: Logs
     ) -> dict[TopicPartition, int | None]:
-        """Of the leaders that told the ends; what nobody can judge keeps its own."""
+        """Leader epochs of the ends; a position without a check keeps its own."""
         held = self._held_by()
         silent = {
             p: held.get(p)
@@ -380,7 +380,7 @@ class MicroBatches:
         return silent | {p: log.leader_epoch for p, log in logs.items() if log}
 
     def _ends(self, starts: Positions, logs: Logs) -> dict[TopicPartition, int]:
-        """The end of every partition: what it holds now, or no further than frozen."""
+        """The end of every partition: the current end, at most the frozen one."""
         ends = {}
         for partition, start in starts.items():
             log = logs.get(partition)
@@ -391,7 +391,7 @@ class MicroBatches:
         return ends
 
     def _learn(self, start: Positions, starts: Positions, look: ClusterState) -> None:
-        """Remember what the next look will be held against."""
+        """Save the positions to compare the next answer with."""
         anew = look.found.recreated(self._topic_ids)
         self._topic_ids.update(look.found.topic_ids())
         gone = {p: at for p, at in start.items() if p not in starts}

@@ -1,10 +1,10 @@
-"""What the user's process asks the planning process, inside of a foreachBatch.
+"""Questions of the user's process to the planning process, in a foreachBatch.
 
-Spark gives the two no way to talk, except the calls of a source. ``latestOffset`` takes
-an offset and gives one back: a question is an offset that holds nothing but one, and so
-is its answer. Spark's own thread waits for foreachBatch meanwhile, so that nobody else
-calls. Whoever asks through a query's own stream hears its own planner, whatever other
-owners have come since.
+Spark connects the two processes only by the calls of a source. ``latestOffset`` takes
+an offset and returns one: question and answer are sent as offsets that hold nothing
+else. Spark's own thread waits for foreachBatch meanwhile, so nobody else calls. A
+question through a query's own stream reaches the query's own planner, also after other
+owners have come.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Question:
     """Which transaction is this batch of Spark?
 
     Attributes:
-        query_id: Spark's id of the query, which goes with its checkpoint; under Spark
-            Connect, where the planner does not hear it, what stands for it.
+        query_id: Spark's id of the query, which belongs to its checkpoint; under Spark
+            Connect, where the planner does not get this id, a substitute.
         batch_id: Spark's number of the batch.
         start: Spark's offset before the batch; None for the first of a checkpoint.
-        end: Its offset after the batch.
-        shape: What else the query keeps, to be stored; None: only the number is asked.
-        joint: The batch as all sources of the query have it; None: there is one.
+        end: Spark's offset after the batch.
+        shape: Shape of the query, to store; None: only the txid is asked for.
+        joint: The batch with the parts of all sources; None: there is one source.
     """
 
     query_id: str
@@ -50,16 +50,16 @@ class Question:
 
     @property
     def spark_batch(self) -> str:
-        """What a replay of the batch is known by: its end, and its number.
+        """The key of the batch and of its replays: its end and its number.
 
-        Each checkpoint has its own name for where it is. Under Spark Connect the
-        planner knows nothing else of it.
+        The key differs for each checkpoint. Under Spark Connect the planner knows
+        nothing else of the batch.
         """
         return f"{logged_as(self.end) or self.query_id}/{self.batch_id}"
 
     @property
     def query_batch(self) -> str:
-        """What Spark knows the batch by."""
+        """Spark's key of the batch."""
         return f"{self.query_id}/{self.batch_id}"
 
     @property
@@ -68,7 +68,7 @@ class Question:
         return moves(self.start, self.end)
 
     def to_json(self) -> dict[str, Any]:
-        """The offset that asks it."""
+        """The offset that carries the question."""
         asked = {
             "query_id": self.query_id,
             "batch_id": self.batch_id,
@@ -81,7 +81,7 @@ class Question:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self | None:
-        """The question that an offset asks; None for every other offset."""
+        """The question in an offset; None for every other offset."""
         asked = data.get(MARK, {}).get(_QUESTION)
         if asked is None:
             return None
@@ -102,8 +102,8 @@ class Answer:
 
     Attributes:
         plan, numbering, mode: As of ``TransactionAttempt``.
-        joint: The batch as all sources had it when a sink may have seen it; None: none
-            has, or there was one source.
+        joint: The joint batch that a sink may have seen; None: no sink has, or there
+            was one source.
     """
 
     txid: int
@@ -114,13 +114,13 @@ class Answer:
     joint: JointBatch | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """The offset that tells it."""
+        """The offset that carries the answer."""
         joint = joint_fields(self.joint) if self.joint else None
         return {MARK: {_ANSWER: {**asdict(replace(self, joint=None)), "joint": joint}}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """What ``to_json`` wrote."""
+        """Read the result of ``to_json``."""
         reported = data[MARK][_ANSWER]
         return cls(**{**reported, "joint": read_joint(reported["joint"])})
 
@@ -128,8 +128,8 @@ class Answer:
 def moves(start: SourceOffset | None, end: SourceOffset) -> bool:
     """Whether a transaction ends at ``end`` that did not end at ``start``.
 
-    By txid where there is one: positions may stay where they are, and be another's. By
-    owner too: an opaque txid that another checkpoint has planned anew holds others.
+    Compares txids if there are any: equal positions may be of another transaction. Also
+    owners: an opaque txid, planned anew by another checkpoint, has other records.
     """
     if end.mark is None:  # from before tx.id was set
         return start is None or goes_on(start, end)
@@ -141,7 +141,7 @@ def moves(start: SourceOffset | None, end: SourceOffset) -> bool:
 
 
 def goes_on(start: SourceOffset, end: SourceOffset) -> bool:
-    """Whether positions move, or are of another topic than before."""
+    """Whether positions move, or belong to another topic than before."""
     former = start.topic_ids
     anew = (is_another(former.get(t), known) for t, known in end.topic_ids.items())
     return dict(start.positions) != dict(end.positions) or any(anew)

@@ -1,7 +1,6 @@
-"""What tasks report of the ranges they read: records, bytes, newest timestamps, skips.
+"""Task reports of ranges that were read: records, bytes, newest timestamps, skips.
 
-Reports are measurements: nothing else depends on them, and a batch of which some are
-missing is known as such.
+Reports are only for metrics. A batch with missing reports is recognised.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from kafka_tx.transactions.held import Reported
 
 @dataclass(frozen=True, slots=True)
 class ReadReport:
-    """What one task read.
+    """The report of one task.
 
     Attributes:
-        wanted: The range it was given, and has read to its end.
-        records: How many there were.
-        bytes: Of keys and values.
-        skipped: Offsets at its beginning that were gone.
-        newest_ms: Newest record timestamp (Unix time); None where there was none.
+        wanted: The task's range, which was read to its end.
+        records: Number of records.
+        bytes: Bytes of keys and values.
+        skipped: Offsets at the range's start that were gone.
+        newest_ms: Newest record timestamp (Unix time); None: no record had one.
     """
 
     wanted: OffsetRange
@@ -40,12 +39,12 @@ class ReadReports:
     by_range: dict[tuple[TopicPartition, int], ReadReport] = field(default_factory=dict)
 
     def add(self, read_report: ReadReport) -> None:
-        """Take one more."""
+        """Add a report."""
         where = (read_report.wanted.topic_partition, read_report.wanted.start)
         self.by_range[where] = read_report
 
     def reported_for(self, ranges: Sequence[OffsetRange]) -> Reported:
-        """What tasks told of a batch of these ranges; no sums where some did not."""
+        """The sums of a batch of these ranges; None if a report is missing."""
         own = self.of(ranges)
         if not own.cover(ranges):
             return Reported(skipped=own.skipped_offsets())
@@ -57,7 +56,7 @@ class ReadReports:
         )
 
     def of(self, ranges: Iterable[OffsetRange]) -> ReadReports:
-        """Those that make up these ranges; an earlier try may have read others."""
+        """The reports that cover these ranges; an earlier try may have read others."""
         found = ReadReports()
         for wanted in ranges:
             for read_report in self._along(wanted):
@@ -85,7 +84,7 @@ class ReadReports:
         return max((ms for ms in found if ms is not None), default=None)
 
     def skipped_offsets(self) -> dict[Skip, int]:
-        """Offsets that were gone when a task came to read them."""
+        """Offsets that were gone when a task read them."""
         found: dict[Skip, int] = {}
         for read_report in self.by_range.values():
             if read_report.skipped:
@@ -94,7 +93,7 @@ class ReadReports:
         return found
 
     def _along(self, wanted: OffsetRange) -> Iterator[ReadReport]:
-        """From the start of a range, each one where the one before ends."""
+        """The reports of a range in order, each from the end of the one before."""
         position = wanted.start
         while position < wanted.end:
             found = self.by_range.get((wanted.topic_partition, position))

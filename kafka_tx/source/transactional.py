@@ -1,4 +1,4 @@
-"""Micro-batches as durable transactions: what ``tx.id`` adds to the source."""
+"""Micro-batches as durable transactions: the source with ``tx.id``."""
 
 from __future__ import annotations
 
@@ -47,29 +47,29 @@ _T = TypeVar("_T")
 
 
 class TransactionalMicroBatches(MicroBatches):
-    """Plans micro-batches whose txid, ranges and outcome are kept in a store.
+    """Plans micro-batches whose txids, ranges and outcomes are stored.
 
-    Life of transaction n, all in Spark's planning process unless said otherwise:
+    Life of transaction n, in Spark's planning process except the listener:
 
-    1. ``latest`` is asked for the batch after n-1. That question tells that n-1 is in
-       Spark's commit log, so n-1 is committed here if the listener (user's process) has
-       not done it already.
-    2. If n is stored, an earlier run planned it. Transactional: its ranges are n's
-       ranges for ever. Opaque: they are planned anew from the committed offsets, unless
-       other sources of the query have parts of that batch.
-    3. Otherwise n is planned, and stored before Spark hears of it.
-    4. ``ranges`` gives the stored ranges; tasks read exactly these.
+    1. Spark calls ``latest`` for the batch after n-1. This call means that n-1 is in
+       Spark's commit log, so n-1 is committed now if the listener (user's process) has
+       not committed it already.
+    2. If n is stored, an earlier run planned it. Transactional: the stored ranges stay.
+       Opaque: ranges are planned anew from the committed offsets, unless other sources
+       of the query have parts of this batch.
+    3. Otherwise n is planned, and stored before Spark gets its end.
+    4. ``ranges`` returns the stored ranges; tasks read exactly these.
     5. The batch is in Spark's commit log: the listener, or step 1 of n+1, commits n:
        one atomic write, then the group mirror.
 
-    The id is taken over in the first of these steps, once that has found nothing to
-    refuse: until then the owner that it has is not fenced, and nothing is written.
+    The first of these steps takes over the id, once its checks have passed: until then
+    the former owner is not fenced, and nothing is written.
 
-    A checkpoint may be one step ahead of the store (crash before 5) or exactly with it;
-    anything else contradicts and ``tx.onDisagreement`` decides, if this is the query's
-    only source. A txid that Spark logged is then left behind where a sink may have seen
-    it with other records: the batch gets one above all that either side knows, which
-    ``number`` tells.
+    A checkpoint may be one step ahead of the store (crash before 5) or equal to it. In
+    other cases they disagree, and ``tx.onDisagreement`` decides, if this is the query's
+    only source. A txid that Spark logged is then not used if a sink may have seen it
+    with other records: the batch gets a txid above all of both sides, which ``number``
+    returns.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TransactionalMicroBatches(MicroBatches):
         self._look_anew()
 
     def _look_anew(self) -> None:
-        """Know nothing of the store."""
+        """Drop all cached state of the store."""
         tx = self._tx
         spares = tx.if_owned == "refuse" or (not tx.if_owned and self._is_bounded)
         kept = KeptBatches(
@@ -112,10 +112,10 @@ class TransactionalMicroBatches(MicroBatches):
     # --- what Spark asks ---
 
     def initial(self) -> SourceOffset:
-        """Where the store says, else where ``startingOffsets`` says (transaction 0).
+        """The store's position, or else ``startingOffsets`` (transaction 0).
 
         Raises:
-            UnknownTopicError: Nothing is stored of what the query reads, and a named
+            UnknownTopicError: Nothing is stored for the query's topics, and a named
                 topic or partition does not exist.
         """
         if self._opened().committed is None:
@@ -135,21 +135,21 @@ class TransactionalMicroBatches(MicroBatches):
         return SourceOffset(positions, mark)
 
     def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
-        """The end of the next transaction; ``start`` when there is nothing to do.
+        """The end of the next transaction; ``start`` if there is nothing to do.
 
         Raises:
             FencedError: Another query has taken over this ``tx.id``.
-            StateLostError: The store is not where this query left it.
+            StateLostError: The store is not in the state that this query left.
             CheckpointDisagreesError: See the class.
-            OwnerLivesError: An owner of this ``tx.id`` is at work: it changed the store
-                each time that this query was about to take over; or it shows signs of
-                life, and this query spares it.
+            OwnerLivesError: Another owner of this ``tx.id`` is running: it changed the
+                store at each try to take over; or it shows signs of life, and this
+                query does not fence living owners.
         """
         return self._owning(lambda: self._latest(start, everything))
 
     def _latest(self, asked: SourceOffset, everything: bool) -> SourceOffset:
         kept = self._opened()
-        # an owner that was at work may have gone on since this run asked where to begin
+        # a former owner may have gone on after this run asked for its start
         start = self._begin_of(kept) if asked in self._begins else asked
         positions = self._settling.settle(start)
         stored = kept.next()
@@ -178,8 +178,8 @@ class TransactionalMicroBatches(MicroBatches):
         """The stored ranges of the transaction that ends at ``end``.
 
         Raises:
-            ReplayImpossibleError: Transactional, and records of it are gone.
-            CheckpointDisagreesError: The store does not know this transaction.
+            ReplayImpossibleError: Transactional, and some of its records are gone.
+            CheckpointDisagreesError: The store does not have this transaction.
         """
         if not moves(start, end):
             return []
@@ -194,16 +194,15 @@ class TransactionalMicroBatches(MicroBatches):
     def number(self, question: Question) -> Answer:
         """The txid of a batch that the user's process is about to handle.
 
-        One that holds no new records gets a txid of its own, with empty ranges, kept
-        under Spark's name for the batch; a replay finds it again. Where the question
-        tells what else the query keeps, that is held against what is stored, and
-        stored.
+        A batch without new records gets its own txid, with empty ranges, stored under
+        Spark's name for the batch; a replay finds it again. If the question has the
+        query's shape, this is compared with the stored shape, and stored.
 
         Raises:
             FencedError: Another query has taken over this ``tx.id``.
-            StateLostError: The store is not where this query left it.
-            CheckpointDisagreesError: See the class; or the txid went with other records
-                of the query's other sources.
+            StateLostError: The store is not in the state that this query left.
+            CheckpointDisagreesError: See the class; or the txid was used with other
+                records of the query's other sources.
         """
         return self._owning(lambda: self._number(question))
 
@@ -223,21 +222,21 @@ class TransactionalMicroBatches(MicroBatches):
         self._opened().commit_if_next(end)
 
     def prepare_available_now(self) -> None:
-        """Freeze the end; an owner of this ``tx.id`` that lives is not fenced."""
+        """Freeze the end; a living owner of this ``tx.id`` is not fenced."""
         self._is_bounded = True
         if not self._kept.epoch:
             self._look_anew()
         super().prepare_available_now()
 
     def beat(self) -> None:
-        """Leave a sign of life, if this query owns the id. In any thread.
+        """Write a sign of life, if this query owns the id. In any thread.
 
         Raises: as ``KeptBatches.beat``.
         """
         self._kept.beat()
 
     def let_go(self) -> None:
-        """The run is over: the next one need not wait. In any thread.
+        """The run has ended: the next run need not wait. In any thread.
 
         Raises: as ``beat``.
         """
@@ -259,10 +258,10 @@ class TransactionalMicroBatches(MicroBatches):
     def _deleted(
         self, ends: Positions, look: ClusterState, ids: Mapping[str, str]
     ) -> set[str]:
-        """Topics of the store's positions that were deleted for good.
+        """Topics of the store's positions that were deleted.
 
-        A query that fails on data loss leaves out only what it reads: of that it has
-        told the loss.
+        A query that fails on data loss drops only topics that it reads, after it has
+        reported their loss.
         """
         stored = self._kept.committed.offsets if self._kept.committed else {}
         unseen = {p: at for p, at in stored.items() if p.topic not in look.found.topics}
@@ -288,7 +287,7 @@ class TransactionalMicroBatches(MicroBatches):
     # --- ownership ---
 
     def _owning(self, act: Callable[[], _T]) -> _T:
-        """Act on what is stored, and take over the id once nothing was refused.
+        """Run ``act`` on the stored state, and take over the id if it raises nothing.
 
         Raises:
             OwnerLivesError: See ``latest``.
@@ -316,7 +315,7 @@ class TransactionalMicroBatches(MicroBatches):
     # --- which transaction ---
 
     def _opened(self) -> KeptBatches:
-        """What the store holds, and what this planner made of it."""
+        """The store's state, with this planner's changes."""
         self._kept.open()
         self._joint.settle()
         return self._kept
@@ -329,12 +328,12 @@ class TransactionalMicroBatches(MicroBatches):
         return Answer(batch.txid, kept.epoch, plan, kept.numbering, mode, joint)
 
     def _empty_batch(self, question: Question) -> BatchMetadata:
-        """The transaction of a batch without new records: stored before, or now."""
+        """The transaction of a batch without new records, stored before or now."""
         stored = stored_empty(self._kept, question)
         if stored is not None:
             self._kept.check_mode()
             return self._kept.in_this_mode(stored)
-        ended = question.start or question.end  # it ends where it began
+        ended = question.start or question.end  # its end is its start
         self._settling.settle(ended)
         self._joint.check_records()
         return new_empty(self._tx, self._kept, question)
@@ -342,13 +341,13 @@ class TransactionalMicroBatches(MicroBatches):
     def _batch_between(
         self, start: SourceOffset, end: SourceOffset
     ) -> BatchMetadata | None:
-        """What Spark logged between two ends; None: the store decides otherwise."""
+        """The batch that Spark logged between two ends; None: the store decides."""
         kept = self._opened()
         kept.own_newest(end)
         kept.check_mode()
         self.losses.take()
         self.skipped = {}
-        # also one that Spark logged before ``tx.id``
+        # also a batch that Spark logged before ``tx.id``
         stored = next((b for b in kept.planned.values() if kept.fits(b, end)), None)
         batch = stored or self._disagreements.batch(start, end)
         if batch is None or batch.txid in kept.own:
@@ -365,9 +364,9 @@ class TransactionalMicroBatches(MicroBatches):
                 others=self._joint.others,
             )
         except ReplayImpossibleError:
-            kept.check()  # what the error advises is only right for this store
+            kept.check()  # the error's advice is only right for this store
             if stored is None:
-                kept.take()  # and gives up only what is stored: sinks may have its txid
+                kept.take()  # and drops only stored batches: sinks may have the txid
             raise
         if left.txid > kept.txid:
             is_same = replace(left, mode=self._tx.mode) == batch
@@ -382,25 +381,25 @@ class TransactionalMicroBatches(MicroBatches):
             if kept.fits(batch, end):
                 kept.store(left)
             elif not is_same:
-                # The checkpoint that has logged the whole of it may be done with it.
+                # The checkpoint that has logged all of it may have finished it.
                 left = kept.named(left)
         kept.own.add(left.txid)
-        if not kept.fits(left, end):  # Spark's log has it only after another question
+        if not kept.fits(left, end):  # Spark logs it only after another call
             kept.own.discard(left.txid)
         kept.planned[left.txid] = left
         return left
 
 
 class CheckpointSettling:
-    """Judges where a checkpoint is against what the store has.
+    """Compares a checkpoint with the store.
 
-    A checkpoint may be one step ahead of the store (crash before the commit) or exactly
-    with it; anything else contradicts, and ``tx.onDisagreement`` decides, but not in a
+    A checkpoint may be one step ahead of the store (crash before the commit) or equal
+    to it. In other cases they disagree, and ``tx.onDisagreement`` decides, but not in a
     query with several sources.
 
     Args:
-        joint: What the batches have to do with other sources of the query.
-        wanted: What the query reads; the rest of the store's positions waits there.
+        joint: Coordination with the query's other sources.
+        wanted: The subscription; other positions stay in the store.
     """
 
     def __init__(
@@ -416,7 +415,7 @@ class CheckpointSettling:
         self._wanted = wanted
 
     def settle(self, start: SourceOffset) -> Positions:
-        """Commit what Spark is done with; the positions to go on from.
+        """Commit the batch that Spark has finished; return the positions to go on from.
 
         Args:
             start: Where the checkpoint is.
@@ -441,7 +440,7 @@ class CheckpointSettling:
         return kept.settled(start) if kept.agrees(start) else self._disagree(start)
 
     def subscribed(self, offsets: Positions) -> dict[TopicPartition, int]:
-        """Those that the query still wants to read; the others wait in the store."""
+        """Positions that the query still reads; the others stay in the store."""
         return {p: at for p, at in offsets.items() if is_subscribed(self._wanted, p)}
 
     def _disagree(self, start: SourceOffset) -> Positions:
