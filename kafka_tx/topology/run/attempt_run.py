@@ -1,7 +1,7 @@
-"""One attempt from end to end: which job comes when, and what the driver does itself.
+"""One attempt from end to end: the order of its jobs, and the work of the driver.
 
-A thread of the attempt calls ``run_processing`` and later, when the transaction
-coordinator says so, ``run_commit``. Nothing here is shared between attempts.
+A thread of the attempt calls ``run_processing``, and later, when the transaction
+coordinator orders it, ``run_commit``. Attempts share nothing in this module.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from kafka_tx.topology.run.tasks import Task
 
 @dataclass
 class AttemptRun(ABC):
-    """An attempt between its jobs: lives on the driver, never travels.
+    """An attempt between its jobs; stays on the driver.
 
     Attributes:
-        plan: Of the topology.
-        attempt: Which.
-        failure: None while all is well; else the first thing that went wrong, and
-            nothing more is run for this attempt.
+        plan: The topology's plan.
+        attempt: The attempt.
+        failure: The first failure, after which the attempt runs no more jobs; None: no
+            failure.
     """
 
     plan: PhysicalPlan
@@ -56,17 +56,17 @@ class AttemptRun(ABC):
         reads: Reads,
         inbox: tuple[Message, ...],
     ) -> TaskJob:
-        """A job of its tasks on executors."""
+        """A job of the attempt's tasks on executors."""
 
     @abstractmethod
     def on_driver(
         self, task: TaskId, phase: Phase, mail: tuple[Message, ...]
     ) -> Iterator[Message]:
-        """Run a task of the driver on what was sent to it."""
+        """Run a task of the driver on the messages that were sent to it."""
 
     @abstractmethod
     def take_report(self, report: TaskReport) -> None:
-        """A task did its part."""
+        """Take the report of a task that has done its part."""
 
     def run(
         self, phase: Phase, waves: tuple[Wave, ...], reads: Reads, engine: Engine
@@ -74,8 +74,8 @@ class AttemptRun(ABC):
         """Run the waves of a phase, until something fails.
 
         Raises:
-            Exception: Whatever the engine raises when it cannot run a job; what waited
-                on the driver is cleaned up.
+            Exception: Any error of an engine that cannot run a job; bolts that wait on
+                the driver are cleaned up.
         """
         try:
             for placement, together in groupby(waves, key=lambda wave: wave.placement):
@@ -121,7 +121,7 @@ class AttemptRun(ABC):
                 yield self.on_driver(task, phase, self.take([task]))
 
     def accept(self, messages: Iterable[Message]) -> None:
-        """Keep what is for a task, add up what is for the driver."""
+        """Hold messages for tasks, and add up messages for the driver."""
         for message in messages:
             match message:
                 case Packet() | Suspended():
@@ -135,7 +135,7 @@ class AttemptRun(ABC):
                     self._fail(message)
 
     def _fail(self, failure: BatchFailed | BatchStopped) -> None:
-        """The first failure stays, but an error that stops everything comes before."""
+        """Keep the first failure; an error that stops the topology replaces it."""
         stops = isinstance(failure, BatchStopped)
         if self.failure is None or (stops and isinstance(self.failure, BatchFailed)):
             self.failure = failure
@@ -145,19 +145,19 @@ class AttemptRun(ABC):
         """Whether every packet that was sent was received once or waits here.
 
         A task that Spark runs again may send other rows than the first time, or send
-        them to other tasks, also if its bolts are deterministic: rows come in another
-        order. One that got rows of both runs would lose some and count others twice.
+        them to other tasks, also if its bolts are deterministic: its rows come in
+        another order. A receiver with rows of both runs would lose or repeat rows.
         """
         waiting = (m for mail in self._waiting.values() for m in mail)
         ids = (message.id for message in waiting if isinstance(message, Packet))
         return self._passed == reduce(xor, ids, 0)
 
     def take(self, tasks: Iterable[TaskId]) -> tuple[Message, ...]:
-        """What waits for these tasks; it waits no more."""
+        """Remove and return the messages for these tasks."""
         return tuple(m for task in tasks for m in self._waiting.pop(task, ()))
 
     def abandon(self) -> None:
-        """Give the attempt up: clean up what waits on the driver. Harmless twice."""
+        """Give the attempt up, and clean up bolts on the driver. Harmless twice."""
         self._waiting.clear()
 
 
@@ -166,8 +166,8 @@ class Processed(AttemptRun):
     """An attempt at a batch, also between its phases.
 
     Attributes:
-        facts: What the spout found out about its partitions.
-        emitted: Rows that were sent on, by component; nobody's rows are not counted.
+        facts: The spout's facts about its partitions.
+        emitted: Emitted rows by component, without rows that no component reads.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -215,7 +215,7 @@ def run_processing(
     """Run the processing phase (driver, a thread of its own).
 
     Returns:
-        What ``run_commit`` goes on with. Look at its ``failure`` first.
+        The attempt, for ``run_commit``. Check its ``failure`` first.
 
     Raises:
         Exception: as ``AttemptRun.run``.
@@ -227,7 +227,7 @@ def run_processing(
 
 
 def run_commit(processed: Processed, engine: Engine) -> None:
-    """Run the commit phase (driver). Look at ``processed.failure`` afterwards.
+    """Run the commit phase (driver). Check ``processed.failure`` afterwards.
 
     At most once for each ``Processed``, and never after a failure: the batch is then
     processed anew, under a new attempt.

@@ -1,4 +1,4 @@
-"""Cells: a component at work in one task, and what collects its rows."""
+"""Cells: a component at work in one task, and the collector of its rows."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _Bolt = TypeVar("_Bolt", BasicBolt, BatchBolt)
 
 
 class Outlet:
-    """The collector a bolt is given. Keeps what is emitted until it is taken.
+    """The collector that a bolt is given. Keeps emitted rows until ``take``.
 
     Picklable, and pickled together with a bolt that waits for its commit phase.
 
     Args:
-        component: Who emits.
-        wanted: The streams that anybody reads; rows of others are checked and dropped.
+        component: The component that emits.
+        wanted: The streams with readers; rows of others are checked and dropped.
     """
 
     def __init__(self, component: Component, wanted: Collection[str]) -> None:
@@ -89,7 +89,7 @@ class Outlet:
                 self._blocks[stream].append(whole)
 
     def reset_timeout(self, row: Row) -> None:
-        """A batch times out as a whole: there is nothing to do."""
+        """Do nothing: a batch times out as a whole."""
 
     def put(self, block: Block, stream: str = DEFAULT_STREAM) -> None:
         """Emit a whole block, as spouts do.
@@ -104,7 +104,7 @@ class Outlet:
             self.emit(row, stream)
 
     def take(self) -> list[tuple[str, Block]]:
-        """What was emitted since the last call, by stream, in order."""
+        """The rows emitted since the last call, by stream, in order."""
         for stream in self._open:
             self._close_rows(stream)
         taken = [(stream, b) for stream, blocks in self._blocks.items() for b in blocks]
@@ -130,7 +130,7 @@ class Outlet:
         )
 
     def _misfit(self, values: Sequence[Any], stream: str) -> ConfigError:
-        """It may depend on the row, as a value's type does."""
+        """The error for values that do not fit; it may depend on the row."""
         fields = self._fields[stream]
         return ConfigError(
             f"component '{self._name}' emitted {len(values)} values on stream"
@@ -166,7 +166,7 @@ class Cell(ABC, Generic[_Bolt]):
         """Give the bolt rows of one stream."""
 
     def finish(self) -> None:
-        """All rows were given."""
+        """Called after the last row."""
 
     def close(self) -> None:
         """Clean up."""

@@ -1,7 +1,7 @@
-"""Jobs: what an engine runs for one attempt on executors, or as DataFrames.
+"""Jobs: an engine runs them for one attempt, on executors or as DataFrames.
 
-An engine needs no knowledge of topologies: a job tells how many partitions each wave
-has, what goes into the first one, and what function to apply in each partition.
+An engine needs no knowledge of topologies: a job has the number of partitions of each
+wave, the input of the first wave, and the function to call in each partition.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from kafka_tx.topology.run.task_failures import failure_of
 from kafka_tx.topology.run.tasks import Task
 
 Reads: TypeAlias = Mapping[str, Any]
-"""What the tasks of spouts read, by the name of their stage."""
+"""The reads of spouts' tasks, by the name of their stage."""
 
 _NOT_SHIPPED = ("plan", "reads", "inbox")
 
 
 @dataclass(frozen=True)
 class TaskJob:
-    """Consecutive waves of one phase on executors, one exchange between two of them.
+    """Consecutive waves of one phase on executors, with an exchange between two waves.
 
-    Its tasks are those of a batch; a chunk of records has a subclass.
+    Runs the tasks of a batch; a chunk of records has a subclass.
 
     Attributes:
-        plan: Of the topology.
-        phase: Which.
+        plan: The topology's plan.
+        phase: The phase of the waves.
         waves: At least one.
-        attempt: What it is run for.
-        reads: What the spouts of these waves read.
-        inbox: What the driver holds for tasks of these waves.
+        attempt: The attempt that the tasks belong to.
+        reads: The reads of the spouts in these waves.
+        inbox: The driver's messages for tasks of these waves.
     """
 
     plan: PhysicalPlan
@@ -61,18 +61,18 @@ class TaskJob:
 
     @property
     def partitions(self) -> list[int]:
-        """How many partitions each wave has."""
+        """The number of partitions of each wave."""
         return [len(wave.task_ids) for wave in self.waves]
 
     def first(self) -> list[list[Message]]:
-        """What goes into each partition of the first wave; often nothing."""
+        """The input of each partition of the first wave; often empty."""
         parts: list[list[Message]] = [[] for _ in self.waves[0].task_ids]
         for number, message in enumerate(self.inbox):
             parts[self._partition(0, message, number)].append(message)
         return parts
 
     def shipped(self) -> Callable[[PhysicalPlan, Reads], TaskJob]:
-        """Makes the job as partitions need it, where these two are: pickle this.
+        """A function to pickle, which makes the job in a partition from plan and reads.
 
         The plan is the same for all jobs, and only the first wave reads.
         """
@@ -88,13 +88,13 @@ class TaskJob:
         Args:
             wave: Index of the wave.
             partition: Index within the wave.
-            messages: All that earlier waves, or ``first``, sent to this partition. They
-                are taken to their end.
+            messages: All messages of earlier waves, or of ``first``, for this
+                partition. The method reads all of them.
 
         Yields:
             (partition in the next wave, message); after the last wave the partition is
-            0 and the message is for the driver. What is not for the next wave passes
-            through it.
+            0 and the message is for the driver. Messages that are not for the next wave
+            pass through it.
         """
         passing: list[Message] = []
         task = self.waves[wave].task_ids[partition]
@@ -104,7 +104,7 @@ class TaskJob:
             yield self._partition(wave + 1, message, partition), message
 
     def run_task(self, task: TaskId, messages: Iterator[Message]) -> Iterator[Message]:
-        """Run one task on what was sent to it."""
+        """Run one task on the messages that were sent to it."""
         work = Task(self.plan, task, self.attempt)
         if self.phase is Phase.PROCESSING:
             packets = (m for m in messages if isinstance(m, Packet))
@@ -134,9 +134,9 @@ class FrameJob:
     """A stage of DataFrame bolts.
 
     Attributes:
-        plan: Of the topology.
-        stage: Which.
-        attempt: What it is run for.
+        plan: The topology's plan.
+        stage: The stage.
+        attempt: The attempt that the stage runs for.
         packets: Rows for its bolts, as Arrow.
     """
 
@@ -150,7 +150,7 @@ class FrameJob:
         to_frame: Callable[[pa.Table], Any],
         to_table: Callable[[Any, tuple[str, ...]], pa.Table],
     ) -> Iterator[Message]:
-        """Call the bolts; yield what they emit and a report, or one failure (driver).
+        """Call the bolts; yield their rows and a report, or one failure (driver).
 
         Args:
             to_frame: Makes a DataFrame of a table (with its ``tx`` column).
@@ -166,7 +166,7 @@ class FrameJob:
                     yield packet
             except GeneratorExit:
                 raise
-            except BaseException as error:  # noqa: BLE001 - is word to the driver
+            except BaseException as error:  # noqa: BLE001 - the driver gets it
                 yield failure_of(error, self.attempt, name, 0, is_spout=False)
                 return
         yield TaskReport(TaskId(self.stage.name, 0), (), {}, passed)
@@ -224,7 +224,7 @@ class Engine(Protocol):
         ...
 
     def run_frames(self, job: FrameJob) -> Iterable[Message]:
-        """What ``job.run`` yields, with the engine's kind of DataFrame."""
+        """The messages of ``job.run``, with the engine's kind of DataFrame."""
         ...
 
 
@@ -245,7 +245,7 @@ def _mine(
     messages: Iterable[Message],
     passing: list[Message],
 ) -> Iterator[Message]:
-    """This task's messages; the others are kept for later."""
+    """Yield this task's messages; hold the others for later."""
     for message in messages:
         if addressee(plan, message) == task:
             yield message

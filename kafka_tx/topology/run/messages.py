@@ -1,6 +1,6 @@
-"""What tasks send: rows to other tasks, and word of themselves to the driver.
+"""Messages of tasks: rows to other tasks, and reports to the driver.
 
-All of it is picklable. Rows stay as they are between tasks of one process.
+All messages are picklable. Rows between tasks of one process are not converted.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from kafka_tx.topology.rows.blocks import (
 from kafka_tx.topology.rows.fields import Fields
 
 Roots: TypeAlias = npt.NDArray[np.int64]
-"""Numbers of records within the chunks in flight."""
+"""Numbers of records within the in-flight chunks."""
 
 NO_ROOTS: Roots = np.empty(0, np.int64)
 
 TORN = "Spark ran a task again, and other tasks had rows of its first run already"
-"""Why packets that were sent are not those that were received."""
+"""Why the packets that were sent differ from the packets that were received."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Packet:
 
     Attributes:
         target: The component that reads them.
-        task: Which of its tasks.
+        task: The index of the component's task.
         source: The component that emitted them.
-        stream: Which of its streams.
+        stream: The stream of the source.
         block: The rows.
-        id: A random number, new whenever a task makes the packet. Spark may run a task
-            again when others have rows of its first run already: the ids tell.
+        id: A random number, new whenever a task makes the packet. It shows if Spark
+            runs a task again after other tasks have rows of its first run.
     """
 
     target: str
@@ -83,12 +83,12 @@ class Emitted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """A task did its part.
+    """The report of a task that has done its part.
 
     Attributes:
-        task: Which.
+        task: The task.
         emitted: Rows by component.
-        facts: What the spout found out about its partitions.
+        facts: The spout's facts about its partitions.
         packets: The xor of the ids of all packets that it sent or received.
     """
 
@@ -100,11 +100,11 @@ class TaskReport:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """Replay the batch: user code asked for it, or its records cannot be read now.
+    """Replay the batch: user code ordered it, or its records cannot be read now.
 
     Attributes:
-        stops: What stops the topology where replays do not help either; at least once,
-            after a ``prepare`` that raised: no record is to blame for it.
+        stops: The error that stops the topology if replays do not help. Set only in an
+            at-least-once topology after an error in ``prepare``, without a bad record.
     """
 
     attempt: TransactionAttempt
@@ -131,7 +131,7 @@ class RootsFailed:
 
     Attributes:
         component: The bolt.
-        reason: What it said; the same for all of them.
+        reason: The bolt's reason; the same for all of them.
         roots: Ascending, each once.
     """
 
@@ -142,14 +142,14 @@ class RootsFailed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeReport(TaskReport):
-    """What a task of an at-least-once topology did with its records.
+    """The report of a task of an at-least-once topology, with its records' results.
 
     Attributes:
         begun: Runs ``[first, end)`` of records that this task read.
         failed: Records that its bolts failed, and why.
-        untried: Records of rows that were given to no bolt here: the time was over.
+        untried: Records of rows that no bolt was given, because the time was over.
         open: Records of rows that a rich bolt neither acked nor failed.
-        took_s: How long it worked, without the preparation of its bolts.
+        took_s: How long the task worked, without the preparation of its bolts.
     """
 
     begun: tuple[tuple[int, int], ...]
@@ -160,11 +160,11 @@ class TreeReport(TaskReport):
 
 
 Message: TypeAlias = Packet | Suspended | TaskReport | BatchFailed | BatchStopped
-"""Anything a task sends."""
+"""Any message that a task sends."""
 
 
 def _to_bytes(batch: pa.RecordBatch) -> bytes:
-    """As an Arrow stream; of a slice only the slice."""
+    """The batch as an Arrow stream; a slice without the rest of its buffers."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -191,10 +191,10 @@ class OneTask:
 
 
 class Outgoing:
-    """What one task of a source sends along one edge.
+    """The packets that one task of a source sends along one edge.
 
-    Plain rows wait for each other, so that a packet is worth its cost; record batches
-    go as they are.
+    Plain rows are collected into larger packets, which cost less; record batches are
+    sent as they are.
     """
 
     def __init__(self, edge: Edge, fields: Fields, source_task: int) -> None:
@@ -224,7 +224,7 @@ class Outgoing:
                     yield from self._flush(task)
 
     def flush(self) -> Iterator[Packet]:
-        """Yield what still waits."""
+        """Yield packets of the rows that still wait."""
         for task in sorted(self._waiting):
             yield from self._flush(task)
 

@@ -1,4 +1,4 @@
-"""How an exception in a task becomes word to the driver."""
+"""Makes a message to the driver from an exception in a task."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ def failure_of(
     *,
     is_spout: bool,
 ) -> BatchFailed | BatchStopped:
-    """Replay, or stop, and why.
+    """Decide whether to replay or to stop, with the reason.
 
-    A ``FailedException`` asks for a replay. So does a retryable error while a spout
-    reads: brokers come back; and the loss of a map's database within a batch. What else
-    a spout raises of our own errors (records that are gone) stops the topology as it
-    is; any other error as a ``ComponentError``, also ``SystemExit``,
-    ``KeyboardInterrupt`` and what else is no ``Exception``: user code ends neither a
-    thread nor a process of ours.
+    A ``FailedException`` causes a replay. So does a retryable error while a spout
+    reads, because brokers come back, and the loss of a map's database within a batch.
+    Another ``KafkaTxError`` of a spout (records that are gone) stops the topology
+    unchanged. Any other error stops it as a ``ComponentError``, also ``SystemExit`` and
+    ``KeyboardInterrupt``: user code ends neither a thread nor a process of ours.
     """
     if isinstance(error, FailedException):
         return BatchFailed(attempt, component, task, text_of_failed(error))
@@ -52,7 +51,7 @@ def failure_of(
 def component_error(
     error: BaseException, attempt: TransactionAttempt, component: str, task: int
 ) -> ComponentError:
-    """The error as the handle raises it: where it was, and the user's traceback."""
+    """The error that the handle raises, with component, task and user's traceback."""
     text = _trace_of(error)
     return ComponentError(
         f"component '{component}', task {task}, failed in txid {attempt.txid} (attempt"
@@ -67,7 +66,7 @@ def component_error(
 
 
 def _trace_of(error: BaseException) -> str:
-    """The traceback in users' code; its end, where it is very long."""
+    """The traceback in users' code; only the end of a very long one."""
     try:
         lines = format_exception(type(error), error, _users_part(error.__traceback__))
     except Exception:  # noqa: BLE001 - the error cannot be shown

@@ -31,18 +31,18 @@ from kafka_tx.topology.run.messages import (
 from kafka_tx.topology.run.task_failures import failure_of
 
 _ROWS_PER_TURN = 4096
-"""Rows a bolt is given before what it emitted goes on: bounds what a task holds."""
+"""Rows given to a bolt before its output is passed on: bounds a task's memory."""
 
 
 class StageTask:
     """The components of one stage in one of its tasks, for one attempt.
 
-    What tasks of batches and of chunks of records have in common. An error of users'
-    code ends the task and is a message, never raised.
+    The base of tasks of batches and of chunks of records. An error of users' code ends
+    the task and becomes a message; it is never raised.
     """
 
     _raised: tuple[type[BaseException], ...] = (GeneratorExit,)
-    """Also while users' code runs."""
+    """Errors that are raised also while users' code runs."""
 
     def __init__(
         self, plan: PhysicalPlan, task: TaskId, attempt: TransactionAttempt
@@ -67,7 +67,7 @@ class StageTask:
     def _guarded(
         self, steps: Iterator[Message], packets: Iterable[Packet]
     ) -> Iterator[Message]:
-        """The steps; all packets are taken, also after a failure.
+        """Run the steps, and take all packets, also after a failure.
 
         A Spark worker that leaves input unread is lost.
         """
@@ -96,7 +96,7 @@ class StageTask:
         )
 
     def _wanted(self, name: str) -> set[str]:
-        """The streams of a component that anybody reads."""
+        """The streams of a component that have readers."""
         return {edge.given.stream for edge in self._plan.edges[name]}
 
     def _ready(self) -> Iterator[Packet]:
@@ -111,12 +111,12 @@ class Task(StageTask):
 
     Lifecycle (executor or driver; one thread):
 
-    1. ``process``: bolts are made and prepared, rows are read or accepted, what the
-       bolts emit goes to their readers in this task at once and to others as packets;
-       then everything that belongs to the processing phase finishes, in graph order.
-    2. What belongs to the commit phase waits, with all it emitted so far: in this
-       object on the driver, pickled (``Suspended``) elsewhere.
-    3. ``commit``: further rows are accepted, then the rest finishes, in graph order.
+    1. ``process``: bolts are made and prepared, and rows are read or accepted. Emitted
+       rows go to readers in this task at once, and to others as packets. Then all
+       components of the processing phase finish, in graph order.
+    2. Components of the commit phase wait with their emitted rows: on the driver in
+       this object, elsewhere pickled (``Suspended``).
+    3. ``commit``: more rows are accepted, then the rest finishes, in graph order.
     """
 
     def __init__(
@@ -139,9 +139,9 @@ class Task(StageTask):
         """Run the processing phase; yield packets as they get full, then the report.
 
         Args:
-            packets: For the components of this stage.
-            source: What the spout reads, if it is in this stage.
-            suspend: Whether the commit phase will be another object's.
+            packets: Packets for the components of this stage.
+            source: The reads of the spout, if the spout is in this stage.
+            suspend: Whether another object will run the commit phase.
         """
         yield from self._guarded(self._process(packets, source, suspend), packets)
 
@@ -151,9 +151,9 @@ class Task(StageTask):
         """Run the commit phase; yield packets, then the report.
 
         Args:
-            packets: As for ``process``: what the commit phase sent so far.
-            suspended: What ``process`` left in another object; None when it was this
-                one, or when nothing of this task belonged to the processing phase.
+            packets: Packets that the commit phase has sent to this stage so far.
+            suspended: The result of ``process`` in another object; None: this object
+                ran ``process``, or this task had no part in the processing phase.
         """
         yield from self._guarded(self._commit(packets, suspended), packets)
 
@@ -220,7 +220,7 @@ class Task(StageTask):
     # --- rows out ---
 
     def _drain(self, name: str) -> None:
-        """Hand on what a component emitted, if the phase is the one it finishes in."""
+        """Pass on a component's emitted rows, if the component ends in this phase."""
         if self._plan.phase_of(name) is not self._phase:
             return
         for stream, block in self._outlets[name].take():
@@ -268,7 +268,7 @@ class Task(StageTask):
         raise ConfigError(f"{bolt!r} was a {component.kind} at build", option="bolt")
 
     def _finish(self) -> Iterator[Packet]:
-        """Finish what belongs to this phase, sources before what reads them."""
+        """Finish the components of this phase, sources before their readers."""
         for name in self._names(self._phase):
             cell = self._cells.get(name)
             if cell is not None:
