@@ -223,7 +223,7 @@ class Ownership:
         return self._mine
 
     def leader(self, partition: TopicPartition) -> Broker | None:
-        """The last known leader; None for a partition that is not known."""
+        """The last known leader; None for an unknown partition."""
         known = self._topics.get(partition.topic)
         return None if known is None else known.leaders.get(partition.partition)
 
@@ -390,7 +390,7 @@ class RefreshingCoordinator:
         return self._managed.get(partition)
 
     def leader(self, partition: TopicPartition) -> Broker | None:
-        """The last known leader; None for a partition that is not known."""
+        """The last known leader; None for an unknown partition."""
         return self._ownership.leader(partition)
 
     def refresh(self) -> None:

@@ -373,7 +373,7 @@ class PartitionManager:
 
     @property
     def pending(self) -> int:
-        """Offsets emitted and not completed, in flight or waiting for a retry."""
+        """Offsets emitted and not completed: in-flight or waiting for a retry."""
         return len(self._unfinished.window.pending)
 
     @property

@@ -38,7 +38,7 @@ def choose_starts(
             unless these are the earliest. Later new partitions start at the earliest
             offset.
         known: Bounds of the logs that can be reached now.
-        policy: What to do with offsets outside of the log. A first offset beyond the
+        policy: Policy for offsets outside of the log. A first offset beyond the
             end always fails. Otherwise: if the log ends below, start at its end, since
             records above were read before; in another topic, at its start.
         first_offsets: Starts of the first batch, fetched before ``known``: otherwise

@@ -30,7 +30,7 @@ class StartRules:
             *another* deployment stored it. A restart of the same one always resumes.
         max_offset_behind: A stored offset further than this below ``position`` is not
             used. No effect if ``position`` is the earliest. None: no limit.
-        out_of_range: What to do with a start outside of the log.
+        out_of_range: Policy for a start outside of the log.
     """
 
     position: Position = field(default_factory=Earliest)
@@ -80,7 +80,7 @@ def choose_start(
             none, the topic is assumed to be the same.
 
     Source: Storm, PartitionManager (deviates: offset 0 is legal, a record that cannot
-    be read is an error of the store and not a reason to start anew).
+    be read is an error of the store and no reason to start again).
 
     Raises:
         OffsetOutOfRangeError: The start is not in the log and the policy is to fail.

@@ -270,10 +270,10 @@ def case_of(
 ) -> Case:
     """How checkpoint and store disagree; call this only if they do.
 
-    Opaque, a checkpoint that is one transaction ahead is not: another one has planned
-    that txid anew since, and sinks take back what they have of it. Where the query has
-    other sources that plan must be there: else they had later batches without it.
-    Neither is one where the store went back, and on from there with another checkpoint.
+    Opaque: one transaction ahead is not AHEAD: another checkpoint has planned this txid
+    anew, and sinks undo their rows of it. With other sources, the new plan must be
+    stored, or they had later batches without it. Not AHEAD either: the store was
+    restored, and then went on with another checkpoint.
 
     Args:
         transactions: The query's options for transactions.

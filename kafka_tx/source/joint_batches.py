@@ -87,7 +87,7 @@ class JointBatches:
         Sources of this query do so when Spark asks each for its next batch.
 
         Raises:
-            CheckpointDisagreesError: They are not: the wait would not end.
+            CheckpointDisagreesError: The others are not in this query.
         """
         assert batch.joint is not None
         if self._has_waited:
@@ -191,7 +191,7 @@ class JointBatches:
         """Refuse to number an empty batch if its txid is of a joint batch.
 
         Raises:
-            CheckpointDisagreesError: It is.
+            CheckpointDisagreesError: The txid is of a joint batch.
         """
         batch = self._kept.next()
         if batch is not None and batch.joint is not None:

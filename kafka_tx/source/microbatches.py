@@ -107,7 +107,7 @@ class MicroBatches:
         Raises:
             UnknownTopicError: A named topic or partition does not exist.
             OffsetsError: ``startingOffsets`` does not match the topic.
-            KafkaError: The cluster does not answer.
+            KafkaError: A request to the cluster failed.
         """
         self._initial = self.start_positions()
         ids = _ids_of(self._initial, self._topic_ids)
@@ -209,7 +209,7 @@ class MicroBatches:
         return set()
 
     def _actual(self, partition: TopicPartition, logged: int) -> int:
-        """The position after a logged one is checked: lower if a log lost its end."""
+        """The actual position for a logged one: lower if a log lost its end."""
         known, cut_to = self._cut_to.get(partition, (logged, logged))
         return cut_to if known == logged else logged
 

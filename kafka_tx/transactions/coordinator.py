@@ -73,9 +73,9 @@ class TransactionWindow(Generic[M]):
     # --- the rule ---
 
     def tick(self, now_ms: int, *, is_ready: bool) -> list[Action[M]]:
-        """Do what is due: time-outs, the lowest commit, new batches in txid order.
+        """Take the due steps: time-outs, the lowest commit, new batches in txid order.
 
-        To be called after every event, and at ``wakes_at_ms`` without one. ``now_ms``
+        Call it after every event, and at ``wakes_at_ms`` without one. ``now_ms``
         is monotonic. ``is_ready``: the spout's answer if ``asks_ready``, else any.
         """
         self._now_ms = now_ms
@@ -210,7 +210,7 @@ class TransactionWindow(Generic[M]):
 
     @property
     def phases(self) -> dict[TransactionAttempt, BatchPhase]:
-        """Every attempt in flight, in txid order, and its phase."""
+        """Every in-flight attempt, in txid order, and its phase."""
         return self._in_flight.phases()
 
     def asks_ready(self, now_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""The batches in flight and the phase of each."""
+"""The in-flight batches and their phases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka_tx.model import TransactionAttempt
 
 
 class BatchPhase(StrEnum):
-    """Where a batch in flight is."""
+    """The phase of an in-flight batch."""
 
     PROCESSING = "processing"
     PROCESSED = "processed"
@@ -132,7 +132,7 @@ class InFlightBatches:
         return not self._in_flight and not self._ending
 
     def phases(self) -> dict[TransactionAttempt, BatchPhase]:
-        """Every attempt in flight, in txid order, and its phase."""
+        """Every in-flight attempt, in txid order, and its phase."""
         return {f.attempt: f.phase for _, f in sorted(self._in_flight.items())}
 
     def _timed(self) -> list[InFlightBatch]:

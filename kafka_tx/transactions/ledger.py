@@ -186,7 +186,7 @@ class Ledger:
                 ranges and ``replace`` is not set.
             FencedError: ``epoch`` is not the current one.
             StateLostError: The store is behind this object's state, or another store.
-            StateCorruptedError: A record that is needed cannot be read.
+            StateCorruptedError: A needed record cannot be read.
             StateUnavailableError: The store does not answer.
         """
         self._until_unmoved(lambda seen: self._plan(seen, epoch, metadata, replace))
@@ -216,7 +216,7 @@ class Ledger:
             OutOfOrderError: An earlier txid is not committed, or no ranges are known.
             FencedError: ``epoch`` is not the current one.
             StateLostError: The store is behind this object's state, or another store.
-            StateCorruptedError: A record that is needed cannot be read.
+            StateCorruptedError: A needed record cannot be read.
             StateUnavailableError: The store does not answer; unknown if it landed.
         """
         return self._until_unmoved(

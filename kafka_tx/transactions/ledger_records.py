@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The last transaction that is committed; ``txid`` 0 is a start position.
+    """The last committed transaction; ``txid`` 0 is a start position.
 
     ``offsets`` has the next offset of every partition that was ever read and may still
     exist, also of those without a range in the last batch. ``completed_ms``: wall

@@ -1,4 +1,4 @@
-"""The text form of everything a store keeps: versioned, named, checksummed JSON.
+"""The text form of all stored records: versioned, named, checksummed JSON.
 
 A record is one JSON object::
 

@@ -28,7 +28,7 @@ def taken_over(store: RehearsedStore, open_parts: Callable[[], _T]) -> _T:
 
     Raises:
         OwnerLivesError: The owner changed the store at each try; it was not fenced.
-        Exception: What ``open_parts`` raises; nobody was fenced, nothing was written.
+        Exception: Errors of ``open_parts``; nobody was fenced, nothing was written.
     """
     for _ in range(TRIES):
         store.rehearse()

@@ -1,4 +1,4 @@
-"""The last error that ended a query or topology, kept beside its other records.
+"""The last error that ended a query or topology, stored beside its other records.
 
 A failed process is often gone before anybody asks for the reason. A stop is a note for
 people: no code decides by it.

@@ -2,15 +2,15 @@
 
 ::
 
-    numbering    which numbering it is, and of which door; written with the first txid
-    currtx       the txid that is first in line (committed + 1)
-    meta/<txid>  what a txid holds; those from currtx on are unfinished. Of the Kafka
+    numbering    name and door of the numbering; written with the first txid
+    currtx       the next txid to commit (committed + 1)
+    meta/<txid>  metadata of a txid; unfinished from currtx on. Of the Kafka
                  source and spouts a range for each partition, of other spouts JSON
-    committed    sources: txid, offsets of all partitions, when it was
-    held         what the last committed txids held: numbers for people
-    query        sources: what else the query keeps that reads the id
-    owner        a word that only the present owner knows
-    alive        a word that the owner changes every few seconds; gone: it has let go
+    committed    sources: txid, offsets of all partitions, time of the commit
+    held         numbers about the last committed txids, for people
+    query        sources: the shape of the query that reads the id
+    owner        a word that only the current owner knows
+    alive        a word that the owner changes every few seconds; missing: it let go
 """
 
 from __future__ import annotations
