@@ -403,7 +403,7 @@ class PartitionManager:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether more than ``max_offset_behind`` failed and no record completed."""
+        """More than ``max_offset_behind`` failures, and no record completed."""
         behind = self._rules.max_offset_behind
         return bool(
             behind is not None

@@ -28,7 +28,7 @@ HISTORY = 100
 _PHASES = ("planning", "processing", "waiting", "committing")
 
 _MOST_TABLES = 100
-"""Most table sinks stored that none of these transactions wrote to."""
+"""Most table sinks whose last write is stored after its transaction is dropped."""
 
 _MOST_SKIPS = 1_000
 """Most partitions with skips or dead letters in older entries, to keep nodes small."""
