@@ -54,13 +54,13 @@ class AtLeastOnceJob(TaskJob):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Roots of a chunk that have ended with it, ascending.
+    """The results of a chunk's roots, ascending.
 
     Attributes:
-        done: Runs ``[first, end)`` of those whose trees are complete.
-        failed: That a bolt, the scheme or the fetch failed.
-        untried: That were not read, or not given to all bolts: the time was over.
-        open: That a rich bolt neither acked nor failed: their time-out decides.
+        done: Runs ``[first, end)`` of roots whose trees are complete.
+        failed: Roots that a bolt, the scheme or the fetch failed.
+        untried: Roots not read, or not given to all bolts: the time was over.
+        open: Roots that a rich bolt neither acked nor failed: their time-out decides.
     """
 
     done: tuple[tuple[int, int], ...]
@@ -70,21 +70,21 @@ class Settled:
 
     @property
     def completed(self) -> Roots:
-        """Those that are done, one by one."""
+        """The roots that are done, one by one."""
         return np.concatenate([NO_ROOTS, *(np.arange(*run) for run in self.done)])
 
 
 @dataclass
 class Chunk(AttemptRun):
-    """A chunk of records, and what became of it.
+    """A chunk of records, and its results.
 
-    Its attempt is the number of the chunk, and which try it is. After a ``BatchFailed``
-    all of its records are to be replayed, and nothing else here counts.
+    Its attempt is the number of the chunk with the number of the try. After a
+    ``BatchFailed`` all of its records are replayed, and other results do not count.
 
     Attributes:
         pace: How long tasks give rows to bolts; None: until all are given.
         watch: Entered for each task while it works.
-        reports: Of all tasks.
+        reports: The reports of all tasks.
     """
 
     pace: Pace | None = None
@@ -115,12 +115,12 @@ class Chunk(AttemptRun):
 
     @property
     def failed(self) -> list[RootsFailed]:
-        """The records that bolts failed, and why; a record may be there repeatedly."""
+        """The records that bolts failed, and why; a record may occur repeatedly."""
         return [failed for report in self.reports for failed in report.failed]
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the spouts found out; what several tasks tell of one thing is joined."""
+        """The facts of the spouts; facts of several tasks with one name are joined."""
         facts: dict[str, Any] = {}
         for report in self.reports:
             for name, reported in report.facts.items():
@@ -135,9 +135,9 @@ class Chunk(AttemptRun):
         return max((report.took_s for report in self.reports), default=0.0)
 
     def settle(self, first_root: int, end: int) -> Settled:
-        """What became of the roots ``[first_root, end)``, all records of the chunk.
+        """The results of the roots ``[first_root, end)``, all records of the chunk.
 
-        Where all are done that costs nothing for each of them.
+        If all records are done, the cost does not depend on their number.
         """
         marked = [r for r in self.reports if r.failed or len(r.untried) or len(r.open)]
         begun = _joined_runs(run for report in self.reports for run in report.begun)
@@ -160,7 +160,7 @@ class Chunk(AttemptRun):
 
 
 def _joined_runs(runs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Ascending; those that touch are one."""
+    """Sort the runs, and join runs that touch."""
     joined: list[tuple[int, int]] = []
     for first, end in sorted(runs):
         if joined and joined[-1][1] == first:
@@ -170,7 +170,7 @@ def _joined_runs(runs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]
 
 
 def _joined(one: Any, other: Any) -> Any:  # noqa: ANN401 - what JSON can hold
-    """Two facts as one: numbers and lists are added up, entry by entry."""
+    """Join two facts: numbers and lists are added up, entry by entry."""
     if isinstance(one, dict):
         both = {**one, **other}
         shared = one.keys() & other.keys()
@@ -186,18 +186,18 @@ def run_chunk(
     pace: Pace | None = None,
     watch: Watch | None = None,
 ) -> Chunk:
-    """Work off a chunk of records (driver, a thread of its own).
+    """Process a chunk of records (driver, a thread of its own).
 
     Args:
-        plan: Of the topology.
-        attempt: The number of the chunk as txid, and which try it is.
-        records: What each spout reads, by its stage.
+        plan: The topology's plan.
+        attempt: The number of the chunk as txid, with the number of the try.
+        records: The reads of each spout, by its stage.
         engine: Runs the tasks of executors.
         pace: How long tasks give rows to bolts; None: until all are given.
         watch: Entered for each task while it works.
 
     Raises:
-        Exception: Whatever the engine raises when it cannot run a job.
+        Exception: Any error of an engine that cannot run a job.
     """
     chunk = Chunk(plan, attempt, pace=pace, watch=watch)
     chunk.run(Phase.PROCESSING, plan.processing, records, engine)

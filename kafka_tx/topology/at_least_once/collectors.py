@@ -1,4 +1,4 @@
-"""Collectors of at-least-once topologies: from which records each emitted row comes."""
+"""Collectors of at-least-once topologies: they track the records of emitted rows."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Piece(NamedTuple):
     lineage: Lineage
 
     def of(self, rows: Positions) -> Piece:
-        """These rows of it, in that order; as many as it has: all of them."""
+        """The given rows of it, in that order; as many rows as it has mean all rows."""
         if len(rows) == len(self.lineage):
             return self
         return Piece(self.stream, select(self.block, rows), self.lineage.take(rows))
 
 
 class AtLeastOnceOutlet:
-    """What collectors of both kinds of bolts keep."""
+    """The common part of the collectors of both kinds of bolts."""
 
     def __init__(self, component: Component, wanted: Collection[str]) -> None:
         self._name = component.name
@@ -56,10 +56,10 @@ class AtLeastOnceOutlet:
 
 
 class BasicOutlet(AtLeastOnceOutlet):
-    """The collector of a basic bolt: what it emits is anchored on what it was given.
+    """The collector of a basic bolt: emitted rows are anchored on the given rows.
 
-    ``row`` is the index of the row the bolt is at work on; None: on the whole block,
-    and then a single emitted row is anchored on all of its rows.
+    ``row`` is the index of the row that the bolt works on. None: it works on the whole
+    block, and a single emitted row is anchored on all rows of the block.
     """
 
     def __init__(self, component: Component, wanted: Collection[str]) -> None:
@@ -70,7 +70,7 @@ class BasicOutlet(AtLeastOnceOutlet):
         self.row: int | None = None
 
     def begin(self, given: int) -> None:
-        """The bolt is given a block of so many rows."""
+        """Begin a block of ``given`` rows."""
         self._given = given
         self.row = None
 
@@ -121,12 +121,12 @@ class BasicOutlet(AtLeastOnceOutlet):
         return indexes
 
     def discard(self) -> None:
-        """Forget what was emitted for this block."""
+        """Drop the rows that were emitted for this block."""
         self._outlet.take()
         self._clear()
 
     def collect(self, given: Lineage, failed: Positions) -> list[Piece]:
-        """What was emitted for this block, but nothing of the rows that failed."""
+        """The rows emitted for this block, except for rows that failed."""
         pieces = []
         taken = self._outlet.take()
         origins_of = {stream: self._taken(stream) for stream, _ in taken}
@@ -161,14 +161,14 @@ class BasicOutlet(AtLeastOnceOutlet):
 class RichOutlet(AtLeastOnceOutlet):
     """The collector of a rich bolt: the bolt anchors, acks and fails itself.
 
-    Almost every row is ended while the bolt is at work on it, and what is emitted comes
-    from that row: then its place in the block says it all. Only rows that are left open
-    are kept with their roots.
+    A bolt mostly ends a row while it works on this row, and emits rows only from it:
+    then the row's place in the block is enough. Only rows that are left open are kept
+    with their roots.
 
     Args:
-        component: Whose.
-        wanted: The streams that anybody reads.
-        failed: Called with a row that the bolt failed, its roots, and why.
+        component: The bolt's component name.
+        wanted: The streams with readers.
+        failed: Called with a row that the bolt failed, its roots, and the reason.
     """
 
     def __init__(
@@ -187,36 +187,36 @@ class RichOutlet(AtLeastOnceOutlet):
         self._place = 0
         self._open: OpenRows = {}
 
-    # --- what the cell tells ---
+    # --- calls of the cell ---
 
     def begin(self, given: Lineage) -> None:
         """The bolt is given a block of rows with these roots."""
         self._given = given
 
     def give(self, row: Row, place: int) -> None:
-        """The bolt is at work on this row of the block."""
+        """The bolt begins to work on this row of the block."""
         self._row, self._place = row, place
 
     def leave(self) -> None:
-        """The bolt has returned; a row that it did not end stays open."""
+        """The bolt has returned; the row stays open if the bolt did not end it."""
         row = self._row
         if row is not None:
             self._open[id(row)] = (row, self._roots(self._place))
             self._row = None
 
     def end(self) -> bool:
-        """End the row at hand; False if the bolt has."""
+        """End the current row; False if the bolt has ended it."""
         is_open = self._row is not None
         self._row = None
         return is_open
 
     def take_open(self) -> Roots:
-        """The roots of all rows that are open; they are forgotten."""
+        """Remove and return the roots of all open rows."""
         left = [roots for _, roots in self._open.values()]
         self._open.clear()
         return Lineage.of_each(left).roots
 
-    # --- what the bolt calls ---
+    # --- calls of the bolt ---
 
     def emit(
         self,
@@ -264,10 +264,10 @@ class RichOutlet(AtLeastOnceOutlet):
             )
         return known[1]
 
-    # --- what becomes of it ---
+    # --- results ---
 
     def collect(self) -> list[Piece]:
-        """What was emitted since the last call."""
+        """The rows emitted since the last call."""
         pieces = []
         for stream, block in self._outlet.take():
             anchors = self._anchors[stream][: size(block)]

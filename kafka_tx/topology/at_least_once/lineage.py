@@ -1,9 +1,9 @@
-"""From which records each row comes, and what a task reports of it.
+"""Tracks the records that each row comes from, for the report of a task.
 
-At-least-once topologies only. A *root* is the number of a record within the chunks in
-flight. Every row has an entry for each root it is anchored on. All rows that come of a
-root are its *tree*. Rows only travel while their job runs: once it has finished, a tree
-is complete unless a task reports its root as failed, untried or left open.
+At-least-once topologies only. A *root* is the number of a record within the in-flight
+chunks. Every row has an entry for each root that it is anchored on. All rows that come
+from a root are its *tree*. Rows are sent only while their job runs: when the job ends,
+a tree is complete unless a task reports its root as failed, untried or left open.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Lineage:
     """The roots of some rows.
 
     Attributes:
-        roots: Of all rows, one after the other; a root may be there twice.
-        starts: Where each row's roots begin, and where the last ones end; None when
-            every row has exactly one.
+        roots: The roots of all rows, row after row; a root may occur twice.
+        starts: Where each row's roots begin, and where the last ones end; None: every
+            row has exactly one root.
     """
 
     roots: Roots
@@ -48,7 +48,7 @@ class Lineage:
         return len(self.roots) if self.starts is None else len(self.starts) - 1
 
     def of(self, row: int) -> slice:
-        """Where the entries of a row are."""
+        """The place of a row's entries."""
         if self.starts is None:
             return slice(row, row + 1)
         return slice(int(self.starts[row]), int(self.starts[row + 1]))
@@ -77,7 +77,7 @@ class Lineage:
         return Lineage(self.roots[starts[0] : starts[-1]], starts - starts[0])
 
     def take(self, rows: Positions) -> Lineage:
-        """The lineage of these rows, in their order; a row may be there repeatedly."""
+        """The lineage of these rows, in their order; a row may occur repeatedly."""
         if self.starts is None:
             return Lineage(self.roots[rows])
         counts = np.diff(self.starts)[rows]
@@ -91,7 +91,7 @@ class Lineage:
 
 
 def joined(parts: Sequence[Lineage]) -> Lineage:
-    """The lineage of blocks that are put one behind the other."""
+    """The lineage of concatenated blocks."""
     roots = np.concatenate([part.roots for part in parts])
     if all(part.starts is None for part in parts):
         return Lineage(roots)
@@ -124,7 +124,7 @@ class Tracked:
 
 _MOST_REPORTED = 1 << 20
 _SHORT = 200
-"""Bytes of a reason once a task has reported so much: all of it ends on the driver."""
+"""Bytes of a reason after many reasons of a task: the driver holds all of them."""
 
 
 class TaskTrees:
@@ -167,7 +167,7 @@ class TaskTrees:
         packets: int = 0,
         took_s: float = 0.0,
     ) -> TreeReport:
-        """Everything so far, and what else the task reports."""
+        """The results so far, with the other parts of the task's report."""
         return TreeReport(
             task,
             emitted,

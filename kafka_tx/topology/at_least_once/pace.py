@@ -1,9 +1,9 @@
 """How long tasks give rows to bolts, and how many records make a chunk.
 
 A chunk must be answered before its records time out. So a task stops giving rows to
-bolts after a while and says which it did not give. The next chunk is made as large as
-could be worked off, and larger while tasks are quick: a Spark job costs some tens of
-milliseconds, whatever it does.
+bolts after a while and reports the other rows. The next chunk is as large as the part
+that was processed, and larger while tasks are quick: a Spark job costs some tens of
+milliseconds, whatever its size.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 ROWS_PER_TURN = 4096
 _FIRST_TURN = 8
 _TURNS = 16
-"""So often a task looks at the clock, roughly, until its time is over."""
+"""About how often a task reads the clock until its time is over."""
 
 _GROWS = 4
 
@@ -23,20 +23,20 @@ _SHARE_OF_TASK = 8
 _SHRINKS = 8
 
 FIRST_RECORDS = 10_000
-"""Of the first chunk, and the most where a bolt runs on the driver: it gets the rows
-of a chunk all at once."""
+"""Records of the first chunk. Also the most if a bolt runs on the driver, because it
+gets all rows of a chunk at once."""
 
 MOST_RECORDS = 1_000_000
-"""Of a chunk: the driver needs about 20 bytes for each record in flight."""
+"""Most records of a chunk: the driver needs about 20 bytes for an in-flight record."""
 
 _WANTED_S = 1.0
-"""What the longest task of a chunk is to take."""
+"""The time that the longest task of a chunk should take."""
 
 _JOB_SHARE = 4
-"""A job may take so often as long as its longest task: tasks wait for each other."""
+"""A job may take this multiple of its longest task: tasks wait for each other."""
 
 _MOST_GROWTH, _LEAST_GROWTH = 16.0, 0.5
-"""From one chunk to the next."""
+"""Bounds for the growth from one chunk to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Pace:
     """How long a task may give rows to bolts. Pickled.
 
     Attributes:
-        within_s: From its first row on; ``math.inf``: without end.
+        within_s: Seconds from the task's first row on; ``math.inf``: no limit.
         clock: Monotonic seconds.
     """
 
@@ -57,7 +57,7 @@ class Pace:
     ) -> Pace:
         """An eighth of the time-out: tasks may have to wait for each other.
 
-        A chunk of one record may use all of it: no smaller one could be made.
+        A chunk of one record may use the whole time-out: no chunk is smaller.
         """
         if timeout_ms is None:
             return cls(math.inf, clock)
@@ -68,8 +68,8 @@ class Pace:
 class Turns:
     """How many rows a task gives to bolts at once, and whether it gives more.
 
-    The first turn is given always, whatever it takes: without it nothing would ever
-    be done. ``None`` as pace: whole turns, and no end.
+    The first turn is always given, however long it takes: otherwise a slow task would
+    never process a row. ``None`` as pace: full turns without a time limit.
     """
 
     def __init__(self, pace: Pace | None) -> None:
@@ -77,9 +77,9 @@ class Turns:
         self._began_s: float | None = None
         self._looked_s = 0.0
         self.rows = ROWS_PER_TURN if pace is None else _FIRST_TURN
-        """Of the next turn, at most."""
+        """Most rows of the next turn."""
         self.is_over = False
-        """Whether nothing more is to be given."""
+        """Whether no more rows are given."""
 
     def begin(self) -> None:
         """A turn begins."""
@@ -90,7 +90,7 @@ class Turns:
             self._began_s = self._looked_s
 
     def is_late(self) -> bool:
-        """Whether the time is over, asked within a turn."""
+        """Whether the time is over within a turn."""
         if self._pace is None or self._began_s is None:
             return False
         return self._pace.clock() - self._began_s >= self._pace.within_s
@@ -109,24 +109,24 @@ class Turns:
 class ChunkSize:
     """How many records make the next chunk.
 
-    It falls to what tasks did when they did not find the time for all of their rows.
-    Else it doubles up to ``FIRST_RECORDS``. Beyond that it follows the longest task,
-    which is to take 1 s, and the job, which is to take 4 s.
+    If tasks had no time for all of their rows, the size falls to the processed rows.
+    Otherwise it doubles up to ``FIRST_RECORDS``. Above that it follows the longest
+    task, which should take 1 s, and the job, which should take 4 s.
 
-    A chunk that timed out or was lost makes it smaller, and it stays small until all of
-    that chunk's records had their turn: so the one record that hangs, or kills its
-    worker, is found in a few steps. After a chunk of which no record could be worked
-    off the next ones hold one record each: it may use the whole time-out.
+    After a chunk that timed out or was lost, the size falls, and stays small until all
+    records of that chunk were sent again. So a record that hangs, or kills its worker,
+    is found in a few steps. After a chunk without any processed record, the next chunks
+    hold one record each, which may use the whole time-out.
 
     Args:
-        most: As configured.
+        most: The configured limit.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._suspects = 0
         self.records = min(most, FIRST_RECORDS)
-        """Of the next chunk, at most."""
+        """Most records of the next chunk."""
 
     def ended(
         self, records: int, tried: int, took_s: float = 0.0, job_s: float = 0.0
@@ -134,8 +134,8 @@ class ChunkSize:
         """A chunk of so many records was answered.
 
         Args:
-            records: How many.
-            tried: So many of them were given to bolts.
+            records: The number of its records.
+            tried: How many of them were given to bolts.
             took_s: How long its longest task worked.
             job_s: How long its job took.
         """

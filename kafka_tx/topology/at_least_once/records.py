@@ -1,4 +1,4 @@
-"""What spouts read for at-least-once topologies, and how it travels between tasks."""
+"""Records that spouts read for at-least-once topologies, and packets of their rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Records:
 
     Attributes:
         block: The rows.
-        roots: The number of each row's record; several rows may be of one.
-        read: The numbers of all records that were read, also of those without a row,
-            which are done with that. A number comes in one ``Records`` only, and all
-            rows of a record come together.
-        error: Why these records could not be read, if they could not: they fail, and
-            the others go on.
+        roots: The number of each row's record; a record may have several rows.
+        read: The numbers of all records that were read. A record without a row is then
+            done. A number is in one ``Records`` only, and all rows of a record are in
+            the same one.
+        error: Why these records could not be read; they fail, and others go on. None:
+            they were read.
     """
 
     block: Block
@@ -34,23 +34,23 @@ class Records:
 
 
 class AtLeastOnceSource(Protocol):
-    """What the tasks of a spout are sent for one chunk of records. Pickled."""
+    """Reads one chunk of records in the tasks of a spout. Pickled for the tasks."""
 
     def read(self, task: int, tasks: int, facts: dict[str, Any]) -> Iterator[Records]:
-        """Yield the records of the chunk that are this task's, of ``tasks`` in all."""
+        """Yield this task's share of the records of the chunk."""
         ...
 
 
 class AtLeastOnceSpout(Protocol):
-    """What an at-least-once topology needs to know of a spout when it is built."""
+    """The parts of a spout that an at-least-once topology needs at build."""
 
     @property
     def fields(self) -> FieldsLike:
-        """What is emitted."""
+        """The emitted fields."""
         ...
 
     def empty_chunk(self) -> AtLeastOnceSource:
-        """A chunk of nothing; ``build`` pickles it to see whether that can be done."""
+        """A chunk without records; ``build`` pickles it as a check."""
         ...
 
 
@@ -59,8 +59,8 @@ class AtLeastOncePacket(Packet):
     """A packet whose rows are tracked.
 
     Attributes:
-        lineage: From which records each row comes.
-        pickled: Its block, pickled before; empty: it is pickled with the packet.
+        lineage: The records that each row comes from.
+        pickled: Its block, already pickled; empty: it is pickled with the packet.
     """
 
     lineage: Lineage = field(default=Lineage(NO_ROOTS))

@@ -53,10 +53,10 @@ _POSITION = "\0position"
 class AtLeastOnceTask(StageTask):
     """The task of a chunk of records.
 
-    The same life as that of ``Task``, in one phase. A bolt that raises fails rows, not
-    the task; only what is raised outside of ``execute`` ends it, and the chunk is
-    replayed. When its time is over the task reads no more, and gives its bolts no more
-    of what other tasks sent.
+    It has the lifecycle of ``Task``, in one phase. An error of a bolt in ``execute``
+    fails rows. An error outside of ``execute`` ends the task, and the chunk is
+    replayed. When its time is over, the task reads no more records, and gives its bolts
+    no more rows of other tasks.
     """
 
     _raised = (KeyboardInterrupt, GeneratorExit)
@@ -83,11 +83,11 @@ class AtLeastOnceTask(StageTask):
         packets: Iterable[AtLeastOncePacket] = (),
         source: AtLeastOnceSource | None = None,
     ) -> Iterator[Message]:
-        """Work off all rows; yield packets, then the report, or one failure."""
+        """Process all rows; yield packets, then the report, or one failure."""
         yield from self._guarded(self._process(packets, source), packets)
 
     def _failed(self, error: BaseException) -> BatchFailed | BatchStopped:
-        """What the driver is told of an error that was raised outside of rows."""
+        """The message to the driver for an error outside of rows."""
         if self._moment == "execute":
             return super()._failed(error)
         where = (self._running, self.id.task)
@@ -98,12 +98,12 @@ class AtLeastOnceTask(StageTask):
 
     @property
     def running(self) -> str:
-        """The component that is at work; empty: none of the user's."""
+        """The user's component that works now; empty: none."""
         return self._running
 
     @property
     def place(self) -> tuple[int, int | None, int] | None:
-        """How far the bolt at work is, by row and reset. Any thread may ask."""
+        """The row and reset that the bolt has reached. Any thread may call it."""
         given = self._given
         if given is None:
             return None
@@ -111,7 +111,7 @@ class AtLeastOnceTask(StageTask):
         return self._feeds, cell.row, cell.resets
 
     def in_hands(self) -> Roots:
-        """The records of the row that a bolt is at work on. Any thread may ask."""
+        """The records of the row that a bolt works on. Any thread may call it."""
         given = self._given
         if given is None:
             return NO_ROOTS
@@ -191,7 +191,7 @@ class AtLeastOnceTask(StageTask):
             close()
 
     def _records_in_turns(self, name: str, records: Records) -> Iterator[Records]:
-        """As long as there is time; the rest never begins."""
+        """Parts of the records while there is time; the rest does not begin."""
         roots = records.roots
         is_given_here = any(edge.is_local for edge in self._plan.edges[name])
         if not is_given_here or not len(roots) or (np.diff(roots) < 0).any():
@@ -219,7 +219,7 @@ class AtLeastOnceTask(StageTask):
             start, begun = end, read
 
     def _in_turns(self, given: Tracked) -> Iterator[Tracked]:
-        """Parts of a packet as long as there is time; the rest is left untried."""
+        """Parts of a packet while there is time; the rest is left untried."""
         start, rows = 0, len(given.lineage)
         while start < rows and not self._turns.is_over:
             end = min(start + self._turns.rows, rows)
@@ -280,7 +280,7 @@ class AtLeastOnceTask(StageTask):
     def _pickled(
         self, name: str, piece: Piece, untyped: bool
     ) -> Iterator[tuple[Piece, bytes]]:
-        """Rows in parts, pickled where that may fail; one that fails does so alone."""
+        """Rows in parts, pickled if that may fail; a row that fails does so alone."""
         if not untyped or isinstance(piece.block, pa.RecordBatch):
             yield piece, b""
             return
@@ -300,7 +300,7 @@ class AtLeastOnceTask(StageTask):
     def _routed(
         self, router: Router, name: str, block: Block, lineage: Lineage
     ) -> list[tuple[int, Block]]:
-        """Where rows go; one whose values cannot be grouped fails on its own."""
+        """The targets of rows; a row whose values cannot be grouped fails alone."""
         try:
             return list(router.route(block))
         except STOPS:
