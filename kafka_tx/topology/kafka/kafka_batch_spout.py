@@ -1,6 +1,6 @@
-"""Kafka as transactional and as opaque spout, over the seams of the brokers' room.
+"""Kafka as transactional and as opaque spout, over the protocols of the brokers' room.
 
-The metadata of a batch is a ``BatchMetadata``, as that of the source.
+The metadata of a batch is a ``BatchMetadata``, as in the source.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class KafkaBatchSpout(Spout):
 
     Planning costs a few requests however many partitions there are. A replay that
     cannot read its records any more, or finds a re-created topic, stops with
-    ``ReplayImpossibleError``, also after a restart. So does one that reads other
-    records than the attempt before it: count and checksum of what a batch held are
-    remembered until it is committed, but by this process only. They are known once the
-    batch was read; to store them would be one more write for each batch, in the way of
-    the commits.
+    ``ReplayImpossibleError``, also after a restart. So does a replay that reads other
+    records than the attempt before: this process holds the count and checksum of a
+    batch until the batch is committed. They are not stored, because they are known only
+    after the read, and storing them would be one more write for each batch before its
+    commit.
 
     Args:
-        batches: What and how much.
+        batches: The records to read, and the limits of a batch.
         cluster: Used on the driver only.
         reader: Pickled and sent to the tasks.
         clock: Used on the driver only.
@@ -72,7 +72,7 @@ class KafkaBatchSpout(Spout):
         return OutOfRange.FAIL
 
     def open(self) -> None:
-        """Forget what was planned and read; keep what was learned and counted."""
+        """Drop plans and results of reads; keep learned sizes and counts."""
         self._seen: dict[int, Mapping[str, Json]] = {}
         self._looks.forget()
         self._planned_txid = self._handed_out_txid = 0
@@ -82,22 +82,22 @@ class KafkaBatchSpout(Spout):
     # --- planning (driver) ---
 
     def is_ready(self) -> bool:
-        """While partitions hold enough that no batch holds yet, or new ones appeared.
+        """Whether partitions have enough records for a batch, or are new.
 
-        May take as long as a request to the brokers; asks them again after 5 ms, and
-        less and less often the longer there is nothing: every ``poll_ms``, and with
-        many partitions down to once in 4 ms for each (100: every 400 ms; 5,000: every
-        20 s). While they do not answer, or there is no partition yet, the spout is not
-        ready; nor for a small batch while another one is being read.
+        May take as long as a request to the brokers. Polls again after 5 ms, and less
+        often the longer there is nothing: every ``poll_ms``, or with many partitions
+        every 4 ms for each of them (100: every 400 ms; 5,000: every 20 s). False while
+        brokers do not answer or there is no partition yet. Also false for a small batch
+        while another batch is read.
         """
         return self._progress.is_ready()
 
     def is_drained(self) -> bool:
-        """Whether all there is now is planned, by a look at all topics and logs.
+        """Whether all present records are planned, by a poll of all topics and logs.
 
-        Not while a broker does not answer or a partition has no leader: nobody knows
-        what is there. Of a deleted topic nothing is. Records that ``min_records`` holds
-        back do not count.
+        False while a broker does not answer or a partition has no leader, because the
+        records are unknown then. A deleted topic has no records. Records that
+        ``min_records`` holds back do not count.
         """
         return self._progress.is_drained()
 
@@ -106,10 +106,10 @@ class KafkaBatchSpout(Spout):
     ) -> BatchMetadata:
         """The ranges of all partitions, within the limits of the batch.
 
-        A plan that is made again looks anew. A partition that cannot be reached takes
-        part with an empty range, or not at all while it has no position. Partitions of
-        deleted topics are left out from now on: with the policy to fail those only that
-        were seen to be read to their ends.
+        A repeated plan polls anew. A partition that cannot be reached has an empty
+        range, or none while it has no position. Partitions of deleted topics are left
+        out from now on; with the policy to fail, only those that a poll has shown to be
+        read to their ends.
 
         Raises:
             FetchError: A partition of the very first batch has no start position yet;
@@ -172,24 +172,24 @@ class KafkaBatchSpout(Spout):
     def first_offsets(self, partitions: list[TopicPartition]) -> Answers:
         """Where the partitions of the very first batch start; None: at the end.
 
-        Not asked where that is the earliest. Raises: as ``initialize_transaction``.
+        Not called for the start ``Earliest``. Raises: as ``initialize_transaction``.
         """
         start = self._batches.start
         assert start is not None, "a spout without a start looks them up itself"
         return self._cluster.offsets(dict.fromkeys(partitions, start))
 
     def is_empty(self, metadata: BatchMetadata) -> bool:
-        """All ranges are empty."""
+        """Whether all ranges are empty."""
         return not any(map(len, metadata.ranges))
 
     # --- the life of a batch (driver) ---
 
     def batch(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> KafkaBatch:
-        """What tasks need: the reader, the scheme, what was read the last time.
+        """The batch for tasks: the reader, the scheme, facts of the last read.
 
         Raises:
             ReplayImpossibleError: A topic was re-created since the batch was planned.
-            BrokerUnavailableError: That cannot be known now.
+            BrokerUnavailableError: The topics' ids cannot be fetched now.
         """
         txid, ranges = attempt.txid, metadata.ranges
         if txid != self._planned_txid or txid <= self._handed_out_txid:
@@ -210,7 +210,7 @@ class KafkaBatchSpout(Spout):
         metadata: BatchMetadata,  # noqa: ARG002 - the facts say it all
         facts: Mapping[str, Json],
     ) -> None:
-        """Remember what the batch held, and how large its records were."""
+        """Hold the facts of the batch's records, and learn their size."""
         self._progress.has_read(attempt.txid)
         self._seen.setdefault(attempt.txid, facts)
         records = sum(reported["records"] for reported in facts.values())
@@ -223,7 +223,7 @@ class KafkaBatchSpout(Spout):
         txid: int,
         metadata: BatchMetadata,  # noqa: ARG002 - nothing of it is kept
     ) -> None:
-        """Forget what the batch held."""
+        """Drop the facts of the batch."""
         self._seen = {t: facts for t, facts in self._seen.items() if t > txid}
 
     def close(self) -> None:
@@ -235,7 +235,7 @@ class OpaqueKafkaBatchSpout(KafkaBatchSpout):
     """The opaque twin: goes on when a broker is lost.
 
     A partition that cannot be reached contributes an empty range, and catches up later.
-    What is gone when a batch is read fails that attempt; it is then planned anew.
+    If a read finds records gone, its attempt fails and the batch is planned anew.
     """
 
     mode: Mode = "opaque"
@@ -244,7 +244,7 @@ class OpaqueKafkaBatchSpout(KafkaBatchSpout):
         return OutOfRange.EARLIEST
 
     def batch(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> KafkaBatch:
-        """What tasks need: the reader and the scheme."""
+        """The batch for tasks: the reader and the scheme."""
         txid, ranges = attempt.txid, metadata.ranges
         self._progress.reads(txid, ranges)
         scheme = self._batches.scheme

@@ -1,4 +1,4 @@
-"""How far a Kafka spout has planned, and whether there is more."""
+"""How far a Kafka spout has planned, and whether there are more records."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from kafka_tx.topology.rows.schemes import RawScheme, Scheme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaBatches:
-    """What a Kafka spout reads, and how much at a time.
+    """The records that a Kafka spout reads, and the limits of a batch.
 
     Attributes:
         subscription: Topics, a pattern, or partitions.
         start: Where the partitions of the very first batch start; None: the spout
             overrides ``first_offsets``. Partitions that come later start at the
             earliest offset.
-        limits: Of a batch.
-        scheme: From records to rows.
-        out_of_range: What to do, when a batch is planned, with a partition whose next
-            offset is not in the log any more. None: a transactional spout fails, an
-            opaque one goes on at the earliest offset and counts what it skipped.
-        poll_ms: While there is nothing to read, ask the brokers this often; more often
-            at first.
-        refresh_ms: While there is nothing to read, look for new partitions this often.
+        limits: The limits of a batch.
+        scheme: Makes rows from records.
+        out_of_range: The policy at planning for a partition whose next offset is not in
+            the log any more. None: a transactional spout fails, an opaque one goes on
+            at the earliest offset and counts the skipped offsets.
+        poll_ms: Pause between polls of the brokers while there is nothing to read;
+            shorter at first.
+        refresh_ms: Pause between polls for new partitions while nothing is to be read.
     """
 
     subscription: Subscription
@@ -62,26 +62,26 @@ class KafkaBatches:
 logger = event_log(__name__)
 
 _SOON_MS = 5
-"""The first pause after a look in vain; each is twice as long, up to ``poll_ms``."""
+"""The first pause after a poll without records; it doubles up to ``poll_ms``."""
 
 _LOOK_SHARE = 5
-"""The first pause is so often as long as the look at least, up to ``poll_ms``."""
+"""The first pause is at least this multiple of the poll's time, up to ``poll_ms``."""
 
 _BESIDE_MS = 500
-"""So long no batch is read beside another, unless that one is full."""
+"""Time in which no batch is read beside another, unless the other one is full."""
 
 _REFRESH = 4
-"""How much rarer than ends topics are looked at when there are many partitions."""
+"""With many partitions, topics are polled this many times less often than log ends."""
 
 
 class PlanProgress:
     """Where the last plan ends in each partition, since the spout was opened.
 
     Args:
-        batches: What is read.
-        looks: At its topics and logs.
-        deleted: Tells deleted topics from those that are out of sight.
-        clock: Of the driver.
+        batches: The records to read.
+        looks: Polls topics and logs.
+        deleted: Distinguishes deleted topics from topics that do not answer.
+        clock: The driver's clock.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class PlanProgress:
         self.to: dict[TopicPartition, LogPosition] = {}
         """Where the last plan ends."""
         self._logs: dict[TopicPartition, LogBounds] = {}
-        """What logs held when that was last told."""
+        """The log bounds of the last answers."""
         self._poll_at_ms = self._refresh_at_ms = 0
         self._fruitless = 0
         self._last_batch_ms: int | None = None
@@ -112,7 +112,7 @@ class PlanProgress:
     # --- plans ---
 
     def believes(self, partition: TopicPartition, standing: Standing) -> bool:
-        """Whether a look that contradicts the last plan counts: is it no old answer?"""
+        """Whether a poll that contradicts the last plan counts: it is no old answer."""
         now_ms = self._clock.monotonic_ms()
         return self._settling.believes(partition, standing, now_ms)
 
@@ -121,7 +121,7 @@ class PlanProgress:
 
         Args:
             lasts: Where the batch before ended.
-            and_unread: Also where records were, or may have been, left to be read.
+            and_unread: Also partitions with records that were, or may be, unread.
 
         Raises: as ``ClusterView.topic_ids``.
         """
@@ -148,7 +148,7 @@ class PlanProgress:
         found: Found,
         missing: Mapping[str, str | None],
     ) -> dict[str, str | None]:
-        """Other topics that positions are of, with ids."""
+        """The ids of other topics that have positions."""
         return {
             p.topic: last.topic_id
             for p, last in lasts.items()
@@ -161,10 +161,10 @@ class PlanProgress:
         ends: Mapping[TopicPartition, LogPosition],
         known: Mapping[TopicPartition, LogBounds],
     ) -> None:
-        """A batch is planned; a partition that it leaves out stays where it was.
+        """A batch is planned; a partition that it leaves out keeps its position.
 
-        Not where a former plan of the batch ended: that one is void, and its records
-        are still to be read.
+        The end of an earlier plan of the same batch does not count: that plan is void,
+        and its records are still unread.
 
         Args:
             lasts: Where the batch before ended.
@@ -233,7 +233,7 @@ class PlanProgress:
         except KafkaTxError as error:
             if not error.retryable:
                 raise
-            # Before anything was planned planning says what is wrong.
+            # Before the first plan, planning reports the error.
             return not self.to
 
     def _pause_ms(self, took_ms: int) -> int:
@@ -249,12 +249,12 @@ class PlanProgress:
         return self._has_enough(now_ms) and self._is_worth_it(self._looks.last_bounds())
 
     def _is_worth_it(self, seen: Bounds) -> bool:
-        """Whether a batch may be read beside those that are read now.
+        """Whether a batch may be read beside the batches that are read now.
 
-        Where the last one was full it may. Else most of what small batches cost they
-        cost side by side, and each of them would be slower. Where that is not so, since
-        bolts are slow, it may when they took a while and it holds as many offsets as
-        the largest of them.
+        True if the last batch was full. Small batches are mostly fixed costs, so
+        running them side by side would make each of them slower. With slow bolts this
+        does not hold: then the batch may be read after a while, if it holds as many
+        offsets as the largest running batch.
         """
         if self._is_behind or not self._reading:
             return True
@@ -263,13 +263,13 @@ class PlanProgress:
         return is_slow and self._left(seen) >= max(self._reading.values())
 
     def _has_a_full_batch(self, seen: Bounds) -> bool:
-        """Whether a look now would not make the next batch any larger."""
+        """Whether the next batch is full already, so that a poll cannot enlarge it."""
         limits = self._batches.limits
         least = limits.max_records or limits.min_records or 1
         return self._left(seen) >= least and self._is_worth_it(seen)
 
     def _left(self, seen: Bounds) -> int:
-        """Offsets that are there and no batch holds yet."""
+        """Number of known offsets that no batch holds yet."""
         return sum(
             max(bounds.end - planned.offset, 0)
             for partition, bounds in seen.items()
@@ -310,9 +310,9 @@ class PlanProgress:
         )
 
     def _is_planned_to_ends(self, found: Found) -> bool:
-        """Whether each log says that it ends there, or its topic was deleted.
+        """Whether each log ends at its planned position, or its topic was deleted.
 
-        What the spout does not subscribe to any more keeps its position, and waits.
+        A partition that is not subscribed to any more keeps its position, and waits.
         """
         logs = self._looks.last_bounds()
         silent: dict[str, str | None] = {}
@@ -327,7 +327,7 @@ class PlanProgress:
         return self._deleted.now(silent) == silent.keys()
 
     def _follow_leaders(self, moved: Mapping[TopicPartition, Standing]) -> None:
-        """Where nothing is to be read the next look is held against the new leader."""
+        """Compare the next poll of a fully read partition with its new leader."""
         for partition, standing in moved.items():
             if standing.finding is Finding.WITHIN and standing.bounds is not None:
                 epoch = standing.bounds.leader_epoch
@@ -341,7 +341,7 @@ class PlanProgress:
         return self._is_news(self._looks.found())
 
     def _is_news(self, found: Found) -> bool:
-        """Whether it names a partition to be planned for the first time."""
+        """Whether the poll names a partition to be planned for the first time."""
         if any(p not in self.to and found.leader(p) for p in found.partitions):
             return True
         ids = found.topic_ids()
@@ -355,7 +355,7 @@ class PlanProgress:
     def _is_settled_loss(
         self, moved: Mapping[TopicPartition, Standing], found: Bounds
     ) -> bool:
-        """Whether a log ends below what was planned, or is another; no old answer."""
+        """Whether a log ends below its plan or was re-created, and is no old answer."""
         for partition in self._settling.doubted():
             planned = self.to.get(partition)
             if planned and planned.is_end_of(found.get(partition)):
@@ -368,13 +368,13 @@ class PlanProgress:
 def _is_there(
     partition: TopicPartition, at: LogPosition, found: Found, ids: Mapping[str, str]
 ) -> bool:
-    """Whether the partition exists, or must: topics do not become smaller."""
+    """Whether the partition exists or must exist, because topics never shrink."""
     id_ = ids.get(partition.topic)
     return found.exists(partition) or (id_ is not None and id_ == at.topic_id)
 
 
 def _ends_at(bounds: LogBounds | Unavailable | None, planned: LogPosition) -> bool:
-    """Whether a log was planned to its end, when it was seen last."""
+    """Whether a log was planned to its end at the last poll."""
     return (
         isinstance(bounds, LogBounds)
         and bounds.end == planned.offset

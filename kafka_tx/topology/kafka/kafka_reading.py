@@ -35,14 +35,14 @@ class Fingerprint:
 
     def __init__(self) -> None:
         self.records = 0
-        """How many."""
+        """Number of records."""
         self.bytes = 0
-        """Of keys and values."""
+        """Bytes of keys and values."""
         self._offsets = 0
         self._columns = {"key": (0, 0), "value": (0, 0)}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """The next records, in offset order."""
+        """Add the next records, in offset order."""
         self.records += batch.num_rows
         self._offsets = crc32(
             batch.column("offset").to_numpy().tobytes(), self._offsets
@@ -59,7 +59,7 @@ class Fingerprint:
         return "".join(f"{part:08x}" for part in parts)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON."""
+        """The fingerprint as JSON."""
         return {"records": self.records, "bytes": self.bytes, "checksum": self.checksum}
 
 
@@ -84,11 +84,11 @@ class KafkaBatch:
 
     Attributes:
         reader: Reads one range.
-        scheme: From records to rows.
+        scheme: Makes rows from records.
         txid: Named in errors.
-        ranges: All of the batch; task ``i`` of ``n`` reads ``i, i + n, …`` of them.
-        is_exact: Whether the same records must be read as last time.
-        seen: By partition, what was read the last time, if it is known.
+        ranges: All ranges of the batch; task ``i`` of ``n`` reads ``i, i + n, …``.
+        is_exact: Whether every attempt must read the same records.
+        seen: By partition, the facts of the last read, if they are known.
     """
 
     reader: RangeReader
@@ -99,13 +99,13 @@ class KafkaBatch:
     seen: Mapping[str, Json] = field(default_factory=dict)
 
     def read(self, task: int, tasks: int, facts: dict[str, Json]) -> Iterator[Block]:
-        """Yield this task's rows; tell what each range held.
+        """Yield this task's rows; add the facts of each range.
 
         Raises:
-            ReplayImpossibleError: Exact, and the records are gone or other ones, or
-                the topic was made anew.
-            FailedException: Not exact, and the records are gone, or the topic was made
-                anew.
+            ReplayImpossibleError: Exact, and the records are gone or differ, or the
+                topic was re-created.
+            FailedException: Not exact, and the records are gone, or the topic was
+                re-created.
             FetchError: No progress in time.
             AuthenticationError: Credentials, permission or TLS.
         """
@@ -142,7 +142,7 @@ def _cannot_be_replayed(
     available: tuple[object, object] | None,
     reason: str,
 ) -> ReplayImpossibleError:
-    """The error for a batch that cannot be read again as it was."""
+    """The error for a batch whose records cannot be read again."""
     return replay_impossible(
         f"txid {txid} holds {wanted}, and these records cannot be read as they were."
         f" {reason}",
@@ -158,13 +158,13 @@ def _cannot_be_replayed(
 def check_topics(
     txid: int, ranges: Iterable[OffsetRange], ids: Mapping[str, str]
 ) -> None:
-    """Compare the topics that a planned batch reads with those of today.
+    """Compare the topics of a planned batch with the present topics.
 
-    A range without offsets reads nothing, whatever became of its topic; the next batch
-    begins where that one has to.
+    An empty range reads nothing, so its topic does not matter; the next batch decides
+    where to begin.
 
     Raises:
-        ReplayImpossibleError: One was deleted and made again under its name.
+        ReplayImpossibleError: A topic was re-created under its name.
     """
     for wanted in ranges:
         was, now = wanted.topic_id, ids.get(wanted.topic_partition.topic)
