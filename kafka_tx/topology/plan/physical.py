@@ -1,4 +1,4 @@
-"""The physical plan as data (stages, edges, waves), and how a topology becomes one."""
+"""The physical plan as data (stages, edges, waves), made from a topology's graph."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Phases:
     """The order in which components finish, ``finish_batch`` of batch bolts included.
 
     Attributes:
-        processing: Spout first, then bolts, sources before what reads them.
-        commit: First the committers that have none above them, in graph order; then
-            everything below, sources before what reads them.
+        processing: Spout first, then bolts, sources before their readers.
+        commit: First the committers without a committer before them, in graph order;
+            then all components after them, sources before their readers.
     """
 
     processing: tuple[str, ...]
@@ -78,10 +78,10 @@ class Stage:
     """Components that share their tasks.
 
     Attributes:
-        name: That of its first component.
-        components: Sources before what reads them.
+        name: The name of its first component.
+        components: Sources before their readers.
         tasks: How many tasks run it; 1 for a DataFrame stage.
-        placement: Who runs them.
+        placement: Where its tasks run.
     """
 
     name: str
@@ -97,14 +97,14 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Where the rows of one stream go.
+    """The way of the rows of one stream to one component.
 
     Attributes:
         target: The component that reads them.
         given: Its subscription: source, stream, grouping.
         is_local: Source and target share their tasks: the rows stay.
         tasks: Number of tasks of the target.
-        as_arrow: Rows must travel as Arrow with the declared types.
+        as_arrow: Rows must be sent as Arrow with the declared types.
     """
 
     target: str
@@ -116,7 +116,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Wave:
-    """Stages that run side by side: what they read is there when the wave begins."""
+    """Stages that run side by side: their input exists when the wave begins."""
 
     placement: Placement
     stages: tuple[Stage, ...]
@@ -142,9 +142,9 @@ class PhysicalPlan:
         stages: By name, in graph order.
         processing: Waves of the processing phase, in order.
         commit: Waves of the commit phase, in order.
-        dumps: Pickles what a committer on an executor knows between the phases, and
-            rows that may not be picklable.
-        settings: Of the topology, for ``TaskContext``.
+        dumps: Pickles committers on executors between the phases, and rows that may not
+            be picklable.
+        settings: The topology's settings, for ``TaskContext``.
     """
 
     graph: Graph
@@ -162,7 +162,7 @@ class PhysicalPlan:
 
     @cached_property
     def edges(self) -> Mapping[str, tuple[Edge, ...]]:
-        """For each component, where its rows go."""
+        """For each component, the edges of its rows."""
         return {
             name: tuple(self._edge(name, target, given) for target, given in pairs)
             for name, pairs in self.graph.readers.items()
@@ -223,7 +223,7 @@ def _processing(plan: PhysicalPlan) -> Iterator[str]:
 
 
 def _work(stage: Stage, plan: PhysicalPlan) -> Iterator[str]:
-    """Its components, with what is left for the commit phase."""
+    """The stage's components, with their part in the commit phase."""
     for name in stage.components:
         if plan.phase_of(name) is Phase.PROCESSING:
             yield name
@@ -294,7 +294,7 @@ _ORDER = (Placement.EXECUTORS, Placement.DATAFRAME, Placement.DRIVER)
 def processing_waves(
     graph: Graph, phases: Phases, stages: Mapping[str, Stage]
 ) -> tuple[Wave, ...]:
-    """Executors as long as they have something to do, then Spark's plan, the driver."""
+    """Waves of executors while they have work, then of DataFrames, then the driver."""
     waiting = [s for s in stages.values() if _works_in_processing(s, graph, phases)]
     above = _stages_above(graph, stages, phases.processing)
     waves = []
@@ -322,7 +322,7 @@ def _works_in_processing(stage: Stage, graph: Graph, phases: Phases) -> bool:
 def commit_waves(
     graph: Graph, phases: Phases, stages: Mapping[str, Stage]
 ) -> tuple[Wave, ...]:
-    """In the order of ``phases.commit``; neighbours go together if they can."""
+    """Waves in the order of ``phases.commit``; neighbours share one if possible."""
     ordered = _in_order_of_first(phases.commit, stages.values())
     above = _stages_above(graph, stages, phases.commit)
     waves: list[Wave] = []
@@ -347,7 +347,7 @@ def _in_order_of_first(names: Iterable[str], stages: Iterable[Stage]) -> list[St
 def _stages_above(
     graph: Graph, stages: Mapping[str, Stage], sources: tuple[str, ...]
 ) -> dict[str, set[str]]:
-    """For each stage the other stages that send it rows; only from these components."""
+    """For each stage, the other stages that send it rows from these components."""
     stage_of = {
         name: stage.name for stage in stages.values() for name in stage.components
     }
@@ -416,7 +416,7 @@ def _stage_for(component: Component, upstream: Stage | None, phases: Phases) -> 
 
 
 def _wanted_placement(component: Component, phases: Phases) -> Placement | None:
-    """Where it must run; None: where its sources run, if it fits there."""
+    """Where the component must run; None: where its sources run, if that fits."""
     if component.kind is ComponentKind.DATAFRAME:
         return Placement.DATAFRAME
     if component.placement is not None:
