@@ -51,7 +51,7 @@ class ServedStreamReader(KafkaTxStreamReader):
         self._under_way = None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """As of the reader; what it gives is under way from now on."""
+        """As of the reader; the returned batch is now in progress."""
         with self._turn:
             end = super().latestOffset(start, limit)
             if not self.is_question(start):
@@ -61,7 +61,7 @@ class ServedStreamReader(KafkaTxStreamReader):
     def partitions(
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[InputPartition]:
-        """As of the reader; after a restart this is the first that is heard of it."""
+        """As of the reader; after a restart the first call for a batch."""
         with self._turn:
             found = super().partitions(start, end)
             self._begin(start, end)
@@ -115,7 +115,7 @@ def serve(socket: Path, answer: Callable[[int], Answer]) -> None:
     """
 
     class Handler(StreamRequestHandler):
-        timeout = 5  # seconds for a client that connects and says nothing
+        timeout = 5  # seconds for a client that connects and sends nothing
 
         def handle(self) -> None:
             asked = json.loads(self.rfile.readline(_LONGEST))
@@ -143,7 +143,7 @@ def _reported(answer: Callable[[int], Answer], batch_id: int) -> dict[str, Any]:
 
 
 _ANSWER_WITHIN_S = 180.0
-"""Longer than the planner tries a store that does not answer."""
+"""Longer than the planner's retries of a store without an answer."""
 
 
 class ConnectRun:

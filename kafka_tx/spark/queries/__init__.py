@@ -1,1 +1,1 @@
-"""What looks after running queries: commits, metrics, ``foreachBatch``."""
+"""For running queries: commits, metrics and ``foreachBatch``."""

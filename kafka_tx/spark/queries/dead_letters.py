@@ -27,13 +27,13 @@ NEEDED = ("key", "value", "topic", "partition", "offset", "reason")
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _OUR_BYTES = 1_000
-"""At most, of a letter beside its record, the reason and the record's headers."""
+"""Most bytes of a dead letter besides record, reason and record headers."""
 _NAMED = 64
-"""Bytes of a header beside its key and value, at most."""
+"""Most bytes that a header takes besides its key and value."""
 
 _KEPT = 100
 _counts: dict[tuple[str, int, str], Counts] = {}
-"""Letters of this process's last batches, by query, Spark's batch and ``tx.id``."""
+"""Dead letters of the last batches, by query, Spark's batch and ``tx.id``."""
 
 
 def with_dead_letters(
@@ -43,7 +43,7 @@ def with_dead_letters(
     tx_id: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """Wrap ``function(df, attempt)`` for ``foreachBatch``; rejected rows are kept once.
+    """Wrap ``function(df, attempt)`` for ``foreachBatch``; write rejected rows once.
 
     As ``for_each_transaction``, and ``function`` returns the rows of the source that it
     rejects: with the source's columns and a column ``reason``, or None for no row. They
@@ -51,7 +51,7 @@ def with_dead_letters(
     ``<tx.id>.dead-letters``, after ``function`` has returned. A replay must reject the
     same rows again; what an earlier try has written is skipped.
 
-    A letter has the record's key, value and timestamp, the record's headers if the
+    A dead letter has the record's key, value and timestamp, the record's headers if the
     source has ``includeHeaders=true``, and behind them ``kafka_tx.topic``,
     ``kafka_tx.partition``, ``kafka_tx.offset``, ``kafka_tx.error`` (the reason) and
     ``kafka_tx.txid``. Where that is too large for ``topic`` it has neither the value
@@ -86,7 +86,7 @@ def with_dead_letters(
 
 
 def counted(query_id: str, batch_id: int, tx_id: str) -> Counts | None:
-    """How many letters a batch of this process made; None if it has no such query."""
+    """Dead letters of a batch; None if this process does not run the query."""
     return _counts.pop((query_id, batch_id, tx_id), None)
 
 
@@ -143,7 +143,7 @@ def _written(
     options: Mapping[str, str],
     config: SinkConfig,
 ) -> Counts:
-    """Write the letters; a batch without any costs one job and no transaction."""
+    """Write the dead letters; a batch with none costs one job, no transaction."""
     rows = rejected.persist()
     try:
         found = rows.groupBy("topic", "partition").count().collect()
@@ -162,7 +162,7 @@ def dead_letters(rows: DataFrame, txid: int, limit: int | None) -> DataFrame:
     Args:
         rows: With the columns of the source and ``reason``.
         txid: Of their batch.
-        limit: What the topic takes as one batch, in bytes; None: not known.
+        limit: Largest record batch of the topic, in bytes; None: unknown.
     """
     reason = F.coalesce(F.col("reason").cast("string"), F.lit(""))
     error = F.substring(reason, 1, dead_letter_form.LONGEST_ERROR // 4)
@@ -252,5 +252,5 @@ def _note(df: DataFrame, attempt: TransactionAttempt, counts: Counts) -> None:
     query_id = context.getLocalProperty(QUERY_ID)
     batch_id = int(context.getLocalProperty(BATCH_ID))
     _counts[query_id, batch_id, attempt.source] = counts
-    while len(_counts) > _KEPT:  # nobody has called attach
+    while len(_counts) > _KEPT:  # attach was not called
         del _counts[next(iter(_counts))]

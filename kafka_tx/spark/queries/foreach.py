@@ -126,7 +126,7 @@ class _Tries:
         self._newest, self._tries = 0, 0
 
     def attempt(self, batch_id: int) -> TransactionAttempt:
-        """The attempt that begins now, if its owner is still the owner."""
+        """The attempt that begins now, if its owner was not fenced."""
         answer = self._ask(batch_id)
         self._tries = self._tries + 1 if answer.txid == self._newest else 1
         self._newest = answer.txid

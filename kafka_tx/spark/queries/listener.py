@@ -1,4 +1,4 @@
-"""``kafka_tx.attach(spark)``: prompt commits and the metrics endpoint."""
+"""``kafka_tx.attach(spark)``: early commits and the metrics endpoint."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _LAST_WORDS_MS = 10_000
 
 
 class Attachment:
-    """What ``attach`` made: the registry, the endpoint's port, and how to end it."""
+    """The result of ``attach``: registry, port of the endpoint, ``close``."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class Attachment:
 
     @property
     def port(self) -> int | None:
-        """Where ``/metrics`` answers; None when no endpoint was asked for."""
+        """The port of ``/metrics``; None without an endpoint."""
         return None if self._endpoint is None else self._endpoint.port
 
     def __repr__(self) -> str:
-        """Where the metrics are, and which ids it has seen."""
+        """The address of the metrics and the ids of all queries so far."""
         where = "no endpoint" if self._endpoint is None else self._endpoint.url
         return f"<kafka_tx.Attachment {where}, ids: {self._listener.seen or 'none'}>"
 
@@ -95,7 +95,7 @@ class Attachment:
             self._endpoint.close()
 
     def _let_finish(self) -> None:
-        """What ended a query comes a moment later; a process must not end before."""
+        """Wait for the last events of Spark, which arrive after a query ends."""
         jvm.let_listeners_finish(self._spark, _LAST_WORDS_MS)
 
 
@@ -149,7 +149,7 @@ def attach(
 
 
 def _open_read_reports(context: SparkContext) -> ReadReportListener | None:
-    """Where tasks report to; None where they cannot, and the metrics do without."""
+    """The listener for task reports; None if none can be opened."""
     try:
         return ReadReportListener(DriverAddress.of(context.getConf().get))
     except OSError as error:
@@ -158,7 +158,7 @@ def _open_read_reports(context: SparkContext) -> ReadReportListener | None:
 
 
 def _classic(spark: SparkSession) -> SparkContext:
-    """The session's context, which Spark Connect does not give."""
+    """The session's context. Spark Connect has none."""
     try:
         return spark.sparkContext
     except (AttributeError, PySparkNotImplementedError):
@@ -213,12 +213,12 @@ class CommitListener(StreamingQueryListener):
         return ", ".join(sorted({*self._options, *self._runs}))
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Learn its ids before anything can fail; nobody could be asked afterwards."""
+        """Read the query's ids now: a query that failed cannot report them."""
         with self._in_use:
             self._learn(str(event.id), str(event.runId))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch is in Spark's commit log, or nothing happened for a while."""
+        """Spark has committed a batch, or the query was idle for a while."""
         with self._in_use:
             self._progressed(event.progress)
 
@@ -252,7 +252,7 @@ class CommitListener(StreamingQueryListener):
         )
 
     def _know(self, query_id: str, run_id: str, tx_id: str) -> None:
-        """Know what the id's query was given; a new run may have another store."""
+        """Cache the query's options; a new run may name another store."""
         self._ids.setdefault(query_id, set()).add(tx_id)
         if self._runs.get(tx_id) == run_id:
             return
@@ -265,7 +265,7 @@ class CommitListener(StreamingQueryListener):
         self._use(tx_id, options)
 
     def _use(self, tx_id: str, options: Mapping[str, str]) -> None:
-        """Let the next batch open what the query uses now."""
+        """Use these options from the next batch on."""
         if options == self._options.get(tx_id):
             return
         self._options[tx_id] = options
@@ -307,7 +307,7 @@ class CommitListener(StreamingQueryListener):
             mirror.close()
 
     def _learn(self, query_id: str, run_id: str) -> None:
-        """Ask a run for what its sources were given, while it can be asked."""
+        """Read the options of a run's sources while the run is active."""
         found = self._given[run_id] = jvm.source_options(self._spark, query_id)
         self._ids.setdefault(query_id, set()).update(found)
         others = [ids for query, ids in self._ids.items() if query != query_id]
@@ -320,7 +320,7 @@ class CommitListener(StreamingQueryListener):
             Thread(target=self._show_stored, args=(sorted(found),), daemon=True).start()
 
     def _show_stored(self, ids: list[str]) -> None:
-        """Show what the stores know of earlier runs (a thread of its own)."""
+        """Show what earlier runs have stored (on its own thread)."""
         for id_ in ids:
             with self._store(id_) as store:
                 if store is not None:
@@ -344,12 +344,12 @@ class CommitListener(StreamingQueryListener):
                 self.feed.stands_at(store.id, shown.offsets)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002 - fixed
-        """Nothing to do for a while: a good time to look again."""
+        """The query is idle: check again for batches that its planner committed."""
         with self._in_use:
             self.feed.flush()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Count what ended it; the endpoint goes on answering."""
+        """Count the end by its cause; the endpoint keeps running."""
         with self._in_use:
             self._terminated(event)
 
@@ -386,7 +386,7 @@ class CommitListener(StreamingQueryListener):
                 store.close()
 
     def open_view(self, id_: str) -> ClusterView:
-        """A look at the cluster that an id reads from."""
+        """Open a view of the cluster that an id reads from."""
         return assembly.cluster_view(self._config(id_))
 
     def _open_parts(self, id_: str) -> tuple[Ledger, Mirror | None]:
@@ -432,7 +432,7 @@ def _ran(
 
 
 def _json(text: str | None) -> dict[str, Any] | None:
-    """An offset as a dict; None for none, which Spark's Python writes as a word."""
+    """An offset as a dict; None for no offset, also if written as a word."""
     if not text or not text.startswith("{"):
         return None
     data: dict[str, Any] = json.loads(text)

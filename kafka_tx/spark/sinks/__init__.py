@@ -1,1 +1,1 @@
-"""Where results go: Kafka, maps and tables that count once."""
+"""Sinks that write each batch once: Kafka, maps and tables."""

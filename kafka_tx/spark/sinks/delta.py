@@ -40,9 +40,9 @@ _ROWS = ("numOutputRows", "numUpdatedRows", "numCopiedRows")
 _SPENT = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS"
 """Delta took the txid from the session, and a second statement asks for one."""
 _FORGOTTEN = 100
-"""Commits that are looked through where Delta knows no txid, or has forgotten it."""
+"""Commits to search if Delta knows no txid, or no longer knows it."""
 _FARTHEST = 1_000
-"""Commits that are looked through for an attempt: 5 s on a local disk, at a start."""
+"""Commits to search for an attempt: 5 s on a local disk, at a start."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class DeltaSink(ABC):
 
     @property
     def sink(self) -> tuple[str, str]:
-        """The table as it is called here, and the name of the sink."""
+        """The name of the table in this session, and the name of the sink."""
         return self._table, self._name
 
     @property

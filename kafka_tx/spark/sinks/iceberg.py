@@ -325,7 +325,7 @@ class IcebergStatement(IcebergSink):
             raise OvertakenError("the first version of the table came in between")
 
     def _publish(self, attempt: TransactionAttempt, branch: str) -> None:
-        """Make the branch the table, and note the attempt, in one commit."""
+        """Publish the branch and record the attempt, in one commit."""
         table = self._loaded()
         with _overtaken(*_COULD_NOT):
             self._check_target(table, branch)

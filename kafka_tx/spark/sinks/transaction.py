@@ -23,7 +23,7 @@ logger = event_log(__name__)
 
 _Sink = tuple[str, str, str]
 _plans: dict[_Sink, SinkPlan] = {}
-"""What this program has settled already."""
+"""The plans that this process has made, by sink."""
 
 
 def write_transaction(

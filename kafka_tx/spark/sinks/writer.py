@@ -45,7 +45,7 @@ _IN_MEMORY_BYTES = 64 << 20
 
 @dataclass
 class PartMessage(WriterCommitMessage):
-    """What a task tells the driver of the part that it was given.
+    """Reported to the driver by a task: the result of its part.
 
     Attributes:
         config: By which it was written, without what the driver knew of the markers.
@@ -119,7 +119,7 @@ def write_part(
 
 
 class _Records:
-    """The records of a part, each time that they are looked through."""
+    """The records of a part; can be iterated several times."""
 
     def __init__(self, kept: _KeptBatches, config: SinkConfig) -> None:
         self._kept = kept
@@ -283,12 +283,12 @@ def _out_batches(
 
 
 class _KeptBatches:
-    """Arrow batches that are kept as they come, in memory and then in a file.
+    """Arrow batches stored as they arrive, in memory and then in a file.
 
     The file is a temporary one without a name: it goes when the process ends, too.
 
     Args:
-        batches: Looked through once, as far as it is needed.
+        batches: Iterated once, only as far as needed.
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:

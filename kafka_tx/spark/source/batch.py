@@ -58,7 +58,7 @@ class OpenPartition(InputPartition):
 
 @tells_first("partitions", "read")
 class KafkaTxBatchReader(DataSourceReader):
-    """Reads once what lies between two ends.
+    """Reads the records between two offsets of each partition, once.
 
     Planned on the driver's machine, once for each ``load()``; read on executors, by
     every job on it.
@@ -76,7 +76,7 @@ class KafkaTxBatchReader(DataSourceReader):
             view.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read what a task's range means now (executor)."""
+        """Read the range of a task, with bounds known by now (executor)."""
         if isinstance(partition, OpenPartition):
             for wanted in self._bound(partition):
                 yield from read_range(self._config, wanted)
@@ -127,7 +127,7 @@ def _starts(
     found: Found,
     partitions: list[TopicPartition],
 ) -> Positions:
-    """Where the partitions start; what is committed is looked up once, here."""
+    """The starts of the partitions; committed offsets are read only here."""
     if not isinstance(config.start, FromCommitted):
         return positions_of(partitions, config.start, starting=True)
     known = _committed(config, found, partitions)
@@ -138,7 +138,7 @@ def _starts(
 def _committed(
     config: SourceConfig, found: Found, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """What is committed, in the store or else in the group; 0 of another topic."""
+    """Offsets in the store, otherwise in the group; 0 for another topic."""
     losses, ids = Losses(fails=config.fails_on_data_loss), found.topic_ids()
     known = {}
     for partition, stored in assembly.stored_offsets(config).items():
@@ -169,7 +169,7 @@ def _pieces(
 
 
 def _is_final(config: SourceConfig, starts: Positions, ends: Positions) -> bool:
-    """Whether no partition may come that belongs to the same read."""
+    """Whether no later partition can belong to this read."""
     given = [*starts.values(), *ends.values()]
     return isinstance(config.subscription, Assigned) or (
         bool(given) and all(isinstance(position, AtOffset) for position in given)

@@ -1,4 +1,4 @@
-"""``format("kafka_tx")``: what Spark finds by that name.
+"""The data source behind ``format("kafka_tx")``.
 
 Every worker that reads or writes imports this module, so each of the four ways in is
 imported when it is taken.
@@ -42,7 +42,7 @@ _COLUMNS: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": ArrayType(_HEADER),
 }
-"""Types, not words: what the word `timestamp` means is a setting of the session."""
+"""Types, as the session decides what the word `timestamp` means."""
 
 
 @tells_first("schema", "reader", "streamReader", "writer", "streamWriter")

@@ -90,7 +90,7 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
 
 
 def must_fail(config: SourceConfig) -> bool:
-    """Whether a batch is not read in part: what is gone stops the query."""
+    """Whether missing records stop the query, so no batch is read in part."""
     transactions = config.transactions
     is_fixed = transactions is not None and transactions.mode == "transactional"
     return config.fails_on_data_loss or is_fixed
@@ -101,7 +101,7 @@ def _id_of(config: SourceConfig) -> str | None:
 
 
 def _after(wanted: OffsetRange, batch: pa.RecordBatch) -> OffsetRange:
-    """What is left of a range once a batch of it is out."""
+    """The rest of a range after one of its batches was returned."""
     if not batch.num_rows:
         return wanted
     last = int(batch.column("offset")[batch.num_rows - 1].as_py())

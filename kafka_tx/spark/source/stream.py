@@ -50,7 +50,7 @@ _PLANNING = (
 
 
 def _logs_its_id(kind: type[KafkaTxStreamReader]) -> type[KafkaTxStreamReader]:
-    """What planning logs is of the reader's ``tx.id``."""
+    """Let planning log under the reader's ``tx.id``."""
 
     def logging_id(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
@@ -108,7 +108,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def is_question(self, offset: dict[str, Any]) -> bool:
-        """Whether it is no offset, but asks something of the planner."""
+        """Whether ``offset`` is a question to the planner."""
         return Question.from_json(offset) is not None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -229,11 +229,11 @@ _ENDS_WITHIN_S = 2.0
 class Heartbeat:
     """Calls ``beat`` three times in ``SILENT_MS``, on a thread of its own.
 
-    A call that fails is forgotten: a planner that was fenced learns of it by itself.
+    A failed call is ignored: a fenced planner notices that by other means.
 
     Args:
-        beat: Leaves a sign of life.
-        let_go: Takes it away; called once, at the end.
+        beat: Writes a sign of life.
+        let_go: Removes the sign; called once, at the end.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a failed Spark job means: replay the batch, or stop."""
+"""Decides after a failed Spark job: replay the batch, or stop."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _is_gone(error: Exception, text: str) -> bool:
         return True
     context = SparkContext._active_spark_context
     if isinstance(error, AttributeError) and (context is None or context._jsc is None):
-        return True  # PySpark takes its session apart without a word
+        return True  # PySpark closes its session silently
     return any(sign in text for sign in _STOPPED)
 
 

@@ -1,4 +1,4 @@
-"""What Spark knows and Python's API does not tell, asked of the JVM.
+"""Reads from the JVM what Python's API of Spark does not offer.
 
 Where an answer cannot be had (Spark Connect, another version) it is None or empty and
 the caller does without; only ``RunningQuery`` raises.
@@ -177,7 +177,7 @@ class RunningQuery:
 
     @property
     def tx_ids(self) -> list[str]:
-        """Of its sources, ascending."""
+        """The ``tx.id`` of each source, ascending."""
         return sorted(self._streams)
 
     def shape(self) -> QueryShape:
@@ -203,14 +203,14 @@ class RunningQuery:
 
     @property
     def is_running(self) -> bool:
-        """Whether this run is under way still; a query has one at a time."""
+        """Whether this run is still active; a query has one at a time."""
         try:
             return bool(self._query.isActive())
         except _FAILURES as error:
             raise _unasked(self._query_id, error) from error
 
     def question(self, tx_id: str, batch_id: int) -> Question:
-        """What there is to ask about the batch that is under way.
+        """The question about the batch in progress.
 
         Raises:
             KafkaTxError: The query cannot be asked.
@@ -259,7 +259,7 @@ def _unasked(query_id: str, error: Exception) -> KafkaTxError:
 
 
 def let_listeners_finish(spark: SparkSession, timeout_ms: int) -> None:
-    """Wait until listeners have heard everything that happened until now."""
+    """Wait until listeners have received all events so far."""
     try:
         context = spark._jsparkSession.sparkContext()
         context.listenerBus().waitUntilEmpty(timeout_ms)
@@ -268,7 +268,7 @@ def let_listeners_finish(spark: SparkSession, timeout_ms: int) -> None:
 
 
 def error_of(text: str) -> KafkaTxError:
-    """An error of ours as good as it can be told from a query's exception text."""
+    """The closest error of kafka_tx for a query's exception text."""
     for kind in _kinds(KafkaTxError):
         place = text.find(f"[{kind.error_class}")
         if place >= 0:

@@ -49,20 +49,20 @@ except ModuleNotFoundError:  # Spark 4.0 and 4.1
     TAKES_LIMITS = False
 
     class ReadLimit:  # type: ignore[no-redef]
-        """How much one batch may hold."""
+        """The limit of one batch."""
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
         """Everything."""
 
     @dataclass(frozen=True)
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """So many offsets at most."""
+        """At most this many offsets."""
 
         max_rows: int
 
     @dataclass(frozen=True)
     class ReadMinRows(ReadLimit):  # type: ignore[no-redef]
-        """So many offsets at least."""
+        """At least this many offsets."""
 
         min_rows: int
 
