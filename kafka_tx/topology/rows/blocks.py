@@ -1,7 +1,7 @@
-"""Blocks: how rows travel between components, as Arrow or as plain tuples.
+"""Blocks: the form of rows between components, as Arrow or as plain tuples.
 
 A block never holds the ``tx`` column: a task runs one attempt, so the attempt is put
-before the values when a block is given to a bolt, and costs nothing on the way.
+before the values only when a bolt is given the block.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def pieces(block: Block, rows: int) -> Iterator[Block]:
 
 
 MOST_BYTES = 8 << 20
-"""Of the rows that travel together, as far as texts and bytes tell."""
+"""Most bytes of rows that are sent together, estimated from their texts and bytes."""
 
 
 def weight(block: Block) -> int:
-    """Roughly how many bytes the block has on its way."""
+    """The approximate number of bytes of a block that is sent."""
     if isinstance(block, pa.RecordBatch):
         return int(block.nbytes)
     return sum(
@@ -80,7 +80,7 @@ def to_rows(block: Block) -> Rows:
 
 
 def to_batch(block: Block, fields: Fields, source: str) -> pa.RecordBatch:
-    """The block as Arrow, with the declared types, or with found ones if untyped.
+    """The block as Arrow, with the declared types, or with inferred ones if untyped.
 
     Raises:
         ConfigError: The values of a field do not have its declared type, or have no
@@ -112,7 +112,7 @@ def _array(
 
 
 def conform(batch: pa.RecordBatch, fields: Fields, source: str) -> pa.RecordBatch:
-    """An emitted batch brought to its declared form: no ``tx``, order, types.
+    """An emitted batch in its declared form: no ``tx``, declared order and types.
 
     Raises:
         DeclarationError: Columns are missing or not declared.

@@ -1,7 +1,7 @@
-"""Whether what a component emits row by row has the types that it declared.
+"""Checks that the rows a component emits one by one have its declared types.
 
-Asked where it is emitted, so that the answer is the same wherever the rows go: into a
-bolt of the same task, into another process, into record batches.
+The check runs in ``emit``, so that its result does not depend on where the rows go: to
+a bolt of the same task, to another process, or into record batches.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _SHOWN = 200
 
 
 class ValueCheck:
-    """Call it with the values of a row; it raises where Arrow would not take one.
+    """Call it with the values of a row; it raises if Arrow would refuse one of them.
 
-    The usual Python types are told by a glance; Arrow itself is asked about the rest.
+    Common Python types have a fast check; Arrow itself checks all others.
     Picklable.
 
     Args:
         source: The component that emits.
-        fields: What it declared; untyped fields hold anything.
+        fields: Its declared fields; untyped fields hold anything.
     """
 
     __slots__ = ("_fields", "_looks", "_source")
@@ -43,10 +43,10 @@ class ValueCheck:
         self._looks = tuple(_look(place, kind) for place, kind in types)
 
     def __call__(self, values: Sequence[Any]) -> None:
-        """Look at the values of one row, one for each field.
+        """Check the values of one row, one for each field.
 
         Raises:
-            ConfigError: One does not fit; names component, field and value.
+            ConfigError: A value does not fit; names component, field and value.
         """
         for look in self._looks:
             if not look(values):
@@ -72,7 +72,7 @@ class ValueCheck:
 
 
 def _keep_fraction(value: object, kind: pa.DataType) -> None:
-    """Arrow cuts it off without a word."""
+    """Raise for a fraction that Arrow would cut off without an error."""
     is_whole = not isinstance(value, float) or value.is_integer()
     if pa.types.is_integer(kind) and not is_whole:
         raise ValueError("It has a fraction.")
@@ -87,7 +87,7 @@ def _shown(value: object) -> str:
 
 @lru_cache(maxsize=1024)
 def _look(place: int, kind: pa.DataType) -> _Look:
-    """Whether the value at that place surely fits; False where that takes longer."""
+    """A fast check of the value at that place; False: Arrow must check the value."""
     if pa.types.is_signed_integer(kind):
         return _whole_numbers(place, kind.bit_width)
     if kind == pa.string():

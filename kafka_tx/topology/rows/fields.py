@@ -1,4 +1,4 @@
-"""What a component emits: the names of its fields and, if declared, their types."""
+"""Fields that a component emits: their names and, if declared, their types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parse_ddl(text: str) -> list[tuple[str, pa.DataType | None]]:
     """Read a list of fields; a field without a type gives None for it.
 
     Raises:
-        ConfigError: The text is no such list.
+        ConfigError: The text is no list of fields.
     """
     return _Parser(text).columns()
 
@@ -171,20 +171,20 @@ TX = "tx"
 """Name of the first column of every row: the attempt. It is never declared."""
 
 DEFAULT_STREAM = "default"
-"""The stream that ``fields`` declares and ``emit`` uses when none is named."""
+"""The stream that ``fields`` declares, and that ``emit`` uses if none is named."""
 
 TX_TYPE = pa.struct([("txid", pa.int64()), ("attempt_id", pa.int64())])
-"""How the attempt looks as an Arrow column."""
+"""The Arrow type of the attempt's column."""
 
 FieldsLike: TypeAlias = "Fields | str | Iterable[str] | Iterable[tuple[str, Any]]"
 """How fields may be declared: names, pairs (name, type), DDL text, an Arrow schema.
 
-A schema is an iterable of its (Arrow) fields, hence it needs no place in the type.
+A schema is an iterable of its Arrow fields, so the type does not name it.
 """
 
 
 class DeclarationError(ConfigError):
-    """What a component does contradicts its declaration, whatever row it was given."""
+    """A component contradicts its declaration, whatever row it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +193,8 @@ class Fields:
 
     Attributes:
         names: In emission order.
-        types: Their Arrow types; None when only names were declared. Untyped fields
-            hold any Python object; their Arrow types are found per batch when needed.
+        types: Their Arrow types; None: only names were declared. Untyped fields hold
+            any Python object; their Arrow types are inferred per batch if needed.
     """
 
     names: tuple[str, ...] = ()
@@ -206,10 +206,10 @@ class Fields:
 
     @classmethod
     def parse(cls, declared: FieldsLike) -> Fields:
-        """Read any of the forms a component may declare its fields in.
+        """Read any of the legal forms of a component's fields.
 
         Raises:
-            ConfigError: A name is empty, twice there or ``tx``; a type is unknown; some
+            ConfigError: A name is empty, duplicate or ``tx``; a type is unknown; some
                 fields have types and others have none.
         """
         if isinstance(declared, Fields):

@@ -1,4 +1,4 @@
-"""What bolts are given: a row, which is a tuple whose fields have names."""
+"""The rows that bolts are given: tuples whose fields have names."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Row(tuple[Any, ...]):
     """One row of a stream: a tuple, its fields also by name.
 
     In a transactional topology field 0 is ``tx``, the attempt. A field is reached as
-    ``row[1]``, ``row.word`` or ``row._get("word")``. What does not name a field begins
-    with an underscore, as in named tuples, so that no field is hidden.
+    ``row[1]``, ``row.word`` or ``row._get("word")``. All other attributes begin with
+    an underscore, as in named tuples, so that no attribute hides a field.
 
     Attributes:
         _fields: Names of all fields, ``tx`` included.
@@ -35,7 +35,7 @@ class Row(tuple[Any, ...]):
         """The field of that name; also for names that are no Python identifiers.
 
         Raises:
-            KeyError: There is no such field; names those there are.
+            KeyError: There is no such field; names the existing ones.
         """
         if name not in self._fields:
             message = f"no field {name!r}; there are {', '.join(self._fields)}"

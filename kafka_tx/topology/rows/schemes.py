@@ -1,10 +1,10 @@
 """Schemes: from Kafka's records to a spout's rows, whole record batches at a time.
 
-They are given the columns of Spark's Kafka source: ``key, value`` (binary, nullable),
+Schemes get the columns of Spark's Kafka source: ``key, value`` (binary, nullable),
 ``topic, partition, offset, timestamp, timestampType[, headers]``.
 
 A scheme may make no row of a record, or several. Tombstones (null values) make no row
-unless a scheme says otherwise; their offsets are processed all the same.
+by default; their offsets are processed nevertheless.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _METADATA = Fields(
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a scheme made of a record batch.
+    """The rows that a scheme has made from a record batch.
 
     Attributes:
         rows: The rows, in the order of their records.
@@ -48,11 +48,11 @@ class Decoded:
 
 
 class Scheme(Protocol):
-    """Makes rows of records. Pickled; called in tasks, for batch after batch."""
+    """Makes rows from records. Pickled; called in tasks, for batch after batch."""
 
     @property
     def fields(self) -> Fields:
-        """What the rows hold, without ``tx``."""
+        """The fields of the rows, without ``tx``."""
         ...
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
@@ -62,7 +62,7 @@ class Scheme(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RawScheme:
-    """The value as it is; field ``bytes``. Source: Storm, RawMultiScheme."""
+    """The unchanged value; field ``bytes``. Source: Storm, RawMultiScheme."""
 
     fields: Fields = _RAW
 
@@ -87,7 +87,7 @@ class StringScheme:
 
 @dataclass(frozen=True, slots=True)
 class KeyValueScheme:
-    """Key and value, the key null where the record has none.
+    """Key and value; the key is null if the record has none.
 
     Args:
         text: Whether they are UTF-8 text (the default) or stay bytes.
@@ -148,7 +148,7 @@ class FunctionScheme:
         function: Given the columns of Kafka's records; returns the declared fields as
             columns: one row for each record, in order, unless it also returns, as the
             second of a tuple, the index of each row's record.
-        fields: What it returns.
+        fields: The fields that it returns.
     """
 
     def __init__(self, function: Callable[..., Any], fields: FieldsLike) -> None:
@@ -156,12 +156,12 @@ class FunctionScheme:
         self.fields = Fields.parse(fields)
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """What the function returns.
+        """The result of the function.
 
         Raises:
-            ConfigError: It has other columns or types than declared.
-            ValueError: There is not one row for each record, and no index says of
-                which record each row is.
+            ConfigError: The result has other columns or types than declared.
+            ValueError: There is not one row for each record, and no index names the
+                record of each row.
         """
         made = self._function(batch)
         rows, records = made if isinstance(made, tuple) else (made, None)
@@ -180,8 +180,8 @@ class RecordScheme:
 
     Args:
         function: Given a record as a row (``record.value``, ``record.offset``, …);
-            returns tuples with one value for each field; none, or None, for no row.
-        fields: What the tuples hold.
+            returns tuples with one value for each field; no tuple, or None, for no row.
+        fields: The fields of the tuples.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class RecordScheme:
 
 
 def as_text(column: pa.Array) -> pa.Array:
-    """Bytes as UTF-8 text; what is no UTF-8 becomes U+FFFD, null stays null."""
+    """Bytes as UTF-8 text; illegal bytes become U+FFFD, null stays null."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:

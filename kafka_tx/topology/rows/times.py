@@ -1,4 +1,4 @@
-"""Times of records, of which Python can show those of the years 1 to 9999."""
+"""Timestamps of records; Python supports only the years 1 to 9999."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _END_US = (
 
 
 def with_python_times(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, its times null where Python has none for them."""
+    """The batch with null for timestamps that Python does not support."""
     column = batch.column("timestamp")
     bounds = pc.min_max(column.view(pa.int64())).as_py()
     if bounds["min"] is None or (_is_shown(bounds["min"]) and _is_shown(bounds["max"])):
@@ -30,7 +30,7 @@ def with_python_times(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def milliseconds(batch: pa.RecordBatch) -> list[int | None]:
-    """The records' times since the Unix epoch; None where there is none to show."""
+    """The records' times in ms since the Unix epoch; None if null or unsupported."""
     times = with_python_times(batch).column("timestamp").view(pa.int64()).to_pylist()
     return [None if time is None else time // 1_000 for time in times]
 
