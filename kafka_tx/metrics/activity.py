@@ -1,4 +1,4 @@
-"""What an id did lately in this process: what metrics forget and people ask for.
+"""The recent activity of each id in this process, for the status page.
 
 Bounded: the last batches, errors and lags of each id. Values for the status page; a
 scrape never reads them.
@@ -15,7 +15,7 @@ from kafka_tx.transactions.held import TableWrite
 
 KEPT_BATCHES, KEPT_ERRORS, KEPT_LAGS = 60, 5, 240
 LAG_EVERY_MS = 2_000
-"""Least time between two lags that are kept: 240 are 8 minutes at least."""
+"""Least time between two recorded lags: 240 lags span at least 8 minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class BatchEnded:
         outcome: ``committed``, ``completed`` (a chunk), or a failure of
             ``catalogue.OUTCOME``.
         tries: Attempts until this one.
-        records: That it held; None where a task did not tell.
+        records: Records in it; None if a task did not report them.
         phases_ms: How long it spent in each phase, as far as known.
     """
 
@@ -57,7 +57,7 @@ class Activity:
 
     Attributes:
         door: What kind of job it is, in words.
-        options: As they may be shown.
+        options: Without secrets.
         started_ms: Unix time of its last start; 0: it never started here.
         ended_ms: Unix time of its end; 0: it runs.
         in_flight: In the order of their numbers.
@@ -82,12 +82,12 @@ class Activity:
     tables: dict[tuple[str, str], TableWrite] = field(default_factory=dict)
 
     def failed(self, failure: Failure) -> None:
-        """Keep an error once, in the order of time."""
+        """Record an error once, in the order of time."""
         if failure not in self.errors:
             found = sorted([*self.errors, failure], key=lambda each: each.at_ms)
             self.errors.clear()
             self.errors.extend(found)
 
     def wants_lag(self, now_ms: int) -> bool:
-        """Whether a lag of this moment is to be kept."""
+        """Whether to record a lag at this time."""
         return not self.lags or now_ms - self.lags[-1][0] >= LAG_EVERY_MS

@@ -33,7 +33,7 @@ class BoundedConnections(ThreadingMixIn):
         super().__init__(*arguments, **named)
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's
-        """Answer in a thread; end the oldest connection where there are too many."""
+        """Answer on a thread; end the oldest connection if there are too many."""
         with self._open_lock:
             self._open[request] = None
             oldest = next(iter(self._open))
@@ -51,12 +51,12 @@ class BoundedConnections(ThreadingMixIn):
         super().shutdown_request(request)  # type: ignore[misc] # of the server class
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - socketserver's
-        """Keep stderr clean of what clients do."""
+        """Keep clients' errors out of stderr."""
         logger.debug("request of %s failed: %s", client_address, sys.exception())
 
 
 def _end(connection: socket.socket) -> None:
-    """Wake up the thread that waits for it; that one closes it."""
+    """Wake up the thread that waits for the connection and will close it."""
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:

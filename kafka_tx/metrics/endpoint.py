@@ -81,16 +81,16 @@ class Endpoint:
 
     @property
     def port(self) -> int:
-        """The port it listens on, also when 0 was asked for."""
+        """The port of the endpoint, also if ``port`` was 0."""
         return self._server.server_port
 
     @property
     def url(self) -> str:
-        """Where this machine finds the metrics."""
+        """The URL of the metrics on this machine."""
         return f"http://{self._server.reachable_host}:{self.port}/metrics"
 
     def close(self) -> None:
-        """Let go; the last holder's close frees the port. Twice is harmless."""
+        """Close; the last holder's close frees the port. Twice is harmless."""
         with _listening_lock:
             if not self._is_open:
                 return
@@ -125,7 +125,7 @@ class Guest:
             _guests.append(self._ref)
 
     def close(self) -> None:
-        """Be shown no more. Twice is harmless."""
+        """Stop showing the registry. Twice is harmless."""
         with _listening_lock:
             _guests[:] = [each for each in _guests if each is not self._ref]
 
@@ -229,7 +229,7 @@ class _Server(BoundedConnections, HTTPServer):
         self.server_port = int(self.server_address[1])
 
     def shown(self) -> list[MetricsRegistry]:
-        """Whose metrics a scrape sees now."""
+        """The registries that a scrape shows now."""
         with _listening_lock:
             guests = [each for guest in _guests if (each := guest()) is not None]
             return list(dict.fromkeys([*guests, *self.holders]))
@@ -239,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Answers one request."""
 
     server: _Server
-    timeout = 10  # seconds for a client that connects and says nothing
+    timeout = 10  # seconds for a client that connects and sends nothing
     server_version = "kafka_tx"
     sys_version = ""
 

@@ -1,4 +1,4 @@
-"""What the registry is given: one value for each commit, one word for each stop."""
+"""The registry's input: a value for each commit, a word for each stop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OffsetsCommitted:
         committed_at_ms: Unix time when the store had recorded it.
         commit_ms: From the begin of the commit phase until then; None where somebody
             else made it.
-        bounds: What the logs held when last looked at; the answer of
+        bounds: Log bounds at the last poll; the answer of
             ``ClusterView.bounds`` can be given as it is. A partition that is missing
             or unavailable keeps the bounds it had.
         topic_ids: Of the topics whose offsets ``committed`` has, as far as known.
@@ -60,10 +60,10 @@ class BatchCommitted(OffsetsCommitted):
     Attributes:
         txid: The batch.
         starts: Where its ranges begin (``BatchMetadata.starts()``).
-        records: Records it held; None where a task did not tell.
+        records: Records in it; None if a task did not report them.
         duration_ms: From planning its last attempt until the store recorded it; None
             where nobody measured.
-        bytes: Key and value bytes of its records; None where nobody counted.
+        bytes: Key and value bytes of its records; None if not counted.
         newest_timestamp_ms: Newest record timestamp (Unix time); None where unknown.
         phases_ms: How long its last attempt spent in each phase
             (``catalogue.PHASE``); phases that nobody measured are left out.

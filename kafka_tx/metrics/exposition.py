@@ -1,4 +1,4 @@
-"""The text of a scrape, of which only what changed since the last one is written anew.
+"""The text of a scrape; only metrics that changed are written anew.
 
 prometheus_client writes what stands above each metric (name, kind, help, unit) in the
 format that was asked for; the lines below it are the same in both formats and are
@@ -38,9 +38,9 @@ _DEFLATE_END = b"\x03\x00"
 
 _Encode = Callable[[Collector], bytes]
 _labels: defaultdict[tuple[str, ...], dict[Key, str]] = defaultdict(dict)
-"""Label sets as text; they hardly ever change from one scrape to the next."""
+"""Label sets as text; they rarely change between two scrapes."""
 _answers: dict[tuple[object, ...], bytes] = {}
-"""Until something changes: a crowd that asks at once costs what one of it costs."""
+"""Valid until a metric changes: scrapes at the same time share it."""
 _lock = Lock()
 
 
@@ -105,7 +105,7 @@ def _shown(
     taken: Sequence[Mapping[str, _Lines]],
     encode: _Encode,
 ) -> Iterator[tuple[bytes, _Lines]]:
-    """Head and lines of each metric that has some."""
+    """Head and lines of each metric that has lines."""
     for metric in catalogue.ALL:
         lines = _merged(metric, registries, taken)
         if lines.lines:
@@ -138,7 +138,7 @@ def _merged(
     registries: Sequence[MetricsRegistry],
     taken: Sequence[Mapping[str, _Lines]],
 ) -> _Lines:
-    """The lines of all registries; those of the only one that has some, mostly."""
+    """The lines of all registries; mostly only one has any."""
     found = [each[metric.name] for each in taken if each[metric.name].lines]
     if len(found) == 1:
         return found[0]
@@ -166,7 +166,7 @@ def _gzipped(shown: Sequence[tuple[bytes, _Lines]], end: bytes) -> bytes:
 
 
 def _deflated(text: bytes) -> bytes:
-    """A piece of a deflate stream that knows nothing of what stands before it."""
+    """A piece of a deflate stream, independent of earlier pieces."""
     stream = zlib.compressobj(level=1, wbits=-zlib.MAX_WBITS)
     return stream.compress(text) + stream.flush(zlib.Z_FULL_FLUSH)
 

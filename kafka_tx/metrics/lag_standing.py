@@ -1,4 +1,4 @@
-"""Where every partition stands: committed, log bounds, lag, headroom."""
+"""Committed offset, log bounds, lag and headroom of every partition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafka_tx.planning.standing import Finding, stand
 
 
 class _Sight(NamedTuple):
-    """At this moment the log was first seen to end here."""
+    """A log end and the time of the first poll that found it."""
 
     end: int
     at_ms: float
@@ -25,9 +25,9 @@ class _Sight(NamedTuple):
 class LagClock:
     """Since when one partition's log reaches past the committed offset.
 
-    Every look at the log end that finds it higher is remembered with its moment. The
-    record at the committed offset lies below the first remembered end that is higher,
-    so it existed at that moment, and has waited since then *at least*:
+    Every poll that finds a higher log end is recorded with its time. The
+    record at the committed offset lies below the first recorded end that is higher,
+    so it existed at that time, and has waited since then *at least*:
 
     >>> clock = LagClock()
     >>> clock.saw_end(100, at_ms=0)
@@ -39,10 +39,10 @@ class LagClock:
     >>> clock.behind_ms(250, at_ms=90_000)
     0
 
-    The answer is a lower bound. It is short by at most the time between two looks;
-    after a restart by what happened before the first look; and by more only when the
-    partition is so far behind that looks were thinned out: memory stays at
-    ``max_sights`` looks. The moments must come from one monotonic clock. Not
+    The answer is a lower bound. It is short by at most the time between two polls;
+    after a restart by the time before the first poll; and by more only when the
+    partition is so far behind that polls were dropped: memory stays at
+    ``max_sights`` polls. The times must come from one monotonic clock. Not
     thread-safe.
     """
 
@@ -51,14 +51,14 @@ class LagClock:
         self._sights: deque[_Sight] = deque()
 
     def __len__(self) -> int:
-        """Looks that are remembered."""
+        """The number of recorded polls."""
         return len(self._sights)
 
     def saw_end(self, end: int, at_ms: float) -> None:
         """The log ends at ``end`` now (next offset to be written).
 
         An end below the last one means another log (the topic was made anew, or records
-        were lost with a leader): everything seen of the old one is forgotten.
+        were lost with a leader): all polls of the old one are dropped.
         """
         if self._sights and end < self._sights[-1].end:
             self._sights.clear()
@@ -70,7 +70,7 @@ class LagClock:
     def behind_ms(self, committed: int, at_ms: float) -> float:
         """How long the offset ``committed`` has been known to wait; 0 if it does not.
 
-        Forgets the ends at or below ``committed``. After a step back of the committed
+        Drops the ends at or below ``committed``. After a step back of the committed
         offset the answer still is a lower bound.
         """
         while self._sights and self._sights[0].end <= committed:
@@ -78,9 +78,9 @@ class LagClock:
         return max(0, at_ms - self._sights[0].at_ms) if self._sights else 0
 
     def _thin_out(self) -> None:
-        """Forget every second look between the first and the last.
+        """Drop every second poll between the first and the last.
 
-        The offsets of a forgotten look count from the next one, so the bound stays a
+        The offsets of a dropped poll count from the next one, so the bound stays a
         lower bound.
         """
         first, *between, last = self._sights
@@ -164,8 +164,8 @@ class LagStanding:
     def lag(self, tx_id: str) -> int | None:
         """Lag of all partitions of an id together.
 
-        None: one of them did not answer when it was looked at last, or was never
-        looked at.
+        None: the last poll of a partition had no answer, or there was
+        no poll.
         """
         lags = self._lag_records.samples()
         known = {*lags, *self._positions, *self._unanswered}
@@ -197,7 +197,7 @@ class LagStanding:
             self._behind.set((id_, "avg"), sum(found) / len(found))
 
     def forget(self, is_gone: Callable[[Key], bool]) -> None:
-        """Drop what is known of these partitions (the registry drops their series)."""
+        """Drop the figures of these partitions (the registry drops their series)."""
         for known in (self._clocks, self._positions, self._logs):
             for key in [key for key in known if is_gone(key)]:
                 del known[key]

@@ -1,4 +1,4 @@
-"""What a metric is: name, kind, labels, meaning. Values only; no measuring."""
+"""The definition of a metric: name, kind, labels, meaning. Measures nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MetricKind(Enum):
 
 
 class Fed(Enum):
-    """Which part of the software moves a metric; tells which jobs have it at all."""
+    """The part of the software that moves a metric, so which jobs have it."""
 
     COMMIT = "every commit"
     BATCH = "commits of numbered batches"
@@ -88,7 +88,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Makes metrics that share what feeds them and their first labels."""
+    """Makes metrics with the same source and the same first labels."""
 
     fed: Fed
     labels: tuple[Label, ...]
@@ -120,7 +120,7 @@ class Rows:
         storm: str = "",
         begins_at_zero: bool = False,
     ) -> Metric:
-        """A number that moves both ways."""
+        """A number that can rise and fall."""
         return Metric(
             name=PREFIX + name,
             kind=MetricKind.GAUGE,

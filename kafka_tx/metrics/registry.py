@@ -1,4 +1,4 @@
-"""Takes measurements, keeps them, hands them to a scrape."""
+"""Collects measurements and gives them to scrapes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class MetricsRegistry:
     def record_log(
         self, tx_id: str, bounds: Mapping[TopicPartition, LogBounds | Unavailable]
     ) -> None:
-        """The logs were looked at outside a commit, for a plan or while idle.
+        """The log bounds were polled outside a commit, for a plan or while idle.
 
         Moves what follows from the log alone (end, log start, lag, headroom), so that
         the lag of a job that hangs or waits stays true; never the job's progress.
@@ -149,12 +149,12 @@ class MetricsRegistry:
             activity.started_ms, activity.ended_ms = self._now_ms(), 0
 
     def record_option(self, tx_id: str, name: str, value: str) -> None:
-        """An option as it may be shown is known better now."""
+        """Replace the shown value of an option."""
         with self._measuring("record_option"):
             self._activities[tx_id].options[name] = value
 
     def record_end(self, tx_id: str) -> None:
-        """A query or topology has ended: nothing of it is in flight."""
+        """A query or topology has ended: it has no in-flight batches."""
         self.record_in_flight(tx_id, [])
         with self._measuring("record_end"):
             self._activities[tx_id].ended_ms = self._now_ms()
@@ -193,13 +193,13 @@ class MetricsRegistry:
     def record_in_flight(
         self, tx_id: str, batches: Sequence[InFlight], since_ms: int | None = None
     ) -> None:
-        """These batches are in flight now, and no others of the id.
+        """Exactly these batches of the id are in-flight now.
 
         Args:
             tx_id: The ``tx.id``, topology id or consumer id.
             batches: In the order of their numbers.
             since_ms: Unix time since which nothing was committed although there was
-                something in flight; None: since the oldest of ``batches`` was planned.
+                something in-flight; None: since the oldest of ``batches`` was planned.
         """
         with self._measuring("record_in_flight"):
             self._begin((Fed.PHASE,), (tx_id,))
@@ -231,7 +231,7 @@ class MetricsRegistry:
     def record_last_stop(
         self, tx_id: str, reason: str, at_ms: int, text: str = ""
     ) -> None:
-        """A store says that the last error of this kind was then."""
+        """A store holds the time of the last error of this kind."""
         with self._measuring("record_last_stop"):
             name = catalogue.LAST_STOP.name
             self.set(name, at_ms / 1000, id=tx_id, reason=reason)
@@ -280,29 +280,29 @@ class MetricsRegistry:
             return {name: series.samples() for name, series in self._series.items()}
 
     def samples_of(self, metric: Metric) -> Samples:
-        """A copy of one metric's."""
+        """A copy of the samples of one metric."""
         with self._lock:
             return self._of(metric).samples()
 
     def changes(self) -> dict[str, Changes]:
-        """What changed since the last call, by metric name; for the exposition only."""
+        """Changes since the last call, by metric name; for the exposition only."""
         with self._lock:
             self._standing.summarise()
             return {name: series.changes() for name, series in self._series.items()}
 
     def all_changed(self) -> None:
-        """Let the next ``changes`` have everything."""
+        """Let the next ``changes`` return everything."""
         with self._lock:
             for series in self._series.values():
                 series.all_changed()
 
     def activities(self) -> dict[str, Activity]:
-        """A copy of what each id did lately."""
+        """A copy of the recent activity of each id."""
         with self._lock:
             return deepcopy(dict(self._activities))
 
     def collect(self) -> Iterator[Family]:
-        """What prometheus_client calls at a scrape."""
+        """Called by prometheus_client at a scrape."""
         return (family(metric, samples) for metric, samples in merged([self]))
 
     # --- inside the lock ------------------------------------------------------------
@@ -403,7 +403,7 @@ class MetricsRegistry:
             self._activities[batch.id].tables[write.table, write.sink] = write
 
     def _begin(self, fed: tuple[Fed, ...], key: Key) -> None:
-        """Show at 0 what begins there, the first time an id or a partition is seen."""
+        """Show metrics that begin at 0 when an id or a partition first appears."""
         for group in fed:
             if (group, key) in self._begun:
                 continue

@@ -117,13 +117,13 @@ class Series:
         self._put(key, (1.0,))
 
     def drop(self, is_gone: Callable[[Key], bool]) -> None:
-        """Forget every label set for which ``is_gone`` says so."""
+        """Drop every label set for which ``is_gone`` is true."""
         for key in [key for key in self._rows if is_gone(key)]:
             del self._rows[key]
             self._changed[key] = None
 
     def values(self) -> Samples:
-        """What it holds, not to be changed."""
+        """The values themselves; do not change them."""
         return self._rows
 
     def samples(self) -> Samples:
@@ -132,16 +132,16 @@ class Series:
 
     @property
     def has_changed(self) -> bool:
-        """Whether ``changes`` would tell of any."""
+        """Whether ``changes`` would return any change."""
         return bool(self._changed)
 
     def changes(self) -> Changes:
-        """What changed since the last call; for one caller only."""
+        """Changes since the last call; for one caller only."""
         changed, self._changed = self._changed, {}
         return {key: self._rows.get(key) for key in changed}
 
     def all_changed(self) -> None:
-        """Let the next ``changes`` have everything."""
+        """Let the next ``changes`` return everything."""
         self._changed = dict.fromkeys(self._rows)
 
     def _put(self, key: Key, row: tuple[float, ...]) -> None:
@@ -155,7 +155,7 @@ class Series:
 
 
 def family(metric: Metric, samples: Samples) -> Family:
-    """What prometheus_client turns into text: the metric with its samples."""
+    """The metric with its samples, for prometheus_client to write as text."""
     return _FAMILIES[metric.kind](metric, samples)
 
 

@@ -19,7 +19,7 @@ from kafka_tx.metrics.series import Key, Samples
 Json = dict[str, Any]
 
 STALLED_AFTER_MS = 600_000
-"""As the alert KafkaTxCommitStalled has it."""
+"""The same limit as in the alert KafkaTxCommitStalled."""
 
 _RATE_OVER_MS = 60_000
 _COLUMNS = {
@@ -85,7 +85,7 @@ def _id(id_: str, activity: Activity, samples: dict[str, Samples], now_ms: int) 
 
 
 def _state(activity: Activity, reported: Json, now_ms: int) -> str:
-    """One word for what a person wants to know first."""
+    """The state of a job in one word."""
     if activity.ended_ms:
         newest = activity.errors[-1] if activity.errors else None
         if newest is None or newest.at_ms < activity.started_ms:

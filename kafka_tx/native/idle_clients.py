@@ -1,4 +1,4 @@
-"""Clients that wait for their next user: making one costs more than a small task."""
+"""Idle clients for reuse: making one takes longer than a small task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RANGES_AT_MOST = 100
 
 
 class Idle(Generic[_Key, _Client]):
-    """Clients of this process that nobody uses now, by their settings.
+    """Idle clients of this process, by their settings.
 
     Nobody gets a client after ``kept_s``; it is closed after twice that at most, and
     when the process ends. Threads may share it. A fork has none: threads of clients
@@ -52,7 +52,7 @@ class Idle(Generic[_Key, _Client]):
         return sum(map(len, self._kept.values()))
 
     def take(self, settings: _Key) -> _Client | None:
-        """The client that was used last with these settings; nobody else gets it."""
+        """Take out the client that was used last with these settings."""
         with self._lock:
             found = self._kept.get(settings)
             since, client = found.pop() if found else (0.0, None)
@@ -74,7 +74,7 @@ class Idle(Generic[_Key, _Client]):
         del closing
 
     def close_all(self) -> None:
-        """Close those that are kept, as a process that ends should."""
+        """Close all idle clients, at the end of the process."""
         with self._lock:
             closing = list(self._kept.values())
             self._kept.clear()
@@ -98,7 +98,7 @@ class Idle(Generic[_Key, _Client]):
         sweeper.daemon = True
         try:
             sweeper.start()
-        except RuntimeError:  # no more threads: whoever takes or keeps looks, too
+        except RuntimeError:  # no more threads: later calls close expired clients
             return
         self._is_swept = True
 
@@ -138,4 +138,4 @@ class IdleClients(Idle[tuple[str, ...], SharedClient]):
 
 
 idle = IdleClients()
-"""Those of this process."""
+"""The clients of this process."""

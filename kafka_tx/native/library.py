@@ -18,7 +18,7 @@ _log = event_log(__name__)
 _NAME = "kafka_tx.native._reader"
 _FILE = "_reader.abi3.so"
 _REVISION = 3
-"""Of the extension's functions, as this package calls them."""
+"""Version of the extension's functions that this package calls."""
 _PLAIN = (str, int, float)
 
 
@@ -88,7 +88,7 @@ def _extension() -> ModuleType:
     try:
         return import_module(_NAME)
     except ImportError:
-        from importlib.resources import as_file, files  # 10 ms, and hardly ever used
+        from importlib.resources import as_file, files  # 10 ms, rarely used
 
         inside = files(__package__).joinpath(_FILE)
         if not _is_zipped() or not inside.is_file():
@@ -115,7 +115,7 @@ def _is_zipped() -> bool:
 
 
 def status() -> Status:
-    """Which reader is in use and why, for ``kafka-tx doctor``."""
+    """The reader in use and the reason, for ``kafka-tx doctor``."""
     extension, reason = load()
     return Status(extension is not None, reason)
 

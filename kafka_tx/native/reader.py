@@ -48,7 +48,7 @@ DEFAULT_TIMEOUT_MS = 120_000
 """Spark's default of ``kafkaConsumer.pollTimeoutMs``."""
 
 _GRACE_MS = 5_000
-"""How long brokers may deny a partition or its end: a new leader learns it late."""
+"""How long brokers may deny a partition or end: a new leader needs time."""
 
 _LARGEST_BATCH_BYTES = 1 << 30
 _FIXED = {
@@ -103,7 +103,7 @@ class NativeRangeReader:
         Raises also:
             UnknownTopicError: The topic or partition does not exist.
             FetchError: No progress within the time-out, or a record that cannot be
-                decoded; or nobody tells which topic it was.
+                decoded; or no broker reports which topic it was.
             ConfigError: librdkafka refuses a setting, or only Python can use it.
         """
         if not len(wanted):
