@@ -206,8 +206,8 @@ SOURCE = (
     ),
     Option(
         "tx.history",
-        "Of how many transactions the store keeps what they held and took, for"
-        " `kafka-tx history`: at least 8, and no more than 8 in ZooKeeper.",
+        "Number of the last transactions that `kafka-tx history` can show. The store"
+        " keeps at least 8. ZooKeeper always keeps 8.",
         "history",
         whole(0),
     ),
@@ -232,8 +232,8 @@ SINK = (
     ),
     Option(
         "tx.markerTopic",
-        "Compacted topic that remembers what was written. Created if it does not exist."
-        " Do not delete it. All writers of a sink need the same.",
+        "Compacted topic for the markers of written parts. Created if it does not exist."
+        " Do not delete it. All writers of a sink need the same topic.",
         default=MARKER_TOPIC,
     ),
 )
@@ -355,8 +355,8 @@ TOPOLOGY = (
     ),
     Option(
         "tx.history",
-        "Of how many transactions the store keeps what they held and took, for"
-        " `kafka-tx history`: at least 8, and no more than 8 in ZooKeeper.",
+        "Number of the last transactions that `kafka-tx history` can show. The store"
+        " keeps at least 8. ZooKeeper always keeps 8.",
         "history",
         whole(0),
     ),
