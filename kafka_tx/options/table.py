@@ -232,8 +232,8 @@ SINK = (
     ),
     Option(
         "tx.markerTopic",
-        "Compacted topic for the markers of written parts. Created if it does not exist."
-        " Do not delete it. All writers of a sink need the same topic.",
+        "Compacted topic for the markers of written parts. Created if it does not"
+        " exist. Do not delete it. All writers of a sink need the same topic.",
         default=MARKER_TOPIC,
     ),
 )
