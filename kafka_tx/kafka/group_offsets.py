@@ -36,16 +36,16 @@ LIMIT = 4_096
 
 _PREFIX = "kafka_tx:"
 _VERSIONS = ("1", "2")
-"""The second one has the topic's id and failures."""
+"""The second version has the topic's id and failures."""
 
 Run = tuple[int, int]
 
 
 def encode(committed: CommittedOffset, limit: int = LIMIT) -> str:
-    """The text to store with ``committed.offset``; empty when there is nothing to say.
+    """The text to store with ``committed.offset``; empty if there is nothing to store.
 
-    As many of the lowest runs as fit are kept; records in the others will be processed
-    again after a restart. Failures are kept if there is room. The broker is not kept.
+    The lowest runs that fit are stored; records in the others will be processed
+    again after a restart. Failures are stored if there is room, the broker never.
     """
     kept = replace(
         committed, completed=committed.completed[: fitting(committed, limit)]
@@ -57,9 +57,9 @@ def encode(committed: CommittedOffset, limit: int = LIMIT) -> str:
 
 
 def fitting(committed: CommittedOffset, limit: int = LIMIT) -> int:
-    """How many of the lowest runs fit: fewer than there are means no room for more.
+    """The number of lowest runs that fit; fewer than all: there is no more room.
 
-    A spout asks before it emits beyond what it could remember as done.
+    A spout checks this before it emits beyond the runs that it could store.
     """
     total = len(committed.completed)
     low, high = 0, min(total, 512)
@@ -77,7 +77,7 @@ def fitting(committed: CommittedOffset, limit: int = LIMIT) -> int:
 
 
 def decode(offset: int, metadata: str) -> CommittedOffset:
-    """Read what stands with ``offset``. Another program's text says nothing to us.
+    """Read the text stored with ``offset``. Texts of other programs are ignored.
 
     Raises:
         ValueError: The text is ours, and cut, changed or of an unknown version.
@@ -213,7 +213,7 @@ class KafkaGroupOffsetStore:
     Brokers forget an offset that was not written for a while, each partition on its
     own: ``renew_ms`` tells how often all are to be written again.
 
-    Nobody is fenced: a group knows its members, and who is none may commit. Of two live
+    There is no fencing: clients that are no members of a group may commit. Of two live
     spouts with the same group, one finds the other's offsets in place of its own.
 
     Args:
@@ -244,7 +244,7 @@ class KafkaGroupOffsetStore:
         unpicklable(self)
 
     def fitting(self, committed: CommittedOffset) -> int:
-        """How many of the lowest runs beyond the offset can be kept.
+        """How many of the lowest runs beyond the offset can be stored.
 
         Fewer than there are: emit nothing new on that partition until some are joined
         to the offset, or accept that the rest is processed again after a restart.
@@ -261,7 +261,7 @@ class KafkaGroupOffsetStore:
         return _RENEW_MS if kept_ms is None else min(_RENEW_MS, kept_ms // 4)
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:  # noqa: ARG002
-        """Fence nobody: Kafka checks only members, and we are none."""
+        """Fences no owner: Kafka checks only members of the group."""
         return 0
 
     def load(

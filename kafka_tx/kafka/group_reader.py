@@ -87,7 +87,7 @@ def _committed(
     partitions: list[ClientPartition],
     deadline: Deadline,
 ) -> list[ClientPartition]:
-    """Ask until somebody answers. The client's call is blind to a refusal."""
+    """Repeat until a broker answers. The client's call ignores refusals."""
     slice_s = _FIRST_POLL_S
     while True:
         try:
@@ -98,7 +98,7 @@ def _committed(
             error = client_error(exception)
             reported = consumer.poll(0)  # hands the client's reports to ``watch``
             watch.raise_refusal()
-            # a refused group is only told here; the call runs into its time-out
+            # only this reports a refused group; the call itself times out
             refusal = None if reported is None else reported.error()
             if refusal is not None and is_refused(refusal):
                 what = f"READ or DESCRIBE on group '{group}'"

@@ -46,7 +46,7 @@ _AT_ONCE = 1000
 _GROUP = ClientError.GROUP_AUTHORIZATION_FAILED
 """The client asks for a group's coordinator, which nobody here needs."""
 _SLICE_S = 0.2
-_unchecked: set[str] = set()  # topics whose policy this process was not told
+_unchecked: set[str] = set()  # topics whose policy is unknown
 
 
 class Kept(NamedTuple):
@@ -93,7 +93,7 @@ class MarkerTopic:
             return self._ask(view).end
 
     def check_policy(self) -> None:
-        """Refuse a topic that forgets; warn where brokers do not tell.
+        """Refuse a topic that expires records; warn if the policy is unknown.
 
         Raises:
             ConfigError: Its ``cleanup.policy`` is not ``compact``.
@@ -145,7 +145,7 @@ class MarkerTopic:
             "check.crcs": "false",  # the mock cluster's ends of transactions have none
         }
         consumer = new_consumer(settings, watch)
-        # the client passes over ends of transactions without a word
+        # the client skips ends of transactions silently
         silent_ms = _TIMEOUT_MS + (bounds.end - bounds.log_start) // _OFFSETS_PER_MS
         deadline = Deadline(silent_ms)
         with closing(consumer):
@@ -162,7 +162,7 @@ class MarkerTopic:
                     raise self.silent(f"it cannot be read.{watch.reason()}")
 
     def silent(self, reason: str) -> BrokerUnavailableError:
-        """The error that nothing was learnt in time."""
+        """The error for no answer in time."""
         return BrokerUnavailableError(
             f"the markers in topic '{self.name}' at {self.addresses}: {reason} Nothing"
             " was written; try again.",
@@ -194,7 +194,7 @@ class MarkerTopic:
         return KafkaClusterView(settings, retry_interval_ms=100)
 
     def policy(self) -> str | None:
-        """The topic's ``cleanup.policy``; None where nobody tells."""
+        """The topic's ``cleanup.policy``; None if no broker reports it."""
         admin = AdminConnection(self._settings)
         deadline = Deadline(_ASK_MS)
         metadata = admin.metadata(deadline)

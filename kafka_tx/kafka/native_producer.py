@@ -53,7 +53,7 @@ class NativeProducer:
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
         self.watch = ErrorWatch(addresses(settings))
-        """What the producer reported."""
+        """The reports of the producer."""
         given = with_defaults(settings, timeout_ms)
         self._deliveries = deliveries
         try:
@@ -119,7 +119,7 @@ class NativeProducer:
         """Wait until everything sent is delivered or refused.
 
         Raises:
-            DeliveryError: The producer is lost, with what it holds.
+            DeliveryError: The producer and the records in it are lost.
         """
         while code := self._native.flush(_WAIT_MS):
             self._tell()
@@ -134,16 +134,16 @@ class NativeProducer:
         self._tell()
 
     def poll(self) -> None:
-        """Tell what is known, without waiting."""
+        """Report known results, without waiting."""
         self._native.poll(0)
         self._tell()
 
     def purge(self) -> None:
-        """Drop what is not delivered."""
+        """Drop undelivered records."""
         self._native.purge()
 
     def __len__(self) -> int:
-        """How many records are on their way."""
+        """The number of in-flight records."""
         return len(self._native)
 
     # --- transactions: what raises is a ``KafkaException``, as of the client's own

@@ -1,4 +1,4 @@
-"""A client that writes records, and what it is told of each one.
+"""A client that writes records and reports the result of each one.
 
 ``sender`` writes at least once with it, ``transaction`` exactly once.
 """
@@ -29,7 +29,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 _POLL_EVERY = 500
 CONNECT_S = 1.0
 _IN_FLIGHT = 5
-"""As many requests as an idempotent producer may have on their way."""
+"""The most in-flight requests of an idempotent producer."""
 _PASSING = {
     ClientError._MSG_TIMED_OUT,
     ClientError._PURGE_QUEUE,
@@ -84,7 +84,7 @@ class ProducerClient:
 
     Args:
         settings: From ``client_settings(…, purpose="producer")``.
-        deliveries: What is told of records for which nobody waits one by one.
+        deliveries: Receives reports of records without a callback of their own.
         timeout_ms: The longest wait for one record (librdkafka's
             ``delivery.timeout.ms`` where the user did not set it).
     """
@@ -96,7 +96,7 @@ class ProducerClient:
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
         self.watch = ErrorWatch(addresses(settings))
-        """What the producer reported."""
+        """The reports of the producer."""
         given = with_defaults(settings, timeout_ms)
         self.producer: Producer = new_producer(given, self.watch)
         """The library's own object."""
@@ -120,15 +120,15 @@ class ProducerClient:
     def produce(
         self, record: OutRecord, check: Check, delivered: Delivered | None = None
     ) -> None:
-        """Hand over one record; what becomes of it is told in a later call.
+        """Hand over one record; its result is reported in a later call.
 
         Args:
             record: Any.
             check: Called now and then.
-            delivered: Told instead of ``deliveries``.
+            delivered: Gets the report instead of ``deliveries``.
 
         Raises:
-            DeliveryError: The client itself refuses it, and this is all that is told.
+            DeliveryError: The client itself refuses it; no other report follows.
         """
         more = _more(record)
         if self._sent == 0 and self._connects_first:
@@ -160,7 +160,7 @@ class ProducerClient:
         """Wait until everything sent is delivered or refused.
 
         Raises:
-            DeliveryError: The producer is lost, with what it holds.
+            DeliveryError: The producer and the records in it are lost.
         """
         try:
             while self.producer.flush(WAIT_S):
@@ -173,15 +173,15 @@ class ProducerClient:
         self.producer.flush(seconds)
 
     def poll(self) -> None:
-        """Tell what is known, without waiting."""
+        """Report known results, without waiting."""
         self.producer.poll(0)
 
     def purge(self) -> None:
-        """Drop what is not delivered."""
+        """Drop undelivered records."""
         self.producer.purge()
 
     def __len__(self) -> int:
-        """How many records are on their way."""
+        """The number of in-flight records."""
         return len(self.producer)
 
     # --- transactions: what raises is the client's ``KafkaException``
@@ -252,7 +252,7 @@ class Deliveries:
         """Of a record that was not written for another reason."""
 
     def __call__(self, error: ClientError | None, message: Message) -> None:
-        """Called by the client, inside its own calls."""
+        """The client calls this inside its own calls."""
         self._reported(None, error, message)
 
     def of(self, record: OutRecord) -> Delivered:
@@ -272,18 +272,18 @@ class Deliveries:
             self.fail(refused_record(sent or _record(message), error))
 
     def note(self, one: Delivery) -> None:
-        """Take what was told of a record that somebody waits for."""
+        """Take the report of a record that has its own callback."""
         if one.error is not None or self.noted:
             self.noted.append(one)
 
     def fail(self, failed: DeliveryError) -> None:
-        """Remember a failure; of several of one kind, that of the largest record."""
+        """Record a failure; of several of one kind, that of the largest record."""
         former = self.failed
         if former is None or (failed.code, -failed.size) < (former.code, -former.size):
             self.failed = failed
 
     def take(self) -> list[Delivery]:
-        """What was noted; it is forgotten here."""
+        """Take out everything recorded so far."""
         noted, self.noted = self.noted, []
         return noted
 
@@ -299,7 +299,7 @@ def is_too_large(error: ClientError) -> bool:
 
 
 def is_guilty(one: Delivery) -> bool:
-    """Whether a broker says that this record is what is wrong with its batch."""
+    """Whether a broker names this record as the cause of the refusal."""
     return one.error is not None and one.error.code() in _SAID
 
 
@@ -319,7 +319,7 @@ def _record(message: Message) -> OutRecord:
 
 
 def with_defaults(settings: Mapping[str, str], timeout_ms: int) -> dict[str, str]:
-    """The settings of a producer, with what users mostly leave out."""
+    """The settings of a producer, completed with defaults."""
     return {
         "delivery.timeout.ms": str(timeout_ms),
         "topic.metadata.propagation.max.ms": "5000",  # until a topic is unknown
@@ -377,9 +377,9 @@ def refused_record(
 
     Args:
         record: As it was sent.
-        error: What the client or a broker said.
-        limit: Bytes that the topic takes, where they are known.
-        is_own: Whether this client refuses it, and not a broker.
+        error: From the client or a broker.
+        limit: Most bytes that the topic accepts, if known.
+        is_own: Whether this client refused the record, not a broker.
     """
     size = _size(record)
     advice = _advice(error, record.topic, limit, is_own=is_own)

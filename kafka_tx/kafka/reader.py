@@ -94,7 +94,7 @@ def _microseconds(milliseconds: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array
 
 
 def _offsets(messages: Sequence[Message]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The offsets; without a look at each message where they leave no hole."""
+    """The offsets; messages are not read one by one if there is no gap."""
     count = len(messages)
     if not count:
         return np.empty(0, np.int64)
@@ -151,7 +151,7 @@ _lock = threading.Lock()
 def topic_id_now(
     settings: Mapping[str, str], topic: str, timeout_ms: int
 ) -> str | None:
-    """The id of the topic; empty: there is no such topic; None: nobody told in time.
+    """The id of the topic; empty: no such topic; None: no answer in time.
 
     Threads may ask at once; they wait for each other.
 
@@ -249,8 +249,8 @@ class KafkaRangeReader:
         Raises also:
             UnknownTopicError: The topic or partition does not exist.
             FetchError: No progress within the time-out, or a record that is broken or
-                cannot become a row: a header key is not UTF-8; or nobody tells which
-                topic it was.
+                cannot become a row: a header key is not UTF-8; or no broker reports
+                the topic id.
             ConfigError: librdkafka refuses a setting.
         """
         if not len(wanted):
@@ -314,6 +314,6 @@ class KafkaRangeReader:
 
 
 def _next_count(batch: pa.RecordBatch, batch_bytes: int) -> int:
-    """As many records as fill a batch, going by the one before it."""
+    """Records that fill a batch, estimated from the batch before it."""
     row_bytes = max(1, int(batch.nbytes) // int(batch.num_rows))
     return max(1, min(_LARGEST_COUNT, batch_bytes // row_bytes))

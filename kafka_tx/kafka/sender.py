@@ -1,4 +1,4 @@
-"""Writing records at least once, with producers that are used again."""
+"""Writes records at least once, with reused producers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Sender:
     """Sends records asynchronously and awaits every delivery (executor); one thread.
 
     In native code where that is built and the settings allow it, except for records
-    that somebody waits for one by one.
+    with a callback of their own.
 
     1. A topic's batches have the size that ``topic_limits`` knows; topics with another
        size have a client of their own.
@@ -144,17 +144,17 @@ class Sender:
         self._was_let_in = True
 
     def poll(self) -> None:
-        """Tell what is known, without waiting."""
+        """Report known results, without waiting."""
         for client in self._all():
             client.poll()
 
     def purge(self) -> None:
-        """Drop what is not delivered; nobody is told."""
+        """Drop undelivered records without a report."""
         for client in self._all():
             client.purge()
 
     def renew(self) -> None:
-        """Look at the sizes of batches again, before others use this sender."""
+        """Check the batch sizes again, before the sender is reused."""
         self._at = {topic: self._sizes.of(topic).size for topic in self._at}
         wanted = set(self._at.values())
         for clients in (self._clients, self._posting):
@@ -163,7 +163,7 @@ class Sender:
                     del clients[size]
 
     def __len__(self) -> int:
-        """How many records are on their way."""
+        """The number of in-flight records."""
         return sum(map(len, self._all()))
 
     def __bool__(self) -> bool:
@@ -213,7 +213,7 @@ class Sender:
         failed = self._deliveries.failed
         if failed is not None:
             for client in self._all():
-                client.flush_for(1)  # what failed with it is told with it
+                client.flush_for(1)  # reports other failed records, too
             raise self._deliveries.failed or failed
 
     def _check_refusal(self) -> None:
@@ -231,7 +231,7 @@ class Sender:
     # --- what was refused -----------------------------------------------------------
 
     def _settle(self) -> None:
-        """Await everything, and send again what was refused with others."""
+        """Wait for all; resend records that were refused because of others."""
         shrunk: set[str] = set()
         while True:
             for client in self._all():
@@ -268,7 +268,7 @@ class Sender:
 
 
 def _nobody(_: DeliveryError | None) -> None:
-    """Who waited for it was told when it was delivered the first time."""
+    """No second report: the first delivery was reported."""
 
 
 KEPT_S = 600.0
@@ -277,11 +277,11 @@ KEPT_S = 600.0
 _Settings = frozenset[tuple[str, str]]
 _awaited: Idle[_Settings, Sender] = Idle(KEPT_S, each=4)
 _forgetting: Idle[_Settings, Sender] = Idle(KEPT_S)
-"""Not limited: to close one would drop what it has not sent."""
+"""No limit: closing a sender would drop its unsent records."""
 
 
 def borrow(settings: Mapping[str, str], *, is_awaited: bool = True) -> Sender:
-    """A sender that nobody else uses now.
+    """Borrow a sender for exclusive use.
 
     Args:
         settings: From ``client_settings(…, purpose="producer")``.
@@ -297,6 +297,6 @@ def borrow(settings: Mapping[str, str], *, is_awaited: bool = True) -> Sender:
 
 
 def give_back(sender: Sender, *, is_awaited: bool = True) -> None:
-    """Keep it for the next one to borrow; only after success."""
+    """Return the sender for reuse; only after success."""
     pool = _awaited if is_awaited else _forgetting
     pool.keep(frozenset(sender.settings.items()), sender)

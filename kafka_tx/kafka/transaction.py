@@ -142,7 +142,7 @@ class Transaction:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Begin; what fails inside aborts."""
+        """Begin; an error inside aborts."""
         self.client.begin_transaction()
         try:
             yield
@@ -194,7 +194,7 @@ class Transaction:
         self.add_offset(ClientPartition(at.topic, at.partition, next_offset))
 
     def commit(self) -> None:
-        """Commit; if this raises, nobody knows whether it was committed.
+        """Commit; after an error the outcome is unknown.
 
         Raises:
             KafkaError: Refused, or not answered in time.
@@ -218,7 +218,7 @@ class Transaction:
             self._check()
 
     def _meet(self, topic: str, written: OutRecord | OutBatch) -> None:
-        """Note a topic that is new here: its batches may have to be smaller."""
+        """Add a topic to this producer: its batches may have to be smaller."""
         if topic in self._topics:
             return
         self._topics.add(topic)
@@ -252,7 +252,7 @@ class Transaction:
             # raise an object that is no exception, which ends the process.
             return self._lost(str(error))
         with suppress(KafkaException):
-            self.client.flush_for(1)  # what failed with it is told with it
+            self.client.flush_for(1)  # reports other failed records, too
         refused = [one for one in self._deliveries.take() if one.error is not None]
         if refused:
             return self._judged(refused)

@@ -48,7 +48,7 @@ DEFAULT_TIMEOUT_MS = 120_000
 """Spark's default of ``kafkaConsumer.pollTimeoutMs``."""
 
 _GRACE_MS = 5_000
-"""How long brokers may deny a partition or end: a new leader needs time."""
+"""How long brokers may deny a partition or its end: a new leader needs time."""
 
 _LARGEST_BATCH_BYTES = 1 << 30
 _FIXED = {
