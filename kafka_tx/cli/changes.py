@@ -21,11 +21,11 @@ NOTHING_WRITTEN = (
 
 
 class Change:
-    """What one command is about to change: told line by line, then agreed, then done.
+    """What one command is about to change: shown line by line, confirmed, then done.
 
     Args:
-        yes: Nobody is asked.
-        dry_run: Nothing shall be written.
+        yes: Skip the confirmation.
+        dry_run: Write nothing.
         as_json: One JSON object is printed, when the command has ended.
     """
 
@@ -46,7 +46,7 @@ class Change:
         return not self._dry_run and (self._yes or is_asked)
 
     def tell(self, line: str) -> None:
-        """One line of what will be done."""
+        """Show one line of the change."""
         self._lines.append(line)
         if not self._as_json:
             typer.echo(line)
@@ -63,11 +63,11 @@ class Change:
         return False
 
     def left(self, text: str) -> None:
-        """There is nothing to do."""
+        """Report that there is nothing to do."""
         self._end(text, written=False)
 
     def done(self, text: str) -> None:
-        """It was written; ``text`` says what to do next."""
+        """Report that it was written; ``text`` names the next step."""
         self._end(text, written=True)
 
     def _end(self, text: str, *, written: bool) -> None:

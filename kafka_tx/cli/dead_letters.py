@@ -102,7 +102,7 @@ def send(
 
 
 def _sent(redrive: Redrive, topics: set[str], *, skips: bool) -> int:
-    """How many letters were sent; also told where an error ends it."""
+    """Report how many dead letters were sent, also after an error."""
     counts: list[int] = []
     try:
         redrive.send(topics, lambda some: counts.append(len(some)), skips=skips)
@@ -113,7 +113,7 @@ def _sent(redrive: Redrive, topics: set[str], *, skips: bool) -> int:
 
 
 def _plan(redrive: Redrive) -> tuple[Counter[str], list[str]]:
-    """How many letters go to each topic, and why some go nowhere."""
+    """Dead letters for each topic, and the reasons why some are not sent."""
     planned: Counter[str] = Counter()
     unusable: list[str] = []
     for dead_letter in _waiting(redrive):

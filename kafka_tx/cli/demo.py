@@ -126,7 +126,7 @@ class Producer:
         return self._feed.confirmed == self._records
 
     def stop(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         self._stop.set()
         self._thread.join()
 

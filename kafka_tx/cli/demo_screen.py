@@ -1,4 +1,4 @@
-"""What the demo shows: a live picture on a terminal, plain lines elsewhere."""
+"""The demo's output: a live picture on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LABEL = 12
 
 @dataclass(slots=True)
 class Scene:
-    """What is going on, as the demo sees it from outside the job.
+    """The state of the demo, seen from outside the job.
 
     ``committed`` and ``unfinished`` are txids as the store has them; ``lag`` is in
     records. ``working_s`` are the seconds from the first batch of each run to its end:
@@ -85,11 +85,11 @@ class Screen(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
     def show(self, scene: Scene) -> None:
-        """Draw how it is now."""
+        """Draw the current state."""
         ...
 
     def say(self, text: str) -> None:
-        """Tell of an event, to be read afterwards too."""
+        """Report an event, so that it can be read later, too."""
         ...
 
 
@@ -111,7 +111,7 @@ class LiveScreen:
         self._live.update(picture(scene))
 
     def say(self, text: str) -> None:
-        """The picture has the crashes anyway; nothing else is worth a line."""
+        """Nothing: the picture already shows the crashes."""
 
 
 class PlainScreen:
@@ -148,7 +148,7 @@ class PlainScreen:
 
 
 def screen_for(console: Console) -> Screen:
-    """The one that fits where ``console`` writes to."""
+    """The screen that fits the output of ``console``."""
     return LiveScreen(console) if console.is_terminal else PlainScreen(console)
 
 

@@ -50,7 +50,7 @@ _STYLES: dict[Verdict, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One thing that was looked at."""
+    """One check and its result."""
 
     what: str
     verdict: Verdict
@@ -298,7 +298,7 @@ def _retention(kafka: dict[str, str], url: str) -> tuple[Verdict, str]:
 
 
 def is_near(row: Mapping[str, object]) -> bool:
-    """Whether what is not read is more than nine tenths of its log."""
+    """Whether more than nine tenths of the log are unread."""
     lag, headroom = int(str(row["lag"])), int(str(row["headroom"]))
     return int(str(row["log_start"])) > 0 and lag > 9 * headroom
 

@@ -27,11 +27,11 @@ def export(
 ) -> None:
     """Serve until the process is ended.
 
-    What cannot be asked after the first look keeps its last figures.
+    After the first poll, figures stay as they are while a poll fails.
 
     Raises:
         ConfigError: A URL, an option or the port cannot be used.
-        KafkaTxError: The first look at store and brokers failed.
+        KafkaTxError: The first poll of store and brokers failed.
     """
     logs, registry = Logs(kafka), MetricsRegistry()
     exporter = _Exporter(store, wanted, logs, registry)
@@ -55,7 +55,7 @@ class _Exporter:
     shown: set[str] = field(default_factory=set)
 
     def look(self) -> None:
-        """One look at the store and at the logs."""
+        """Poll the store and the logs once."""
         found = {one.id: one for one in self._stored()}
         for gone in self.shown - found.keys():
             self.registry.forget(gone)

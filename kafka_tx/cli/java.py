@@ -1,4 +1,4 @@
-"""Which Java Spark will find, and what to install when there is none."""
+"""The Java that Spark will find, and advice if there is none."""
 
 from __future__ import annotations
 

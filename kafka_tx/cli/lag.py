@@ -97,7 +97,7 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 
 class Logs:
-    """A look at the logs of some ids, each judged by its own positions."""
+    """Polls the logs of some ids, each checked against its own positions."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._config = config_of(kafka)
@@ -105,7 +105,7 @@ class Logs:
         self._ends: dict[str, EpochEnds] = {}
 
     def look(self, positions: Mapping[str, Positions]) -> dict[str, Bounds]:
-        """What the brokers hold now of the partitions of each id.
+        """The log bounds of each id's partitions now.
 
         Raises:
             BrokerUnavailableError: No broker answered within 10 s.
@@ -162,7 +162,7 @@ class Logs:
 
 
 def config_of(kafka: Mapping[str, str]) -> SourceConfig:
-    """What looks at a cluster, and does not wait for it longer than a person does."""
+    """A view of a cluster, with time-outs short enough for a person."""
     return SourceConfig(
         subscription=Topics(()),
         kafka=kafka,
@@ -263,7 +263,7 @@ def row_of(
     committed: LogPosition,
     found: LogBounds | Unavailable | None,
 ) -> dict[str, object]:
-    """What is shown of a partition: its figures, or why there are none."""
+    """A partition's row: its figures, or the reason why there are none."""
     row: dict[str, object] = {
         "topic": partition.topic,
         "partition": partition.partition,

@@ -105,12 +105,12 @@ class _Folder:
 
 @dataclass(slots=True)
 class _Delta:
-    """A table's log, as far as it is there.
+    """The available part of a table's log.
 
     Attributes:
         settings: Properties of the table.
         txids: By the sink's identifier.
-        infos: What each commit says of itself, by version.
+        infos: The commit info of each commit, by version.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
