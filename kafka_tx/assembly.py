@@ -193,14 +193,14 @@ def offset_store(
 
 
 def zookeeper_topics(hosts: ZkHosts) -> ZooKeeperTopics:
-    """A look at the cluster as it registers in ZooKeeper."""
+    """A view of the cluster as registered in ZooKeeper."""
     from kafka_tx.zookeeper.brokers import ZooKeeperTopics
 
     return ZooKeeperTopics(hosts.connect, hosts.broker_zk_path)
 
 
 def cluster_view(config: SourceConfig) -> ClusterView:
-    """A look at the cluster (driver's machine)."""
+    """A view of the cluster (driver's machine)."""
     from kafka_tx.kafka.cluster import KafkaClusterView
 
     return KafkaClusterView(
@@ -235,7 +235,7 @@ def range_reader(config: SourceConfig) -> RangeReader:
 
 
 def log_view(config: SourceConfig) -> ClusterView:
-    """A task's look at the partition it reads (executor)."""
+    """A task's view of the partition that it reads (executor)."""
     reader = range_reader(config)
     from kafka_tx.native import NativeRangeReader
 
@@ -269,7 +269,7 @@ def _native_reader(settings: Mapping[str, str]) -> type[NativeRangeReader] | Non
 def group_mirror(
     config: SourceConfig, on_failure: Callable[[], None] = lambda: None
 ) -> MirrorThread | None:
-    """What copies committed offsets to ``tx.commitGroupId``; None if not set."""
+    """The copier of committed offsets to ``tx.commitGroupId``; None if not set."""
     transactions = config.transactions
     if transactions is None or transactions.commit_group_id is None:
         return None

@@ -182,7 +182,7 @@ class SourceConfig:
         kafka: The ``kafka.*`` options without their prefix, Java or librdkafka names.
         start: Where a query without progress begins.
         end: Where a batch read ends.
-        start_without_match: What a start time after the last record means.
+        start_without_match: The action for a start time after the last record.
         poll_timeout_ms: How long a task waits without progress.
         num_retries: Tries of a metadata or offset request.
         retry_interval_ms: Pause between them.
@@ -221,11 +221,11 @@ class SinkConfig:
         compares: Whether a replay must hold the rows that were written.
         run: Of the program that writes; another one after each restart.
         epoch: Of the owner of the batch; 0: not known.
-        looks: Whether a run looks at all markers before its first write.
+        looks: Whether a run reads all markers before its first write.
         owner: Whose txids they are; empty: not known.
         plan, numbering: As of ``TransactionAttempt``.
         memory: What the driver has read of the markers; empty: nothing.
-        marker_topic: Where the markers of exactly-once sinks are kept.
+        marker_topic: The topic with the markers of exactly-once sinks.
         takes_timestamp: Whether a column ``timestamp`` is the records' time.
     """
 

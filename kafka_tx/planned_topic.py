@@ -15,7 +15,7 @@ _log = event_log(__name__)
 
 _ANSWER_MS = 2_000
 _NO_IDS = "A="
-"""Brokers that know no ids tell zeros."""
+"""Brokers without topic ids report zeros."""
 
 
 def of_planned_topic(
@@ -40,7 +40,7 @@ def of_planned_topic(
 
     Raises:
         OtherTopicError: The topic was made anew since the range was planned.
-        FetchError: Nobody tells.
+        FetchError: No broker reports it.
     """
     if wanted.topic_id is None:
         yield from batches

@@ -42,7 +42,7 @@ def largest_batch(config: SinkConfig) -> int | None:
 
 
 def sender(config: SinkConfig) -> Sender:
-    """What writes records at least once (executor)."""
+    """The writer of records at least once (executor)."""
     from kafka_tx.kafka.sender import Sender
 
     return Sender(client_settings(config.kafka, purpose="producer"))
@@ -64,7 +64,7 @@ def give_back_sender(sender: Sender, *, is_awaited: bool = True) -> None:
 
 
 def part_transaction(config: SinkConfig, index: int) -> PartTransaction:
-    """What writes one part of a batch exactly once (executor)."""
+    """The writer of one part of a batch, exactly once (executor)."""
     from kafka_tx.kafka.part_transaction import PartTransaction
     from kafka_tx.transactions.sink_memory import Memory
 
@@ -98,7 +98,7 @@ def sink_part(config: SinkConfig, index: int) -> Part:
 
 
 def marker_log(config: SinkConfig) -> MarkerLog:
-    """What reads the markers of exactly-once sinks (driver and executor)."""
+    """The reader of exactly-once sinks' markers (driver and executor)."""
     from kafka_tx.kafka.marker_log import MarkerLog
 
     assert config.topic is not None

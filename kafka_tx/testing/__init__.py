@@ -1,6 +1,6 @@
 """Fakes for tests, ours and yours: time, a Kafka log, and a store that crashes.
 
-``ManualClock`` stands still until it is told to move. ``MemoryLog`` is a cluster in
+``ManualClock`` stands still until a test moves it. ``MemoryLog`` is a cluster in
 memory: a ``ClusterView`` and a ``RangeReader`` at once, whose partitions are appended
 to, compacted, trimmed, cut and deleted, and lose their leaders. ``CrashingStore`` lets
 a driver die before or after any write to its store. ``quick_spark`` gives a Spark that

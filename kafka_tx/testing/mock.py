@@ -116,7 +116,7 @@ class MockCluster:
         self._library.rd_kafka_mock_broker_set_up(self._cluster, broker_id)
 
     def close(self) -> None:
-        """Stop the brokers and forget their records. Calling it twice is harmless."""
+        """Stop the brokers and drop their records. Calling it twice is harmless."""
         self.flush()
         self._producer = None
         if self._cluster:

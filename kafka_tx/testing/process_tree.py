@@ -77,7 +77,7 @@ class ProcessTree:
             self._process.stdin.flush()
 
     def events(self) -> list[dict[str, Any]]:
-        """What it printed since the last call."""
+        """The process's output since the last call."""
         with contextlib.suppress(BlockingIOError):
             while piece := os.read(self._reading, 65536):
                 self._unread += piece

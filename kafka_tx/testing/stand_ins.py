@@ -40,7 +40,7 @@ _NO_LEADER = Unavailable("no leader")
 
 
 class ManualClock:
-    """A clock that moves when it is told to. Sleeping moves it, and takes no time."""
+    """A clock that a test moves. Sleeping moves it, too, and takes no time."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000, monotonic_ms: int = 0) -> None:
         self._now_ms = now_ms
@@ -326,7 +326,7 @@ class MemoryLog:
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Where leader epochs ended; without a leader nobody tells."""
+        """Where leader epochs ended; without a leader no answer."""
         return {
             partition: self._partitions[partition].end_of(epoch)
             for partition, epoch in wanted.items()
