@@ -6,6 +6,8 @@ reader's session.
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 import shutil
 import sqlite3
@@ -29,6 +31,7 @@ from integration.cluster.spark_local import delta_session
 from integration.cluster.waiting import wait_until
 from kafka_tx.cli.main import app
 from kafka_tx.kafka.tokens import token_of
+from kafka_tx.logs import event_log
 from tests.doc_pages import PAGES, blocks
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -388,6 +391,20 @@ def test_the_walk_with_a_delta_table_survives_its_checkpoint(reader, spark, prod
     table = f"delta.`{reader.work}/shared/tables/sales`"
     keys = reader.names["spark"].sql(f"SELECT key FROM {table}").collect()
     assert Counter(row.key for row in keys) == COUNTS | {"d": 1}
+
+
+def test_logs_become_json(reader, capfd):
+    ours = logging.getLogger("kafka_tx")
+    before = ours.handlers[:], ours.level
+    try:
+        reader.run("disable_existing_loggers")
+        event_log("kafka_tx.pages").info("%s began", "it", id="orders", txid=7)
+    finally:
+        ours.handlers[:], ours.level = before
+
+    (line,) = (x for x in capfd.readouterr().err.splitlines() if "it began" in x)
+    said = json.loads(line)
+    assert (said["id"], said["txid"], said["level"]) == ("orders", 7, "INFO")
 
 
 def test_every_block_has_a_test():

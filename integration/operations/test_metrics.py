@@ -22,6 +22,7 @@ from kafka_tx.metrics import BatchCommitted, Endpoint, MetricsRegistry, catalogu
 from kafka_tx.metrics.events import InFlight
 from kafka_tx.metrics.metric import Fed, MetricKind
 from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.transactions.held import TableWrite
 
 TX_ID = "scripted.job"
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
@@ -74,6 +75,12 @@ class ScriptedJob:
                     measure[metric.kind](metric.name, 0.05, **where, **labels)
 
 
+def _table_write(txid: int) -> TableWrite:
+    return TableWrite(
+        txid=txid, table="sales", sink=TX_ID, files=1, rows=300, seconds=0.4
+    )
+
+
 def _batch(txid: int) -> BatchCommitted:
     end = 100 * txid
     now_ms = time.time_ns() // 1_000_000
@@ -90,6 +97,7 @@ def _batch(txid: int) -> BatchCommitted:
         commit_ms=3.0,
         duration_ms=80.0,
         phases_ms=dict.fromkeys(catalogue.PHASE.values, 20.0),
+        tables=(_table_write(txid),),
     )
 
 

@@ -27,7 +27,7 @@ ROWS = {
     "`for_each_transaction`, listener": ("test_numbering", "test_listener"),
     "sinks and their replays": ("test_sink", "test_sink_replays"),
     "maps and tables": ("test_state",),
-    "Delta tables": ("test_lakehouse",),
+    "Delta tables": ("test_lakehouse", "test_table_facts", "test_table_doctor"),
     "Iceberg tables": ("test_iceberg",),
     "topologies": ("test_topology", "test_spout"),
 }
