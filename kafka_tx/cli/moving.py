@@ -58,13 +58,13 @@ def copy(source: Store, target: Store) -> int:
 
     Raises:
         FencedError: A job has taken the source over meanwhile; there is no copy.
-        StateError: The target is in use.
+        StateError: The target is in use, or the source was copied elsewhere before.
         StateUnavailableError: A store does not answer: do it again.
     """
-    here = numbering_of(source.read(), source.url, source.id)
-    if here is not None and here.moved_to != target.url:
-        refuse_moved(source, here.record)
     epoch, texts = taken(source)
+    here = numbering_of(texts, source.url, source.id)
+    if here is not None and here.moved_to != target.url:
+        refuse_moved(source, texts)
     found = target.read()
     check_unused(target, texts)
     new = {p: t for p, t in as_moved(texts, "").items() if p not in {OWNER, ALIVE}}

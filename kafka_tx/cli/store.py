@@ -44,8 +44,9 @@ def copy_(
     """Copy all ids to another store, such as from SQLite to PostgreSQL, or back.
 
     The jobs are fenced, and go on where they were once they are started with the new
-    tx.store, with the same checkpoints and sinks. The old store refuses jobs from then
-    on, and says where the id is. If the command is killed, run it again.
+    tx.store, with the same checkpoints and sinks. The old store then refuses these
+    jobs, and says where the id is. It does not refuse an at-least-once topology: never
+    start one with the old store again. If the command is killed, run it again.
 
     Maps and tables in the same database as the store stay where they are, and jobs go
     on writing to them.
@@ -67,7 +68,9 @@ def copy_(
                 copy(old, new)
         if stored.at_least_once()[1]:
             copy_offsets(source, target, name)
-    change.done("Done. Start the jobs with the new tx.store.")
+    change.done(
+        "Done. Start the jobs with the new tx.store, and never with the old one."
+    )
 
 
 @store.command()
