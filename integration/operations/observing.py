@@ -68,10 +68,18 @@ class PrometheusApi:
         groups = self._get("rules")["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
-    def alerting(self, alert: str) -> set[str]:
-        """The ids for which an alert fires now."""
-        found = self.query(f'ALERTS{{alertname="{alert}", alertstate="firing"}}')
-        return {labels["id"] for labels, _ in found}
+    def alerting(self, alert: str, label: str = "id") -> set[str]:
+        """The ids, or values of another label, for which an alert fires now."""
+        return self._alerts(alert, label, "")
+
+    def alerted(self, alert: str, label: str) -> set[str]:
+        """The same for the last minute."""
+        return self._alerts(alert, label, "[1m]")
+
+    def _alerts(self, alert: str, label: str, since: str) -> set[str]:
+        firing = f'ALERTS{{alertname="{alert}", alertstate="firing"}}{since}'
+        found = self.query(f"count_over_time({firing})" if since else firing)
+        return {labels[label] for labels, _ in found}
 
     def target_healths(self) -> list[str]:
         """``up``, ``down`` or ``unknown`` for every target."""

@@ -6,11 +6,13 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 import kafka_tx
 from integration.cluster.waiting import wait_until
@@ -98,24 +100,37 @@ def at_least_once(spark, kafka, topic, name, place, bolt, **spout):
     return builder.build().start(spark)
 
 
+@contextmanager
+def live_member(kafka, group, topic):
+    """A consumer that holds the group: nobody else may commit its offsets."""
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": group}
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    with closing(consumer):
+        wait_until(
+            "it is a member", lambda: consumer.poll(0.1) or consumer.assignment()
+        )
+        yield consumer
+
+
 def fires_and_ends(prometheus, alert, ids, end):
     fires(prometheus, alert, ids)
     end()
     ends(prometheus, alert, ids)
 
 
-def fires(prometheus, alert, ids):
-    wait_until(
-        f"{alert} fires for {ids}",
-        lambda: ids <= prometheus.alerting(alert),
-        timeout_s=60,
-    )
+def fires(prometheus, alert, ids, meanwhile=lambda: None):
+    def firing():
+        meanwhile()
+        return ids <= prometheus.alerting(alert)
+
+    wait_until(f"{alert} fires for {ids}", firing, timeout_s=60)
 
 
-def ends(prometheus, alert, ids):
+def ends(prometheus, alert, ids, label="id"):
     wait_until(
         f"{alert} has ended for {ids}",
-        lambda: not ids & prometheus.alerting(alert),
+        lambda: not ids & prometheus.alerting(alert, label),
         timeout_s=60,
     )
 
@@ -144,29 +159,50 @@ def test_a_job_that_hangs_in_its_very_first_batch_raises_an_alert_behind_each_do
             handle = start(spark, kafka, read, f"{name}-{door}", tmp_path, Gate(opened))
             running.enter_context(ending(handle))
 
+        fires(prometheus, "KafkaTxPendingTooLong", {f"{name}-records"})
         fires_and_ends(prometheus, "KafkaTxCommitStalled", ids, end)
+        ends(prometheus, "KafkaTxPendingTooLong", ids)
 
 
 @pytest.mark.all
-def test_unread_records_that_are_deleted_next_raise_an_alert(
-    spark, kafka, topic, produce, tmp_path, prometheus, name
+def test_a_job_whose_group_is_taken_waits_hangs_and_falls_behind(
+    spark, kafka, topic, produce, tmp_path, attached, prometheus, name
 ):
-    read, gate = topic(1), threading.Event()
-    produce(read, ["v"] * RECORDS)
+    read, gate, written = topic(1), threading.Event(), count(1)
+    gate.set()
 
-    def hang(batch, _):
-        batch.collect()
+    def more():
+        produce(read, ["v"])
+        next(written)
+
+    def function(_, number):
+        if number == 0:
+            attached.registry.add("kafka_tx_no_such_metric_total")
         gate.wait(120)
 
     with ExitStack() as running:
         running.callback(gate.set)
-        query = source(spark, kafka, read, name, tmp_path, hang)
+        member = running.enter_context(live_member(kafka, name, topic(1)))
+        group = {"tx__commitGroupId": name}
+        query = source(spark, kafka, read, name, tmp_path, function, **group)
         running.callback(query.stop)
-        fires(prometheus, "KafkaTxCommitStalled", {name})
 
-        kafka.delete_records(read, {0: RECORDS - 1})
+        fires(prometheus, "KafkaTxMirrorFailing", {name}, more)
+        endpoint = {f"127.0.0.1:{attached.port}"}
+        assert prometheus.alerted("KafkaTxNotMeasured", "instance") == endpoint
+        fires(prometheus, "KafkaTxNoCommits", {name})
+        member.close()
+        committed = next(written) - 1
 
+        gate.clear()
+        for alert in ("KafkaTxLagGrowing", "KafkaTxFarBehind"):
+            fires(prometheus, alert, {name}, more)
+        ends(prometheus, "KafkaTxNoCommits", {name})
+        kafka.delete_records(read, {0: committed})
         fires_and_ends(prometheus, "KafkaTxHeadroomSmall", {name}, gate.set)
+        for alert in ("LagGrowing", "FarBehind", "MirrorFailing"):
+            ends(prometheus, f"KafkaTx{alert}", {name})
+        ends(prometheus, "KafkaTxNotMeasured", endpoint, "instance")
 
 
 def test_an_error_that_stops_a_query_raises_an_alert(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,11 @@ from typing import Any
 import pytest
 
 import kafka_tx
-from integration.cluster.waiting import wait_until
+from integration.cluster.child import Child
+from integration.cluster.jars import REPOSITORY
+from integration.cluster.waiting import free_port, is_listening, wait_until
+from integration.operations.hanging_job import hanging_query
+from integration.operations.watching import watching
 from integration.reading import reader
 from integration.topologies.tally import ending
 from kafka_tx import assembly
@@ -147,8 +152,8 @@ def topology(spark: Any, kafka: Any, topic: str, place: Path) -> Any:
     return builder.build().start(spark, settings)
 
 
-def committed_txid(place: Path) -> int:
-    store = assembly.open_store(f"sqlite:///{place}/query.db", QUERY)
+def committed_txid(place: Path, id_: str = QUERY) -> int:
+    store = assembly.open_store(f"sqlite:///{place}/query.db", id_)
     try:
         return Ledger(store).load().txid
     finally:
@@ -219,3 +224,62 @@ def test_the_page_says_what_the_store_says_while_jobs_run_replay_and_fail(
     page.says(QUERY, f"txid {txid + 1:,}", "idle", "ValueError: the table is locked")
     again.stop()
     page.says(QUERY, "ended")
+
+
+@contextmanager
+def driver(place: Path, kafka: Any, topic: str, port: int) -> Iterator[None]:
+    """A process of its own with ``hanging_job``; it is killed at the end."""
+    job = [sys.executable, "-m", "integration.operations.hanging_job", str(place)]
+    child = Child(
+        [*job, kafka.bootstrap_servers, topic, str(port)],
+        place / "log",
+        directory=REPOSITORY,
+        environment={"PYSPARK_PYTHON": sys.executable},
+    )
+    try:
+        wait_until("the page is served", lambda: is_listening(port))
+        yield
+    finally:
+        child.kill()
+
+
+@pytest.mark.all
+def test_page_and_alerts_tell_of_a_killed_process_its_replay_and_a_second_one(
+    spark, kafka, topic, produce, tmp_path, browser, attached
+):
+    name, port, hangs = topic(1), free_port(), tmp_path / "hangs"
+    produce(name, ["v"] * 30)
+    hangs.touch()
+    tab = browser.new_page()
+    page, connection = Page(tab), tab.locator("#fresh")
+    second = hanging_query(spark, kafka.bootstrap_servers, tmp_path, name)
+    targets = f"127.0.0.1:{port}", f"127.0.0.1:{attached.port}"
+    with closing(tab), watching(*targets, quick=True) as prometheus:
+
+        def down() -> set[str]:
+            return prometheus.alerting("KafkaTxDown", "instance")
+
+        def two_owners() -> bool:
+            return name in prometheus.alerting("KafkaTxTwoOwners")
+
+        with driver(tmp_path, kafka, name, port):
+            tab.goto(f"http://{targets[0]}/")
+            page.says(name, "txid 1")
+            page.draws(name, "rect.open.processing")
+            wait_until("it is up", lambda: not down())
+        gone = "The process does not answer."
+        wait_until("the page says so", lambda: gone in connection.inner_text())
+        assert "txid 1" in page.job(name).inner_text()  # the last state stays
+        wait_until("the alert fires", lambda: down() == {targets[0]})
+
+        hangs.unlink()
+        with driver(tmp_path, kafka, name, port):
+            page.says(name, "txid 3", "idle")
+            assert gone not in connection.inner_text()
+            wait_until("the alert has ended", lambda: not down())
+            assert committed_txid(tmp_path, name) == 3
+            started = second.start()
+            wait_until("the second alert fires", two_owners)
+        started.processAllAvailable()
+        wait_until("the second alert has ended", lambda: not two_owners())
+        started.stop()

@@ -1,4 +1,4 @@
-"""A real Prometheus that watches one endpoint with the files of ``grafana/``."""
+"""A real Prometheus that watches endpoints with the files of ``grafana/``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from integration.operations.observing import GRAFANA, SCRAPE_INTERVAL_S, Prometh
 
 
 @contextmanager
-def watching(target: str, *, quick: bool = False) -> Iterator[PrometheusApi]:
-    """Run a Prometheus that scrapes ``host:port`` every ``SCRAPE_INTERVAL_S``.
+def watching(*targets: str, quick: bool = False) -> Iterator[PrometheusApi]:
+    """Run a Prometheus that scrapes each ``host:port`` every ``SCRAPE_INTERVAL_S``.
 
-    It runs on ``grafana/prometheus.yml`` and ``grafana/alerts.yml``; only the target
+    It runs on ``grafana/prometheus.yml`` and ``grafana/alerts.yml``; only the targets
     and the intervals are other ones. It ends with the block. With ``quick``, the rules
     count seconds where they count minutes.
 
@@ -29,7 +29,7 @@ def watching(target: str, *, quick: bool = False) -> Iterator[PrometheusApi]:
         NotReadyError: It does not come up.
     """
     work = WorkDirectory("watching")
-    server = PrometheusServer(_configure(work.path, target, quick=quick))
+    server = PrometheusServer(_configure(work.path, targets, quick=quick))
     try:
         server.start()
         yield PrometheusApi(server.url)
@@ -53,14 +53,14 @@ def promtool(*arguments: str, given: str = "") -> subprocess.CompletedProcess[st
 
 _QUICK = (
     (r"for: \d+m", "for: 0s"),
-    (r"\b600\b", "2"),
+    (r"\b(300|600|3600)\b", "2"),
     (r"\b900\b", "8"),
-    (r"\b1[05]m\b", "8s"),
+    (r"\b(10m|15m|30m|1h)\b", "8s"),
 )
 """What the rules wait for, and what they wait for in tests."""
 
 
-def _configure(place: Path, target: str, *, quick: bool) -> Path:
+def _configure(place: Path, targets: tuple[str, ...], *, quick: bool) -> Path:
     rules = (GRAFANA / "alerts.yml").read_text()
     for pattern, instead in _QUICK if quick else ():
         rules, found = re.subn(pattern, instead, rules)
@@ -73,7 +73,7 @@ def _configure(place: Path, target: str, *, quick: bool) -> Path:
         "evaluation_interval": interval,
     }
     (scrape,) = scrape_file["scrape_configs"]
-    scrape["static_configs"] = [{"targets": [target]}]
+    scrape["static_configs"] = [{"targets": list(targets)}]
     written = place / "prometheus.yml"
     written.write_text(yaml.safe_dump(scrape_file))
     return written
