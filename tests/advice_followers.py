@@ -233,7 +233,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "replays::_WAS_OPAQUE": (_PEOPLE,),
     "replays::_advice": (_IMPOSSIBLE, _SIMULATED),
     "replays::readable_batch": (_SIMULATED,),
-    "progress::Writings.compare": (
+    "progress::check_same": (
         "tests/sql/test_maps.py"
         "::test_a_second_update_of_a_batch_is_no_replay_and_is_told",
     ),

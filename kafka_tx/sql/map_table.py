@@ -13,7 +13,6 @@ from sqlalchemy.sql import quoted_name
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.sql.dialects import LONG_TEXT
-from kafka_tx.sql.progress import progress_table, writings_table
 
 LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
 
@@ -46,21 +45,17 @@ class MapTable:
 
     Attributes:
         table: ``key``, ``value``, from transactional on ``txid``, opaque ``previous``.
-        progress: ``kafka_tx_progress`` in the same database.
-        writings: ``kafka_tx_writings`` in the same database.
         key_type: Arrow's type of keys.
         value_type: Arrow's type of values.
     """
 
     table: sa.Table
-    progress: sa.Table
-    writings: sa.Table
     key_type: pa.DataType
     value_type: pa.DataType
 
     @property
     def metadata(self) -> sa.MetaData:
-        """Both tables."""
+        """The table's, which may get other tables."""
         return self.table.metadata
 
     @property
@@ -103,9 +98,7 @@ def map_table(name: str, kind: str, key: type, value: type) -> MapTable:
         columns += [sa.Column("txid", sa.BigInteger, nullable=False)]
     quoted = quoted_name(name, quote=True)
     table = sa.Table(quoted, metadata, *columns, sqlite_with_rowid=False)
-    progress = progress_table(metadata)
-    writings = writings_table(metadata)
-    return MapTable(table, progress, writings, _ARROW[key], _ARROW[value])
+    return MapTable(table, _ARROW[key], _ARROW[value])
 
 
 def check_table_name(name: str, option: str = "name") -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -23,7 +24,7 @@ from kafka_tx.sql.database import Database
 from kafka_tx.sql.map_table import MapTable, map_table
 from kafka_tx.sql.merge import chunks, merge_rows
 from kafka_tx.sql.postgresql import kept_awake
-from kafka_tx.sql.progress import Progress, Writings
+from kafka_tx.sql.progress import Progress, check_same
 from kafka_tx.sql.reducers import (
     Reducer,
     check_reducer,
@@ -70,6 +71,7 @@ class MapBatch:
     Attributes:
         is_counted: Transactional and an earlier attempt has committed: nothing here
             writes, and ``get`` finds the state with the batch in it.
+        stored: The digest that the same attempt has stored before; else empty.
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class MapBatch:
         txid: int,
         *,
         is_counted: bool = False,
+        stored: str = "",
     ) -> None:
         self.is_counted = is_counted
+        self.stored = stored
         self._connection = connection
         self._to = to
         self._txid = txid
@@ -233,19 +237,19 @@ class NonTransactionalMap:
         self._to = map_table(name, self.kind, key, value)
         self._database = Database(url, option="url")
         self._progress = Progress(
-            self._to.progress,
+            self._to.metadata,
             name,
             self.kind,
             is_opaque=self._to.is_opaque,
             address=self._database.url,
         )
-        self._writings = Writings(self._to.writings, name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._database.url!r}, {self.name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_made_again, (type(self), *self._given))
+        url, name, key, value = self._given
+        return (partial(type(self), url, name, key=key, value=value), ())
 
     @property
     def key_type(self) -> type:
@@ -297,24 +301,12 @@ class NonTransactionalMap:
             StateCorruptedError: The file is damaged or no database.
             StateError: The database refuses: rights, path, a sum of more than 64 bits.
         """
-
-        def whole() -> bool:
-            with self.batch(attempt) as batch:
-                batch.update(table, reducer)
-            return not batch.is_counted
-
-        return self._again(whole)
+        return self._whole(attempt, lambda batch: batch.update(table, reducer))
 
     def remove(self, attempt: TransactionAttempt, keys: Iterable[Any]) -> bool:
         """Remove keys, as a batch of its own; a replay can undo it. As ``update``."""
         gone = list(keys)
-
-        def whole() -> bool:
-            with self.batch(attempt) as batch:
-                batch.remove(gone)
-            return not batch.is_counted
-
-        return self._again(whole)
+        return self._whole(attempt, lambda batch: batch.remove(gone))
 
     @contextmanager
     def batch(self, attempt: TransactionAttempt) -> Iterator[MapBatch]:
@@ -326,10 +318,10 @@ class NonTransactionalMap:
         Raises: as ``update``.
         """
         entering = self._database.patient(lambda: self._entering(attempt))
-        with entering as (connection, before, batch):
+        with entering as (connection, batch):
             with kept_awake(connection):
                 yield batch
-            self._left(connection, batch, attempt, is_same=before == attempt)
+            self._left(connection, batch, attempt)
         self._progress.left(attempt)
 
     def get(self, keys: Iterable[Any]) -> dict[Any, Any]:
@@ -370,20 +362,17 @@ class NonTransactionalMap:
     @contextmanager
     def _entering(
         self, attempt: TransactionAttempt
-    ) -> Iterator[tuple[sa.Connection, TransactionAttempt | None, MapBatch]]:
+    ) -> Iterator[tuple[sa.Connection, MapBatch]]:
         with self._database.writing(self._to.metadata) as connection:
-            before = self._stored(connection)
-            yield connection, before, self._entered(connection, attempt)
+            yield connection, self._entered(connection, attempt)
 
-    def _again(self, whole: Callable[[], bool]) -> bool:
+    def _whole(
+        self, attempt: TransactionAttempt, write: Callable[[MapBatch], None]
+    ) -> bool:
         """Write a whole batch in one try: a second try would count it twice."""
-        return whole()
-
-    def _stored(
-        self,
-        connection: sa.Connection,  # noqa: ARG002 - nothing is stored
-    ) -> TransactionAttempt | None:
-        return None
+        with self.batch(attempt) as batch:
+            write(batch)
+        return not batch.is_counted
 
     def _entered(
         self, connection: sa.Connection, attempt: TransactionAttempt
@@ -391,12 +380,7 @@ class NonTransactionalMap:
         return MapBatch(connection, self._to, attempt.txid)
 
     def _left(
-        self,
-        connection: sa.Connection,
-        batch: MapBatch,
-        attempt: TransactionAttempt,
-        *,
-        is_same: bool,
+        self, connection: sa.Connection, batch: MapBatch, attempt: TransactionAttempt
     ) -> None:
         """Store nothing about the batch."""
 
@@ -434,35 +418,30 @@ class TransactionalMap(NonTransactionalMap):
         self, connection: sa.Connection, keys: Iterable[Any]
     ) -> Iterator[sa.RowMapping]:
         query = sa.select(self._to.table)
-        wanted = list(keys)
-        for begin in range(0, len(wanted), 500):
-            some = query.where(self._to.table.c.key.in_(wanted[begin : begin + 500]))
-            yield from connection.execute(some).mappings()
+        for some in chunks(list(keys)):
+            found = query.where(self._to.table.c.key.in_(some))
+            yield from connection.execute(found).mappings()
 
     def _entered(
         self, connection: sa.Connection, attempt: TransactionAttempt
     ) -> MapBatch:
-        is_counted = self._progress.enter(connection, attempt)
-        return MapBatch(connection, self._to, attempt.txid, is_counted=is_counted)
+        is_counted, stored = self._progress.enter(connection, attempt)
+        given = connection, self._to, attempt.txid
+        return MapBatch(*given, is_counted=is_counted, stored=stored)
 
-    def _again(self, whole: Callable[[], bool]) -> bool:
-        return self._database.retry_policy(whole)
-
-    def _stored(self, connection: sa.Connection) -> TransactionAttempt | None:
-        return self._progress.stored(connection, lock=True)
+    def _whole(
+        self, attempt: TransactionAttempt, write: Callable[[MapBatch], None]
+    ) -> bool:
+        in_one_try = super()._whole
+        return self._database.retry_policy(lambda: in_one_try(attempt, write))
 
     def _left(
-        self,
-        connection: sa.Connection,
-        batch: MapBatch,
-        attempt: TransactionAttempt,
-        *,
-        is_same: bool,
+        self, connection: sa.Connection, batch: MapBatch, attempt: TransactionAttempt
     ) -> None:
-        if is_same:
-            self._writings.compare(connection, attempt, batch.digest)
+        if batch.stored:
+            check_same(self.name, attempt, batch.stored, batch.digest)
         elif not batch.is_counted:
-            self._writings.remember(connection, batch.digest)
+            self._progress.remember(connection, batch.digest)
 
 
 class OpaqueMap(TransactionalMap):
@@ -499,14 +478,9 @@ class OpaqueMap(TransactionalMap):
     def _entered(
         self, connection: sa.Connection, attempt: TransactionAttempt
     ) -> MapBatch:
-        if self._progress.enter(connection, attempt):
+        is_replay, stored = self._progress.enter(connection, attempt)
+        if is_replay:
             revert(connection, self._to, attempt.txid)
         else:
             forget_removed(connection, self._to)
-        return MapBatch(connection, self._to, attempt.txid)
-
-
-def _made_again(
-    made: type[NonTransactionalMap], url: str, name: str, key: type, value: type
-) -> NonTransactionalMap:
-    return made(url, name, key=key, value=value)
+        return MapBatch(connection, self._to, attempt.txid, stored=stored)

@@ -15,12 +15,7 @@ from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import LONG_TEXT
 from kafka_tx.sql.map_table import check_table_name
 from kafka_tx.sql.merge import copy_rows
-from kafka_tx.sql.progress import (
-    Progress,
-    Writings,
-    progress_table,
-    writings_table,
-)
+from kafka_tx.sql.progress import Progress
 from kafka_tx.transactions.admission import second_write
 
 TXID = "txid"
@@ -85,13 +80,13 @@ def append_rows(
     database = Database(url, option="url")
     metadata = sa.MetaData()
     progress = Progress(
-        progress_table(metadata),
+        metadata,
         table,
         "opaque table" if opaque else "transactional table",
         is_opaque=opaque,
         address=database.url,
     )
-    calls, call = Writings(writings_table(metadata), table), secrets.token_hex(16)
+    call = secrets.token_hex(16)
     _check_columns(rows.column_names)
     rows = _plain(rows, database.dialect)
     if opaque:
@@ -100,13 +95,12 @@ def append_rows(
 
     def whole() -> bool:
         with database.writing(metadata) as connection:
-            is_again = progress.stored(connection, lock=True) == attempt
-            is_replay = progress.enter(connection, attempt)
-            if is_again and calls.stored(connection) != call:
+            is_replay, stored = progress.enter(connection, attempt)
+            if stored not in ("", call):
                 raise _appended(table, attempt)
             if is_replay and not opaque:
                 return False
-            calls.remember(connection, call)
+            progress.remember(connection, call)
             if is_replay:
                 connection.execute(sa.delete(to).where(to.c[TXID] == attempt.txid))
             _insert(connection, to, rows)

@@ -237,12 +237,11 @@ class Parts:
             with engine.begin() as connection:
                 known = [t for t in inspect(engine).get_table_names() if t != name]
                 connection.execute(text(f'DROP TABLE IF EXISTS "{name}"'))
-                for table in ("kafka_tx_progress", "kafka_tx_writings"):
-                    if table in known:
-                        connection.execute(
-                            text(f"DELETE FROM {table} WHERE name = :name"),
-                            {"name": name},
-                        )
+                if "kafka_tx_progress" in known:
+                    connection.execute(
+                        text("DELETE FROM kafka_tx_progress WHERE name = :name"),
+                        {"name": name},
+                    )
         finally:
             engine.dispose()
 
