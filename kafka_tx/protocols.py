@@ -89,26 +89,38 @@ class Store(Protocol):
         ``write``. The new epoch is greater than ``above``, too.
 
         Raises:
+            ConfigError: A path or value that no store can hold.
             StateConflictError: A path of ``expect`` has another value; no owner was
                 fenced.
-            StateUnavailableError: The store does not answer; unknown whether it landed.
+            StateUnavailableError: The store does not answer, or is locked; unknown
+                whether it landed.
+            StateCorruptedError: The record of the owner, or the store, is damaged.
             StateError: The store refuses (permissions, read-only, wrong address).
         """
         ...
 
     def epoch(self) -> int:
-        """The stored epoch now; 0 when the id was never acquired."""
+        """The stored epoch now; 0 when the id was never acquired.
+
+        Raises:
+            StateUnavailableError, StateCorruptedError, StateError: As of ``acquire``.
+        """
         ...
 
     def read(self, prefix: str = "") -> dict[str, str]:
         """Every path that begins with ``prefix`` and its value, in path order.
 
         A consistent snapshot where the store can give one. An id without state: ``{}``.
+
+        Raises: as ``epoch``.
         """
         ...
 
     def get(self, path: str) -> str | None:
-        """One value, or None when the path does not exist."""
+        """One value, or None when the path does not exist.
+
+        Raises: as ``epoch``, and ConfigError for an illegal path.
+        """
         ...
 
     def write(
@@ -125,8 +137,8 @@ class Store(Protocol):
 
         Raises:
             FencedError: The stored epoch is another than ``epoch``.
-            StateConflictError: A path of ``expect`` has another value.
-            StateUnavailableError: The store does not answer.
+            ConfigError, StateConflictError, StateUnavailableError,
+                StateCorruptedError, StateError: As of ``acquire``.
         """
         ...
 
@@ -134,6 +146,8 @@ class Store(Protocol):
         """Sinks beside the store that count this numbering, with their last txid.
 
         Beside: in the same database, so that they go back with the store.
+
+        Raises: as ``epoch``.
         """
         ...
 
@@ -175,6 +189,7 @@ class OffsetStore(Protocol):
             The owner's epoch, from 1; 0 from a store that cannot fence anyone.
 
         Raises:
+            StateCorruptedError: The record of the owners cannot be read.
             StateUnavailableError: The store does not answer.
             StateError: The store refuses.
         """
@@ -188,6 +203,7 @@ class OffsetStore(Protocol):
         Raises:
             StateCorruptedError: A record exists and cannot be read.
             StateUnavailableError: The store does not answer.
+            StateError: The store refuses.
         """
         ...
 
@@ -200,6 +216,7 @@ class OffsetStore(Protocol):
             FencedError: Another owner came; nothing was written.
             StateLostError: The store is not where this owner left it.
             StateUnavailableError: The store does not answer; unknown whether it landed.
+            StateError: The store refuses.
         """
         ...
 

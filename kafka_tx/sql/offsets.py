@@ -58,13 +58,7 @@ class SqlOffsetStore(OffsetsOfId):
         self._claim: Claim | None = None
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
-        """Become the owner of a task.
-
-        Raises:
-            StateCorruptedError: The record of the owners makes no sense.
-            StateUnavailableError: The database does not answer or is locked.
-            StateError: The database refuses: rights, path, password, disk.
-        """
+        """As ``OffsetStore.acquire``."""
         try:
             self._claim = self._claimed(task, tasks)
         except _RacedError:  # somebody else made the row; now it can be locked
@@ -88,13 +82,7 @@ class SqlOffsetStore(OffsetsOfId):
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The stored records; partitions without one are left out.
-
-        Raises:
-            StateCorruptedError: A record makes no sense, or the file is damaged.
-            StateUnavailableError: The database does not answer or is locked.
-            StateError: The database refuses: rights, path, password, disk.
-        """
+        """As ``OffsetStore.load``."""
         wanted = set(partitions)
         query = sa.select(OFFSETS).where(
             OFFSETS.c.id == self.id, OFFSETS.c.topic.in_({p.topic for p in wanted})
@@ -105,15 +93,7 @@ class SqlOffsetStore(OffsetsOfId):
         return {p: self._read(p, row) for p, row in stored.items() if p in wanted}
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Write all of them in one database transaction; other partitions keep theirs.
-
-        Raises:
-            FencedError: Another owner came; nothing was written.
-            StateLostError: The store is not where this owner left it.
-            StateUnavailableError: The database does not answer or is locked; unknown
-                whether it landed.
-            StateError: The database refuses: rights, path, password, disk.
-        """
+        """As ``OffsetStore.store``, in one database transaction."""
         rows = [
             {
                 "id": self.id,

@@ -207,33 +207,20 @@ class SqlStore(StateOfId):
     def acquire(
         self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None
     ) -> int:
-        """Raise the stored epoch by one, or above ``above``, and return it.
-
-        Raises:
-            StateConflictError: A path of ``expect`` has another value.
-            StateUnavailableError: The database does not answer or is locked.
-            StateCorruptedError: The file is damaged or no database.
-            StateError: The database refuses: rights, path, password, disk.
-        """
+        """As ``Store.acquire``."""
         try:
             return self._raise_epoch(put, above, expect)
         except StateConflictError:  # somebody else made the row; now it can be locked
             return self._raise_epoch(put, above, expect)
 
     def epoch(self) -> int:
-        """The stored epoch; 0 when the id was never acquired.
-
-        Raises: as ``acquire``.
-        """
+        """As ``Store.epoch``."""
         with self._database.reading(STORE) as connection:
             query = sa.select(OWNER.c.epoch).where(OWNER.c.id == self.id)
             return connection.scalar(query) or 0
 
     def read(self, prefix: str = "") -> dict[str, str]:
-        """Every path that begins with ``prefix``, in path order: a snapshot.
-
-        Raises: as ``acquire``.
-        """
+        """As ``Store.read``; a snapshot."""
         query = sa.select(STATE.c.path, STATE.c.value).where(STATE.c.id == self.id)
         if prefix:  # roughly; some databases take upper case for lower case here
             query = query.where(STATE.c.path.startswith(prefix, autoescape=True))
@@ -242,27 +229,14 @@ class SqlStore(StateOfId):
         return {path: v for path, v in sorted(rows) if path.startswith(prefix)}
 
     def get(self, path: str) -> str | None:
-        """One value, or None.
-
-        Raises: as ``acquire``, and ConfigError for an illegal path.
-        """
+        """As ``Store.get``."""
         with self._database.reading(STORE) as connection:
             return self._values(connection, [check_path(path)]).get(path)
 
     def write(
         self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
     ) -> None:
-        """Set and delete all these paths in one database transaction.
-
-        Raises:
-            ConfigError: A path or value that no store can hold.
-            FencedError: The stored epoch is another than ``epoch``.
-            StateConflictError: A path of ``expect`` has another value.
-            StateUnavailableError: The database does not answer or is locked; unknown
-                whether the write arrived.
-            StateCorruptedError: The file is damaged or no database.
-            StateError: The database refuses: rights, path, password, disk.
-        """
+        """As ``Store.write``, in one database transaction."""
         gone = [check_path(path) for path in delete]
         rows = self._rows(put)
         with self._database.writing(STORE) as connection:
@@ -279,10 +253,7 @@ class SqlStore(StateOfId):
             upsert(connection, STATE, rows)
 
     def sinks(self, numbering: str) -> dict[str, int]:
-        """Maps and tables of the same database that count this numbering, with txid.
-
-        Raises: as ``acquire``.
-        """
+        """Maps and tables of the same database; see ``Store.sinks``."""
         progress = progress_table(sa.MetaData())
         with self._database.reading(STORE) as connection:
             seen = sa.inspect(connection)

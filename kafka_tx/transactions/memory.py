@@ -79,12 +79,7 @@ class MemoryStore(StateOfId):
     def acquire(
         self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None
     ) -> int:
-        """Raise the epoch by one, or above ``above``, and return it.
-
-        Raises:
-            ConfigError: A path or value that no store can hold.
-            StateConflictError: A path of ``expect`` has another value.
-        """
+        """As ``Store.acquire``."""
         new = {check_path(p): check_value(p, value) for p, value in put.items()}
         with self._cell.lock:
             now = self._cell.now
@@ -94,28 +89,22 @@ class MemoryStore(StateOfId):
             return epoch
 
     def epoch(self) -> int:
-        """The current epoch; 0 before the first ``acquire``."""
+        """As ``Store.epoch``."""
         return self._cell.now.epoch
 
     def read(self, prefix: str = "") -> dict[str, str]:
-        """A snapshot of every path that begins with ``prefix``, in path order."""
+        """As ``Store.read``."""
         values = self._cell.now.values
         return {p: values[p] for p in sorted(values) if p.startswith(prefix)}
 
     def get(self, path: str) -> str | None:
-        """One value, or None."""
+        """As ``Store.get``."""
         return self._cell.now.values.get(check_path(path))
 
     def write(
         self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
     ) -> None:
-        """Set and delete all these paths at once, if ``epoch`` is current.
-
-        Raises:
-            ConfigError: A path or value that no store can hold.
-            FencedError: ``epoch`` is not the current epoch.
-            StateConflictError: A path of ``expect`` has another value.
-        """
+        """As ``Store.write``."""
         gone = {check_path(path) for path in delete}
         new = {check_path(p): check_value(p, value) for p, value in put.items()}
         with self._cell.lock:
@@ -170,12 +159,12 @@ class MemoryOffsetStore(OffsetsOfId):
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The stored records; partitions without one are left out."""
+        """As ``OffsetStore.load``."""
         stored = self._offsets
         return {p: stored[p] for p in partitions if p in stored}
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Store all offsets at once."""
+        """As ``OffsetStore.store``."""
         self._offsets = {**self._offsets, **offsets}
 
     def close(self) -> None:

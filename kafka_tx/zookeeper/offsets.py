@@ -72,13 +72,7 @@ class ZooKeeperOffsetStore(OffsetsOfId):
         self._owners_version: int | None = None
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
-        """Become the owner of a task.
-
-        Raises:
-            StateCorruptedError: The record of the owners makes no sense.
-            StateUnavailableError: ZooKeeper does not answer.
-            StateError: ZooKeeper refuses: authentication, ACL.
-        """
+        """As ``OffsetStore.acquire``."""
         problem: Exception | None = None
         for _ in range(_TRIES):
             node = self._client.node(self._owners_path)
@@ -97,13 +91,9 @@ class ZooKeeperOffsetStore(OffsetsOfId):
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The stored records; partitions without one are left out.
+        """As ``OffsetStore.load``.
 
-        Raises:
-            StateCorruptedError: A node is there and is no such record, or of another
-                topic or partition than asked for.
-            StateUnavailableError: ZooKeeper does not answer.
-            StateError: ZooKeeper refuses: authentication, ACL.
+        StateCorruptedError also for a node of another topic or partition.
         """
         wanted = {self._node(partition): partition for partition in partitions}
         found = self._client.nodes(wanted)
@@ -114,16 +104,10 @@ class ZooKeeperOffsetStore(OffsetsOfId):
         }
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Write all of them in one step; other partitions keep theirs.
+        """As ``OffsetStore.store``.
 
         Up to about 2,000 partitions are one request. More are several: each of them is
         one step, and after a crash in between some partitions have their former offset.
-
-        Raises:
-            FencedError: Another owner came; what was not written yet is not.
-            StateLostError: ZooKeeper is not where this owner left it.
-            StateUnavailableError: ZooKeeper does not answer; unknown whether it landed.
-            StateError: ZooKeeper refuses: authentication, ACL.
         """
         data = {self._node(p): _record(p, offset) for p, offset in offsets.items()}
         claim, problem = self._claim, None

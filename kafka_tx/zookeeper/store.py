@@ -226,15 +226,7 @@ class ZooKeeperStore(StateOfId):
     def acquire(
         self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None
     ) -> int:
-        """Raise the stored epoch by one, or above ``above``, and return it.
-
-        Raises:
-            ConfigError: A path or value that no store can hold.
-            StateConflictError: A path of ``expect`` has another value.
-            StateUnavailableError: ZooKeeper does not answer.
-            StateCorruptedError: ``~owner`` cannot be read.
-            StateError: ZooKeeper refuses: authentication, ACL.
-        """
+        """As ``Store.acquire``."""
         new = {records.check_path(p): records.check_value(p, put[p]) for p in put}
         expected = {records.check_path(path): v for path, v in (expect or {}).items()}
         write = secrets.token_hex(8)
@@ -253,44 +245,30 @@ class ZooKeeperStore(StateOfId):
             raise self._restless()
 
     def epoch(self) -> int:
-        """The stored epoch; 0 when the id was never acquired.
-
-        Raises: as ``acquire``.
-        """
+        """As ``Store.epoch``."""
         self._client.catch_up(self._base)
         return self._now().epoch
 
     def read(self, prefix: str = "") -> dict[str, str]:
-        """Every path that begins with ``prefix``, in path order: a snapshot.
+        """As ``Store.read``; a snapshot.
 
-        Raises: as ``acquire``; StateUnavailableError also when writes follow each other
-            too fast to read between them.
+        StateUnavailableError also when writes follow each other too fast to read
+        between them.
         """
         found = self._look(lambda: self._tree.walk(prefix))
         return {path: found[path] for path in sorted(found) if path.startswith(prefix)}
 
     def get(self, path: str) -> str | None:
-        """One value, or None.
-
-        Raises: as ``read``, and ConfigError for an illegal path.
-        """
+        """As ``Store.get``, with the same errors as ``read``."""
         wanted = [records.check_path(path)]
         return self._look(lambda: (self._tree.texts(wanted), {})).get(path)
 
     def write(
         self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
     ) -> None:
-        """Set and delete all these paths in one step.
+        """As ``Store.write``, in one request.
 
-        Raises:
-            ConfigError: A path or value that no store can hold.
-            FencedError: The stored epoch is another than ``epoch``.
-            StateConflictError: A path of ``expect`` has another value.
-            StateUnavailableError: ZooKeeper does not answer; unknown whether the write
-                arrived.
-            StateCorruptedError: ``~owner`` cannot be read.
-            StateError: ZooKeeper refuses: authentication, ACL; or the write is larger
-                than a request. Nothing was written.
+        StateError also when the write is larger than a request.
         """
         gone = [records.check_path(path) for path in delete]
         new = {records.check_path(p): records.check_value(p, put[p]) for p in put}
