@@ -51,6 +51,11 @@ def kind_of(url: str, option: str = "tx.store") -> StoreKind:
         return StoreKind.SQL
 
 
+def is_file(url: str) -> bool:
+    """Whether a URL names a SQLite file, which other machines do not find."""
+    return url.startswith("sqlite")
+
+
 def store_url(given: str | None, folder: str | Path | None = None) -> str:
     """The URL of a store, absolute; the default where none is given.
 

@@ -37,12 +37,14 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import Topics
 from kafka_tx.running.worker_python import look_at
 from kafka_tx.sql.store import clock_ahead_s, forgets
+from kafka_tx.store_place import StoreKind, is_file, kind_of
 from kafka_tx.transactions.held import last_writes
 
 SOCKETS = "spark.python.unix.domain.socket.enabled"
 _PROBE = "kafka-tx-doctor"
 _STYLES: dict[Verdict, tuple[str, str]] = {
     "good": ("✓", "green"),
+    "unknown": ("?", "cyan"),
     "advice": ("!", "yellow"),
     "bad": ("✗", "red"),
 }
@@ -84,7 +86,7 @@ def doctor(
     """Check Python, Java, Spark and the reader; on request, brokers and a store.
 
     With brokers and a store, also whether the logs hold what its ids have not read yet.
-    The exit code is 1 if something is missing.
+    The exit code is 1 if something is missing, and 0 if a check cannot tell.
     """
     found = [
         _checked("Python", _python),
@@ -239,7 +241,7 @@ def _topic(kafka: dict[str, str], name: str) -> tuple[Verdict, str]:
 
 def _folder(given: str) -> tuple[Verdict, str]:
     url = text_or_file(given)
-    if not url.startswith("sqlite"):
+    if not is_file(url):
         return "good", "every machine finds the store under the same URL"
     if not given.startswith("@") and given != url:
         return (
@@ -330,16 +332,16 @@ def _store(url: str) -> tuple[Verdict, str]:
         store.write(epoch, {}, ["probe"])
     finally:
         store.close()
-    weakness = forgets(url) if "://" in url and not store.url.startswith("zoo") else ""
+    weakness = forgets(url) if kind_of(url) is StoreKind.SQL else ""
     if weakness:
         return "advice", f"{store.url} can be written, but {weakness}"
     return "good", f"{store.url} can be written"
 
 
 def _clock(url: str) -> tuple[Verdict, str]:
-    if not url.startswith("postgresql"):
+    ahead_s = clock_ahead_s(url) if kind_of(url) is StoreKind.SQL else None
+    if ahead_s is None:
         return "good", "the store has no clock of its own, or nothing depends on it"
-    ahead_s = clock_ahead_s(url)
     if abs(ahead_s) > brokers.MOST_APART_S:
         return (
             "advice",

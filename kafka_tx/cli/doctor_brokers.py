@@ -23,7 +23,7 @@ def topic_rights(kafka: dict[str, str], topic: str) -> tuple[Verdict, str]:
     rights = ClusterChecks(kafka).topic_rights(topic)
     missing = [name for name in ("READ", "WRITE") if name not in rights]
     if not rights:
-        return "advice", f"the brokers do not tell what this user may do on {topic}"
+        return "unknown", f"the brokers do not tell what this user may do on {topic}"
     if not missing:
         return "good", f"this user may READ and WRITE {topic}"
     if len(missing) == 2:
@@ -36,7 +36,7 @@ def group_rights(kafka: dict[str, str], group: str) -> tuple[Verdict, str]:
     """READ commits offsets of a group."""
     rights = ClusterChecks(kafka).group_rights(group)
     if rights is None:
-        return "advice", f"group {group} does not exist yet, so no broker tells rights"
+        return "unknown", f"group {group} does not exist yet, so no broker tells rights"
     if "READ" in rights:
         return "good", f"this user may commit offsets of group {group}"
     return "bad", f"this user may not READ group {group}, which tx.commitGroupId needs"
@@ -76,7 +76,7 @@ def markers(kafka: dict[str, str]) -> tuple[Verdict, str]:
     settings = client_settings(kafka, purpose="consumer")
     topic = MarkerTopic(MARKER_TOPIC, settings)
     if topic.policy() is None:
-        return "advice", f"the brokers do not tell cleanup.policy of {MARKER_TOPIC}"
+        return "unknown", f"the brokers do not tell cleanup.policy of {MARKER_TOPIC}"
     topic.check_policy()
     return "good", f"{MARKER_TOPIC} is compacted: markers stay"
 
@@ -84,15 +84,24 @@ def markers(kafka: dict[str, str]) -> tuple[Verdict, str]:
 def transactions(kafka: dict[str, str]) -> tuple[Verdict, str]:
     """Some clouds refuse them; then there is no exactly-once sink."""
     ClusterChecks(kafka).begin_transactions(_SINK)
-    return "good", "the brokers take transactional ids that begin with 'kafka_tx.'"
+    return (
+        "good",
+        f"the brokers took the transactional id '{_SINK}', and forget it in time",
+    )
 
 
 def versions(kafka: dict[str, str]) -> tuple[Verdict, str]:
     """KIP-890: a broker that lacks it may keep a late write of an old transaction."""
     if "SSL" in kafka.get("security.protocol", "").upper().split("_"):
-        return "good", f"{_FEATURE} is not asked over TLS"
+        return (
+            "unknown",
+            f"{_FEATURE} (KIP-890) cannot be asked over TLS: ask the brokers' operator",
+        )
     host, _, port = kafka["bootstrap.servers"].split(",")[0].strip().rpartition(":")
-    level = finalized_features(host.strip("[]"), int(port)).get(_FEATURE, 0)
+    try:
+        level = finalized_features(host.strip("[]"), int(port)).get(_FEATURE, 0)
+    except OSError as error:
+        return "unknown", f"{host}:{port} did not tell {_FEATURE} (KIP-890): {error}"
     if level < 2:
         return (
             "advice",

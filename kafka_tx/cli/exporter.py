@@ -11,11 +11,12 @@ import typer
 from kafka_tx import assembly
 from kafka_tx.cli.lag import Logs, Positions, positions_of
 from kafka_tx.cli.positions import known_doors
-from kafka_tx.cli.stores import checked
+from kafka_tx.cli.stores import checked, text_or_file
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics.endpoint import serve
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.store_place import StoreKind, kind_of
 from kafka_tx.transactions.held import newest_ms
 from kafka_tx.transactions.txid_layout import Door
 
@@ -70,7 +71,7 @@ class _Exporter:
             self.registry.record_log(name, bounds)
 
     def _stored(self) -> list[OffsetsStored]:
-        if self.store == "kafka:":
+        if kind_of(text_or_file(self.store)) is StoreKind.GROUP:
             positions = positions_of(self.store, self.wanted, self.logs)
             return [_of_group(name, of_id) for name, of_id in positions.items()]
         ids = [self.wanted] if self.wanted is not None else []
@@ -78,7 +79,7 @@ class _Exporter:
         for name, stored in assembly.stored_states(checked(self.store), ids).items():
             for one in known_doors(stored.store, stored.at_least_once):
                 committed = one.state.committed
-                if committed is not None:
+                if committed is not None and not one.state.moved_to:
                     is_counted = one.door is not Door.AT_LEAST_ONCE
                     found.append(
                         OffsetsStored(

@@ -37,6 +37,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.planning.log_bounds import Bounds, EpochEnds
 from kafka_tx.planning.standing import Finding, Standing, stand
+from kafka_tx.store_place import StoreKind, kind_of
 
 TIMEOUT_MS = 10_000
 Positions: TypeAlias = Mapping[TopicPartition, LogPosition]
@@ -178,7 +179,7 @@ def positions_of(url: str, wanted: str | None, logs: Logs) -> dict[str, Position
     Raises:
         StateError: The id has none, or those of two topologies.
     """
-    if url == "kafka:":
+    if kind_of(text_or_file(url)) is StoreKind.GROUP:
         if wanted is None:
             raise ConfigError(
                 "the offsets of --store kafka: are those of a consumer group, and its"

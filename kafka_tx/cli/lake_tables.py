@@ -24,7 +24,8 @@ from kafka_tx.transactions.table_writes import (
     last_written,
 )
 
-Verdict = Literal["good", "advice", "bad"]
+Verdict = Literal["good", "unknown", "advice", "bad"]
+"""``unknown``: nobody answers this question here, which is no trouble."""
 
 RETENTION = "delta.setTransactionRetentionDuration"
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -41,7 +42,7 @@ def look_at(write: TableWrite, numbering: str, committed: int) -> tuple[Verdict,
         committed: The last txid that the store has committed.
     """
     if not write.location:
-        return "advice", f"{_named(write)}: the store does not say where it is"
+        return "unknown", f"{_named(write)}: the store does not say where it is"
     try:
         folder = _Folder(write.location)
         if folder.names("_delta_log"):
@@ -50,7 +51,7 @@ def look_at(write: TableWrite, numbering: str, committed: int) -> tuple[Verdict,
             return _of_iceberg(_iceberg(folder), write, numbering, committed)
     except (OSError, ValueError, LookupError, ImportError) as error:
         why = str(error).partition("\n")[0]
-        return "advice", (
+        return "unknown", (
             f"{_named(write)}: {write.location} cannot be read from here: {why}."
             " Run doctor where the table's files can be read"
         )

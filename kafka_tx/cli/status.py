@@ -113,6 +113,8 @@ def _as_json(found: Found) -> dict[str, Any]:
     reported |= {"door": found.known.door.value, "offsets": offsets}
     if found.known.door is Door.AT_LEAST_ONCE:
         return reported
+    if state.moved_to:
+        reported["moved_to"] = state.moved_to
     reported |= _tables(found.known)
     return reported | {
         "numbering": state.numbering,
@@ -158,10 +160,11 @@ def _rows(found: Found) -> list[tuple[str, str]]:
         return [*rows, ("unreadable", str(found.error.fields["path"]))]
     if found.known is None:
         return [*rows, ("records", ", ".join(found.paths) or "none")]
+    state = found.known.state
     rows.insert(0, ("door", found.known.door.value))
-    if found.known.state.numbering:
-        rows.append(("numbering", found.known.state.numbering))
-    committed = found.known.state.committed
+    told = {"moved to": state.moved_to, "numbering": state.numbering}
+    rows += [(label, text) for label, text in told.items() if text]
+    committed = state.committed
     if committed is None:
         return [*rows, ("committed", "nothing yet")]
     reported = f"txid {committed.txid}"
@@ -171,8 +174,8 @@ def _rows(found: Found) -> list[tuple[str, str]]:
     rows.append(("committed", reported if is_numbered else ""))
     offsets = sorted(committed.offsets.items())
     rows += _aligned([(str(partition), str(offset)) for partition, offset in offsets])
-    rows += [("table", _table(write)) for write in last_writes(found.known.state.held)]
-    for txid, batch in found.known.state.unfinished.items():
+    rows += [("table", _table(write)) for write in last_writes(state.held)]
+    for txid, batch in state.unfinished.items():
         rows.append(("unfinished", f"txid {txid}"))
         spans = sorted(wanted for wanted in batch.ranges if len(wanted))
         rows += _aligned(

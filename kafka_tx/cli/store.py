@@ -19,7 +19,7 @@ from kafka_tx.cli.stores import (
     unknown_id,
 )
 from kafka_tx.errors import StateCorruptedError, StateError
-from kafka_tx.store_place import StoreKind, kind_of
+from kafka_tx.store_place import StoreKind, is_file, kind_of
 from kafka_tx.transactions.ledger_repair import examine
 from kafka_tx.transactions.memory import StoredId
 from kafka_tx.transactions.stops import notes_id
@@ -146,7 +146,7 @@ def _there(url: str) -> dict[str, StoredId]:
     try:
         return assembly.stored_states(url)
     except StateError as error:
-        if type(error) is StateError and url.startswith("sqlite"):
+        if type(error) is StateError and is_file(url):
             return {}
         raise
 

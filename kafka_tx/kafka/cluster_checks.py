@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -65,10 +64,13 @@ class ClusterChecks:
         return max((each for each in found if each >= 0), default=None)
 
     def begin_transactions(self, name: str) -> None:
-        """Have the brokers take a transactional id, as the exactly-once sink does."""
+        """Have the brokers take this transactional id, as the exactly-once sink does.
+
+        They remember it until ``transactional.id.expiration.ms``, 7 days by default.
+        """
         settings = client_settings(self._kafka, purpose="producer")
         watch = ErrorWatch(addresses(settings))
-        own = {"transactional.id": f"{name}.{uuid.uuid4().hex[:8]}"}
+        own = {"transactional.id": name}
         producer = new_producer({**settings, **own}, watch)
         try:
             producer.init_transactions(_WITHIN_MS / 1_000)

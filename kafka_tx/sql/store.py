@@ -172,13 +172,15 @@ def forgets(url: str) -> str:
     return ""
 
 
-def clock_ahead_s(url: str) -> float:
-    """How far the clock of a PostgreSQL is ahead of this machine's.
+def clock_ahead_s(url: str) -> float | None:
+    """How far the clock of a PostgreSQL is ahead of this machine's; None: another one.
 
     Raises: as ``forgets``.
     """
     database = Database(url)
     try:
+        if database.dialect != "postgresql":
+            return None
         with database.reading(sa.MetaData()) as connection:
             now = float(connection.execute(_CLOCK).scalar_one())
             return now - time.time()

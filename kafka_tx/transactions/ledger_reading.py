@@ -62,6 +62,12 @@ class LedgerState:
         return held_in(self.texts)
 
     @property
+    def moved_to(self) -> str:
+        """The store to which a tool has copied the id; empty: it is here."""
+        found = numbering_of(self.texts, "", "")
+        return found.moved_to if found is not None else ""
+
+    @property
     def txid(self) -> int:
         """The last committed txid; 0 when there is none."""
         return self.committed.txid if self.committed else 0

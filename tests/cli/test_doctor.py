@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_tx.cli import doctor
+from kafka_tx.cli import doctor, doctor_brokers
 from kafka_tx.kafka import cluster_checks
 from kafka_tx.model import TopicPartition
 from kafka_tx.running.worker_python import WorkerPython
@@ -89,6 +89,19 @@ def test_brokers_that_answer_are_good(run):
         )
 
     assert findings(result)["brokers"]["verdict"] == "good"
+
+
+def test_a_check_that_cannot_tell_is_neither_good_nor_trouble(run, monkeypatch):
+    nobody = {"bootstrap.servers": "127.0.0.1:1"}
+    over_tls = {**nobody, "security.protocol": "SASL_SSL"}
+    answers = [doctor_brokers.versions(given) for given in (nobody, over_tls)]
+    monkeypatch.setattr(doctor, "_speculation", lambda: answers[1])
+
+    result = run("doctor")
+
+    assert [verdict for verdict, _ in answers] == ["unknown", "unknown"]
+    assert result.exit_code == run("doctor").exit_code == 0
+    assert "? tasks    transaction.version (KIP-890) cannot be asked" in result.stdout
 
 
 def test_a_store_is_written_and_left_as_it_was(run, url):

@@ -136,5 +136,5 @@ def test_what_cannot_be_read_is_said(tmp_path, place):
 
     verdict, text = look_at(written(place), NUMBERING, 2)
 
-    assert verdict == "advice"
+    assert verdict == "unknown"
     assert "does not say where" in text or "cannot be read from here" in text

@@ -56,6 +56,19 @@ def test_status_as_json_has_every_id(run, store, url):
     ]
 
 
+def test_status_shows_where_an_id_has_moved(run, store, url, tmp_path):
+    there = f"sqlite:///{tmp_path}/there.db"
+    run("store", "copy", "--from", url, "--to", there, "--yes")
+
+    shown = run("status", "--store", url).stdout
+    (old,) = json.loads(run("status", "--store", url, "--json").stdout)
+    (new,) = json.loads(run("status", "--store", there, "--json").stdout)
+
+    assert f"  moved to     {there}" in shown.splitlines()
+    assert old.pop("moved_to") == there
+    assert {**old, "epoch": new["epoch"]} == new
+
+
 def test_status_shows_the_tables_that_an_id_has_written(run, store, url):
     tables = (
         TableWrite(txid=41, table="sales.orders", sink="default", version="7"),
