@@ -25,7 +25,7 @@ import kafka_tx
 from kafka_tx.spark.quiet_stop import stop_quietly
 from kafka_tx.testing.mock import MockCluster
 
-ORDERS, PARTITIONS, BATCH = 2_000, 2, 500
+ORDERS, PARTITIONS, BATCH = 1_500, 2, 500
 LINE = ".".join(pyspark.__version__.split(".")[:2])
 DELTA = {
     "spark.jars.packages": f"io.delta:delta-spark_{LINE}_2.13:4.4.0",

@@ -417,10 +417,10 @@ DELTA: Proofs = {
         _TABLES + "test_a_query_writes_each_record_once_also_with_a_new_checkpoint",
     ),
     "two drivers write one batch at the same time": (
-        _TABLES + "test_two_driver_processes_with_one_txid_at_once_are_one",
+        _TABLES + "test_commits_of_one_txid_at_the_same_time_are_one",
     ),
     "a frozen driver continues after another one took over": (
-        _TABLES + "test_a_driver_process_that_was_frozen_wakes_and_writes_nothing",
+        _TABLES + "test_a_driver_that_was_frozen_before_its_commit_writes_nothing",
     ),
     "the batch comes again with other records, or the source is opaque": (
         _SINKS + "test_a_replay_with_other_records_is_refused_or_takes_their_place",
@@ -475,11 +475,11 @@ ICEBERG: Proofs = {
         _TABLES + "test_a_merge_counts_a_batch_once",
     ),
     "two drivers write one batch at the same time": (
-        _TABLES + "test_two_driver_processes_with_one_txid_at_once_are_one",
+        _TABLES + "test_commits_of_one_txid_at_the_same_time_are_one",
         _ICE + "test_merges_of_one_txid_at_the_same_time_are_one",
     ),
     "a frozen driver continues after another one took over": (
-        _TABLES + "test_a_driver_process_that_was_frozen_wakes_and_writes_nothing",
+        _TABLES + "test_a_driver_that_was_frozen_before_its_commit_writes_nothing",
         _ICE + "test_a_driver_that_was_frozen_before_it_publishes_publishes_nothing",
     ),
     "the batch comes again with other records, or the source is opaque": (

@@ -1,4 +1,4 @@
-"""A driver of its own that appends to tables, as the files of a directory tell it.
+"""A driver of its own that writes to tables, as the files of a directory tell it.
 
 Each job waits, while its rows are computed, until it may go on: it has looked into the
 table by then, and has not committed.
@@ -48,15 +48,28 @@ def paused(df: DataFrame, job: Path) -> DataFrame:
     return df.mapInArrow(wait, df.schema)
 
 
+def merge(df: DataFrame, target: str) -> None:
+    df.createOrReplaceTempView("batch")
+    df.sparkSession.sql(
+        f"MERGE INTO {target} t USING batch b ON t.key = b.key"
+        " WHEN MATCHED THEN UPDATE SET n = t.n + b.n"
+        " WHEN NOT MATCHED THEN INSERT *"
+    )
+
+
 def carry_out(spark: SparkSession, job: Path) -> str:
     given = json.loads(job.read_text())
     tried = TransactionAttempt.parse(given["attempt"])
     attempt = TransactionAttempt(tried.txid, tried.attempt_id, **given["named"])
     session = lake(spark, given)
-    rows = session.createDataFrame([(row,) for row in given["rows"]], "key string")
+    columns = "key string, n bigint" if given["merges"] else "key string"
+    row = (lambda key: (key, 1)) if given["merges"] else (lambda key: (key,))
+    rows = session.createDataFrame([row(key) for key in given["rows"]], columns)
+    df, table = paused(rows.coalesce(1), job), given["table"]
     try:
-        df = paused(rows.coalesce(1), job)
-        return str(kafka_tx.append_to_table(df, attempt, given["table"]))
+        if given["merges"]:
+            return str(kafka_tx.write_to_table(df, attempt, table, merge))
+        return str(kafka_tx.append_to_table(df, attempt, table))
     except kafka_tx.KafkaTxError as error:
         print(error, flush=True)
         return type(error).__name__

@@ -27,6 +27,7 @@ from integration.bounded import read_out
 from integration.cluster.child import Child
 from integration.cluster.waiting import wait_until
 from integration.reading import reader
+from integration.sinks.table_driver import merge
 from kafka_tx.errors import ConfigError, FencedError, StateLostError
 from kafka_tx.spark.sinks import delta, iceberg
 from kafka_tx.testing import Crash
@@ -50,15 +51,6 @@ def forget() -> None:
     """Go on as another program would."""
     for known in (table_writes._left, delta._seen, iceberg._floors):
         known.clear()
-
-
-def merge(df, target):
-    df.createOrReplaceTempView("batch")
-    df.sparkSession.sql(
-        f"MERGE INTO {target} t USING batch b ON t.key = b.key"
-        " WHEN MATCHED THEN UPDATE SET n = t.n + b.n"
-        " WHEN NOT MATCHED THEN INSERT *"
-    )
 
 
 def nothing_to_do(df, target):
@@ -183,12 +175,13 @@ class Rival:
         )
         self._given = given
 
-    def begins(self, attempt, rows: list[str], table: str) -> Path:
+    def begins(self, attempt, rows: list[str], table: str, *, merges=False) -> Path:
         """Let it write; once this returns, it has looked and computes the rows."""
         job = self._work / f"job{next(self._jobs)}"
         named = {"source": attempt.source, "numbering": attempt.numbering}
         named["plan"] = attempt.plan
         told = {**self._given, "table": table, "rows": rows, "attempt": str(attempt)}
+        told["merges"] = merges
         job.with_suffix(".new").write_text(json.dumps({**told, "named": named}))
         job.with_suffix(".new").rename(job.with_suffix(".json"))
         self._wait(job.with_suffix(".reached"))
@@ -261,12 +254,12 @@ class TableSuite:
         for checkpoint in ("first", "second"):
             with pytest.raises(StreamingQueryException, match="DeadError"):
                 run(checkpoint)
-        run("third")
         produce(name, [f"{n}" for n in range(100, 120)])
-        run("fourth")
+        run("third")
 
         assert table.rows() == sorted(map(str, range(120)))
 
+    @pytest.mark.all
     def test_two_driver_processes_with_one_txid_at_once_are_one(self, shared, rival):
         shared.write(attempt(1), ["a"])
         other = rival.begins(attempt(2, number=2), ["b"], shared.name)
@@ -279,6 +272,7 @@ class TableSuite:
         assert {ours, theirs.result()} <= {"True", "False", "FencedError"}
         assert shared.rows() == ["a", "b"]
 
+    @pytest.mark.all
     def test_a_driver_process_that_was_frozen_wakes_and_writes_nothing(
         self, shared, rival
     ):
@@ -294,6 +288,40 @@ class TableSuite:
 
         assert rival.result(other) == "FencedError"
         assert shared.rows() == ["a", "b", "c", "x"]
+
+    @pytest.mark.all
+    def test_two_driver_processes_that_merge_one_txid_at_once_are_one(
+        self, shared, rival
+    ):
+        shared.make_counts()
+        shared.count(attempt(1), "a")
+        given = attempt(2, number=2), ["a"], shared.name
+        other = rival.begins(*given, merges=True)
+
+        with ThreadPoolExecutor(1) as pool:
+            theirs = pool.submit(rival.result, other)
+            ours = tried(lambda: shared.count(attempt(2), "a"))
+
+        assert [ours, theirs.result()].count("True") == 1
+        assert {ours, theirs.result()} <= {"True", "False", "FencedError"}
+        assert shared.counted() == {"a": 2}
+
+    @pytest.mark.all
+    def test_a_driver_process_that_was_frozen_in_a_merge_wakes_and_counts_nothing(
+        self, shared, rival
+    ):
+        shared.make_counts()
+        shared.count(attempt(1), "a")
+        other = rival.begins(attempt(2), ["a"], shared.name, merges=True)
+        rival.freeze()
+        try:
+            for txid in (2, 3):
+                assert shared.count(attempt(txid, epoch=2), "a")
+        finally:
+            rival.wake()
+
+        assert rival.result(other) == "FencedError"
+        assert shared.counted() == {"a": 3}
 
     def test_a_driver_that_was_frozen_before_its_commit_writes_nothing(self, table):
         table.write(attempt(1), ["a"])
@@ -339,12 +367,11 @@ class TableSuite:
         versions, none = table.versions(), table.batch([]).persist()
 
         for txid in (2, 3):
-            assert not table.append(none, attempt(txid))
-            assert not table.append(none, attempt(txid, epoch=2))
+            assert not table.append(none, attempt(txid, epoch=txid))
         none.unpersist()
 
         assert table.versions() == versions
-        assert table.write(attempt(4, epoch=2), ["d"])
+        assert table.write(attempt(4, epoch=3), ["d"])
         assert table.rows() == ["a", "d"]
 
     def test_each_sink_of_a_table_counts_for_itself(self, table):

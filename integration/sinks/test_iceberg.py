@@ -18,6 +18,7 @@ from integration.cluster.processes.iceberg_rest import IcebergRest, LossyWay
 from integration.cluster.running import running
 from integration.cluster.spark_local import iceberg_session
 from integration.cluster.versions import ICEBERG
+from integration.sinks.table_driver import merge
 from integration.sinks.table_suite import (
     DeadError,
     Rival,
@@ -26,7 +27,6 @@ from integration.sinks.table_suite import (
     dying_at,
     forget,
     fresh,
-    merge,
     nothing_to_do,
 )
 from kafka_tx.errors import ConfigError, FencedError, StateGivenUpError, StateLostError

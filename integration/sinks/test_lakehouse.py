@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException, PySparkException
 import kafka_tx
 from integration.capabilities import LAKE, need
 from integration.cluster.spark_local import delta_session
+from integration.sinks.table_driver import merge
 from integration.sinks.table_suite import (
     DeadError,
     Rival,
@@ -23,7 +24,6 @@ from integration.sinks.table_suite import (
     TableSuite,
     forget,
     fresh,
-    merge,
 )
 from kafka_tx.errors import ConfigError, FencedError, StateLostError
 from kafka_tx.spark.sinks import delta, delta_append

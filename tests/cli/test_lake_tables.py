@@ -97,6 +97,31 @@ def test_a_delta_table_that_lacks_the_txid_is_another_table(tmp_path, numbering)
     assert has in text
 
 
+def test_a_delta_table_that_was_restored_and_put_back_is_good(tmp_path):
+    def restored(version, to):
+        operation = {"operation": "RESTORE", "operationParameters": {"version": to}}
+        delta_commit(tmp_path, version, **operation)
+
+    delta_commit(tmp_path, 0)
+    delta_txid(tmp_path, 1, 1)
+    delta_txid(tmp_path, 2, 2)
+
+    restored(3, to=1)
+    assert look_at(written(tmp_path), NUMBERING, 1)[0] == "bad"
+    assert look_at(written(tmp_path), NUMBERING, 2)[0] == "advice"
+    restored(4, to=2)
+    assert look_at(written(tmp_path), NUMBERING, 1)[0] == "good"
+
+
+def test_a_clone_in_place_of_a_delta_table_is_told(tmp_path):
+    delta_commit(tmp_path, 0, operation="CLONE")
+
+    verdict, text = look_at(written(tmp_path), NUMBERING, 2)
+
+    assert verdict == "bad"
+    assert "made it as a clone, which has no txids" in text
+
+
 def test_of_iceberg_the_newest_metadata_counts(tmp_path):
     iceberg(tmp_path, 1, floor=1, name="v9.metadata.json")
     iceberg(tmp_path, 1, 2, floor=1, name="00010-ab-cd.gz.metadata.json")
