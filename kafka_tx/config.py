@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import (
@@ -17,6 +17,8 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.model import Mode as Mode
+from kafka_tx.option_rows import boolean, choice, duration_ms, option, row, whole
+from kafka_tx.store_place import DEFAULT, store_url
 
 LEGAL_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
@@ -105,29 +107,70 @@ StartRule = Earliest | Latest | AtTime | PerPartition | FromCommitted
 EndRule = Earliest | Latest | AtTime | PerPartition
 
 
+COMMIT_GROUP = (
+    "tx.commitGroupId",
+    "Kafka group to which committed offsets are copied.",
+)
+HISTORY = (
+    "tx.history",
+    "Number of the last transactions that `kafka-tx history` can show. The store"
+    " keeps at least 8. ZooKeeper always keeps 8.",
+    whole(0),
+)
+"""Rows that the source and topologies share."""
+POLL_TIMEOUT_MS = 120_000
+"""Longest wait of a task without a record; Spark's default."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransactionsConfig:
     """Durable transactions of one query (options ``tx.*``).
 
-    Attributes:
-        id: Names the query's state; stable over restarts, one live query each.
-        store: URL of the store, absolute; empty: nothing is stored.
-        mode: What a replay holds, see ``docs/guarantees.md``.
-        commit_group_id: Kafka group that committed offsets are mirrored to.
-        on_disagreement: Which side decides when checkpoint and store contradict each
-            other; ``error`` stops the query.
-        if_owned: What becomes of an owner of ``id`` that lives: this query takes over
-            or ends. Empty: it ends where Spark says that this run is a bounded one.
-        history: Of how many transactions the store keeps what they held.
+    An empty ``store`` stores nothing. An empty ``if_owned`` refuses a living owner if
+    Spark says that the run is bounded, and takes over from it if not.
     """
 
-    id: str
-    store: str = ""
-    mode: Mode = "transactional"
-    commit_group_id: str | None = None
-    on_disagreement: Literal["error", "checkpoint", "store"] = "error"
-    if_owned: Literal["", "fence", "refuse"] = ""
-    history: int = 100
+    id: str = field(
+        metadata=row(
+            "tx.id",
+            "Name of the query. Makes each batch a transaction.",
+            lambda _name, value: value.strip(),
+        )
+    )
+    store: str = option(
+        "",
+        "tx.store",
+        "URL of the store for txids and offsets.",
+        lambda _name, value: store_url(value),
+        shown=DEFAULT,
+    )
+    mode: Mode = option(
+        "transactional",
+        "tx.mode",
+        "`transactional`: a replay holds the same records. `opaque`: it may hold"
+        " other records.",
+        choice(*get_args(Mode)),
+    )
+    commit_group_id: str | None = option(
+        None, *COMMIT_GROUP, lambda _name, value: value or None
+    )
+    on_disagreement: Literal["error", "checkpoint", "store"] = option(
+        "error",
+        "tx.onDisagreement",
+        "Which side decides if Spark's checkpoint and the store contradict each other:"
+        " `checkpoint` or `store`. `error` stops the query. A query with several"
+        " sources always stops.",
+        choice("error", "checkpoint", "store"),
+    )
+    if_owned: Literal["", "fence", "refuse"] = option(
+        "",
+        "tx.ifOwned",
+        "If another run of the same `tx.id` is alive: `fence` takes over from it,"
+        " `refuse` ends this start.",
+        choice("fence", "refuse"),
+        shown="fence; availableNow: refuse",
+    )
+    history: int = option(100, *HISTORY)
 
     def __post_init__(self) -> None:
         check_id(self.id)
@@ -152,12 +195,35 @@ class BatchLimits:
         ConfigError: A limit is below 1, or the least is more than the most.
     """
 
-    max_records: int | None = None
-    max_records_per_partition: int | None = None
+    max_records: int | None = option(
+        None,
+        "maxOffsetsPerTrigger",
+        "Most offsets of one batch. Partitions share them in proportion.",
+        whole(),
+    )
+    max_records_per_partition: int | None = option(
+        None, "maxRecordsPerPartition", "Most offsets that one task reads.", whole()
+    )
     max_bytes: int | None = None
-    min_records: int | None = None
-    max_delay_ms: int = 15 * 60 * 1000
-    min_partitions: int | None = None
+    min_records: int | None = option(
+        None,
+        "minOffsetsPerTrigger",
+        "Wait until this many offsets are available …",
+        whole(),
+    )
+    max_delay_ms: int = option(
+        15 * 60 * 1000,
+        "maxTriggerDelay",
+        "… but no longer than this time.",
+        duration_ms,
+        shown="15m",
+    )
+    min_partitions: int | None = option(
+        None,
+        "minPartitions",
+        "Split the batch into about this many tasks or more.",
+        whole(),
+    )
 
     def __post_init__(self) -> None:
         for name in set(self.__slots__) - {"max_delay_ms"}:
@@ -182,24 +248,48 @@ class SourceConfig:
         kafka: The ``kafka.*`` options without their prefix, Java or librdkafka names.
         start: Where a query without progress begins.
         end: Where a batch read ends.
-        start_without_match: The action for a start time after the last record.
-        poll_timeout_ms: How long a task waits without progress.
-        num_retries: Tries of a metadata or offset request.
-        retry_interval_ms: Pause between them.
     """
 
     subscription: Subscription
     kafka: Mapping[str, str]
     start: StartRule
     end: EndRule = field(default_factory=Latest)
-    start_without_match: Literal["error", "latest"] = "error"
-    fails_on_data_loss: bool = True
-    include_headers: bool = False
+    start_without_match: Literal["error", "latest"] = option(
+        "error",
+        "startingOffsetsByTimestampStrategy",
+        "If no record is at or after the time: `error` or `latest`.",
+        choice("error", "latest"),
+    )
+    fails_on_data_loss: bool = option(
+        True,
+        "failOnDataLoss",
+        "`true`: stop if Kafka has removed records that the query needs. `false`: skip"
+        " and count them.",
+        boolean,
+        shown="true; opaque: false",
+    )
+    include_headers: bool = option(
+        False, "includeHeaders", "Add the column `headers`.", boolean
+    )
     limits: BatchLimits = field(default_factory=BatchLimits)
-    group_id_prefix: str = "spark-kafka-source"
-    poll_timeout_ms: int = 120_000
-    num_retries: int = 3
-    retry_interval_ms: int = 1000
+    group_id_prefix: str = option(
+        "spark-kafka-source",
+        "groupIdPrefix",
+        "Prefix of generated group ids.",
+        lambda _name, value: str(value),
+    )
+    poll_timeout_ms: int = option(
+        POLL_TIMEOUT_MS,
+        "kafkaConsumer.pollTimeoutMs",
+        "Longest wait of a task without a record, ms.",
+        whole(),
+    )
+    num_retries: int = option(
+        3, "fetchOffset.numRetries", "How often an offset request is tried.", whole()
+    )
+    retry_interval_ms: int = option(
+        1000, "fetchOffset.retryIntervalMs", "Pause between these tries, ms.", whole()
+    )
     transactions: TransactionsConfig | None = None
 
     def __repr__(self) -> str:
@@ -231,7 +321,12 @@ class SinkConfig:
 
     kafka: Mapping[str, str]
     topic: str | None = None
-    id: str | None = None
+    id: str | None = option(
+        None,
+        "tx.id",
+        "Name of the sink. Each part of a batch is then written once.",
+        lambda _name, value: value.strip(),
+    )
     txid: int | None = None
     parts: int = 1
     life: str = ""
@@ -244,7 +339,12 @@ class SinkConfig:
     numbering: str = ""
     memory: str = ""
     marker_topic: str = MARKER_TOPIC
-    takes_timestamp: bool = False
+    takes_timestamp: bool = option(
+        False,
+        "timestampColumn",
+        "Use the column `timestamp` as time of the records. Spark's sink does not.",
+        boolean,
+    )
 
     def __post_init__(self) -> None:
         if self.id is not None:

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from kafka_tx.cli.stores import JsonOption
-from kafka_tx.config import BatchLimits, SinkConfig, SourceConfig, TransactionsConfig
 from kafka_tx.metrics import catalogue
-from kafka_tx.options.table import (
-    AT_LEAST_ONCE,
-    SINK,
-    SOURCE,
-    STORMS,
-    TOPOLOGY,
-    Option,
-)
-from kafka_tx.options.topology_options import RunnerLimits, TopologySettings
+from kafka_tx.option_rows import Option
+from kafka_tx.options.sink_options import SINK
+from kafka_tx.options.source_options import SOURCE
+from kafka_tx.options.topology_options import AT_LEAST_ONCE, STORMS, TOPOLOGY
 from kafka_tx.topology.declare.spout_config import SpoutConfig
-from kafka_tx.transactions.pacing import Pacing
 
 
 class Table(StrEnum):
@@ -39,31 +31,23 @@ class Table(StrEnum):
         """The table as ``docs/options.md`` has it."""
         if self is Table.SPOUT:
             return SpoutConfig.table().rstrip()
-        options, *kinds = _TABLES[self]
-        defaults = {name: value for kind in kinds for name, value in _of(kind)}
         first: dict[str, str] = {}
         rows = ["| option | default | what it does |", "| --- | --- | --- |"]
-        for option in options:
+        for option in _TABLES[self]:
             wins = first.setdefault(option.field or option.name, option.name)
             sentence, default = option.sentence, option.default
             if wins != option.name:
                 sentence = f"{sentence} `{wins}` wins."
-            elif not default and defaults.get(option.field) is not None:
-                default = str(defaults[option.field]).lower()
             sentence = sentence.replace("|", "\\|")
             rows.append(f"| `{option.name}` | {default or '—'} | {sentence} |")
         return "\n".join(rows)
 
 
-def _of(kind: type[Any]) -> list[tuple[str, Any]]:
-    return [(f.name, f.default) for f in fields(kind) if f.default is not MISSING]
-
-
-_TABLES: dict[Table, tuple[Sequence[Option], *tuple[type[Any], ...]]] = {
-    Table.SOURCE: (SOURCE, SourceConfig, BatchLimits, TransactionsConfig),
-    Table.SINK: (SINK, SinkConfig),
-    Table.TOPOLOGY: ((*TOPOLOGY, *STORMS), TopologySettings, Pacing),
-    Table.AT_LEAST_ONCE: (AT_LEAST_ONCE, RunnerLimits),
+_TABLES: dict[Table, Sequence[Option]] = {
+    Table.SOURCE: SOURCE,
+    Table.SINK: SINK,
+    Table.TOPOLOGY: (*TOPOLOGY, *STORMS),
+    Table.AT_LEAST_ONCE: AT_LEAST_ONCE,
 }
 
 

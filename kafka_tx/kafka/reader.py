@@ -20,6 +20,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message, TopicCollection
 
+from kafka_tx.config import POLL_TIMEOUT_MS
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.collector import collector_paused
@@ -207,8 +208,6 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-DEFAULT_TIMEOUT_MS = 120_000
-"""Spark's default of ``kafkaConsumer.pollTimeoutMs``."""
 DEFAULT_BATCH_BYTES = 4 << 20
 
 _FIRST_COUNT = 2_000
@@ -235,7 +234,7 @@ class KafkaRangeReader:
         settings: Mapping[str, str],
         *,
         include_headers: bool = False,
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        timeout_ms: int = POLL_TIMEOUT_MS,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
     ) -> None:
         self._settings = settings

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from kafka_tx.config import POLL_TIMEOUT_MS
 from kafka_tx.errors import (
     AuthenticationError,
     ConfigError,
@@ -43,9 +44,6 @@ from kafka_tx.record_schema import arrow_schema
 if TYPE_CHECKING:
     from kafka_tx.native import _reader
 
-
-DEFAULT_TIMEOUT_MS = 120_000
-"""Spark's default of ``kafkaConsumer.pollTimeoutMs``."""
 
 _GRACE_MS = 5_000
 """How long brokers may deny a partition or its end: a new leader needs time."""
@@ -85,7 +83,7 @@ class NativeRangeReader:
         settings: Mapping[str, str],
         *,
         include_headers: bool = False,
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        timeout_ms: int = POLL_TIMEOUT_MS,
         batch_bytes: int = 4 << 20,
     ) -> None:
         if not 1 <= batch_bytes <= _LARGEST_BATCH_BYTES:

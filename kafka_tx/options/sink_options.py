@@ -13,11 +13,28 @@ from kafka_tx.config import (
 )
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.option_rows import Option, long, picked, rows, values_of, whole
 from kafka_tx.options.option_names import check_names
-from kafka_tx.options.source_options import kafka_options, require_brokers
-from kafka_tx.options.table import SINK, SOURCE, picked, values_of
-from kafka_tx.options.values import long, whole
+from kafka_tx.options.source_options import (
+    BROKERS,
+    SOURCE,
+    kafka_options,
+    require_brokers,
+)
 
+SINK = (
+    BROKERS,
+    Option(
+        "topic", "Topic of every row. Overrides the column.", default="column `topic`"
+    ),
+    Option(
+        "tx.markerTopic",
+        "Compacted topic for the markers of written parts. Created if it does not"
+        " exist. Do not delete it. All writers of a sink need the same topic.",
+        default=MARKER_TOPIC,
+    ),
+    *rows(SinkConfig),
+)
 GIVEN_BY_US = (
     *("tx.txid", "tx.parts", "tx.compares", "tx.epoch", "tx.owner", "tx.plan"),
     *("tx.numbering", "tx.memory"),

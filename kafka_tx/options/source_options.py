@@ -37,9 +37,8 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
+from kafka_tx.option_rows import Option, long, picked, rows, values_of
 from kafka_tx.options.option_names import KAFKA, check_names
-from kafka_tx.options.table import SOURCE, picked, values_of
-from kafka_tx.options.values import long
 from kafka_tx.planning.offset_json import (
     MARK,
     parse_assign,
@@ -49,6 +48,48 @@ from kafka_tx.planning.offset_json import (
 from kafka_tx.store_place import store_url
 
 logger = event_log(__name__)
+
+BROKERS = Option(
+    "kafka.bootstrap.servers", "Brokers, `host:port,host:port`.", default="required"
+)
+SOURCE = (
+    BROKERS,
+    Option(
+        "subscribe",
+        "Topics, separated by commas. Set this, `subscribePattern` or `assign`.",
+    ),
+    Option(
+        "subscribePattern",
+        "Regular expression of Java. It may match any part of a topic's name.",
+    ),
+    Option("assign", 'Partitions, `{"topicA":[0,1]}`.'),
+    Option(
+        "startingOffsets",
+        "`earliest`, `latest`, `committed[:earliest|latest|error]`, or JSON"
+        ' `{"topicA":{"0":23,"1":-1}}` (-1 latest, -2 earliest). Applies to new queries'
+        " only.",
+        default="latest; batch: earliest",
+    ),
+    Option(
+        "startingOffsetsByTimestamp", "Time for each partition, as JSON of epoch ms."
+    ),
+    Option(
+        "startingTimestamp",
+        "Time for all partitions, epoch ms. Overrides both options above.",
+    ),
+    Option(
+        "endingOffsets", "Batch only: `latest` or offsets as JSON.", default="latest"
+    ),
+    Option("endingOffsetsByTimestamp", "Batch only: times as JSON of epoch ms."),
+    Option("endingTimestamp", "Batch only: time for all partitions, epoch ms."),
+    Option(
+        "kafka.group.id",
+        "Group id that the clients send to brokers.",
+        default="generated",
+    ),
+    *rows(SourceConfig, BatchLimits, TransactionsConfig),
+)
+"""Options of the source: those parsed together with others, then one field each."""
 
 _KNOWN = {option.name.lower(): option.name for option in SOURCE}
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")

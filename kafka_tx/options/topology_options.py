@@ -6,12 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_tx.config import COMMIT_GROUP, HISTORY
 from kafka_tx.errors import ConfigError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.endpoint import LOOPBACK
+from kafka_tx.option_rows import (
+    Option,
+    boolean,
+    hosts,
+    option,
+    picked,
+    row,
+    rows,
+    values_of,
+    whole,
+)
 from kafka_tx.options.option_names import nearest
-from kafka_tx.options.table import AT_LEAST_ONCE, STORMS, TOPOLOGY, picked, values_of
-from kafka_tx.store_place import default_store, store_url
+from kafka_tx.store_place import DEFAULT, default_store, store_url
 from kafka_tx.transactions.pacing import Pacing
 
 logger = event_log(__name__)
@@ -25,25 +36,39 @@ class TopologySettings:
     """The settings with which a topology was started.
 
     Attributes:
-        store: URL of the store.
-        pacing: How many batches at once, and how fast.
-        commit_group_id: Kafka group that committed offsets are mirrored to.
-        history: Of how many transactions the store keeps what they held.
-        metrics_port: Port of ``/metrics``; None: shown where others serve them.
-        metrics_address: Address the port listens on.
-        shows_page: Whether other machines see the status page, too.
-        shows_progress: Whether progress is drawn on the terminal.
-        own: Settings whose names begin with none of ours: for the user's bolts.
+        pacing: Batches in flight, intervals and time-outs.
+        own: All settings, for the user's bolts.
     """
 
-    store: str = field(default_factory=default_store)
+    store: str = field(
+        default_factory=default_store,
+        metadata=row(
+            "tx.store", "URL of the store for txids and offsets.", shown=DEFAULT
+        ),
+    )
     pacing: Pacing = field(default_factory=Pacing)
-    commit_group_id: str | None = None
-    history: int = 100
-    metrics_port: int | None = None
-    metrics_address: str = LOOPBACK
-    shows_page: bool = False
-    shows_progress: bool = False
+    commit_group_id: str | None = option(None, *COMMIT_GROUP)
+    history: int = option(100, *HISTORY)
+    metrics_port: int | None = option(
+        None,
+        "tx.metricsPort",
+        "Port of `/metrics` for this topology.",
+        lambda name, value: None if value is None else whole(0)(name, value),
+    )
+    metrics_address: str = option(
+        LOOPBACK,
+        "tx.metricsAddress",
+        "Address of that port. `0.0.0.0` admits other machines.",
+    )
+    shows_page: bool = option(
+        False,
+        "tx.statusPage",
+        "`true` shows the status page to other machines that reach the port, too.",
+        boolean,
+    )
+    shows_progress: bool = option(
+        False, "tx.progress", "`true` shows progress on the terminal.", boolean
+    )
     own: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -103,6 +128,89 @@ def _zookeeper_url(values: Mapping[str, Any]) -> str | None:
     return f"zookeeper://{hosts}/{root.strip('/')}{query}"
 
 
+STORMS = (
+    Option(
+        "topology.max.spout.pending", "Most batches in flight.", "max_pending", whole()
+    ),
+    Option(
+        "topology.message.timeout.secs",
+        "Longest phase, in seconds.",
+        "timeout_ms",
+        whole(1, 1000),
+    ),
+    Option(
+        "topology.enable.message.timeouts",
+        "`false`: no time-out.",
+        "times_out",
+        boolean,
+    ),
+    Option(
+        "topology.trident.batch.emit.interval.millis",
+        "Least time between two batches, ms.",
+        "emit_interval_ms",
+        whole(0),
+    ),
+    Option(
+        "transactional.zookeeper.servers",
+        "Hosts of the store, a ZooKeeper.",
+        "servers",
+        hosts,
+    ),
+    Option(
+        "transactional.zookeeper.port",
+        "Port of hosts that are given without a port.",
+        "port",
+        whole(),
+    ),
+    Option("transactional.zookeeper.root", "Root path of the store.", "root"),
+    Option(
+        "storm.zookeeper.servers",
+        "Hosts of the store, without `transactional.zookeeper.servers`.",
+        "storm_servers",
+        hosts,
+    ),
+    Option(
+        "storm.zookeeper.port",
+        "Port of hosts that are given without a port.",
+        "storm_port",
+        whole(),
+    ),
+    Option(
+        "storm.zookeeper.session.timeout",
+        "Time-out of the session with ZooKeeper, ms.",
+        "session_timeout_ms",
+        whole(),
+    ),
+    Option(
+        "storm.zookeeper.connection.timeout",
+        "Time-out of a connection to ZooKeeper, ms.",
+        "connection_timeout_ms",
+        whole(),
+    ),
+    Option(
+        "storm.zookeeper.retry.times",
+        "How often a request to the store is tried.",
+        "retry_times",
+        whole(0),
+    ),
+    Option(
+        "storm.zookeeper.retry.interval",
+        "First pause before a retry, ms.",
+        "retry_interval_ms",
+        whole(),
+    ),
+    Option(
+        "storm.zookeeper.retry.intervalceiling.millis",
+        "Longest pause before a retry, ms.",
+        "retry_interval_ceiling_ms",
+        whole(),
+    ),
+)
+"""Storm's names. Ours win over them."""
+
+TOPOLOGY = rows(TopologySettings, Pacing)
+"""Settings of all topologies."""
+
 _WITHOUT_EFFECT = frozenset(
     {
         "topology.workers",
@@ -139,9 +247,6 @@ class RunnerLimits:
     """How much at once.
 
     Attributes:
-        chunks: Jobs in flight.
-        chunk_records: Records of a job, at most; None: the usual bounds.
-        max_pending: Records in flight; None: no other bound.
         timeout_ms: After once to twice as long a record that is not completed fails;
             None: never.
         silent_timeouts: How many more time-outs a job may take while none of its tasks
@@ -149,9 +254,19 @@ class RunnerLimits:
         metrics_ms: Between two updates of the partitions' metrics.
     """
 
-    chunks: int = 2
-    chunk_records: int | None = None
-    max_pending: int | None = None
+    chunks: int = option(2, "tx.maxPending", "Most Spark jobs in flight.", whole())
+    chunk_records: int | None = option(
+        None,
+        "tx.chunkRecords",
+        "Most records of one Spark job; 10000 if a bolt runs on the driver. Jobs begin"
+        " with 10,000 records, and then get as many as a task does in 1 s. Slow bolts"
+        " get fewer. The driver holds about 20 bytes for each record in flight.",
+        whole(),
+        shown="1000000",
+    )
+    max_pending: int | None = option(
+        None, "topology.max.spout.pending", "Most records in flight.", whole()
+    )
     timeout_ms: int | None = 30_000
     silent_timeouts: int = 4
     metrics_ms: int = 2_000
@@ -169,7 +284,16 @@ class AtLeastOnceSettings:
 
     topology: TopologySettings
     limits: RunnerLimits
-    deployment: str = ""
+    deployment: str = option(
+        "",
+        "tx.deployment",
+        "Name of this deployment in stored offsets, for `ignore_stored_offsets`.",
+        lambda _name, value: str(value),
+    )
+
+
+AT_LEAST_ONCE = rows(RunnerLimits, AtLeastOnceSettings)
+"""Settings of at-least-once topologies, beside or instead of those of all."""
 
 
 def parse_at_least_once_settings(
@@ -177,20 +301,14 @@ def parse_at_least_once_settings(
 ) -> AtLeastOnceSettings:
     """Read and check the settings.
 
-    Beside those of all topologies: ``tx.chunkRecords``, most records of one Spark job
-    (1,000,000; 10,000 if a bolt runs on the driver); ``tx.maxPending`` (2), jobs in
-    flight; ``topology.max.spout.pending`` (no bound), records in flight;
-    ``tx.deployment``, the name under which offsets are stored, for
-    ``ignore_stored_offsets``.
-
     Raises:
         ConfigError: A setting is unknown or has an illegal value.
     """
     given = dict(config or {})
     values = values_of(AT_LEAST_ONCE, {n.lower(): v for n, v in given.items()})
-    for option in AT_LEAST_ONCE:
-        if option.name != "tx.maxPending":
-            given.pop(option.name, None)
+    for each in AT_LEAST_ONCE:
+        if each.name != "tx.maxPending":
+            given.pop(each.name, None)
     settings = parse_settings(given, others=_OWN)
     timeout_ms = settings.pacing.timeout_ms
     limits = RunnerLimits(

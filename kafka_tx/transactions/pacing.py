@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.option_rows import option, whole
 from kafka_tx.planning import log_bounds
 
 _LEAST = {
@@ -43,11 +44,26 @@ class Pacing:
         ConfigError: A value is below its minimum.
     """
 
-    max_pending: int = 1
-    timeout_ms: int | None = 30_000
-    emit_interval_ms: int = 0
-    idle_pause_ms: int = 100
-    retry_ms: int = 1_000
+    max_pending: int = option(1, "tx.maxPending", "Most batches in flight.", whole())
+    timeout_ms: int | None = option(
+        30_000,
+        "tx.timeoutMs",
+        "Longest processing or commit phase, ms. Doubles after each time-out of the"
+        " batch, up to eight times this value.",
+        whole(),
+    )
+    emit_interval_ms: int = option(
+        0, "tx.emitIntervalMs", "Least time between two batches, ms.", whole(0)
+    )
+    idle_pause_ms: int = option(
+        100,
+        "tx.idlePauseMs",
+        "Longest pause while there are no new records, ms. The first is 5 ms.",
+        whole(),
+    )
+    retry_ms: int = option(
+        1_000, "tx.retryMs", "Pause after a write or plan that failed, ms.", whole()
+    )
     patience_ms: int = 120_000
 
     def __post_init__(self) -> None:

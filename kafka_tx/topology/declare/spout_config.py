@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kafka_tx.config import check_id, check_topic
 from kafka_tx.errors import ConfigError
@@ -25,137 +25,27 @@ from kafka_tx.topology.rows.schemes import RawScheme, Scheme
 
 
 class About(NamedTuple):
-    """One setting: its unit, Storm's name for it, and what it means."""
+    """A setting's unit, Storm's name for it, its meaning and its least value."""
 
     unit: str
     storm: str
     meaning: str
+    least: int | None = None
 
 
-ABOUT: dict[str, About] = {
-    "hosts": About(
-        "",
-        "hosts",
-        "BrokerHosts, ZkHosts or StaticHosts: the source of the list of partitions.",
-    ),
-    "topic": About("name", "topic", "Topic to read."),
-    "id": About(
-        "",
-        "id",
-        "Name under which offsets are stored. Empty: the topology's id.",
-    ),
-    "is_pattern": About(
-        "",
-        "kafka.topic.wildcard.match",
-        "True: topic is a regular expression that matches whole names.",
-    ),
-    "client_id": About("", "clientId", "Name of the client in the brokers' logs."),
-    "fetch_size_bytes": About(
-        "bytes", "fetchSizeBytes", "Most bytes of one partition in one fetch."
-    ),
-    "socket_timeout_ms": About("ms", "socketTimeoutMs", "Longest silence of a broker."),
-    "fetch_max_wait_ms": About(
-        "ms",
-        "fetchMaxWait",
-        "Longest wait of a broker for min_fetch_bytes. None: 10.",
-    ),
-    "min_fetch_bytes": About(
-        "bytes",
-        "minFetchByte",
-        "Bytes for which a broker waits. None: the client's default.",
-    ),
-    "buffer_size_bytes": About(
-        "bytes", "bufferSizeBytes", "Size of a socket's receive buffer."
-    ),
-    "scheme": About(
-        "",
-        "scheme",
-        "Makes rows of records. A record without a row counts as completed.",
-    ),
-    "ignore_stored_offsets": About(
-        "",
-        "ignoreZkOffsets",
-        "True: begin at start_offset_time if another deployment stored the offset.",
-    ),
-    "start_offset_time": About(
-        "",
-        "startOffsetTime",
-        "Start without a stored offset: Earliest(), Latest(), AtTime(ms), -2, -1, ms.",
-    ),
-    "max_offset_behind": About(
-        "offsets",
-        "maxOffsetBehind",
-        "Records further behind the log end are skipped. None: no limit.",
-    ),
-    "use_start_offset_time_if_offset_out_of_range": About(
-        "",
-        "useStartOffsetTimeIfOffsetOutOfRange",
-        "False: stop if the log was trimmed or cut; overrides out_of_range.",
-    ),
-    "out_of_range": About(
-        "",
-        "",
-        "If the next offset is not in the log: earliest and nearest continue at the log"
-        " start if the offset is below it, at the log end if it is above it; fail"
-        " stops. Committed records are not read again, unless the topic is recreated.",
-    ),
-    "metrics_time_bucket_size_in_secs": About(
-        "s",
-        "metricsTimeBucketSizeInSecs",
-        "Longest time between two updates of a partition's metrics.",
-    ),
-    "store": About(
-        "URL",
-        "",
-        "URL of the offset store. kafka: stores in a group. None: tx.store.",
-    ),
-    "zk_servers": About(
-        "",
-        "zkServers",
-        "Hosts of a ZooKeeper that stores the offsets, as with storm-kafka.",
-    ),
-    "zk_port": About(
-        "port", "zkPort", "Port of zk_servers that are given without a port."
-    ),
-    "zk_root": About("", "zkRoot", "Root path of the offsets in ZooKeeper."),
-    "output_stream_id": About("", "outputStreamId", "Only default is legal."),
-    "state_update_interval_ms": About(
-        "ms", "stateUpdateIntervalMs", "Time between two writes of offsets."
-    ),
-    "retry_initial_delay_ms": About(
-        "ms", "retryInitialDelayMs", "Pause before the first retry."
-    ),
-    "retry_delay_multiplier": About(
-        "factor", "retryDelayMultiplier", "Factor from one pause to the next."
-    ),
-    "retry_delay_max_ms": About(
-        "ms", "retryDelayMaxMs", "Longest pause before a retry."
-    ),
-    "retry_limit": About(
-        "retries",
-        "retryLimit",
-        "Most retries of a record. None or -1: no limit. 0: no retry.",
-    ),
-    "max_uncommitted_offsets": About(
-        "offsets",
-        "maxUncommittedOffsets",
-        "Most uncommitted offsets of a partition; retries always run. None: no limit.",
-    ),
-    "dead_letter_topic": About(
-        "",
-        "",
-        "Topic for records without retries left. None: they are skipped and counted.",
-    ),
-    "kafka": About(
-        "", "", "Settings of all Kafka clients, with names of Java or librdkafka."
-    ),
-    "task_index": About(
-        "", "", "Index of this job, if several jobs share the partitions."
-    ),
-    "total_tasks": About("", "", "Number of jobs that share the partitions."),
-}
+def _about(
+    unit: str, storm: str, meaning: str, least: int | None = None
+) -> dict[str, About]:
+    return {"about": About(unit, storm, meaning, least)}
 
 
+def _setting(
+    default: _Value, unit: str, storm: str, meaning: str, least: int | None = None
+) -> _Value:
+    return field(default=default, metadata=_about(unit, storm, meaning, least))
+
+
+_Value = TypeVar("_Value")
 _FOR_EVER = -1
 _FARTHEST = 2**63 - 1
 
@@ -173,38 +63,179 @@ class SpoutConfig:
     not for ever; ``max_offset_behind`` None is no bound).
     """
 
-    hosts: Hosts
-    topic: str
-    id: str = ""
-    is_pattern: bool = False
-    client_id: str = ""
-    fetch_size_bytes: int = 1048576
-    socket_timeout_ms: int = 10000
-    fetch_max_wait_ms: int | None = None
-    min_fetch_bytes: int | None = None
-    buffer_size_bytes: int = 1048576
-    scheme: Scheme = field(default_factory=RawScheme)
-    ignore_stored_offsets: bool = False
-    start_offset_time: Earliest | Latest | AtTime = field(default_factory=Earliest)
-    max_offset_behind: int | None = None
-    use_start_offset_time_if_offset_out_of_range: bool = True
-    out_of_range: OutOfRange = OutOfRange.EARLIEST
-    metrics_time_bucket_size_in_secs: int = 60
-    store: str | None = None
-    zk_servers: tuple[str, ...] | None = None
-    zk_port: int = 2181
-    zk_root: str = "/kafka_tx"
-    output_stream_id: str = "default"
-    state_update_interval_ms: int = 2000
-    retry_initial_delay_ms: int = 0
-    retry_delay_multiplier: float = 1.0
-    retry_delay_max_ms: int = 60000
-    retry_limit: int | None = None
-    max_uncommitted_offsets: int | None = 10000000
-    dead_letter_topic: str | None = None
-    kafka: Mapping[str, str] = field(default_factory=dict)
-    task_index: int = 0
-    total_tasks: int = 1
+    hosts: Hosts = field(
+        metadata=_about(
+            "",
+            "hosts",
+            "BrokerHosts, ZkHosts or StaticHosts: the source of the partitions.",
+        )
+    )
+    topic: str = field(metadata=_about("name", "topic", "Topic to read."))
+    id: str = _setting(
+        "", "", "id", "Name under which offsets are stored. Empty: the topology's id."
+    )
+    is_pattern: bool = _setting(
+        False,
+        "",
+        "kafka.topic.wildcard.match",
+        "True: topic is a regular expression that matches whole names.",
+    )
+    client_id: str = _setting(
+        "", "", "clientId", "Name of the client in the brokers' logs."
+    )
+    fetch_size_bytes: int = _setting(
+        1048576,
+        "bytes",
+        "fetchSizeBytes",
+        "Most bytes of one partition in one fetch.",
+        least=1,
+    )
+    socket_timeout_ms: int = _setting(
+        10000, "ms", "socketTimeoutMs", "Longest silence of a broker.", least=1
+    )
+    fetch_max_wait_ms: int | None = _setting(
+        None,
+        "ms",
+        "fetchMaxWait",
+        "Longest wait of a broker for min_fetch_bytes. None: 10.",
+        least=0,
+    )
+    min_fetch_bytes: int | None = _setting(
+        None,
+        "bytes",
+        "minFetchByte",
+        "Bytes for which a broker waits. None: the client's default.",
+        least=1,
+    )
+    buffer_size_bytes: int = _setting(
+        1048576,
+        "bytes",
+        "bufferSizeBytes",
+        "Size of a socket's receive buffer.",
+        least=1,
+    )
+    scheme: Scheme = field(
+        default_factory=RawScheme,
+        metadata=_about(
+            "",
+            "scheme",
+            "Makes rows of records. A record without a row counts as completed.",
+        ),
+    )
+    ignore_stored_offsets: bool = _setting(
+        False,
+        "",
+        "ignoreZkOffsets",
+        "True: begin at start_offset_time if another deployment stored the offset.",
+    )
+    start_offset_time: Earliest | Latest | AtTime = field(
+        default_factory=Earliest,
+        metadata=_about(
+            "",
+            "startOffsetTime",
+            "Start without a stored offset: Earliest(), Latest(), AtTime(ms), -2,"
+            " -1, ms.",
+        ),
+    )
+    max_offset_behind: int | None = _setting(
+        None,
+        "offsets",
+        "maxOffsetBehind",
+        "Records further behind the log end are skipped. None: no limit.",
+    )
+    use_start_offset_time_if_offset_out_of_range: bool = _setting(
+        True,
+        "",
+        "useStartOffsetTimeIfOffsetOutOfRange",
+        "False: stop if the log was trimmed or cut; overrides out_of_range.",
+    )
+    out_of_range: OutOfRange = _setting(
+        OutOfRange.EARLIEST,
+        "",
+        "",
+        "If the next offset is not in the log: earliest and nearest continue at"
+        " the log start if the offset is below it, at the log end if it is"
+        " above it; fail stops. Committed records are not read again, unless"
+        " the topic is recreated.",
+    )
+    metrics_time_bucket_size_in_secs: int = _setting(
+        60,
+        "s",
+        "metricsTimeBucketSizeInSecs",
+        "Longest time between two updates of a partition's metrics.",
+        least=1,
+    )
+    store: str | None = _setting(
+        None,
+        "URL",
+        "",
+        "URL of the offset store. kafka: stores in a group. None: tx.store.",
+    )
+    zk_servers: tuple[str, ...] | None = _setting(
+        None,
+        "",
+        "zkServers",
+        "Hosts of a ZooKeeper that stores the offsets, as with storm-kafka.",
+    )
+    zk_port: int = _setting(
+        2181,
+        "port",
+        "zkPort",
+        "Port of zk_servers that are given without a port.",
+        least=1,
+    )
+    zk_root: str = _setting(
+        "/kafka_tx", "", "zkRoot", "Root path of the offsets in ZooKeeper."
+    )
+    output_stream_id: str = _setting(
+        "default", "", "outputStreamId", "Only default is legal."
+    )
+    state_update_interval_ms: int = _setting(
+        2000,
+        "ms",
+        "stateUpdateIntervalMs",
+        "Time between two writes of offsets.",
+        least=1,
+    )
+    retry_initial_delay_ms: int = _setting(
+        0, "ms", "retryInitialDelayMs", "Pause before the first retry."
+    )
+    retry_delay_multiplier: float = _setting(
+        1.0, "factor", "retryDelayMultiplier", "Factor from one pause to the next."
+    )
+    retry_delay_max_ms: int = _setting(
+        60000, "ms", "retryDelayMaxMs", "Longest pause before a retry."
+    )
+    retry_limit: int | None = _setting(
+        None,
+        "retries",
+        "retryLimit",
+        "Most retries of a record. None or -1: no limit. 0: no retry.",
+    )
+    max_uncommitted_offsets: int | None = _setting(
+        10000000,
+        "offsets",
+        "maxUncommittedOffsets",
+        "Most uncommitted offsets of a partition; retries always run. None: no limit.",
+    )
+    dead_letter_topic: str | None = _setting(
+        None,
+        "",
+        "",
+        "Topic for records without retries left. None: they are skipped and counted.",
+    )
+    kafka: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=_about(
+            "", "", "Settings of all Kafka clients, with names of Java or librdkafka."
+        ),
+    )
+    task_index: int = _setting(
+        0, "", "", "Index of this job, if several jobs share the partitions.", least=0
+    )
+    total_tasks: int = _setting(
+        1, "", "", "Number of jobs that share the partitions.", least=1
+    )
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -214,9 +245,9 @@ class SpoutConfig:
             self._set("retry_limit", None)
         if self.max_offset_behind == _FARTHEST:
             self._set("max_offset_behind", None)
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
+        for name, about in ABOUT.items():
+            least, value = about.least, getattr(self, name)
+            if least is not None and value is not None and value < least:
                 raise ConfigError.illegal(name, value, f"a whole number from {least}")
         if self.id:
             check_id(self.id, "id")
@@ -352,18 +383,10 @@ class SpoutConfig:
         return f"SpoutConfig({self.hosts!r}, topic={self.topic!r}, id={self.id!r})"
 
 
-_LEAST = {
-    "fetch_size_bytes": 1,
-    "socket_timeout_ms": 1,
-    "fetch_max_wait_ms": 0,
-    "min_fetch_bytes": 1,
-    "buffer_size_bytes": 1,
-    "metrics_time_bucket_size_in_secs": 1,
-    "zk_port": 1,
-    "state_update_interval_ms": 1,
-    "task_index": 0,
-    "total_tasks": 1,
+ABOUT: dict[str, About] = {
+    each.name: each.metadata["about"] for each in fields(SpoutConfig)
 }
+"""Each setting's row."""
 
 
 def _start(given: object) -> Earliest | Latest | AtTime:

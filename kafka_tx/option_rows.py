@@ -1,18 +1,20 @@
-"""Parses single option values: numbers, choices, durations.
+"""Options as rows: name, sentence, parser, default; and the parsers of values.
 
-A reader takes the option's documented name, for errors, and the value as it was given.
+A parser takes the option's documented name, for errors, and the value as it was given.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 from kafka_tx.errors import ConfigError
 
 Word = TypeVar("Word", bound=str)
+Value = TypeVar("Value")
 
 _DURATION = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 _UNITS_MS = {
@@ -118,3 +120,85 @@ def hosts(name: str, value: object) -> list[str]:
         if found and all(found):
             return found
     raise ConfigError.illegal(name, value, "a list of host names")
+
+
+# --- rows -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row of a table of options.
+
+    Attributes:
+        name: As it is documented.
+        sentence: What it does.
+        field: The field that it sets; empty: it is parsed together with others.
+        read: Parses the value; takes the name, too.
+        default: As the docs show it.
+    """
+
+    name: str
+    sentence: str
+    field: str = ""
+    read: Callable[[str, Any], Any] = text
+    default: str = ""
+
+
+def row(
+    name: str,
+    sentence: str,
+    read: Callable[[str, Any], Any] = text,
+    shown: str = "",
+) -> dict[str, Option]:
+    """Metadata that makes a field of a dataclass an option."""
+    return {"row": Option(name, sentence, read=read, default=shown)}
+
+
+def option(
+    default: Value,
+    name: str,
+    sentence: str,
+    read: Callable[[str, Any], Any] = text,
+    shown: str = "",
+) -> Value:
+    """A field that is an option; the docs show ``shown`` or the default."""
+    return field(default=default, metadata=row(name, sentence, read, shown))
+
+
+def rows(*kinds: type[Any]) -> tuple[Option, ...]:
+    """The options among the fields of these dataclasses."""
+    return tuple(
+        replace(one.metadata["row"], field=one.name, default=_shown(one))
+        for kind in kinds
+        for one in fields(kind)
+        if "row" in one.metadata
+    )
+
+
+def _shown(one: Any) -> str:  # noqa: ANN401 - a field of any dataclass
+    given: str = one.metadata["row"].default
+    has_none = one.default is MISSING or one.default is None
+    return given or ("" if has_none else str(one.default).lower())
+
+
+def values_of(options: Iterable[Option], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of what was given; a later row of a field wins over an earlier one.
+
+    Args:
+        options: Rows of the table.
+        given: Under lower-case names.
+
+    Raises:
+        ConfigError: A value is not legal.
+    """
+    return {
+        each.field: each.read(each.name, given[each.name.lower()])
+        for each in options
+        if each.field and each.name.lower() in given
+    }
+
+
+def picked(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of ``values`` that are fields of the dataclass ``kind``."""
+    names = {each.name for each in fields(kind)}
+    return {name: value for name, value in values.items() if name in names}
