@@ -89,7 +89,15 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _MOVING + "test_no_copy_is_laid_over_what_a_job_went_on_with",
     ),
     "skip::_moved": (_MOVING + "test_a_batch_that_moved_meanwhile_is_not_skipped",),
-    "skip::skip": (_MOVING + "test_at_least_once_there_are_dead_letters_instead",),
+    "skip::skip": (
+        "tests/cli/test_skip.py::"
+        "test_a_txid_or_records_are_needed_and_an_error_names_the_other",
+        "integration/operations/test_command_line.py::"
+        "test_a_record_that_always_fails_is_skipped_and_the_topology_goes_on",
+    ),
+    "skip::_skip_records": (
+        "tests/cli/test_skip.py::test_what_is_no_open_record_is_refused",
+    ),
     "by_hand::not_first": (
         _MOVING + "test_only_the_first_unfinished_txid_can_be_skipped",
     ),

@@ -16,7 +16,10 @@ import pytest
 import requests
 from typer.testing import CliRunner
 
+import kafka_tx
 from integration.cluster.topics import fresh_name
+from integration.cluster.waiting import wait_until
+from integration.topologies.tally import ending as ending_topology
 from kafka_tx.cli.main import app
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
@@ -135,6 +138,48 @@ def test_lag_is_served_for_prometheus_without_a_driver(kafka, topic, produce, tm
 
     labels = f'{{id="orders",partition="0",topic="{name}"}}'
     assert f"kafka_tx_lag_records{labels} {RECORDS - COMMITTED}" in shown
+
+
+class NoPoison(kafka_tx.BasicBolt):
+    """Fails one row again and again."""
+
+    def execute(self, row, collector):
+        if row.str == "poison":
+            raise kafka_tx.FailedException("poison")
+
+
+def test_a_record_that_always_fails_is_skipped_and_the_topology_goes_on(
+    spark, kafka, topic, produce, tmp_path
+):
+    name, url = topic(1), f"sqlite:///{tmp_path}/offsets.db"
+    produce(name, ["v"] * 2 + ["poison"] + ["v"] * 2)
+
+    def start():
+        hosts = kafka_tx.BrokerHosts(kafka.bootstrap_servers)
+        given = {"id": name, "scheme": kafka_tx.MetadataScheme(), "store": url}
+        config = kafka_tx.SpoutConfig(hosts=hosts, topic=name, **given)
+        builder = kafka_tx.TopologyBuilder(name)
+        builder.set_spout("spout", kafka_tx.KafkaSpout(config))
+        builder.set_bolt("bolt", NoPoison()).shuffle_grouping("spout")
+        return ending_topology(builder.build().start(spark))
+
+    def committed():
+        return run("offsets", "show", "--store", url, "--id", name, "--json")
+
+    def waits_for(offset):
+        wait_until(f"{offset} is stored", lambda: committed() == {name: {"0": offset}})
+
+    with start():
+        waits_for(2)
+    done = run(
+        *("skip", "--store", url, "--id", name, "--records", f"{name}-0:2-3"),
+        *("--bootstrap-servers", kafka.bootstrap_servers, "--yes", "--json"),
+    )
+    with start():
+        produce(name, ["v"])
+        waits_for(6)
+
+    assert done["changes"][0] == f"{name}-0: [2, 3)"
 
 
 def test_lag_of_a_topology_whose_offsets_are_in_kafka(kafka, topic, produce):

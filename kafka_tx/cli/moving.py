@@ -34,7 +34,7 @@ from kafka_tx.transactions.txid_layout import (
 )
 
 _COPIED = "copied-"
-_TASKS_OF_TOOLS = 1_000_003
+TASKS_OF_TOOLS = 1_000_003
 """Whoever counts another number of tasks fences every task of an at-least-once id."""
 _EPOCHS_LEFT = 1_000
 """How many starts at the old place stay older than the copy, for sinks to refuse."""
@@ -100,10 +100,10 @@ def copy_offsets(source: str, target: str, name: str, to: str = "") -> None:
         closing(SqlOffsetStore(source, name)) as old,
         closing(SqlOffsetStore(target, to or name)) as new,
     ):
-        old.acquire(0, _TASKS_OF_TOOLS)
+        old.acquire(0, TASKS_OF_TOOLS)
         found = assembly.stored_states(source, [name]).get(name)
         offsets = old.load(found.at_least_once()[1]) if found else {}
-        new.acquire(0, _TASKS_OF_TOOLS)
+        new.acquire(0, TASKS_OF_TOOLS)
         new.store(offsets)
         if to:
             old.remove()

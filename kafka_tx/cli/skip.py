@@ -1,18 +1,39 @@
-"""``kafka-tx skip``: go on behind a batch that can never be processed."""
+"""``kafka-tx skip``: go on behind a batch or records that can never be processed."""
 
 from __future__ import annotations
 
+import re
 import time
+from contextlib import closing
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from kafka_tx.cli.changes import Change, DryRunOption, YesOption
-from kafka_tx.cli.stores import STORE, IdOption, JsonOption, StoreOption, opened
-from kafka_tx.errors import StateConflictError, StateError
-from kafka_tx.model import BatchMetadata
+from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, Logs, kafka_options, row_of
+from kafka_tx.cli.moving import TASKS_OF_TOOLS
+from kafka_tx.cli.stores import (
+    STORE,
+    IdOption,
+    JsonOption,
+    StoreOption,
+    opened,
+    text_or_file,
+)
+from kafka_tx.errors import ConfigError, StateConflictError, StateError
+from kafka_tx.model import (
+    BatchMetadata,
+    CommittedOffset,
+    LogPosition,
+    OffsetRange,
+    TopicPartition,
+)
+from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.protocols import Store
+from kafka_tx.sql.offsets import SqlOffsetStore
+from kafka_tx.store_place import StoreKind, kind_of
 from kafka_tx.transactions.by_hand import moved, not_first, skipping
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
@@ -22,13 +43,25 @@ from kafka_tx.transactions.txid_layout import Door, door_of
 
 def skip(
     id_: IdOption,
-    txid: Annotated[int, typer.Option(help="The first unfinished txid, to be sure.")],
+    txid: Annotated[
+        int | None, typer.Option(help="The first unfinished txid, to be sure.")
+    ] = None,
+    records: Annotated[
+        str | None,
+        typer.Option(help="At least once, instead of --txid: TOPIC-PARTITION:FROM-TO"),
+    ] = None,
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(help="With --records: the brokers that have these records."),
+    ] = None,
+    kafka: KafkaOption = None,
+    kafka_config: KafkaConfigOption = None,
     store: StoreOption = STORE,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Take an unfinished batch for processed although it is not.
+    """Take an unfinished batch, or records, for processed although they are not.
 
     This breaks exactly-once for the records of the batch: nobody processes those that
     your function has not processed yet. What sinks have of the batch already, stays in
@@ -36,10 +69,25 @@ def skip(
     ranges: the command shows them.
 
     Only the first unfinished txid can be skipped. Of a source, the later ones are
-    planned anew. An at-least-once topology has dead letters instead.
+    planned anew.
+
+    --records is for at-least-once topologies in a SQL database, such as orders-0:17-18
+    for offset 17. It breaks at-least-once for these records: nobody processes those
+    that are not processed yet, and they do not become dead letters. Set retry_limit and
+    dead_letter_topic of the spout to have records given up by themselves.
     """
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
+    if (txid is None) == (records is None):
+        raise ConfigError("give one of --txid and --records", option="--txid")
     with opened(store, id_) as state:
+        if txid is None:
+            wanted = _wanted(records or "")
+            if bootstrap_servers is None:
+                why = "--records is checked by brokers: add --bootstrap-servers"
+                raise ConfigError(why, option="--bootstrap-servers")
+            options = kafka_options(bootstrap_servers, kafka, kafka_config)
+            _skip_records(text_or_file(store), id_, wanted, Logs(options), change)
+            return
         door = door_of(state.read())
         if door is Door.TRANSACTIONAL:
             _skip_in_topology(state, txid, change)
@@ -48,8 +96,9 @@ def skip(
         else:
             raise StateError(
                 f"id '{id_}' in {state.url} has no batches with a txid. Nothing was"
-                " changed. An at-least-once topology gives records up by itself: set"
-                " retry_limit and dead_letter_topic of its spout",
+                " changed. Skip records of an at-least-once topology by --records"
+                " TOPIC-PARTITION:FROM-TO instead of --txid. To have records given up"
+                " by themselves, set retry_limit and dead_letter_topic of its spout",
                 store=state.url,
                 id=id_,
             )
@@ -88,6 +137,95 @@ def _skip_in_topology(state: Store, txid: int, change: Change) -> None:
         raise _moved(state)
     state.write(epoch, put, gone)
     change.done("Done. Start the topology.")
+
+
+def _wanted(records: str) -> OffsetRange:
+    found = re.fullmatch(r"(.+)-(\d+):(\d+)-(\d+)", records)
+    if found is None or int(found[3]) >= int(found[4]):
+        legal = "TOPIC-PARTITION:FROM-TO, such as orders-0:17-18 for offset 17"
+        raise ConfigError.illegal("--records", records, legal)
+    partition = TopicPartition(found[1], int(found[2]))
+    return OffsetRange(partition, int(found[3]), int(found[4]))
+
+
+def _skip_records(
+    url: str, id_: str, wanted: OffsetRange, logs: Logs, change: Change
+) -> None:
+    partition = wanted.topic_partition
+    if kind_of(url) is not StoreKind.SQL:
+        raise StateError(
+            f"records of '{id_}' are only skipped in a SQL database. Nothing was"
+            " changed. Set retry_limit and dead_letter_topic of its spout instead",
+            store=url,
+            id=id_,
+        )
+    with closing(logs), closing(SqlOffsetStore(url, id_)) as offsets:
+        before = offsets.load([partition]).get(partition)
+        left = list(OffsetRuns(*_done(before)).gaps(*_span(wanted))) if before else []
+        if before is None or not left:
+            raise StateError(
+                f"id '{id_}' in {offsets.url} has no unfinished record in"
+                f" {partition}: [{wanted.start}, {wanted.end}). Nothing was changed."
+                " `kafka-tx offsets show` shows its partitions, and its log names the"
+                " records that fail",
+                store=offsets.url,
+                id=id_,
+            )
+        _check_log(before, wanted, id_, logs)
+        for start, end in left:
+            change.tell(f"{partition}: [{start}, {end})")
+        change.tell(
+            "these records are skipped. At-least-once does not hold for them: nobody"
+            " processes those that are not processed yet, and they are no dead letters"
+        )
+        if not change.is_agreed():
+            return
+        offsets.acquire(0, TASKS_OF_TOOLS)
+        now = offsets.load([partition])[partition]
+        offsets.store({partition: skipped(now, wanted)})
+    change.done("Done. Start the topology.")
+
+
+def _check_log(
+    before: CommittedOffset, wanted: OffsetRange, id_: str, logs: Logs
+) -> None:
+    partition = wanted.topic_partition
+    at = LogPosition(wanted.end, before.topic_id or None)
+    row = row_of(partition, at, logs.look({id_: {partition: at}})[id_].get(partition))
+    if row.get("is_outside") or "error" in row:
+        raise ConfigError(
+            f"{partition}: [{wanted.start}, {wanted.end}) is not in the log: {row}."
+            " Nothing was changed",
+            option="--records",
+        )
+
+
+def _done(stored: CommittedOffset) -> list[tuple[int, int]]:
+    return [(0, stored.offset), *stored.completed]
+
+
+def _span(wanted: OffsetRange) -> tuple[int, int]:
+    return wanted.start, wanted.end
+
+
+def skipped(stored: CommittedOffset, wanted: OffsetRange) -> CommittedOffset:
+    """The progress of a partition as if these records were done."""
+    runs = OffsetRuns(*_done(stored))
+    runs.add(*_span(wanted))
+    offset = next((end for start, end in runs if start <= stored.offset), stored.offset)
+    completed = [run for run in runs if run[0] > offset]
+    parts = [
+        part
+        for start, end, times in stored.failures
+        for part in (
+            (start, min(end, wanted.start), times),
+            (max(start, wanted.end), end, times),
+        )
+        if part[0] < part[1]
+    ]
+    return replace(
+        stored, offset=offset, completed=tuple(completed), failures=tuple(parts)
+    )
 
 
 def _first(state: LedgerState, txid: int, store: Store) -> BatchMetadata:

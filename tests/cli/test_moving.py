@@ -505,10 +505,3 @@ def test_only_the_first_unfinished_txid_can_be_skipped(run, whole, url, id_, txi
     assert "the first in line" in result.stderr
     assert (state.read(), state.epoch()) == before
     state.close()
-
-
-def test_at_least_once_there_are_dead_letters_instead(run, clicks, url):
-    result = run("skip", "--store", url, "--id", "clicks", "--txid", 1, "--yes")
-
-    assert result.exit_code == 1
-    assert "dead_letter_topic" in result.stderr
