@@ -17,6 +17,10 @@ PLANNERS = 5
 LATE = "failed to connect back"
 
 
+class DeadError(Exception):
+    """The driver died here."""
+
+
 def with_a_planner(run: Callable[[], T]) -> T:
     """Run a query; again where Spark gave its planner up before it had started.
 

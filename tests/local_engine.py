@@ -16,6 +16,7 @@ from kafka_tx.spark.transactional.topology import TransactionalTopology
 from kafka_tx.topology.at_least_once.records import Records
 from kafka_tx.topology.declare.spouts import BatchSource, Json
 from kafka_tx.topology.rows.blocks import Block, size
+from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.run import attempt_run as attempts
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.topology.run.jobs import FrameJob, TaskJob
@@ -127,3 +128,12 @@ class GivenRecords:
             first += size(block)
             if number % tasks == task:
                 yield Records(block, roots, roots)
+
+
+class WordSpout:
+    """A spout of words, for chunks that a test gives."""
+
+    fields = Fields.parse("word string")
+
+    def empty_chunk(self) -> GivenRecords:
+        return GivenRecords(())

@@ -4,12 +4,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import kafka_tx
+from integration.bounded import DeadError
 from integration.cluster.records import Record
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
-
-
-class DeadError(Exception):
-    """The driver died here."""
 
 
 class Job:

@@ -23,7 +23,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import kafka_tx
-from integration.bounded import read_out
+from integration.bounded import DeadError, read_out
 from integration.cluster.child import Child
 from integration.cluster.waiting import wait_until
 from integration.reading import reader
@@ -37,10 +37,6 @@ from tests.conformance.sink_suite import attempt
 
 REPOSITORY = Path(__file__).parents[2]
 _numbers = itertools.count()
-
-
-class DeadError(Exception):
-    """The driver died here."""
 
 
 def fresh() -> str:

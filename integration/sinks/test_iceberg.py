@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 import kafka_tx
+from integration.bounded import DeadError
 from integration.capabilities import ICE, need
 from integration.cluster.processes.iceberg_rest import IcebergRest, LossyWay
 from integration.cluster.running import running
@@ -20,7 +21,6 @@ from integration.cluster.spark_local import iceberg_session
 from integration.cluster.versions import ICEBERG
 from integration.sinks.table_driver import merge
 from integration.sinks.table_suite import (
-    DeadError,
     Rival,
     Table,
     TableSuite,

@@ -14,11 +14,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 
 import kafka_tx
+from integration.bounded import DeadError
 from integration.capabilities import LAKE, need
 from integration.cluster.spark_local import delta_session
 from integration.sinks.table_driver import merge
 from integration.sinks.table_suite import (
-    DeadError,
     Rival,
     Table,
     TableSuite,

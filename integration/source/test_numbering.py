@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from sqlalchemy import create_engine, text
 
 import kafka_tx
-from integration.bounded import read_out
+from integration.bounded import DeadError, read_out
 from integration.cluster.records import Record
 from integration.cluster.waiting import wait_until
 from integration.consuming import committed_records
@@ -90,10 +90,6 @@ def windows(df):
 
 def key(second):
     return str(BEGIN + second)
-
-
-class DeadError(Exception):
-    """The driver died here."""
 
 
 class Sinks:

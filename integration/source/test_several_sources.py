@@ -7,8 +7,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import kafka_tx
-from integration.bounded import read_out
-from integration.source.test_numbering import DeadError
+from integration.bounded import DeadError, read_out
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 
 

@@ -18,17 +18,13 @@ from sqlalchemy import create_engine, inspect, text
 from typer.testing import CliRunner
 
 import kafka_tx
-from integration.bounded import with_a_planner
+from integration.bounded import DeadError, with_a_planner
 from integration.reading import reader
 from kafka_tx.cli.main import app
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.transactions import admission
 
 MODES = ["transactional", "opaque"]
-
-
-class DeadError(Exception):
-    """The driver died here."""
 
 
 class Job:

@@ -165,3 +165,11 @@ def complete_all(case):
     case.take()
     case.poller.commit_if_due(at_once=True)
     assert not case.poller.awake
+
+
+def since_s(registry):
+    """Since when something is in flight, Unix time; 0: nothing is."""
+    ((value,),) = registry.samples()[
+        "kafka_tx_in_flight_since_timestamp_seconds"
+    ].values()
+    return value

@@ -30,6 +30,7 @@ from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions.actions import Cancel
 from kafka_tx.transactions.held import Held, Reported, held_in
 from kafka_tx.transactions.in_flight_batches import BatchPhase
+from tests.running.polling import since_s
 
 A = TopicPartition("t", 0)
 
@@ -273,13 +274,6 @@ def test_what_the_store_had_and_no_batch_has_any_more_is_not_shown(clock):
 
     shown = registry.samples()["kafka_tx_committed_offset"]
     assert shown == {("count", "t", "0"): (4,)}
-
-
-def since_s(registry):
-    ((value,),) = registry.samples()[
-        "kafka_tx_in_flight_since_timestamp_seconds"
-    ].values()
-    return value
 
 
 def in_flight(registry, phase):

@@ -16,19 +16,11 @@ from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.topology.at_least_once.tasks import AtLeastOnceTask
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.plan.physical import TaskId
-from kafka_tx.topology.rows.fields import Fields
-from tests.local_engine import GivenRecords
+from tests.local_engine import GivenRecords, WordSpout
 
 WITHIN_S = 20
 ATTEMPT = TransactionAttempt(7, 1)
 may_go = threading.Event()
-
-
-class Spout:
-    fields = Fields.parse("word string")
-
-    def empty_chunk(self):
-        return GivenRecords(())
 
 
 class Hangs(BasicBolt):
@@ -57,7 +49,7 @@ def listener(words):
 
 def run(listener, *rows):
     builder = TopologyBuilder("job")
-    builder.set_spout("spout", Spout())
+    builder.set_spout("spout", WordSpout())
     builder.set_bolt("work", Hangs).shuffle_grouping("spout")
     plan = builder.build().plan
     task = AtLeastOnceTask(plan, TaskId("spout", 0), ATTEMPT)

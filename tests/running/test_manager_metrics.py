@@ -15,6 +15,7 @@ from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
+from tests.running.polling import since_s
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -145,13 +146,6 @@ def test_each_fetch_is_measured(metrics, registry):
 
     found = registry.samples()["kafka_tx_fetch_duration_seconds"]
     assert [key for key in found if key[0] == "job"] == [("job", "a-b", "0")]
-
-
-def since_s(registry):
-    ((value,),) = registry.samples()[
-        "kafka_tx_in_flight_since_timestamp_seconds"
-    ].values()
-    return value
 
 
 def chunk(number, clock):

@@ -23,8 +23,7 @@ from kafka_tx.spark.at_least_once.topology import (
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.spout_config import SpoutConfig
 from kafka_tx.topology.declare.spout_hosts import BrokerHosts
-from kafka_tx.topology.rows.fields import Fields
-from tests.local_engine import GivenRecords
+from tests.local_engine import WordSpout
 
 
 class Bolt(BasicBolt):
@@ -157,20 +156,13 @@ def test_it_can_be_paused():
     assert runner.calls == ["pause", "activate"]
 
 
-class Spout:
-    fields = Fields.parse("word string")
-
-    def empty_chunk(self):
-        return GivenRecords(())
-
-
 def test_bolts_of_the_main_script_are_sent_by_value():
     class Local(BasicBolt):
         def execute(self, row, collector):
             pass
 
     builder = TopologyBuilder("job")
-    builder.set_spout("spout", Spout())
+    builder.set_spout("spout", WordSpout())
     builder.set_bolt("work", Local).shuffle_grouping("spout")
 
     built = builder.build()

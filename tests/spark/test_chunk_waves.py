@@ -17,18 +17,10 @@ from kafka_tx.topology.at_least_once.chunks import AtLeastOnceJob, Chunk
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.plan.physical import Phase
-from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.run.messages import BatchStopped, TreeReport
-from tests.local_engine import GivenRecords
+from tests.local_engine import GivenRecords, WordSpout
 
 ATTEMPT = TransactionAttempt(4, 1)
-
-
-class Spout:
-    fields = Fields.parse("word string")
-
-    def empty_chunk(self):
-        return GivenRecords(())
 
 
 class Work(BasicBolt):
@@ -38,7 +30,7 @@ class Work(BasicBolt):
 
 def plan():
     builder = TopologyBuilder("job")
-    builder.set_spout("spout", Spout(), 2)
+    builder.set_spout("spout", WordSpout(), 2)
     builder.set_bolt("work", Work, 2).fields_grouping("spout", ["word"])
     return builder.build(cloudpickle.dumps).plan
 

@@ -16,10 +16,9 @@ from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.topology.at_least_once.chunks import run_chunk
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
 from kafka_tx.topology.reasons import LONGEST, cut, reason_of
-from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.run.messages import BatchStopped
 from kafka_tx.topology.run.task_failures import failure_of
-from tests.local_engine import GivenRecords, LocalEngine
+from tests.local_engine import GivenRecords, LocalEngine, WordSpout
 
 ATTEMPT = TransactionAttempt(1, 1)
 
@@ -33,13 +32,6 @@ class Unpicklable(KafkaTxError):  # noqa: N818 - a user's
     def __init__(self, message, lock=None):
         super().__init__(message)
         self.lock = lambda: lock
-
-
-class Spout:
-    fields = Fields.parse("word string")
-
-    def empty_chunk(self):
-        return GivenRecords(())
 
 
 def misbehave(word):
@@ -105,7 +97,7 @@ def run(builder, words):
 @pytest.mark.parametrize("bolt", [Rows, Rich, Batches])
 def test_whatever_a_bolt_raises_fails_its_own_record(bolt):
     builder = TopologyBuilder("job")
-    builder.set_spout("spout", Spout())
+    builder.set_spout("spout", WordSpout())
     builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
 
     completed, reasons = run(builder, WORDS)
@@ -122,7 +114,7 @@ def test_whatever_a_bolt_raises_fails_its_own_record(bolt):
 @pytest.mark.parametrize("bolt", [Rows, Rich])
 def test_a_value_of_another_type_fails_its_own_record(bolt):
     builder = TopologyBuilder("job")
-    builder.set_spout("spout", Spout())
+    builder.set_spout("spout", WordSpout())
     builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
     builder.set_bolt("next", Batches).shuffle_grouping("bolt")
 
@@ -141,7 +133,7 @@ class Ungroupable(BasicBolt):
 
 def test_a_value_that_cannot_be_grouped_fails_its_own_record():
     builder = TopologyBuilder("job")
-    builder.set_spout("spout", Spout())
+    builder.set_spout("spout", WordSpout())
     builder.set_bolt("bolt", Ungroupable).shuffle_grouping("spout")
     builder.set_bolt("next", Rows, 2).on_executors().fields_grouping("bolt", ["word"])
 
@@ -192,7 +184,7 @@ class Sink(BasicBolt):
 @pytest.mark.parametrize("bolt", [Large, LargeBatch])
 def test_packets_are_bounded_by_bytes(bolt):
     builder = TopologyBuilder("job")
-    builder.set_spout("spout", Spout())
+    builder.set_spout("spout", WordSpout())
     builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
     builder.set_bolt("sink", Sink, 2).on_executors().fields_grouping("bolt", ["word"])
     sizes: list[int] = []

@@ -1,23 +1,9 @@
 import pytest
 
 from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
-from kafka_tx.topology.declare.bolts import BatchBolt, DataFrameBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.plan.physical import TaskId
-
-
-class Batch(BatchBolt):
-    fields = "n int"
-
-    def execute(self, row):
-        pass
-
-
-class Frame(DataFrameBolt):
-    fields = "n int"
-
-    def transform(self, *frames):
-        return frames[0]
+from tests.topology.test_stages import Batch, Frame
 
 
 @pytest.fixture
