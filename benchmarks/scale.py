@@ -1,7 +1,8 @@
 """How costs grow: with partitions, records a batch, pending records, batches of a run.
 
 ``partitions``: a whole trigger of a query that reads nothing: planning, Spark's logs,
-committing. ``planning``: the same in the planning process alone. ``records``: a whole
+committing. ``planning``: the same in the planning process alone, and the requests for
+log starts and ends in both codes that send them. ``records``: a whole
 trigger whose rows are counted. ``pending``: acknowledging records in random order.
 ``run``: what the planning process and its store hold after so many batches. ``query``:
 what the JVM holds after so many micro-batches with a ``groupBy``, beside a query of
@@ -25,6 +26,7 @@ from pathlib import Path
 from statistics import median
 from time import process_time
 from typing import Any
+from unittest.mock import patch
 
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
@@ -33,10 +35,20 @@ from benchmarks.microbatch import SOURCES, count_by_key
 from benchmarks.pending import ObviousManager, measure_random, our_manager
 from benchmarks.servers import broker, fill, session
 from integration.cluster.interface import KafkaCluster
+from kafka_tx.kafka import offset_requests
+from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.collector import collector_paused
+from kafka_tx.kafka.offset_requests import Reported, list_offsets
+from kafka_tx.model import Earliest, Latest, TopicPartition
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
 
 LARGEST_TOPIC = 1_000
 ROUNDS, WARM_UP = 8, 3
+LARGE = 1_000_000
+"""Records: a trigger of more is run twice, the first time to warm up."""
+OF_ONE_BROKER = 10_000
+"""Partitions, since each of them takes files."""
 NAMES = {"kafka_tx": "kafka_tx, with tx.id", "kafka": "Spark's connector"}
 
 Figures = Mapping[str, float]
@@ -105,12 +117,14 @@ def caught_up(
         yield [t["triggerExecution"] for t in taken if "addBatch" in t]
 
 
-def both(spark: SparkSession, options: Mapping[str, str], use: Use) -> Figures:
+def both(
+    spark: SparkSession, options: Mapping[str, str], use: Use, warm_up: int = WARM_UP
+) -> Figures:
     """Median milliseconds of a trigger, two runs of each source, alternating."""
     taken: dict[str, list[float]] = {source: [] for source in SOURCES}
     for source in (*SOURCES, *reversed(SOURCES)):
         with caught_up(spark, source, options, use) as triggers:
-            taken[source] += triggers[WARM_UP:ROUNDS]
+            taken[source] += triggers[warm_up:ROUNDS]
     return {f"{NAMES[source]}, ms": median(taken[source]) for source in SOURCES}
 
 
@@ -125,8 +139,9 @@ def trigger(cluster: KafkaCluster, topics: str, records: int) -> dict[str, str]:
 
 def by_records(cluster: KafkaCluster, spark: SparkSession, size: int) -> Figures:
     """So many records of 100 bytes a trigger, in four partitions."""
-    fill(cluster, f"records-{size}", size * ROUNDS, 100)
-    return both(spark, trigger(cluster, f"records-{size}", size), count)
+    rounds, warm_up = (2, 1) if size > LARGE else (ROUNDS, WARM_UP)
+    fill(cluster, f"records-{size}", size * rounds, 100)
+    return both(spark, trigger(cluster, f"records-{size}", size), count, warm_up)
 
 
 def by_partitions(cluster: KafkaCluster, spark: SparkSession, width: int) -> Figures:
@@ -142,7 +157,7 @@ def wide(cluster: KafkaCluster, width: int, records: int) -> str:
         {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 200}
     )
     for topic in topics:
-        cluster.create_topic(topic, width // number)
+        cluster.create_topic(topic, width // number, replication=1)
         for record in range(width // number * records):
             producer.produce(topic, b"v", partition=record % (width // number))
             if record % 50_000 == 0:
@@ -191,7 +206,37 @@ def planning(cluster: KafkaCluster, width: int) -> Figures:
         taken = [planner.batch() for _ in range(ROUNDS)]
         held = megabytes(os.getpid()) - before
         planner.close()
-    return {"processor time, ms": median(taken[WARM_UP:]), "memory, MB": max(held, 0.1)}
+    return {
+        "plan and commit, ms": median(taken[WARM_UP:]),
+        "memory, MB": max(held, 0.1),
+        **asking(cluster, topics, width),
+    }
+
+
+@collector_paused()
+def asking(cluster: KafkaCluster, topics: str, width: int) -> Figures:
+    """Processor time of asking for all log starts and ends, in both codes in turn."""
+    settings = client_settings(
+        {"bootstrap.servers": cluster.bootstrap_servers}, purpose="admin"
+    )
+    names = topics.split(",")
+    asked = [TopicPartition(t, n) for t in names for n in range(width // len(names))]
+    questions = [dict.fromkeys(asked, Earliest()), dict.fromkeys(asked, Latest())]
+    taken: dict[str, list[float]] = {"in native code": [], "in Python": []}
+    admin = AdminConnection(settings)
+    for number in range(2 * ROUNDS):
+        code = "in Python" if number % 2 else "in native code"
+        fewest = 1 if code == "in native code" else len(asked) * 2 + 1
+        with patch.object(offset_requests, "_MANY", fewest):
+            began = process_time()
+            found = list_offsets(admin, questions, Deadline(60_000), committed=False)
+            taken[code].append((process_time() - began) * 1000)
+        assert all(
+            isinstance(told, Reported) for part in found for told in part.values()
+        )
+    return {
+        f"asking {code}, ms": median(times[WARM_UP:]) for code, times in taken.items()
+    }
 
 
 def run(cluster: KafkaCluster, sizes: list[int]) -> dict[int, Figures]:
@@ -268,10 +313,10 @@ def pending(size: int) -> Figures:
 # --- the command ----------------------------------------------------------------------
 
 SIZES = {
-    "partitions": [10, 100, 1_000, 5_000],
-    "planning": [10, 100, 1_000, 5_000],
-    "records": [1_000, 10_000, 100_000, 1_000_000],
-    "pending": [1_000, 10_000, 100_000, 1_000_000],
+    "partitions": [10, 100, 1_000, 5_000, 20_000],
+    "planning": [10, 100, 1_000, 5_000, 20_000],
+    "records": [1_000, 10_000, 100_000, 1_000_000, 10_000_000],
+    "pending": [1_000, 10_000, 100_000, 1_000_000, 10_000_000],
     "run": [10, 100, 1_000, 10_000],
     "query": [10, 100, 500, 1_500],
 }
@@ -290,7 +335,8 @@ def measure(name: str, sizes: list[int]) -> Growth:
     sizes = sorted(sizes)
     if name == "pending":
         return Growth(name, AXES[name], {size: pending(size) for size in sizes})
-    with broker() as cluster:
+    is_wide = name in ("partitions", "planning") and sizes[-1] > OF_ONE_BROKER
+    with broker(1 + is_wide) as cluster:
         found: Mapping[int, Figures]
         if name == "run":
             found = run(cluster, sizes)

@@ -20,9 +20,9 @@ PARTITIONS = 4
 
 
 @contextmanager
-def broker() -> Iterator[KafkaCluster]:
-    """One real broker for the time of a benchmark."""
-    with running(provider.chosen().kafka()) as cluster:
+def broker(brokers: int = 1) -> Iterator[KafkaCluster]:
+    """One real broker, or more, for the time of a benchmark."""
+    with running(provider.chosen().kafka(brokers=brokers)) as cluster:
         yield cluster
 
 

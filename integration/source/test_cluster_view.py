@@ -15,9 +15,12 @@ from integration.cluster.waiting import wait_until
 from integration.promptness import promptly
 from kafka_tx import assembly
 from kafka_tx.errors import GroupOccupiedError
+from kafka_tx.kafka import offset_requests
+from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.mirror import GroupMirror
+from kafka_tx.kafka.offset_requests import Reported, list_offsets
 from kafka_tx.model import (
     AtTime,
     Earliest,
@@ -207,8 +210,70 @@ def test_the_bounds_of_many_partitions_come_in_few_requests(view, topic):
     assert promptly(lambda: view.bounds(partitions), 1.0) == empty
 
 
+def answers(admin, questions, committed):
+    """What a connection is told, as values that compare."""
+    deadline = Deadline(10_000)
+    return [
+        {
+            tp: a if isinstance(a, Reported) else (a.code(), a.str())
+            for tp, a in told.items()
+        }
+        for told in list_offsets(admin, questions, deadline, committed=committed)
+    ]
+
+
+def test_python_and_native_code_are_told_the_same(kafka, topic, produce, monkeypatch):
+    monkeypatch.setattr(offset_requests, "_MANY", 1)
+    settings = client_settings(
+        {"bootstrap.servers": kafka.bootstrap_servers}, purpose="admin"
+    )
+    name = topic(partitions=3)
+    trimmed, undecided, empty = (TopicPartition(name, n) for n in range(3))
+    first = int(time.time() * 1000) - 10_000
+    for n in (0, 1):
+        written = [Record("v", timestamp_ms=first + 1000 * k) for k in range(5)]
+        produce(name, written, partition=n)
+    trim(kafka, name, {0: 2})
+    open_one = produce.open_transaction(name, ["v"], partition=1)
+    every = (trimmed, undecided, empty)
+    questions = [
+        dict.fromkeys(every, Earliest()),
+        dict.fromkeys(every, Latest()),
+        {trimmed: AtTime(first + 3001), undecided: AtTime(0), empty: AtTime(first)},
+    ]
+    wrong = [
+        {trimmed: Latest(), TopicPartition(name, 7): Latest()},
+        {trimmed: Latest(), TopicPartition(fresh_name("absent"), 0): Latest()},
+    ]
+    found = {}
+
+    for committed in (False, True):
+        admin = AdminConnection(settings)
+        in_python, natively = (answers(admin, questions, committed) for _ in range(2))
+        assert admin._native is not None, "the second question is asked natively"
+        assert in_python == natively
+        found[committed] = [[listed[tp].offset for tp in every] for listed in natively]
+        assert {listed.leader_epoch for listed in natively[1].values()} == {0}
+    for question in wrong:
+        admin = AdminConnection(settings)
+        answers(admin, questions, committed=False)
+        natively = answers(admin, [question], committed=False)
+        assert admin._native is None, "a failed answer is asked in Python next"
+        assert natively == answers(admin, [question], committed=False)
+        failed = [tp for tp, told in natively[0].items() if type(told) is tuple]
+        assert failed == [tp for tp in question if tp is not trimmed]
+
+    assert found[False] == [[2, 0, 0], [5, 6, 0], [4, 0, -1]]
+    assert found[True] == [[2, 0, 0], [5, 5, 0], [4, 0, -1]]
+    open_one.abort()
+
+
 @pytest.mark.all
-def test_partitions_whose_broker_is_away_do_not_hold_back_the_others(kafka_pair):
+@pytest.mark.parametrize("fewest", [1, 1 << 30], ids=["native", "python"])
+def test_partitions_whose_broker_is_away_do_not_hold_back_the_others(
+    kafka_pair, fewest, monkeypatch
+):
+    monkeypatch.setattr(offset_requests, "_MANY", fewest)
     name = fresh_name("spread")
     kafka_pair.create_topic(name, 6, replication=1)
     view = view_of(kafka_pair, timeout_ms=15_000, retry_interval_ms=100)
@@ -222,6 +287,7 @@ def test_partitions_whose_broker_is_away_do_not_hold_back_the_others(kafka_pair)
         leaders = view.topics(Topics((name,)))[name].leaders
         return {tp for tp in partitions if leaders[tp.partition] is None}
 
+    before = view.bounds(partitions)  # asked first, so in Python
     kafka_pair.kill(2)
     try:
         at_once = lost(view.bounds(partitions))
@@ -236,6 +302,9 @@ def test_partitions_whose_broker_is_away_do_not_hold_back_the_others(kafka_pair)
     assert at_once == away
     assert later == away
     assert {(b.log_start, b.end) for b in healed.values()} == {(0, 0)}
+    for tp in partitions:  # a leader that comes back counts its epoch up
+        assert (healed[tp].leader_epoch > before[tp].leader_epoch) == (tp in away)
+        assert healed[tp].topic_id == before[tp].topic_id is not None
 
 
 # --- groups -------------------------------------------------------------------------

@@ -93,6 +93,10 @@ class ErrorWatch:
             self._last_log = str(values[-1]).rpartition("]: ")[2]
         _client_log.log(min(level, logging.INFO), text, *values)
 
+    def failed(self, report: str) -> None:
+        """Take the last report of another client of the same brokers; empty: none."""
+        self._last = report or self._last
+
     def raise_refusal(self) -> None:
         """Raise when a broker refused the client.
 

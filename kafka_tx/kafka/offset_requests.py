@@ -12,7 +12,12 @@ from confluent_kafka import IsolationLevel
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 
-from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.admin import (
+    LARGEST_REQUEST,
+    AdminConnection,
+    Deadline,
+    NativeAnswer,
+)
 from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.errors import ErrorWatch, is_refused, is_unreachable
 from kafka_tx.logs import event_log
@@ -36,8 +41,9 @@ class Reported(NamedTuple):
 
 Listed = dict[TopicPartition, Reported | ClientError]
 
-_LARGEST_REQUEST = 500
-"""Partitions: the client's own work grows with the square of it."""
+_MANY = 100
+"""Partitions, counted once a question: fewer are asked in Python."""
+_SILENT = ClientError(ClientError._TIMED_OUT, "its leader did not answer in time")
 
 _MOVING = {
     ClientError.NOT_LEADER_FOR_PARTITION,
@@ -65,11 +71,13 @@ def list_offsets(
         BrokerUnavailableError: No partition got an answer in time.
         AuthenticationError: A broker refused the client, or a topic to it.
     """
-    pending = [_send(admin, question, deadline, committed) for question in questions]
-    found: list[Listed] = [
-        {tp: _offset(admin.wait(future, deadline)) for tp, future in futures.items()}
-        for futures in pending
-    ]
+    found = _natively(admin, questions, deadline, committed)
+    if found is None:
+        pending = [_send(admin, q, deadline, committed) for q in questions]
+        found = [
+            {tp: _offset(admin.wait(answer, deadline)) for tp, answer in asked.items()}
+            for asked in pending
+        ]
     _check(admin, [answer for listed in found for answer in listed.values()], deadline)
     return found
 
@@ -84,14 +92,40 @@ def is_silent(answer: object) -> bool:
     return isinstance(answer, ClientError) and is_unreachable(answer)
 
 
+def _natively(
+    admin: AdminConnection,
+    questions: Sequence[Question],
+    deadline: Deadline,
+    committed: bool,
+) -> list[Listed] | None:
+    if sum(map(len, questions)) < _MANY:
+        return None
+    asked = [{tp: _wanted(q[tp]) for tp in q} for q in questions]
+    answers = admin.list_natively(asked, deadline, committed)
+    return None if answers is None else [*map(_read, answers)]
+
+
+def _wanted(position: Earliest | Latest | AtTime) -> int:
+    if isinstance(position, Earliest):
+        return -2
+    return -1 if isinstance(position, Latest) else max(0, position.timestamp_ms)
+
+
+def _read(answer: NativeAnswer) -> Listed:
+    told, failed = answer
+    found: Listed = dict(zip(told, map(Reported._make, told.values()), strict=True))
+    found.update((tp, ClientError(*error)) for tp, error in failed.items())
+    return found
+
+
 def _send(
     admin: AdminConnection, question: Question, deadline: Deadline, committed: bool
 ) -> dict[TopicPartition, Future[Any]]:
     level = "READ_COMMITTED" if committed else "READ_UNCOMMITTED"
     answers: dict[TopicPartition, Future[Any]] = {}
     partitions = list(question)
-    for first in range(0, len(partitions), _LARGEST_REQUEST):
-        chunk = partitions[first : first + _LARGEST_REQUEST]
+    for first in range(0, len(partitions), LARGEST_REQUEST):
+        chunk = partitions[first : first + LARGEST_REQUEST]
         # the client answers with the same partition objects, in an order of its own
         asked = {ClientPartition(*tp): tp for tp in chunk}
         futures = admin.client.list_offsets(
@@ -130,7 +164,7 @@ def _offset(answer: Any) -> Reported | ClientError:  # noqa: ANN401 - client's
     offset = int(answer.offset)
     if offset < -1:
         # the client leaves partitions so whose leader did not answer, without an error
-        return ClientError(ClientError._TIMED_OUT, "its leader did not answer in time")
+        return _SILENT
     return Reported(offset, answer.leader_epoch)
 
 

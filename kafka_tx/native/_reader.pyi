@@ -1,5 +1,7 @@
 from collections.abc import Sequence
 
+from kafka_tx.model import TopicPartition
+
 REVISION: int
 WRITER_REVISION: int
 
@@ -14,6 +16,12 @@ class ReadError(Exception):
     """
 
     args: tuple[str, int, str, int, int, int, str]
+
+_Offsets = dict[TopicPartition, tuple[int, int | None]]
+"""Offset and leader epoch by topic and partition."""
+
+_Failed = dict[TopicPartition, tuple[int, str]]
+"""Code and text by topic and partition."""
 
 class Client:
     """A Kafka consumer for one range after the other; closes when it is dropped."""
@@ -31,6 +39,25 @@ class Client:
         """Empty where there is no such topic; None where nobody tells.
 
         Zeros (``AAAA…``) from brokers that know no ids.
+        """
+
+    def last_report(self) -> str:
+        """What went wrong since a broker answered last; empty: nothing."""
+
+    def list_offsets(
+        self,
+        questions: list[dict[TopicPartition, int]],
+        is_committed: bool,
+        timeout_ms: int,
+        largest: int,
+        /,
+    ) -> list[tuple[_Offsets, _Failed]]:
+        """Ask leaders for offsets: -1 the end, -2 the start, else as late as a time.
+
+        All questions together, with at most ``largest`` partitions a request.
+
+        Raises:
+            ReadError: ``denied``, or ``timed out`` without any answer of the client.
         """
 
 class Range:

@@ -8,16 +8,21 @@ from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from itertools import chain
 from types import ModuleType
+from typing import TYPE_CHECKING
 from zipimport import zipimporter
 
 from kafka_tx.logs import event_log
+
+if TYPE_CHECKING:
+    from kafka_tx.native import _reader
 
 _log = event_log(__name__)
 
 _NAME = "kafka_tx.native._reader"
 _FILE = "_reader.abi3.so"
-_REVISION = 3
+_REVISION = 4
 """Version of the extension's functions that this package calls."""
 _PLAIN = (str, int, float)
 
@@ -138,6 +143,20 @@ def refusal(settings: Mapping[str, object]) -> str | None:
     if settings.get("sasl.oauthbearer.token.provider"):
         return "tokens come from a function in Python"
     return None
+
+
+def client(settings: Mapping[str, object]) -> _reader.Client | None:
+    """A client that asks for offsets; None where only Python can."""
+    extension, _ = load()
+    if extension is None or not supports(settings):
+        return None
+    pairs = ((k, text(v)) for k, v in settings.items() if k != "isolation.level")
+    try:
+        made: _reader.Client = extension.Client(settings=(*chain(*pairs),))
+    except (extension.ReadError, ValueError) as error:
+        _log.info("no native client for these settings: %s", error)
+        return None
+    return made
 
 
 def text(value: object) -> str:

@@ -4,8 +4,8 @@
 valgrind, takes about two minutes, and ends with an error where anything is found:
 
 1. every test of ``tests/native`` with an extension built with the sanitizers;
-2. drivers without Python that read ranges and release arrays in parts, and that write
-   columns, with the leak check on: once with the sanitizers, once in valgrind;
+2. drivers without Python that read ranges and release arrays in parts, ask for offsets,
+   and write columns, with the leak check on: once with sanitizers, once in valgrind;
 3. a driver that fills and exports columns while each single allocation fails in turn.
 """
 
@@ -25,7 +25,7 @@ from kafka_tx.testing.mock import MockCluster
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SOURCES = ROOT / "kafka_tx/native/src"
-MODULE = ("module", "client_type", "range_type", "producer_type")
+MODULE = ("module", "client_type", "client_offsets", "range_type", "producer_type")
 PYTHON = {SOURCES / f"{n}.c" for n in MODULE}
 CORE = sorted(set(SOURCES.glob("*.c")) - PYTHON)
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -103,7 +103,28 @@ def drivers(build: Path) -> None:
             same = run(*VALGRIND, plain, *arguments)
             print("rows, bytes, batches, state:", found, end="")
             assert found == same, (found, same)
+        offsets(build)
         writing(build, cluster)
+
+
+def offsets(build: Path) -> None:
+    sources = [HERE / "offsets_driver.c", *CORE]
+    plain = compiled("offsets", *sources, into=build)
+    sanitized = compiled("offsets-s", *sources, *SANITIZERS, into=build)
+    with MockCluster(brokers=2) as cluster:
+        cluster.create_topic("wide", 40)
+        for number in range(40):  # so many records has the partition of that number
+            for _ in range(number):
+                cluster.produce("wide", b"v", partition=number)
+        cluster.flush()
+        for program in ([sanitized], [*VALGRIND, plain]):
+            asked = (cimpl_library(), cluster.bootstrap_servers, "wide", "40")
+            found = run(*program, *asked)
+            print("right ends, of no such partition, of nobody:", found, end="")
+            right, unknown, away = map(int, found.split())
+            assert right == 40, found
+            assert unknown, found
+            assert away, found
 
 
 def writing(build: Path, cluster: MockCluster) -> None:

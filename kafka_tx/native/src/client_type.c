@@ -111,6 +111,13 @@ static PyObject *Client_topic_id(ClientObject *self, PyObject *args) {
     return PyUnicode_FromString(id);
 }
 
+static PyObject *Client_last_report(ClientObject *self, PyObject *nothing) {
+    (void)nothing;
+    client_listen(self->client);
+    const char *reason = watch_reason(&self->client->watch);
+    return PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
+}
+
 static PyMethodDef Client_methods[] = {
     {"bounds", (PyCFunction)Client_bounds, METH_VARARGS,
      "bounds(topic, partition, timeout_ms): log start and end; None: nobody tells."},
@@ -118,6 +125,11 @@ static PyMethodDef Client_methods[] = {
      "leaders(topic, timeout_ms): by partition, -1: none; None: nobody tells."},
     {"topic_id", (PyCFunction)Client_topic_id, METH_VARARGS,
      "topic_id(topic, timeout_ms): empty: no such topic; None: nobody tells."},
+    {"last_report", (PyCFunction)Client_last_report, METH_NOARGS,
+     "last_report(): what is wrong, since a broker answered last; or empty."},
+    {"list_offsets", (PyCFunction)Client_list_offsets, METH_VARARGS,
+     "list_offsets(questions, is_committed, timeout_ms, largest): for each question\n"
+     "what was told and what failed."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -27,6 +27,9 @@ const rdk_api *bound_librdkafka(void);
 /* check_sums(schema, array, topics) of the module. */
 PyObject *sum_rows(PyObject *module, PyObject *args);
 
+/* list_offsets(questions, is_committed, timeout_ms, largest) of Client. */
+PyObject *Client_list_offsets(ClientObject *, PyObject *args);
+
 /* A new array of the pairs' UTF-8, NULL at the end; the tuple keeps them alive. */
 const char **borrow_pairs(PyObject *tuple);
 

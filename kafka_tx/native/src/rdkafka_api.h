@@ -24,6 +24,8 @@ typedef struct rdk_names rdk_names;     /* rd_kafka_TopicCollection_t */
 typedef struct rdk_options rdk_options; /* rd_kafka_AdminOptions_t */
 typedef struct rdk_result rdk_result;   /* rd_kafka_DescribeTopics_result_t */
 typedef struct rdk_topic_description rdk_topic_description;
+typedef struct rdk_offsets_result rdk_offsets_result; /* …ListOffsets_result_t */
+typedef struct rdk_offset_info rdk_offset_info;       /* …ListOffsetsResultInfo_t */
 typedef struct rdk_group rdk_group; /* rd_kafka_consumer_group_metadata_t */
 
 typedef struct {
@@ -121,12 +123,16 @@ enum {
     RDK_PART_HEADERS = 10,
     RDK_DESTROY_NO_CONSUMER_CLOSE = 0x8,
     RDK_DESCRIBE_TOPICS = 19, /* RD_KAFKA_ADMIN_OP_DESCRIBETOPICS */
+    RDK_LIST_OFFSETS = 21,    /* RD_KAFKA_ADMIN_OP_LISTOFFSETS */
+    RDK_OFFSET_LATEST = -1,   /* RD_KAFKA_OFFSET_SPEC_LATEST */
+    RDK_OFFSET_EARLIEST = -2,
 
     /* librdkafka's own */
     RDK_ERR_UNKNOWN_PARTITION = -190,
     RDK_ERR_PARTITION_EOF = -191,
     RDK_ERR_UNKNOWN_TOPIC = -188,
     RDK_ERR_INVALID_ARGUMENT = -186,
+    RDK_ERR_TIMED_OUT = -185,
     RDK_ERR_QUEUE_FULL = -184,
     RDK_ERR_ALL_BROKERS_DOWN = -187,
     RDK_ERR_SSL = -181,
@@ -198,6 +204,16 @@ enum {
     X(void, AdminOptions_destroy, (rdk_options *))                                     \
     X(void, DescribeTopics,                                                            \
       (rdk_client *, const rdk_names *, const rdk_options *, rdk_queue *))             \
+    X(rdk_error *, AdminOptions_set_isolation_level, (rdk_options *, int))             \
+    X(void, ListOffsets,                                                               \
+      (rdk_client *, rdk_positions *, const rdk_options *, rdk_queue *))               \
+    X(const rdk_offsets_result *, event_ListOffsets_result, (rdk_event *))             \
+    X(const rdk_offset_info **, ListOffsets_result_infos,                              \
+      (const rdk_offsets_result *, size_t *))                                          \
+    X(const rdk_position *, ListOffsetsResultInfo_topic_partition,                     \
+      (const rdk_offset_info *))                                                       \
+    X(int32_t, topic_partition_get_leader_epoch, (const rdk_position *))               \
+    X(const char *, event_error_string, (rdk_event *))                                 \
     X(int, set_log_queue, (rdk_client *, rdk_queue *))                                 \
     X(void, message_destroy, (rdk_message *))                                          \
     X(int64_t, message_timestamp, (const rdk_message *, int *))                        \
